@@ -1,0 +1,9 @@
+#pragma once
+#include <pybind11/pybind11.h>
+
+namespace gpushare {
+
+void register_core(pybind11::module_& module);
+void register_memory(pybind11::module_& module);
+
+}  // namespace gpushare

@@ -1,0 +1,51 @@
+"""One GPU, many notebooks: sessions take turns in lanes of device memory.
+
+In a notebook: ``%load_ext jupyter_gpushare`` and ``%gpushare on``. In a script::
+
+    import jupyter_gpushare as gpushare
+
+    with gpushare.session():
+        for batch in gpushare.iterations(loader):
+            ...
+
+Importing this package imports neither torch, tornado nor IPython.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .session import Session, iterations, session, turn
+
+__all__ = ["Session", "__version__", "iterations", "session", "turn"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Session", "iterations", "session", "turn"):
+        from . import session as module  # the name `session` is ours again: see below
+
+        value = getattr(module, name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """``%load_ext jupyter_gpushare``"""
+    from jupyter_gpushare_kernel import load
+
+    load(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """``%unload_ext jupyter_gpushare``: sharing off, hooks gone."""
+    from jupyter_gpushare_kernel import unload
+
+    unload(ipython)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    return [{"module": "jupyter_gpushare_server"}]

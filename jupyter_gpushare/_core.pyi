@@ -1,0 +1,182 @@
+"""Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the allocation counter."""
+
+from collections.abc import Sequence
+
+class Demand:
+    """Bytes: persistent, and the peak inside one iteration. Unmeasured sessions run alone."""
+
+    def __init__(
+        self, persistent: int = 0, ephemeral: int = 0, measured: bool = True
+    ) -> None: ...
+    persistent: int
+    ephemeral: int
+    measured: bool
+
+class Rules:
+    """What the scheduler is told once; seconds. `running_lanes` 0 means as the policy says."""
+
+    def __init__(
+        self,
+        quantum: float = 0.25,
+        half_life: float = 3600.0,
+        lease: float = 30.0,
+        patience: float = 60.0,
+        running_lanes: int = 0,
+    ) -> None: ...
+    quantum: float
+    half_life: float
+    lease: float
+    patience: float
+    running_lanes: int
+
+class SessionSpec:
+    """What a session says of itself when it opens. `holding`: it comes back from a lost broker."""
+
+    def __init__(
+        self,
+        user: str,
+        name: str = "",
+        weight: float = 1.0,
+        priority: int = 0,
+        demand: Demand = ...,
+        remaining_iterations: int | None = None,
+        turn: int = 0,
+        holding: bool = False,
+        waiting: bool = False,
+        paused: bool = False,
+        device_seconds: float = 0.0,
+        waited_seconds: float = 0.0,
+        iterations: int = 0,
+    ) -> None: ...
+
+class Grant:
+    session: str
+    turn: int
+    lane: int
+
+class Yield:
+    session: str
+    turn: int
+
+class Decision:
+    """What follows from one event. Enact all of it; an empty one is falsy."""
+
+    grants: Sequence[Grant]
+    yields: Sequence[Yield]
+    def __bool__(self) -> bool: ...
+
+class SessionState:
+    """One session in a picture; the fields of protocol.SessionView (without pid)."""
+
+    id: str
+    name: str
+    user: str
+    state: str  # idle, waiting, running, overdue, paused
+    demand: Demand
+    lane: int | None
+    turn: int
+    place: int | None
+    waiting: float | None
+    expected_wait: float | None
+    reason: str
+    device_seconds: float
+    waited_seconds: float
+    iterations: int
+    remaining_iterations: int | None
+    weight: float
+    priority: int
+
+class LaneState:
+    id: int
+    bytes: int
+    holder: str | None
+    members: Sequence[str]
+
+class Picture:
+    """The scheduler at one moment, sessions in the order in which they opened."""
+
+    policy: str
+    capacity: int
+    persistent: int
+    free: int
+    running_lanes: int
+    lanes: Sequence[LaneState]
+    sessions: Sequence[SessionState]
+
+class Scheduler:
+    """Turns of one device. Events go in with their time (seconds, never decreasing).
+
+    Raises ValueError for a value out of range, KeyError for an unknown session, OverflowError
+    for a demand larger than the device; a call that raises has changed nothing.
+    """
+
+    def __init__(self, capacity: int, policy: str = "fair", rules: Rules = ...) -> None: ...
+    def open(self, now: float, id: str, spec: SessionSpec) -> Decision: ...
+    def close(self, now: float, id: str) -> Decision: ...
+    def request(self, now: float, id: str, turn: int) -> Decision: ...
+    def finish(self, now: float, id: str, turn: int) -> Decision: ...
+    def report(
+        self,
+        now: float,
+        id: str,
+        iterations: int,
+        demand: Demand,
+        remaining_iterations: int | None = None,
+    ) -> Decision: ...
+    def change(
+        self,
+        now: float,
+        id: str,
+        weight: float | None = None,
+        priority: int | None = None,
+        paused: bool | None = None,
+    ) -> Decision: ...
+    def set_policy(self, now: float, name: str) -> Decision: ...
+    def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
+    def assign(self, now: float) -> Decision:
+        """The one pass; call it when `next_event` has come. The events above end in it."""
+    def next_event(self, now: float) -> float | None:
+        """When time alone changes something (a quantum, a lease, patience), or None."""
+    def picture(self, now: float) -> Picture: ...
+    def is_valid(self) -> str:
+        """Empty, or the first broken invariant in words."""
+    @property
+    def policy(self) -> str: ...
+    def __contains__(self, id: str) -> bool: ...
+    def __len__(self) -> int: ...
+
+def policies() -> list[tuple[str, str]]:
+    """Name and one sentence of each policy, in the order of the table."""
+
+class LaneAllocator:
+    """Places sessions in lanes so that sum P + sum over lanes of max E <= capacity, always."""
+
+    def __init__(self, capacity: int) -> None: ...
+    def place(self, id: str, demand: Demand, max_lanes: int = 0) -> int | None:
+        """The lane that took it (opened, joined, grown or merged), or None: wait. 0: no limit."""
+    def resize(self, id: str, demand: Demand) -> bool: ...
+    def remove(self, id: str) -> None: ...
+    def lanes(self) -> list[LaneState]: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    def is_valid(self) -> str: ...
+
+class AllocationCounter:
+    """Counts live and peak bytes of PyTorch's CPU storages, by patching libc10's imports."""
+
+    @staticmethod
+    def install() -> str:
+        """Patch posix_memalign and free of libc10; empty, or why it is impossible. Idempotent."""
+    @staticmethod
+    def adopt(address: int, size: int) -> None:
+        """Count a storage that was allocated before `install`."""
+    @staticmethod
+    def live() -> int: ...
+    @staticmethod
+    def peak() -> int: ...
+    @staticmethod
+    def reset_peak() -> None: ...
+
+__version__: str

@@ -1,0 +1,85 @@
+"""Every error that a user of the package can see, and the codes that carry them over the socket."""
+
+from __future__ import annotations
+
+
+class GpuShareError(Exception):
+    """Base of all errors of this package. Its text is one sentence for people."""
+
+    code = "error"
+
+
+class BrokerUnavailable(GpuShareError):
+    """No broker answers on the socket and none could be started."""
+
+    code = "unavailable"
+
+
+class ConnectionLost(GpuShareError):
+    """The connection ended in the middle of something."""
+
+    code = "lost"
+
+
+class ProtocolError(GpuShareError):
+    """The other side sent something that is no message of this protocol."""
+
+    code = "protocol"
+
+
+class InvalidValue(GpuShareError, ValueError):
+    """A value is out of its range; the text says which and what would be right."""
+
+    code = "invalid"
+
+
+class UnknownDevice(GpuShareError):
+    """The broker has no device of that name."""
+
+    code = "unknown_device"
+
+
+class UnknownSession(GpuShareError):
+    """The broker has no session of that id."""
+
+    code = "unknown_session"
+
+
+class DoesNotFit(GpuShareError):
+    """The demand is larger than the whole device; waiting would not help."""
+
+    code = "does_not_fit"
+
+
+class NotPermitted(GpuShareError):
+    """The caller may look, but not change this."""
+
+    code = "not_permitted"
+
+
+class LimitExceeded(GpuShareError):
+    """A limit on sizes, rates or counts was reached; the text gives the number."""
+
+    code = "limit"
+
+
+BY_CODE: dict[str, type[GpuShareError]] = {
+    kind.code: kind
+    for kind in (
+        GpuShareError,
+        BrokerUnavailable,
+        ConnectionLost,
+        ProtocolError,
+        InvalidValue,
+        UnknownDevice,
+        UnknownSession,
+        DoesNotFit,
+        NotPermitted,
+        LimitExceeded,
+    )
+}
+
+
+def from_code(code: str, message: str) -> GpuShareError:
+    """The error that `code` names; an unknown code (a newer broker) is the base class."""
+    return BY_CODE.get(code, GpuShareError)(message)

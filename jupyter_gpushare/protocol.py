@@ -1,0 +1,313 @@
+"""The words: every message between a broker and its clients, and the Snapshot that lookers see.
+
+A frame is a 4-byte big-endian length and that many bytes of JSON: one object whose ``type`` names
+the class below. The first frame of a connection is `Hello`; the broker answers `Welcome` or
+`Error`. A connection carries at most one session. Unknown keys are ignored, so a message may gain
+fields within one protocol number; a change of meaning takes the next number.
+
+msgspec holds the messages: tagged unions and type checks that name the wrong field, without a
+parser of our own and with an import ten times lighter than pydantic's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .errors import LimitExceeded, ProtocolError
+
+PROTOCOL = 1
+HEADER_BYTES = 4
+MAX_FRAME_BYTES = 1 << 20  # a client's frame; snapshots of a broker may be larger
+MAX_SNAPSHOT_BYTES = 64 << 20
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """Base of all messages; the class name is the tag on the wire."""
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a session takes: bytes that live across iterations, and the peak inside one.
+
+    `measured` is False until an iteration has been seen; such a session runs alone on its device.
+    """
+
+    persistent_bytes: int = 0
+    ephemeral_bytes: int = 0
+    measured: bool = False
+
+
+# --- client to broker -------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True):
+    protocol: int
+    program: str = ""
+
+
+class Open(Message, frozen=True):
+    """Register this connection's session. The client makes the `id`, so repeating it is harmless.
+
+    `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
+    `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
+    `device_seconds`, `waited_seconds` and `iterations` carry the history over.
+    """
+
+    id: str
+    name: str
+    device: str = "auto"
+    weight: float = 1.0
+    priority: int = 0
+    demand: Demand = Demand()
+    remaining_iterations: int | None = None
+    turn: int = 0
+    holding: bool = False
+    waiting: bool = False
+    paused: bool = False
+    device_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    iterations: int = 0
+
+
+class Close(Message, frozen=True):
+    """The session ends; the connection may stay."""
+
+
+class Request(Message, frozen=True):
+    turn: int
+
+
+class Finish(Message, frozen=True):
+    """The turn is over; if it was not granted yet, the request is withdrawn."""
+
+    turn: int
+
+
+class Report(Message, frozen=True):
+    """What happened since the last report: `iterations` counts only those."""
+
+    iterations: int
+    demand: Demand
+    remaining_iterations: int | None = None
+
+
+class Change(Message, frozen=True):
+    """Change a session live; None leaves a field as it is, `session` None means one's own."""
+
+    session: str | None = None
+    weight: float | None = None
+    priority: int | None = None
+    paused: bool | None = None
+
+
+class SetPolicy(Message, frozen=True):
+    """Choose the policy, or how many lanes may run at once (0 is `auto`); None leaves it."""
+
+    policy: str | None = None
+    running_lanes: int | None = None
+    device: str | None = None
+
+
+class Look(Message, frozen=True):
+    """Ask for one Snapshot."""
+
+
+class Watch(Message, frozen=True):
+    """Ask for a Snapshot now and after each change, at most one per `interval_seconds`."""
+
+    interval_seconds: float = 0.25
+
+
+class Shutdown(Message, frozen=True):
+    """End the broker in good order."""
+
+
+# --- broker to client -------------------------------------------------------------------------
+
+
+class Welcome(Message, frozen=True):
+    protocol: int
+    version: str
+    pid: int
+
+
+class Opened(Message, frozen=True):
+    id: str
+    device: str
+
+
+class Grant(Message, frozen=True):
+    turn: int
+    lane: int
+
+
+class Yield(Message, frozen=True):
+    """Please finish `turn` at the next boundary: somebody waits."""
+
+    turn: int
+
+
+class Wait(Message, frozen=True):
+    """Why turn `turn` is not granted yet. `expected_seconds` is None where nobody can know."""
+
+    turn: int
+    place: int
+    waiting_seconds: float
+    reason: str
+    holder: str | None = None
+    expected_seconds: float | None = None
+
+
+class Done(Message, frozen=True):
+    """A Change, SetPolicy, Close or Shutdown was carried out; `note` is a sentence or empty."""
+
+    note: str = ""
+
+
+class Error(Message, frozen=True):
+    """A message was refused and changed nothing; `code` is a key of errors.BY_CODE."""
+
+    code: str
+    message: str
+
+
+# --- the one schema for every looker -------------------------------------------------------------
+
+State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused"]
+
+
+class SessionView(msgspec.Struct, frozen=True):
+    """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes."""
+
+    id: str
+    name: str
+    user: str
+    pid: int
+    state: State
+    persistent_bytes: int
+    ephemeral_bytes: int
+    measured: bool
+    lane: int | None
+    place: int | None
+    waiting_seconds: float | None
+    expected_wait_seconds: float | None
+    reason: str
+    device_seconds: float
+    waited_seconds: float
+    iterations: int
+    remaining_iterations: int | None
+    weight: float
+    priority: int
+
+
+class LaneView(msgspec.Struct, frozen=True):
+    """A lane: as large as its largest member's ephemeral demand; `holder` is a session id."""
+
+    id: int
+    bytes: int
+    holder: str | None
+    members: list[str]
+
+
+class DeviceView(msgspec.Struct, frozen=True):
+    name: str
+    capacity_bytes: int
+    persistent_bytes: int
+    free_bytes: int
+    running_lanes: int
+    lanes: list[LaneView]
+    sessions: list[SessionView]
+
+
+class BrokerView(msgspec.Struct, frozen=True):
+    """`started` is Unix time in seconds."""
+
+    pid: int
+    protocol: int
+    started: float
+
+
+class PolicyView(msgspec.Struct, frozen=True):
+    name: str
+    sentence: str
+
+
+class Snapshot(Message, frozen=True):
+    """All there is to see. `sequence` grows by one with each change of the broker's state."""
+
+    version: str
+    broker: BrokerView
+    policy: str
+    policies: list[PolicyView]
+    sequence: int
+    devices: list[DeviceView]
+
+
+ToBroker: TypeAlias = (
+    Hello
+    | Open
+    | Close
+    | Request
+    | Finish
+    | Report
+    | Change
+    | SetPolicy
+    | Look
+    | Watch
+    | Shutdown
+)
+ToClient: TypeAlias = Welcome | Opened | Grant | Yield | Wait | Done | Error | Snapshot
+
+_encoder = msgspec.json.Encoder()
+_from_client: msgspec.json.Decoder[ToBroker] = msgspec.json.Decoder(ToBroker)
+_from_broker: msgspec.json.Decoder[ToClient] = msgspec.json.Decoder(ToClient)
+
+
+def encode(message: Message) -> bytes:
+    """One frame: length, then JSON."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
+    """Raises ProtocolError with the field that is wrong."""
+    return _decode(_from_client, body)
+
+
+def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
+    """Raises ProtocolError with the field that is wrong."""
+    return _decode(_from_broker, body)
+
+
+def _decode(decoder: msgspec.json.Decoder[Message], body: bytes | bytearray | memoryview) -> Message:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"not a message of protocol {PROTOCOL}: {error}") from None
+
+
+class Frames:
+    """Cuts a stream of bytes into the bodies of its frames; holds what is half."""
+
+    def __init__(self, limit_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._limit = limit_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that `data` completes, in order. Raises LimitExceeded on a frame too long."""
+        self._buffer += data
+        bodies = []
+        while (end := self._end_of_first()) is not None:
+            bodies.append(bytes(self._buffer[HEADER_BYTES:end]))
+            del self._buffer[:end]
+        return bodies
+
+    def _end_of_first(self) -> int | None:
+        if len(self._buffer) < HEADER_BYTES:
+            return None
+        length = int.from_bytes(self._buffer[:HEADER_BYTES], "big")
+        if length > self._limit:
+            raise LimitExceeded(f"a frame of {length} bytes; at most {self._limit} are taken")
+        end = HEADER_BYTES + length
+        return end if len(self._buffer) >= end else None

@@ -1,0 +1,75 @@
+"""One table of every setting: its type and default are the field, its sentence is the metadata.
+
+A setting is read once, from ``JUPYTER_GPUSHARE_<NAME>`` in the environment; a Jupyter server sets
+the same names as traits and passes them on to the broker it starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from .errors import InvalidValue
+
+PREFIX = "JUPYTER_GPUSHARE_"
+Positive = Meta(gt=0)
+NotNegative = Meta(ge=0)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes are bytes and times are seconds, as the names say."""
+
+    socket: Annotated[str, Meta(description="path of the broker's Unix socket; empty: a private directory of the user")] = ""
+    device: Annotated[str, Meta(description="device of a session that names none; auto: the first GPU, else host")] = "auto"
+    policy: Annotated[str, Meta(description="policy of a broker that starts: fair, fifo, srtf, pack or las")] = "fair"
+    running_lanes: Annotated[int, NotNegative, Meta(description="lanes of a device that may run at once; 0: as the policy says")] = 0
+    quantum_seconds: Annotated[float, Positive, Meta(description="a turn lasts so long before it goes to the next who waits")] = 0.25
+    half_life_seconds: Annotated[float, Positive, Meta(description="used device time counts half after so long")] = 3600.0
+    lease_seconds: Annotated[float, Positive, Meta(description="a holder that is asked to yield and does not within so long is overdue")] = 30.0
+    patience_seconds: Annotated[float, NotNegative, Meta(description="a session that waits for memory so long is overtaken no more")] = 60.0
+    host_capacity_bytes: Annotated[int, NotNegative, Meta(description="memory shared on the device host; 0: 90 % of what this machine or container has")] = 0
+    idle_exit_seconds: Annotated[float, Positive, Meta(description="a broker without any connection ends after so long")] = 600.0
+    recovery_seconds: Annotated[float, NotNegative, Meta(description="after a crash a new broker waits so long for old holders before it grants")] = 0.5
+    start_seconds: Annotated[float, Positive, Meta(description="a client waits so long for a broker that it starts")] = 10.0
+    report_seconds: Annotated[float, Positive, Meta(description="a session reports iterations and memory at most this often")] = 0.5
+    max_sessions: Annotated[int, Positive, Meta(description="sessions that one broker takes")] = 20_000
+    max_sessions_per_user: Annotated[int, Positive, Meta(description="sessions that one user may have")] = 20_000
+    messages_per_second: Annotated[int, Positive, Meta(description="messages of one connection per second, over ten seconds, before it is closed")] = 20_000
+
+
+def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
+    """Settings from `environ`, overridden by `given`. Raises InvalidValue naming the setting."""
+    values: dict[str, Any] = {
+        field: environ[PREFIX + field.upper()]
+        for field in Settings.__struct_fields__
+        if PREFIX + field.upper() in environ
+    }
+    values.update({name: value for name, value in given.items() if value is not None})
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidValue(f"a setting is wrong: {error} (environment: {PREFIX}<NAME>)") from None
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """The settings that differ from their defaults, for the environment of a child process."""
+    default = Settings()
+    return {
+        PREFIX + name.upper(): str(getattr(settings, name))
+        for name in Settings.__struct_fields__
+        if getattr(settings, name) != getattr(default, name)
+    }
+
+
+def socket_path(settings: Settings) -> Path:
+    """Where the broker listens: the setting, else a directory that only this user can enter."""
+    if settings.socket:
+        return Path(settings.socket)
+    import platformdirs  # knows XDG_RUNTIME_DIR and its fallbacks better than we would
+
+    return Path(platformdirs.user_runtime_dir("jupyter-gpushare")) / "broker.sock"
