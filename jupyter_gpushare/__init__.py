@@ -13,24 +13,12 @@ Importing this package imports neither torch, tornado nor IPython.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._version import __version__
-
-if TYPE_CHECKING:
-    from .session import Session, iterations, session, turn
+from .session import Session, iterations, session, turn  # `session` is the function, not its module
 
 __all__ = ["Session", "__version__", "iterations", "session", "turn"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("Session", "iterations", "session", "turn"):
-        from . import session as module  # the name `session` is ours again: see below
-
-        value = getattr(module, name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -1,13 +1,12 @@
 """Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the allocation counter."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 class Demand:
     """Bytes: persistent, and the peak inside one iteration. Unmeasured sessions run alone."""
 
-    def __init__(
-        self, persistent: int = 0, ephemeral: int = 0, measured: bool = True
-    ) -> None: ...
+    def __init__(self, persistent: int = 0, ephemeral: int = 0, measured: bool = True) -> None: ...
     persistent: int
     ephemeral: int
     measured: bool
@@ -71,7 +70,7 @@ class SessionState:
     id: str
     name: str
     user: str
-    state: str  # idle, waiting, running, overdue, paused
+    state: Literal["idle", "waiting", "running", "overdue", "paused"]
     demand: Demand
     lane: int | None
     turn: int
@@ -178,5 +177,8 @@ class AllocationCounter:
     def peak() -> int: ...
     @staticmethod
     def reset_peak() -> None: ...
+    @staticmethod
+    def take_peak() -> tuple[int, int]:
+        """Live and peak bytes in one call; the next peak starts at what is alive now."""
 
 __version__: str

@@ -11,7 +11,7 @@ parser of our own and with an import ten times lighter than pydantic's.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -245,18 +245,9 @@ class Snapshot(Message, frozen=True):
 
 
 ToBroker: TypeAlias = (
-    Hello
-    | Open
-    | Close
-    | Request
-    | Finish
-    | Report
-    | Change
-    | SetPolicy
-    | Look
-    | Watch
-    | Shutdown
+    Hello | Open | Close | Request | Finish | Report | Change | SetPolicy | Look | Watch | Shutdown
 )
+Kind = TypeVar("Kind")
 ToClient: TypeAlias = Welcome | Opened | Grant | Yield | Wait | Done | Error | Snapshot
 
 _encoder = msgspec.json.Encoder()
@@ -280,7 +271,7 @@ def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
     return _decode(_from_broker, body)
 
 
-def _decode(decoder: msgspec.json.Decoder[Message], body: bytes | bytearray | memoryview) -> Message:
+def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memoryview) -> Kind:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -7,6 +7,7 @@ the same names as traits and passes them on to the broker it starts.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,22 +25,77 @@ NotNegative = Meta(ge=0)
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes are bytes and times are seconds, as the names say."""
 
-    socket: Annotated[str, Meta(description="path of the broker's Unix socket; empty: a private directory of the user")] = ""
-    device: Annotated[str, Meta(description="device of a session that names none; auto: the first GPU, else host")] = "auto"
-    policy: Annotated[str, Meta(description="policy of a broker that starts: fair, fifo, srtf, pack or las")] = "fair"
-    running_lanes: Annotated[int, NotNegative, Meta(description="lanes of a device that may run at once; 0: as the policy says")] = 0
-    quantum_seconds: Annotated[float, Positive, Meta(description="a turn lasts so long before it goes to the next who waits")] = 0.25
-    half_life_seconds: Annotated[float, Positive, Meta(description="used device time counts half after so long")] = 3600.0
-    lease_seconds: Annotated[float, Positive, Meta(description="a holder that is asked to yield and does not within so long is overdue")] = 30.0
-    patience_seconds: Annotated[float, NotNegative, Meta(description="a session that waits for memory so long is overtaken no more")] = 60.0
-    host_capacity_bytes: Annotated[int, NotNegative, Meta(description="memory shared on the device host; 0: 90 % of what this machine or container has")] = 0
-    idle_exit_seconds: Annotated[float, Positive, Meta(description="a broker without any connection ends after so long")] = 600.0
-    recovery_seconds: Annotated[float, NotNegative, Meta(description="after a crash a new broker waits so long for old holders before it grants")] = 0.5
-    start_seconds: Annotated[float, Positive, Meta(description="a client waits so long for a broker that it starts")] = 10.0
-    report_seconds: Annotated[float, Positive, Meta(description="a session reports iterations and memory at most this often")] = 0.5
-    max_sessions: Annotated[int, Positive, Meta(description="sessions that one broker takes")] = 20_000
-    max_sessions_per_user: Annotated[int, Positive, Meta(description="sessions that one user may have")] = 20_000
-    messages_per_second: Annotated[int, Positive, Meta(description="messages of one connection per second, over ten seconds, before it is closed")] = 20_000
+    socket: Annotated[
+        str,
+        Meta(
+            description="path of the broker's Unix socket; empty: a private directory of the user"
+        ),
+    ] = ""
+    device: Annotated[
+        str, Meta(description="device of a session that names none; auto: the first GPU, else host")
+    ] = "auto"
+    policy: Annotated[
+        str, Meta(description="policy of a broker that starts: fair, fifo, srtf, pack or las")
+    ] = "fair"
+    running_lanes: Annotated[
+        int,
+        NotNegative,
+        Meta(description="lanes of a device that may run at once; 0: as the policy says"),
+    ] = 0
+    quantum_seconds: Annotated[
+        float,
+        Positive,
+        Meta(description="a turn lasts so long before it goes to the next who waits"),
+    ] = 0.25
+    half_life_seconds: Annotated[
+        float, Positive, Meta(description="used device time counts half after so long")
+    ] = 3600.0
+    lease_seconds: Annotated[
+        float,
+        Positive,
+        Meta(description="a holder that is asked to yield and does not within so long is overdue"),
+    ] = 30.0
+    patience_seconds: Annotated[
+        float,
+        NotNegative,
+        Meta(description="a session that waits for memory so long is overtaken no more"),
+    ] = 60.0
+    host_capacity_bytes: Annotated[
+        int,
+        NotNegative,
+        Meta(
+            description="memory shared on the device host; 0: 90 % of this machine's or container's"
+        ),
+    ] = 0
+    idle_exit_seconds: Annotated[
+        float, Positive, Meta(description="a broker without any connection ends after so long")
+    ] = 600.0
+    recovery_seconds: Annotated[
+        float,
+        NotNegative,
+        Meta(
+            description="after a crash a new broker waits so long for old holders before it grants"
+        ),
+    ] = 0.5
+    start_seconds: Annotated[
+        float, Positive, Meta(description="a client waits so long for a broker that it starts")
+    ] = 10.0
+    report_seconds: Annotated[
+        float,
+        Positive,
+        Meta(description="a session reports iterations and memory at most this often"),
+    ] = 0.5
+    max_sessions: Annotated[int, Positive, Meta(description="sessions that one broker takes")] = (
+        20_000
+    )
+    max_sessions_per_user: Annotated[
+        int, Positive, Meta(description="sessions that one user may have")
+    ] = 20_000
+    messages_per_second: Annotated[
+        int,
+        Positive,
+        Meta(description="messages per second that one connection may send, over ten seconds"),
+    ] = 20_000
 
 
 def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
@@ -72,4 +128,6 @@ def socket_path(settings: Settings) -> Path:
         return Path(settings.socket)
     import platformdirs  # knows XDG_RUNTIME_DIR and its fallbacks better than we would
 
-    return Path(platformdirs.user_runtime_dir("jupyter-gpushare")) / "broker.sock"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fallback in /tmp is checked to be the user's own
+        return Path(platformdirs.user_runtime_dir("jupyter-gpushare")) / "broker.sock"

@@ -1,4 +1,285 @@
+// The scheduler and the lanes for Python. Calls take microseconds, so the GIL stays held.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
 #include "bindings/register.h"
+#include "core/lane_allocator.h"
+#include "core/policy.h"
+#include "core/scheduler.h"
+
+namespace py = pybind11;
+
 namespace gpushare {
-void register_core(pybind11::module_&) {}
+namespace {
+
+const char* name(State state) {
+  switch (state) {
+    case State::idle: return "idle";
+    case State::waiting: return "waiting";
+    case State::running: return "running";
+    case State::overdue: return "overdue";
+    case State::paused: return "paused";
+  }
+  return "";
+}
+
+// A whole number from outside: one that does not fit is a ValueError that names it, where pybind11
+// would only say that no overload takes it.
+template <class Number>
+Number whole(const py::int_& value, const char* name) {
+  try {
+    return value.cast<Number>();
+  } catch (const py::cast_error&) {
+    PyErr_Clear();
+    throw std::invalid_argument(std::string(name) + " is out of range: " +
+                                std::string(py::str(value)));
+  }
+}
+
+template <class Number>
+std::optional<Number> whole(const std::optional<py::int_>& value, const char* name) {
+  return value ? std::optional(whole<Number>(*value, name)) : std::nullopt;
+}
+
+// Lanes keyed by text for those who look at them from Python; the core counts its sessions.
+class NamedLanes {
+ public:
+  explicit NamedLanes(Bytes capacity) : lanes_(capacity) {}
+
+  std::optional<LaneId> place(const std::string& id, const Demand& demand, int max_lanes) {
+    if (numbers_.contains(id)) throw std::invalid_argument("'" + id + "' has a place already");
+    const auto lane = lanes_.place(last_ + 1, demand, max_lanes);
+    if (!lane) return lane;
+    numbers_[id] = ++last_;
+    ids_[last_] = id;
+    return lanes_.lane_of(last_);
+  }
+  bool resize(const std::string& id, const Demand& demand) {
+    return lanes_.resize(number(id), demand);
+  }
+  void remove(const std::string& id) {
+    lanes_.remove(number(id));
+    ids_.erase(number(id));
+    numbers_.erase(id);
+  }
+  std::vector<LaneState> lanes() const {
+    std::vector<LaneState> states;
+    for (const auto& [id, lane] : lanes_.lanes()) {
+      states.push_back({id, lane.bytes(), std::nullopt, {}});
+      for (const auto& [bytes, member] : lane.members)
+        states.back().members.push_back(ids_.at(member));
+    }
+    return states;
+  }
+  const LaneAllocator& allocator() const { return lanes_; }
+
+ private:
+  SessionNumber number(const std::string& id) const {
+    const auto number = numbers_.find(id);
+    if (number == numbers_.end()) throw UnknownSession("'" + id + "' has no place");
+    return number->second;
+  }
+
+  LaneAllocator lanes_;
+  std::map<std::string, SessionNumber> numbers_;
+  std::map<SessionNumber, std::string> ids_;
+  SessionNumber last_ = kNobody;
+};
+
+void register_types(py::module_& module) {
+  py::class_<Demand>(module, "Demand")
+      .def(py::init([](const py::int_& persistent, const py::int_& ephemeral, bool measured) {
+             return Demand{whole<Bytes>(persistent, "persistent"),
+                           whole<Bytes>(ephemeral, "ephemeral"), measured};
+           }),
+           py::arg("persistent") = 0, py::arg("ephemeral") = 0, py::arg("measured") = true)
+      .def_readonly("persistent", &Demand::persistent)
+      .def_readonly("ephemeral", &Demand::ephemeral)
+      .def_readonly("measured", &Demand::measured)
+      .def("__eq__", [](const Demand& a, const Demand& b) { return a == b; });
+
+  const Rules rules;
+  py::class_<Rules>(module, "Rules")
+      .def(py::init([](Seconds quantum, Seconds half_life, Seconds lease, Seconds patience,
+                       const py::int_& running_lanes) {
+             return Rules{quantum, half_life, lease, patience,
+                          whole<int>(running_lanes, "running_lanes")};
+           }),
+           py::arg("quantum") = rules.quantum, py::arg("half_life") = rules.half_life,
+           py::arg("lease") = rules.lease, py::arg("patience") = rules.patience,
+           py::arg("running_lanes") = rules.running_lanes)
+      .def_readonly("quantum", &Rules::quantum)
+      .def_readonly("half_life", &Rules::half_life)
+      .def_readonly("lease", &Rules::lease)
+      .def_readonly("patience", &Rules::patience)
+      .def_readonly("running_lanes", &Rules::running_lanes);
+
+  py::class_<SessionSpec>(module, "SessionSpec")
+      .def(py::init([](std::string user, std::string name, double weight, const py::int_& priority,
+                       const Demand& demand, const std::optional<py::int_>& remaining_iterations,
+                       const py::int_& turn, bool holding, bool waiting, bool paused,
+                       Seconds device_seconds, Seconds waited_seconds,
+                       const py::int_& iterations) {
+             return SessionSpec{std::move(user),
+                                std::move(name),
+                                weight,
+                                whole<int>(priority, "priority"),
+                                demand,
+                                whole<std::int64_t>(remaining_iterations, "remaining_iterations"),
+                                whole<TurnNumber>(turn, "turn"),
+                                holding,
+                                waiting,
+                                paused,
+                                device_seconds,
+                                waited_seconds,
+                                whole<std::int64_t>(iterations, "iterations")};
+           }),
+           py::arg("user"), py::arg("name") = "", py::arg("weight") = 1.0, py::arg("priority") = 0,
+           py::arg("demand") = Demand{}, py::arg("remaining_iterations") = py::none(),
+           py::arg("turn") = 0, py::arg("holding") = false, py::arg("waiting") = false,
+           py::arg("paused") = false, py::arg("device_seconds") = 0.0,
+           py::arg("waited_seconds") = 0.0, py::arg("iterations") = 0);
+
+  py::class_<Grant>(module, "Grant")
+      .def_readonly("session", &Grant::session)
+      .def_readonly("turn", &Grant::turn)
+      .def_readonly("lane", &Grant::lane);
+  py::class_<Yield>(module, "Yield")
+      .def_readonly("session", &Yield::session)
+      .def_readonly("turn", &Yield::turn);
+  py::class_<Decision>(module, "Decision")
+      .def_readonly("grants", &Decision::grants)
+      .def_readonly("yields", &Decision::yields)
+      .def("__bool__", [](const Decision& d) { return !d.grants.empty() || !d.yields.empty(); });
+}
+
+void register_picture(py::module_& module) {
+  py::class_<SessionState>(module, "SessionState")
+      .def_readonly("id", &SessionState::id)
+      .def_readonly("name", &SessionState::name)
+      .def_readonly("user", &SessionState::user)
+      .def_property_readonly("state", [](const SessionState& s) { return name(s.state); })
+      .def_readonly("demand", &SessionState::demand)
+      .def_readonly("lane", &SessionState::lane)
+      .def_readonly("turn", &SessionState::turn)
+      .def_readonly("place", &SessionState::place)
+      .def_readonly("waiting", &SessionState::waiting)
+      .def_readonly("expected_wait", &SessionState::expected_wait)
+      .def_readonly("reason", &SessionState::reason)
+      .def_readonly("device_seconds", &SessionState::device_seconds)
+      .def_readonly("waited_seconds", &SessionState::waited_seconds)
+      .def_readonly("iterations", &SessionState::iterations)
+      .def_readonly("remaining_iterations", &SessionState::remaining_iterations)
+      .def_readonly("weight", &SessionState::weight)
+      .def_readonly("priority", &SessionState::priority);
+  py::class_<LaneState>(module, "LaneState")
+      .def_readonly("id", &LaneState::id)
+      .def_readonly("bytes", &LaneState::bytes)
+      .def_readonly("holder", &LaneState::holder)
+      .def_readonly("members", &LaneState::members);
+  py::class_<Picture>(module, "Picture")
+      .def_readonly("policy", &Picture::policy)
+      .def_readonly("capacity", &Picture::capacity)
+      .def_readonly("persistent", &Picture::persistent)
+      .def_readonly("free", &Picture::free)
+      .def_readonly("running_lanes", &Picture::running_lanes)
+      .def_readonly("lanes", &Picture::lanes)
+      .def_readonly("sessions", &Picture::sessions);
+}
+
+void register_scheduler(py::module_& module) {
+  const auto now = py::arg("now");
+  const auto id = py::arg("id");
+  py::class_<Scheduler>(module, "Scheduler")
+      .def(py::init([](const py::int_& capacity, const std::string& policy, const Rules& rules) {
+             return std::make_unique<Scheduler>(whole<Bytes>(capacity, "capacity"), policy, rules);
+           }),
+           py::arg("capacity"), py::arg("policy") = "fair", py::arg("rules") = Rules{})
+      .def("open", &Scheduler::open, now, id, py::arg("spec"))
+      .def("close", &Scheduler::close, now, id)
+      .def(
+          "request",
+          [](Scheduler& self, Seconds now, const std::string& id, const py::int_& turn) {
+            return self.request(now, id, whole<TurnNumber>(turn, "turn"));
+          },
+          now, id, py::arg("turn"))
+      .def(
+          "finish",
+          [](Scheduler& self, Seconds now, const std::string& id, const py::int_& turn) {
+            return self.finish(now, id, whole<TurnNumber>(turn, "turn"));
+          },
+          now, id, py::arg("turn"))
+      .def(
+          "report",
+          [](Scheduler& self, Seconds now, const std::string& id, const py::int_& iterations,
+             const Demand& demand, const std::optional<py::int_>& remaining_iterations) {
+            return self.report(
+                now, id, whole<std::int64_t>(iterations, "iterations"), demand,
+                whole<std::int64_t>(remaining_iterations, "remaining_iterations"));
+          },
+          now, id, py::arg("iterations"), py::arg("demand"),
+          py::arg("remaining_iterations") = py::none())
+      .def(
+          "change",
+          [](Scheduler& self, Seconds now, const std::string& id, std::optional<double> weight,
+             const std::optional<py::int_>& priority, std::optional<bool> paused) {
+            return self.change(now, id, weight, whole<int>(priority, "priority"), paused);
+          },
+          now, id, py::arg("weight") = py::none(), py::arg("priority") = py::none(),
+          py::arg("paused") = py::none())
+      .def("set_policy", &Scheduler::set_policy, now, py::arg("name"))
+      .def(
+          "set_running_lanes",
+          [](Scheduler& self, Seconds now, const py::int_& lanes) {
+            return self.set_running_lanes(now, whole<int>(lanes, "lanes"));
+          },
+          now, py::arg("lanes"))
+      .def("assign", &Scheduler::assign, now)
+      .def("next_event", &Scheduler::next_event, now)
+      .def("picture", &Scheduler::picture, now)
+      .def("is_valid", &Scheduler::is_valid)
+      .def_property_readonly("policy", &Scheduler::policy)
+      .def("__contains__", &Scheduler::contains)
+      .def("__len__", &Scheduler::size);
+}
+
+void register_lanes(py::module_& module) {
+  const auto id = py::arg("id");
+  const auto demand = py::arg("demand");
+  py::class_<NamedLanes>(module, "LaneAllocator")
+      .def(py::init([](const py::int_& capacity) {
+             return NamedLanes(whole<Bytes>(capacity, "capacity"));
+           }),
+           py::arg("capacity"))
+      .def("place", &NamedLanes::place, id, demand, py::arg("max_lanes") = 0)
+      .def("resize", &NamedLanes::resize, id, demand)
+      .def("remove", &NamedLanes::remove, id)
+      .def("lanes", &NamedLanes::lanes)
+      .def_property_readonly("used", [](const NamedLanes& l) { return l.allocator().used(); })
+      .def_property_readonly("capacity",
+                             [](const NamedLanes& l) { return l.allocator().capacity(); })
+      .def("is_valid", [](const NamedLanes& l) { return l.allocator().is_valid(); });
+}
+
+}  // namespace
+
+void register_core(py::module_& module) {
+  py::register_local_exception_translator([](std::exception_ptr raised) {
+    try {
+      if (raised) std::rethrow_exception(raised);
+    } catch (const UnknownSession& error) {
+      PyErr_SetString(PyExc_KeyError, error.what());
+    }
+  });
+  register_types(module);
+  register_picture(module);
+  register_lanes(module);
+  register_scheduler(module);
+  module.def("policies", [] {
+    std::vector<std::pair<std::string, std::string>> rows;
+    for (const Policy& policy : policies()) rows.emplace_back(policy.name, policy.sentence);
+    return rows;
+  });
+}
+
 }  // namespace gpushare

@@ -1,0 +1,49 @@
+"""What needs IPython: the magic, the cells and what a notebook shows.
+
+Loading it is cheap: neither torch nor rich is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cells import Cells
+
+AUTO = "JUPYTER_GPUSHARE_AUTO"
+
+_watched: dict[Any, Cells] = {}  # by shell: what its unloading has to undo
+
+
+def load(ipython: Any) -> None:
+    """``%load_ext jupyter_gpushare``; with JUPYTER_GPUSHARE_AUTO=1 also ``%gpushare on``."""
+    from . import completion
+    from .cells import Cells
+    from .display import waiting_line
+    from .magics import GpuShareMagics, share_one_cell
+
+    line = waiting_line(ipython)
+    cells = _watched[ipython] = Cells(ipython, line)
+    cells.watch()
+    magics = GpuShareMagics(ipython, cells, line)
+    ipython.register_magics(magics)
+    ipython.input_transformers_cleanup.append(share_one_cell)
+    completion.register(ipython)
+    if os.environ.get(AUTO, "").lower() in ("1", "true", "yes", "on"):
+        magics.share_automatically()
+
+
+def unload(ipython: Any) -> None:
+    """``%unload_ext jupyter_gpushare``: sharing off, and the shell as it was before."""
+    from jupyter_gpushare.session import stop
+
+    from . import completion
+    from .magics import share_one_cell
+
+    completion.unregister(ipython)
+    ipython.input_transformers_cleanup.remove(share_one_cell)
+    for kind in ipython.magics_manager.magics.values():
+        kind.pop("gpushare", None)
+    _watched.pop(ipython).unwatch()
+    stop()

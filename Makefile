@@ -1,0 +1,82 @@
+# One word each. `make test` and `make demo` start from nothing but Python, Node.js and a C++ compiler.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet --quiet
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+TOOLS := $(VENV)/.tools
+INSTALLED := $(VENV)/.installed
+MODULES := labextension/node_modules/.yarn-state.yml
+BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/*.json) \
+  $(shell find csrc labextension -not -path '*/node_modules*' -not -path '*/lib/*' \
+    -not -path '*/.yarn/*' -type f -not -name '*.md')
+CXX_FILES := $(shell find csrc tests/cpp -name '*.h' -o -name '*.cpp')
+ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.PHONY: help build demo lab test test-cpp test-frontend test-python check check-python \
+  check-cpp check-frontend format bench clean
+
+help:  ## show these lines
+	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: $(INSTALLED)  ## make the virtual environment, build C++ and front end, install both editable
+
+$(TOOLS): requirements-dev.txt
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(PIP) install --constraint requirements-dev.txt torch
+	$(PIP) install --requirement requirements-dev.txt
+	touch $@
+
+$(INSTALLED): $(TOOLS) $(BUILT_FROM)
+	$(PIP) install --no-build-isolation --editable .
+	touch $@
+
+$(MODULES): $(TOOLS) labextension/package.json labextension/yarn.lock
+	cd labextension && jlpm install --immutable
+	touch $@
+
+demo: $(INSTALLED)  ## three real notebooks share one device, compared with running alone
+	$(BIN)/python examples/demo.py
+
+lab: $(INSTALLED)  ## open JupyterLab on the examples
+	$(BIN)/jupyter lab $(ROOT_MAY) examples
+
+test: $(INSTALLED) test-cpp test-frontend test-python  ## every test there is
+
+test-cpp: $(TOOLS)  ## the C++ tests under the address and undefined-behaviour sanitizers
+	cmake -S csrc -B build/sanitize -G Ninja -DGPUSHARE_TESTS=ON -DGPUSHARE_SANITIZE=address,undefined
+	cmake --build build/sanitize
+	ctest --test-dir build/sanitize --output-on-failure
+
+test-frontend: $(MODULES)  ## the unit tests of the front end
+	cd labextension && jlpm test
+
+test-python: $(INSTALLED)  ## pytest: kernels, servers, sockets, browser
+	$(BIN)/pytest
+
+check: check-python check-cpp check-frontend  ## formatters and linters of all three languages, types
+
+check-python: $(INSTALLED)
+	ruff check .
+	ruff format --check .
+	mypy
+	mypy examples benchmarks labextension/build.py
+
+check-cpp: $(TOOLS)
+	clang-format --dry-run -Werror $(CXX_FILES)
+
+check-frontend: $(MODULES)
+	cd labextension && jlpm lint:check
+
+format: $(TOOLS) $(MODULES)  ## rewrite every file as the formatters want it
+	ruff check --fix .
+	ruff format .
+	clang-format -i $(CXX_FILES)
+	cd labextension && jlpm prettier && jlpm eslint && jlpm stylelint
+
+bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.json
+	$(BIN)/python benchmarks/all.py
+
+clean:  ## remove what was built; the virtual environment stays
+	rm -rf build dist jupyter_gpushare/labextension labextension/lib $(INSTALLED)

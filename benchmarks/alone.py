@@ -1,0 +1,102 @@
+"""What sharing costs a notebook that is alone: iteration time with sharing on over sharing off.
+
+Blocks of iterations with sharing on and off alternate in one process, so that a change of the
+machine's pace falls on both; the ratio is the median over the pairs of blocks. One thread, since
+a second busy process of this machine would otherwise be what is measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from measure import Figure, broker, publish
+
+from jupyter_gpushare.session import cell_ended, session
+from jupyter_gpushare.settings import Settings
+
+WIDTHS = {1: 128, 10: 512, 100: 1536}  # about so many milliseconds an iteration: layer width
+SECONDS = 12.0  # for each of them
+PAIRS = 20
+LOOPS = 20_000
+
+
+def training(width: int) -> Callable[[], None]:
+    """One iteration of plain PyTorch training."""
+    torch.manual_seed(0)
+    layers = (torch.nn.Linear(width, width) for _ in range(4))
+    model = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.ReLU())))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batch = torch.randn(128, width)
+
+    def iterate() -> None:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    return iterate
+
+
+def block(iterate: Callable[[], None], iterations: int) -> float:
+    """Median seconds of an iteration. The first few, in which demands are learned, are left out."""
+    times = []
+    for _ in range(iterations + 5):
+        start = time.perf_counter()
+        iterate()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[5:])
+
+
+def shared_block(settings: Settings, iterate: Callable[[], None], iterations: int) -> float:
+    with session(settings, name="alone"):
+        seconds = block(iterate, iterations)
+        cell_ended()
+    return seconds
+
+
+def compare(settings: Settings, width: int) -> tuple[float, float]:
+    """Milliseconds of an iteration without sharing, and the ratio with sharing to it."""
+    iterate = training(width)
+    pace = block(iterate, 20)
+    iterations = max(5, int(SECONDS / (2 * PAIRS) / pace))
+    off, ratios = [], []
+    for pair in range(PAIRS):
+        if pair % 2:  # neither kind is always first
+            shared = shared_block(settings, iterate, iterations)
+            off.append(block(iterate, iterations))
+        else:
+            off.append(block(iterate, iterations))
+            shared = shared_block(settings, iterate, iterations)
+        ratios.append(shared / off[-1])
+    return statistics.median(off) * 1e3, statistics.median(ratios)
+
+
+def boundary(settings: Settings) -> float:
+    """Microseconds of a boundary without a message: holding the turn while nobody waits."""
+    times = []
+    with session(settings, name="boundary") as opened:
+        opened.enter()
+        for _ in range(LOOPS):
+            start = time.perf_counter()
+            opened.boundary()
+            times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    figures = []
+    with broker() as (settings, _):
+        figures.append(Figure("boundary_us", boundary(settings), "us", target=5))
+        for name, width in WIDTHS.items():
+            milliseconds, ratio = compare(settings, width)
+            figures.append(Figure(f"iteration_{name}_ms", milliseconds, "ms"))
+            target = 1.01 if name == 10 else None
+            figures.append(Figure(f"ratio_at_{name}_ms", ratio, target=target))
+    publish("alone", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""How evenly device time is shared: Jain's index, 1 when all get the same, 1/n when one gets all.
+
+Over notebooks: five equal trainings in real processes, started a second apart; the device time
+that each got while all five were there. Over users: the core in virtual time, where one user has
+three notebooks and two others have one each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from measure import Figure, broker, publish
+from training import trainers
+
+from jupyter_gpushare import _core
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.settings import Settings
+
+NOTEBOOKS = 5
+SECONDS = 20.0
+VIRTUAL_SECONDS = 600.0
+ITERATION_SECONDS = 0.01
+OWNERS = {"a1": "ann", "a2": "ann", "a3": "ann", "b1": "bob", "c1": "cleo"}
+
+
+def jain(shares: Iterable[float]) -> float:
+    """Jain's fairness index."""
+    values = list(shares)
+    return sum(values) ** 2 / (len(values) * sum(value**2 for value in values))
+
+
+def device_seconds(client: Client) -> dict[str, float]:
+    """Of every session so far."""
+    sessions = client.look().devices[0].sessions
+    return {session.name: session.device_seconds for session in sessions}
+
+
+def over_notebooks(settings: Settings, client: Client) -> float:
+    with trainers(settings, NOTEBOOKS) as started:
+        for trainer in started:
+            trainer.start(0)
+            time.sleep(1)
+        before = device_seconds(client)
+        time.sleep(SECONDS)
+        after = device_seconds(client)
+    return jain(after[name] - before[name] for name in after)
+
+
+def over_users() -> float:
+    """One session holds the device at a time and heeds a wish to yield at its next boundary."""
+    scheduler = _core.Scheduler(1 << 40, "fair", _core.Rules(running_lanes=1))
+    used, turn, holder, now = Counter[str](), Counter[str](), "", 0.0
+    demand = _core.Demand(1 << 20, 1 << 22, True)
+    for name, user in OWNERS.items():
+        scheduler.open(now, name, _core.SessionSpec(user, demand=demand))
+    for name in OWNERS:
+        turn[name] += 1
+        for grant in scheduler.request(now, name, turn[name]).grants:
+            holder = grant.session
+    while now < VIRTUAL_SECONDS:
+        now += ITERATION_SECONDS
+        used[OWNERS[holder]] += 1
+        if scheduler.assign(now).yields:
+            granted = scheduler.finish(now, holder, turn[holder]).grants
+            turn[holder] += 1
+            scheduler.request(now, holder, turn[holder])
+            holder = granted[0].session
+    return jain(used.values())
+
+
+def main() -> None:
+    with broker() as (settings, client):
+        figures = [
+            Figure("jain_notebooks", over_notebooks(settings, client), target=0.98, at_least=True),
+            Figure("jain_users", over_users(), target=0.98, at_least=True),
+        ]
+    publish("fair", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The change-over of a turn between two processes, against two bare processes on one socket pair.
+
+Two real sessions both want the turn after each iteration. A change-over lasts from the moment
+before one gives the turn back to the moment after the other has it: two messages through the
+broker. The floor is a round trip of two messages of the same size without any broker. Blocks of
+both alternate within the same two processes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import socket
+import statistics
+import time
+from multiprocessing.connection import Connection
+
+from measure import Figure, broker, percentile, publish
+
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+BLOCKS = 30
+PER_BLOCK = 100
+WARM_UP = 10  # of each block: sockets, caches, the other process waking up
+MESSAGE = bytes(64)
+
+
+def ping(peer: socket.socket) -> list[float]:
+    """Seconds of each round trip."""
+    times = []
+    for _ in range(PER_BLOCK):
+        start = time.perf_counter()
+        peer.sendall(MESSAGE)
+        peer.recv(len(MESSAGE))
+        times.append(time.perf_counter() - start)
+    return times[WARM_UP:]
+
+
+def pong(peer: socket.socket) -> list[float]:
+    for _ in range(PER_BLOCK):
+        peer.sendall(peer.recv(len(MESSAGE)))
+    return []
+
+
+def turns(session: Session) -> list[tuple[float, float]]:
+    """When each turn was there, and when it was given back; one clock for both processes."""
+    times = []
+    for _ in range(PER_BLOCK):
+        session.enter()
+        entered = time.monotonic()
+        session.boundary()
+        left = time.monotonic()
+        session.leave()
+        times.append((entered, left))
+    return times
+
+
+def play(name: str, settings: Settings, peer: socket.socket, results: Connection) -> None:
+    """One of the two processes: a block of the floor, a block of turns, and so on."""
+    session = Session(settings, name=name)
+    session.open()
+    floor: list[float] = []
+    taken: list[list[tuple[float, float]]] = []
+    for _ in range(BLOCKS):
+        floor += ping(peer) if name == "a" else pong(peer)
+        peer.sendall(b"!")  # both are there before the first asks
+        peer.recv(1)
+        taken.append(turns(session))
+    results.send((floor, taken))
+    session.close()
+
+
+def change_overs(a: list[tuple[float, float]], b: list[tuple[float, float]]) -> list[float]:
+    """Seconds from each turn's end to the start of the next, where the turn went across."""
+    marked = sorted([(*turn, "a") for turn in a] + [(*turn, "b") for turn in b])
+    pairs = list(itertools.pairwise(marked))[WARM_UP:]
+    return [later[0] - earlier[1] for earlier, later in pairs if earlier[2] != later[2]]
+
+
+def measure(settings: Settings) -> tuple[list[float], list[float]]:
+    """Seconds of every round trip of the floor, and of every change-over."""
+    fork = multiprocessing.get_context("fork")
+    sockets, pipes = socket.socketpair(), [fork.Pipe() for _ in "ab"]
+    parts = zip("ab", sockets, pipes, strict=True)
+    processes = [fork.Process(target=play, args=(n, settings, s, p[1])) for n, s, p in parts]
+    for process in processes:
+        process.start()
+    (floor, a), (_, b) = (pipe[0].recv() for pipe in pipes)
+    for process in processes:
+        process.join()
+    return floor, [time for blocks in zip(a, b, strict=True) for time in change_overs(*blocks)]
+
+
+def main() -> None:
+    with broker() as (settings, _):
+        floor, across = measure(settings)
+    p50, floor_p50 = statistics.median(across), statistics.median(floor)
+    publish(
+        "handover",
+        [
+            Figure("p50_us", p50 * 1e6, "us"),
+            Figure("p99_us", percentile(across, 99) * 1e6, "us", target=2000),
+            Figure("floor_p50_us", floor_p50 * 1e6, "us"),
+            Figure("ratio", p50 / floor_p50, target=3),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What the benchmarks share: a broker of their own, medians, and one table of results."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Shutdown
+from jupyter_gpushare.settings import Settings, load
+
+RESULTS = Path(__file__).resolve().parent.parent / "build" / "bench.json"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number. `target` is the promise: at most (or `at_least`) so much, if any."""
+
+    name: str
+    value: float
+    unit: str = ""
+    target: float | None = None
+    at_least: bool = False
+
+    @property
+    def is_met(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+
+@contextmanager
+def broker(**settings: object) -> Iterator[tuple[Settings, Client]]:
+    """A broker of our own and a connection to it; both end with the block."""
+    with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
+        chosen = load({}, socket=f"{home}/broker.sock", device="host", **settings)
+        with Client.connect(chosen, "benchmark") as client:
+            yield chosen, client
+            client.ask(Shutdown())
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that `percent` of `values` do not exceed."""
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def publish(benchmark: str, figures: Sequence[Figure]) -> None:
+    """Print `figures` and merge them into build/bench.json under the name of the benchmark."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[benchmark] = {
+        figure.name: asdict(figure) | {"met": figure.is_met} for figure in figures
+    }
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    Console().print(table(benchmark, figures))
+
+
+def table(benchmark: str, figures: Sequence[Figure]) -> Table:
+    drawn = Table("figure", "measured", "target", "met", title=benchmark, title_justify="left")
+    for figure in figures:
+        bound = (
+            ""
+            if figure.target is None
+            else f"{'>=' if figure.at_least else '<='} {figure.target:g}"
+        )
+        met = {None: "", True: "yes", False: "[red]no"}[figure.is_met]
+        drawn.add_row(figure.name, f"{figure.value:.4g} {figure.unit}", bound, met)
+    return drawn

@@ -1,0 +1,60 @@
+"""Five notebooks together against the same five one after the other: what taking turns costs.
+
+All processes are up and have their data before the clock starts. Rounds of both alternate.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from measure import Figure, broker, publish
+from training import Trainer, trainers
+
+from jupyter_gpushare.settings import Settings
+
+NOTEBOOKS = 5
+ITERATIONS = 250
+ROUNDS = 3
+WARM_UP_ITERATIONS = 20
+
+
+def one_after_the_other(started: list[Trainer], iterations: int = ITERATIONS) -> float:
+    """Sum of the seconds that each takes alone."""
+    total = 0.0
+    for trainer in started:
+        trainer.start(iterations)
+        began, ended = trainer.ended()
+        total += ended - began
+    return total
+
+
+def together(started: list[Trainer]) -> float:
+    """Seconds from the start of all until the last is done."""
+    for trainer in started:
+        trainer.start(ITERATIONS)
+    times = [trainer.ended() for trainer in started]
+    return max(ended for _, ended in times) - min(began for began, _ in times)
+
+
+def measure(settings: Settings) -> tuple[float, float]:
+    """Median seconds one after the other, and the median ratio of together to it."""
+    serial, ratios = [], []
+    with trainers(settings, NOTEBOOKS) as started:
+        one_after_the_other(started, WARM_UP_ITERATIONS)
+        for _ in range(ROUNDS):
+            serial.append(one_after_the_other(started))
+            ratios.append(together(started) / serial[-1])
+    return statistics.median(serial), statistics.median(ratios)
+
+
+def main() -> None:
+    with broker() as (settings, _):
+        serial, ratio = measure(settings)
+    publish(
+        "total",
+        [Figure("serial_seconds", serial, "s"), Figure("ratio", ratio, target=1.03)],
+    )
+
+
+if __name__ == "__main__":
+    main()

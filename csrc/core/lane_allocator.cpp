@@ -1,0 +1,289 @@
+#include "core/lane_allocator.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+namespace gpushare {
+namespace {
+
+constexpr Bytes kLargestCapacity = Bytes{1} << 60;  // so that no sum below can overflow
+
+void check(const Demand& demand) {
+  if (demand.persistent < 0 || demand.ephemeral < 0)
+    throw std::invalid_argument("a demand must not be negative: give bytes from 0 up");
+}
+
+}  // namespace
+
+LaneAllocator::LaneAllocator(Bytes capacity) : capacity_(capacity) {
+  if (capacity < 0 || capacity > kLargestCapacity)
+    throw std::invalid_argument("a capacity must be between 0 and 2^60 bytes");
+}
+
+std::optional<LaneId> LaneAllocator::place(SessionNumber session, const Demand& demand,
+                                           int max_lanes) {
+  check(demand);
+  if (contains(session)) throw std::invalid_argument("a session has one place at most");
+  if (const auto lane = choose(demand, used(), max_lanes, Among::all))
+    return insert(session, demand, *lane);
+  if (!fits(demand)) return std::nullopt;
+  insert(session, demand, kNewLane);  // too much for a moment: merging makes room
+  merge_until_safe();
+  return lane_of(session);
+}
+
+std::optional<LaneId> LaneAllocator::adopt(SessionNumber session, const Demand& demand,
+                                           int max_lanes) {
+  check(demand);
+  auto lane = choose(demand, used(), max_lanes, Among::idle);
+  if (!lane) lane = choose(demand, used(), 0, Among::idle);
+  if (!lane) return std::nullopt;
+  insert(session, demand, *lane);
+  hold(session);
+  return lane_of(session);
+}
+
+bool LaneAllocator::resize(SessionNumber session, const Demand& demand) {
+  check(demand);
+  if (std::max(demand.persistent, demand.ephemeral) > capacity_) return false;
+  const Demand before = demand_of(session);
+  set_demand(session, demand);
+  if (persistent_ + merged_bytes(0) > capacity_) {
+    set_demand(session, before);
+    return false;
+  }
+  merge_until_safe();
+  return true;
+}
+
+void LaneAllocator::remove(SessionNumber session) {
+  release(session);
+  const Member member = members_.at(session);
+  Lane& lane = lanes_.at(member.lane);
+  change(lane, [&](Members& all) { all.erase({member.demand.ephemeral, session}); });
+  if (lane.members.empty()) lanes_.erase(member.lane);
+  persistent_ -= member.demand.persistent;
+  members_.erase(session);
+}
+
+void LaneAllocator::hold(SessionNumber session) {
+  Lane& lane = lanes_.at(members_.at(session).lane);
+  if (lane.holder != kNobody) throw std::logic_error("a lane is held by one session at most");
+  lane.holder = session;
+  ++held_;
+}
+
+void LaneAllocator::release(SessionNumber session) {
+  Lane& lane = lanes_.at(members_.at(session).lane);
+  if (lane.holder != session) return;
+  lane.holder = kNobody;
+  --held_;
+}
+
+bool LaneAllocator::can_move(SessionNumber session, int max_lanes) const {
+  const auto count = static_cast<int>(lanes_.size());
+  if (held_ == count && max_lanes != 0 && count >= max_lanes) return false;
+  return choose(demand_of(session), used_without(session), max_lanes, Among::idle).has_value();
+}
+
+void LaneAllocator::move(SessionNumber session, int max_lanes) {
+  const Demand demand = demand_of(session);
+  const auto lane = choose(demand, used_without(session), max_lanes, Among::idle);
+  if (!lane) throw std::logic_error("a session moves only where it fits");
+  remove(session);
+  insert(session, demand, *lane);
+}
+
+// An idle lane goes to the lane with the fewest members, who will share its time.
+void LaneAllocator::merge_down(int max_lanes) {
+  const auto crowd = [](const auto& entry) { return entry.second.members.size(); };
+  while (max_lanes != 0 && static_cast<int>(lanes_.size()) > std::max(max_lanes, held_)) {
+    const auto gone = std::ranges::find(
+        lanes_, kNobody, [](const auto& entry) { return entry.second.holder; });
+    auto kept = lanes_.end();
+    for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane)
+      if (lane != gone && (kept == lanes_.end() || crowd(*lane) < crowd(*kept))) kept = lane;
+    merge(gone->first, kept->first);
+  }
+}
+
+bool LaneAllocator::fits(const Demand& demand) const {
+  if (std::max(demand.persistent, demand.ephemeral) > capacity_) return false;
+  return persistent_ + demand.persistent + merged_bytes(demand.ephemeral) <= capacity_;
+}
+
+bool LaneAllocator::fits_when_idle(const Demand& demand) const {
+  if (std::max(demand.persistent, demand.ephemeral) > capacity_) return false;
+  return persistent_ + demand.persistent + std::max(largest_lane(), demand.ephemeral) <= capacity_;
+}
+
+Bytes LaneAllocator::needs(const Demand& demand) const {
+  return demand.persistent + std::max<Bytes>(0, demand.ephemeral - largest_lane());
+}
+
+LaneId LaneAllocator::lane_of(SessionNumber session) const {
+  const auto member = members_.find(session);
+  return member == members_.end() ? kNoLane : member->second.lane;
+}
+
+std::optional<LaneId> LaneAllocator::choose(const Demand& demand, Bytes used, int max_lanes,
+                                            Among among) const {
+  const Bytes left = capacity_ - used;
+  if (demand.persistent > left) return std::nullopt;
+  const bool may_open = max_lanes == 0 || static_cast<int>(lanes_.size()) < max_lanes;
+  if (may_open && demand.ephemeral <= left - demand.persistent) return kNewLane;
+  if (const auto lane = to_join(demand, used, among)) return lane;
+  return to_grow(demand, used, among);
+}
+
+// A lane that is large enough; of several the one with the fewest members to share its time.
+std::optional<LaneId> LaneAllocator::to_join(const Demand& demand, Bytes used, Among among) const {
+  if (demand.persistent > capacity_ - used) return std::nullopt;
+  const Lane* best = nullptr;
+  std::optional<LaneId> id_of_best;
+  for (const auto& [id, lane] : lanes_) {
+    if (among == Among::idle && lane.holder != kNobody) continue;
+    if (lane.bytes() < demand.ephemeral) continue;
+    if (best && lane.members.size() >= best->members.size()) continue;
+    best = &lane;
+    id_of_best = id;
+  }
+  return id_of_best;
+}
+
+// The smallest lane that has room to grow: larger ones stay as they are for those who need them.
+std::optional<LaneId> LaneAllocator::to_grow(const Demand& demand, Bytes used, Among among) const {
+  const Lane* best = nullptr;
+  std::optional<LaneId> id_of_best;
+  for (const auto& [id, lane] : lanes_) {
+    if (among == Among::idle && lane.holder != kNobody) continue;
+    const Bytes growth = std::max<Bytes>(0, demand.ephemeral - lane.bytes());
+    if (demand.persistent + growth > capacity_ - used) continue;
+    if (best && lane.bytes() >= best->bytes()) continue;
+    best = &lane;
+    id_of_best = id;
+  }
+  return id_of_best;
+}
+
+LaneId LaneAllocator::insert(SessionNumber session, const Demand& demand, LaneId lane) {
+  if (lane == kNewLane) lane = ++last_lane_;
+  change(lanes_[lane], [&](Members& all) { all.emplace(demand.ephemeral, session); });
+  persistent_ += demand.persistent;
+  members_.emplace(session, Member{demand, lane});
+  return lane;
+}
+
+void LaneAllocator::set_demand(SessionNumber session, const Demand& demand) {
+  Member& member = members_.at(session);
+  change(lanes_.at(member.lane), [&](Members& all) {
+    all.erase({member.demand.ephemeral, session});
+    all.emplace(demand.ephemeral, session);
+  });
+  persistent_ += demand.persistent - member.demand.persistent;
+  member.demand = demand;
+}
+
+void LaneAllocator::merge(LaneId gone, LaneId kept) {
+  Lane& from = lanes_.at(gone);
+  if (from.holder != kNobody) throw std::logic_error("a held lane stays");
+  for (const auto& [bytes, session] : from.members) members_.at(session).lane = kept;
+  change(lanes_.at(kept), [&](Members& all) {
+    change(from, [&](Members& going) { all.merge(going); });
+  });
+  lanes_.erase(gone);
+}
+
+// Merges from the second largest lane down into the largest one: that frees the most memory for
+// each lane that is lost. When all that may merge has merged, merged_bytes(0) are in use.
+void LaneAllocator::merge_until_safe() {
+  if (used() <= capacity_) return;
+  std::vector<LaneId> lanes;
+  for (const auto& [id, lane] : lanes_) lanes.push_back(id);
+  std::ranges::stable_sort(lanes, std::greater<>(), [&](LaneId id) { return lanes_.at(id).bytes(); });
+  LaneId largest = lanes.front();
+  for (std::size_t i = 1; i < lanes.size() && used() > capacity_; ++i) {
+    LaneId other = lanes[i];
+    if (holder_of(other) != kNobody && holder_of(largest) != kNobody) continue;
+    if (holder_of(other) != kNobody) std::swap(largest, other);  // a holder stays in its lane
+    merge(other, largest);
+  }
+}
+
+// All changes of a lane's members pass here, so that the running total cannot be forgotten.
+template <class Change>
+void LaneAllocator::change(Lane& lane, Change change) {
+  ephemeral_ -= lane.bytes();
+  change(lane.members);
+  ephemeral_ += lane.bytes();
+}
+
+// The bytes of all lanes, and one more idle lane of `extra` bytes, once everything has merged that
+// may: held lanes stay apart, and idle ones all go to the largest.
+Bytes LaneAllocator::merged_bytes(Bytes extra) const {
+  Bytes held = 0, largest_held = 0, largest_idle = extra;
+  for (const auto& [id, lane] : lanes_) {
+    if (lane.holder == kNobody) {
+      largest_idle = std::max(largest_idle, lane.bytes());
+    } else {
+      held += lane.bytes();
+      largest_held = std::max(largest_held, lane.bytes());
+    }
+  }
+  return held + std::max<Bytes>(0, largest_idle - largest_held);
+}
+
+Bytes LaneAllocator::largest_lane() const {
+  Bytes largest = 0;
+  for (const auto& [id, lane] : lanes_) largest = std::max(largest, lane.bytes());
+  return largest;
+}
+
+Bytes LaneAllocator::used_without(SessionNumber session) const {
+  const Member& member = members_.at(session);
+  const Members& all = lanes_.at(member.lane).members;
+  Bytes shrinks = 0;
+  if (all.begin()->second == session)
+    shrinks = all.begin()->first - (all.size() > 1 ? std::next(all.begin())->first : 0);
+  return used() - member.demand.persistent - shrinks;
+}
+
+std::string LaneAllocator::is_valid() const {
+  if (used() > capacity_) return "the lanes use more than the capacity";
+  const std::string totals = totals_are_right();
+  return totals.empty() ? lanes_are_right() : totals;
+}
+
+std::string LaneAllocator::totals_are_right() const {
+  Bytes persistent = 0, ephemeral = 0;
+  int held = 0;
+  for (const auto& [session, member] : members_) persistent += member.demand.persistent;
+  for (const auto& [id, lane] : lanes_) {
+    ephemeral += lane.bytes();
+    held += lane.holder != kNobody;
+  }
+  if (persistent != persistent_) return "the total of persistent bytes is wrong";
+  if (ephemeral != ephemeral_) return "the total of lane bytes is wrong";
+  if (held != held_) return "the number of held lanes is wrong";
+  return "";
+}
+
+std::string LaneAllocator::lanes_are_right() const {
+  std::size_t count = 0;
+  for (const auto& [id, lane] : lanes_) {
+    if (lane.members.empty()) return "a lane without members is open";
+    count += lane.members.size();
+    for (const auto& [bytes, session] : lane.members) {
+      const auto member = members_.find(session);
+      if (member == members_.end() || member->second.lane != id)
+        return "a lane has a member that is not its own";
+      if (member->second.demand.ephemeral != bytes) return "a lane has a member of another size";
+    }
+    if (lane.holder != kNobody && lane_of(lane.holder) != id)
+      return "a lane is held by somebody who is not in it";
+  }
+  return count == members_.size() ? "" : "a session has a place but no lane";
+}
+
+}  // namespace gpushare

@@ -1,0 +1,110 @@
+// Places sessions in lanes so that, always,
+//
+//     used = sum of persistent + sum over lanes of the largest ephemeral in it <= capacity.
+//
+// A lane is nothing but its members: it is as large as the largest of them, and so it grows,
+// shrinks, merges and closes with them; nobody sizes one by hand. Members that do not hold their
+// lane have nothing in it, so moving them to another one copies nothing. A member that holds its
+// lane stays in it, and no lane is held twice: two held lanes never merge.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "core/types.h"
+
+namespace gpushare {
+
+class LaneAllocator {
+ public:
+  using Members = std::set<std::pair<Bytes, SessionNumber>, std::greater<>>;  // largest first
+
+  struct Lane {
+    Members members;
+    SessionNumber holder = kNobody;
+
+    Bytes bytes() const { return members.empty() ? 0 : members.begin()->first; }
+  };
+
+  explicit LaneAllocator(Bytes capacity);
+
+  // The lane that took it, or nothing: wait. `max_lanes` 0 means no limit.
+  std::optional<LaneId> place(SessionNumber session, const Demand& demand, int max_lanes = 0);
+  // As place, for a session that runs already: only where nobody holds, if need be in a lane of
+  // its own above `max_lanes`. It holds the lane then.
+  std::optional<LaneId> adopt(SessionNumber session, const Demand& demand, int max_lanes = 0);
+  // False, and nothing changed, if the new demand does not fit. A smaller one always does.
+  bool resize(SessionNumber session, const Demand& demand);
+  void remove(SessionNumber session);
+
+  void hold(SessionNumber session);
+  void release(SessionNumber session);
+
+  // A session whose lane is held: can it start in another one now? And let it.
+  bool can_move(SessionNumber session, int max_lanes) const;
+  void move(SessionNumber session, int max_lanes);
+  // Merges lanes down to `max_lanes` (0: no limit), as far as holders allow.
+  void merge_down(int max_lanes);
+
+  // Would place() take it? Would it if nobody held a lane? What would it add at least?
+  bool fits(const Demand& demand) const;
+  bool fits_when_idle(const Demand& demand) const;
+  Bytes needs(const Demand& demand) const;
+
+  bool contains(SessionNumber session) const { return members_.contains(session); }
+  LaneId lane_of(SessionNumber session) const;  // kNoLane if it has no place
+  const Demand& demand_of(SessionNumber session) const { return members_.at(session).demand; }
+  SessionNumber holder_of(LaneId lane) const { return lanes_.at(lane).holder; }
+  const std::map<LaneId, Lane>& lanes() const { return lanes_; }
+
+  std::size_t size() const { return members_.size(); }
+  int held() const { return held_; }
+  Bytes capacity() const { return capacity_; }
+  Bytes persistent() const { return persistent_; }
+  Bytes used() const { return persistent_ + ephemeral_; }
+
+  std::string is_valid() const;  // empty, or the first broken invariant in words
+
+ private:
+  struct Member {
+    Demand demand;
+    LaneId lane;
+  };
+  enum class Among { all, idle };  // lanes that may be chosen
+
+  // Where a session of this demand could go now, while all others use `used` bytes: kNewLane says
+  // that a lane has to be opened.
+  static constexpr LaneId kNewLane = -1;
+  std::optional<LaneId> choose(const Demand&, Bytes used, int max_lanes, Among) const;
+  std::optional<LaneId> to_join(const Demand&, Bytes used, Among) const;
+  std::optional<LaneId> to_grow(const Demand&, Bytes used, Among) const;
+
+  LaneId insert(SessionNumber, const Demand&, LaneId);
+  void set_demand(SessionNumber, const Demand&);
+  void merge(LaneId gone, LaneId kept);
+  void merge_until_safe();
+  template <class Change>
+  void change(Lane& lane, Change change);
+
+  Bytes merged_bytes(Bytes extra) const;
+  Bytes largest_lane() const;
+  Bytes used_without(SessionNumber session) const;
+  std::string totals_are_right() const;
+  std::string lanes_are_right() const;
+
+  Bytes capacity_;
+  std::unordered_map<SessionNumber, Member> members_;
+  std::map<LaneId, Lane> lanes_;
+  LaneId last_lane_ = kNoLane;
+  // Running totals of what members_ and lanes_ say; is_valid() counts them anew.
+  Bytes persistent_ = 0;
+  Bytes ephemeral_ = 0;
+  int held_ = 0;
+};
+
+}  // namespace gpushare

@@ -1,0 +1,200 @@
+// The scheduler as people see it: places, expected waits, and one sentence for each session.
+#include <algorithm>
+
+#include "core/scheduler.h"
+#include "core/units.h"
+
+namespace gpushare {
+
+// A session that waits, in the order in which those who wait will be served.
+struct Scheduler::Queued {
+  Contender contender;
+  std::optional<Seconds> expected_wait;
+};
+
+Picture Scheduler::picture(Seconds now) const {
+  now = latest(now);
+  const Contest contest = look(now);
+  Picture picture;
+  picture.policy = policy_->name;
+  picture.capacity = lanes_.capacity();
+  picture.persistent = lanes_.persistent();
+  picture.free = lanes_.capacity() - lanes_.used();
+  picture.running_lanes = rules_.running_lanes;
+  picture.lanes = lane_states();
+  std::unordered_map<SessionNumber, std::size_t> index;
+  for (const auto& [number, session] : sessions_) {
+    index[number] = picture.sessions.size();
+    picture.sessions.push_back(session_state(contender(number, session, now), contest, now));
+  }
+  int place = 0;
+  for (const Queued& queued : queue(contest, now)) {
+    SessionState& state = picture.sessions[index.at(queued.contender.number)];
+    state.place = ++place;
+    state.expected_wait = queued.expected_wait;
+  }
+  return picture;
+}
+
+std::vector<LaneState> Scheduler::lane_states() const {
+  std::vector<LaneState> states;
+  for (const auto& [id, lane] : lanes_.lanes()) {
+    LaneState state{id, lane.bytes(), std::nullopt, {}};
+    if (lane.holder != kNobody) state.holder = sessions_.at(lane.holder).id;
+    std::vector<SessionNumber> members;
+    for (const auto& [bytes, session] : lane.members) members.push_back(session);
+    std::ranges::sort(members);
+    for (const SessionNumber member : members) state.members.push_back(sessions_.at(member).id);
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+State Scheduler::state(const Session& session, Seconds now) const {
+  if (session.turn) {
+    const auto asked = session.turn->asked;
+    return asked && now >= *asked + rules_.lease ? State::overdue : State::running;
+  }
+  if (session.paused) return State::paused;
+  return session.request ? State::waiting : State::idle;
+}
+
+SessionState Scheduler::session_state(const Contender& of, const Contest& contest,
+                                      Seconds now) const {
+  const Session& session = *of.session;
+  SessionState state;
+  state.id = session.id;
+  state.name = session.name;
+  state.user = session.user->first;
+  state.state = this->state(session, now);
+  state.demand = session.demand;
+  if (of.lane != kNoLane) state.lane = of.lane;
+  state.turn = session.last_turn;
+  if (session.request) state.waiting = of.view.waiting;
+  state.reason = reason(of, contest, now);
+  state.device_seconds = session.device_seconds + of.view.running;
+  state.waited_seconds = session.waited_seconds + of.view.waiting;
+  state.iterations = session.iterations;
+  state.remaining_iterations = session.remaining_iterations;
+  state.weight = session.weight;
+  state.priority = session.priority;
+  return state;
+}
+
+// A wait is the sum of the turns ahead in the same lane; nobody knows when memory comes free or an
+// overdue turn ends.
+std::vector<Scheduler::Queued> Scheduler::queue(const Contest& contest, Seconds now) const {
+  std::vector<Queued> queue;
+  for (const Contender& waiting : contest.waiting) queue.push_back({waiting, std::nullopt});
+  std::ranges::sort(queue, [&](const Queued& a, const Queued& b) {
+    const bool a_has_place = a.contender.lane != kNoLane;
+    const bool b_has_place = b.contender.lane != kNoLane;
+    if (a_has_place != b_has_place) return a_has_place;
+    if (!a_has_place) return is_admitted_before(a.contender, b.contender, now);
+    return goes_before(a.contender, b.contender);
+  });
+  const auto expected = [&](const Contender& of) {
+    const bool overdue = state(*of.session, now) == State::overdue;
+    return overdue ? std::nullopt : policy_->expected(of.view, rules_.quantum);
+  };
+  const auto sum = [](std::optional<Seconds> a, std::optional<Seconds> b) {
+    return a && b ? std::optional(*a + *b) : std::nullopt;
+  };
+  std::unordered_map<LaneId, std::optional<Seconds>> ahead;
+  for (auto& [waiting, expected_wait] : queue) {
+    if (waiting.lane == kNoLane) continue;
+    if (!ahead.contains(waiting.lane)) {
+      const Contender* holder = who_is_in_the_way(waiting, contest);
+      ahead[waiting.lane] = holder ? expected(*holder) : 0;
+    }
+    expected_wait = ahead[waiting.lane];
+    ahead[waiting.lane] = sum(expected_wait, expected(waiting));
+  }
+  return queue;
+}
+
+// --- sentences ---------------------------------------------------------------------------------
+
+namespace {
+
+template <class Session>
+const std::string& title(const Session& session) {
+  return session.name.empty() ? session.id : session.name;
+}
+
+template <class Turn>
+std::string asked_ago(const Turn& turn, Seconds now) {
+  return "was asked to yield " + seconds_in_words(now - *turn.asked) + " ago";
+}
+
+}  // namespace
+
+std::string Scheduler::reason(const Contender& of, const Contest& contest, Seconds now) const {
+  switch (state(*of.session, now)) {
+    case State::overdue: return "overdue: " + asked_ago(*of.session->turn, now);
+    case State::running: return why_it_runs(*of.session, now);
+    case State::paused: return "paused";
+    case State::idle: return "nothing to run";
+    case State::waiting: break;
+  }
+  return of.lane == kNoLane ? why_no_place(of, contest, now) : why_it_waits(of, contest, now);
+}
+
+std::string Scheduler::why_it_runs(const Session& session, Seconds now) const {
+  const std::string ran = seconds_in_words(running_seconds(session, now));
+  if (session.turn->asked) return "has run for " + ran + ", " + asked_ago(*session.turn, now);
+  if (!session.demand.measured) return "runs alone until its memory is measured";
+  return "has run for " + ran;
+}
+
+std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
+                                    Seconds now) const {
+  std::string text = of.everywhere ? "runs alone until its memory is measured; waits" : "waits";
+  if (const Contender* other = who_is_in_the_way(of, contest)) {
+    const Session& session = *other->session;
+    text += " for " + title(session) + ", which ";
+    if (state(session, now) == State::overdue)
+      text += "is overdue: " + asked_ago(*session.turn, now);
+    else if (session.turn)
+      text += why_it_runs(session, now);
+    else
+      text += "runs alone next, until its memory is measured";
+  }
+  if (policy_->by_remaining && !of.view.remaining)
+    text += "; remaining work unknown: ordered by service so far";
+  return text;
+}
+
+// Who holds its lane or excludes all others; else any holder, as no more lanes may run; else the
+// one for whom the device drains.
+const Scheduler::Contender* Scheduler::who_is_in_the_way(const Contender& of,
+                                                         const Contest& contest) const {
+  const auto excludes = [&](const Contender& holder) {
+    return of.everywhere || holder.everywhere || holder.lane == of.lane;
+  };
+  const auto holder = std::ranges::find_if(contest.running, excludes);
+  if (holder != contest.running.end()) return &*holder;
+  for (const Contender& waiting : contest.waiting)
+    if (waiting.lane != kNoLane && waiting.everywhere && goes_before(waiting, of)) return &waiting;
+  return contest.running.empty() ? nullptr : &contest.running.front();
+}
+
+std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
+                                    Seconds now) const {
+  const Demand room = room_for(*of.session);
+  if (!lanes_.fits(room))
+    return "waits for memory: needs " + bytes_in_words(lanes_.needs(room)) + ", " +
+           bytes_in_words(lanes_.capacity() - lanes_.used()) + " are free" +
+           (has_waited_too_long(*of.session, now) ? ", and is next" : "");
+  for (const Contender& running : contest.running)
+    if (running.lane == kNoLane)
+      return "waits for memory: " + title(*running.session) + " runs and has no lane";
+  const auto first = std::ranges::min_element(
+      contest.waiting, [&](const Contender& a, const Contender& b) {
+        if ((a.lane == kNoLane) != (b.lane == kNoLane)) return a.lane == kNoLane;
+        return is_admitted_before(a, b, now);
+      });
+  return "waits for memory: " + title(*first->session) + " has waited longer and comes first";
+}
+
+}  // namespace gpushare

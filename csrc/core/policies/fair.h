@@ -1,0 +1,11 @@
+// The order of fairness, which `pack` has within a lane too.
+#pragma once
+
+#include "core/policy.h"
+
+namespace gpushare {
+
+bool fair_before(const Candidate& a, const Candidate& b);
+Seconds fair_lead(const Candidate& holder, const Candidate& waiting, Seconds quantum);
+
+}  // namespace gpushare

@@ -1,0 +1,17 @@
+// As many notebooks at the same time as memory allows; those who must share a lane share it fairly.
+#include "core/policies/fair.h"
+#include "core/policies/policies.h"
+
+namespace gpushare {
+
+constinit const Policy pack{
+    .name = "pack",
+    .sentence = "as many notebooks at once as memory allows; those who share a lane do so fairly",
+    .before = fair_before,
+    .ends = Ends::after_quantum,
+    .lead = fair_lead,
+    .expected = quantum_left,
+    .packs = true,
+};
+
+}  // namespace gpushare

@@ -1,0 +1,43 @@
+// Shortest remaining time first, by weight. Where the remaining work is not declared, or was and is
+// overrun, service so far stands in for it: who has run long will probably run long. A turn is
+// ended at once for somebody who is shorter by more than one quantum, so that two equal ones do not
+// change over for ever.
+#include "core/policies/policies.h"
+
+namespace gpushare {
+namespace {
+
+Seconds length(const Candidate& candidate) {
+  return candidate.remaining.value_or(candidate.attained) / candidate.weight;
+}
+
+bool before(const Candidate& a, const Candidate& b) {
+  const Seconds a_is = length(a), b_is = length(b);
+  return a_is != b_is ? a_is < b_is : a.order < b.order;
+}
+
+// What is left of declared work only shrinks, until it is overrun and its service counts instead;
+// service grows.
+Seconds lead(const Candidate& holder, const Candidate& waiting, Seconds quantum) {
+  const Seconds bound = length(waiting) + quantum;
+  if (holder.remaining && length(holder) > bound) return 0;
+  const Seconds declared = holder.remaining.value_or(0);
+  const Seconds service = (holder.attained + declared) / holder.weight;
+  return declared + std::max(0.0, (bound - service) * holder.weight);
+}
+
+std::optional<Seconds> expected(const Candidate& candidate, Seconds) { return candidate.remaining; }
+
+}  // namespace
+
+constinit const Policy srtf{
+    .name = "srtf",
+    .sentence = "shortest remaining time first, where the remaining iterations are declared",
+    .before = before,
+    .ends = Ends::at_once,
+    .lead = lead,
+    .expected = expected,
+    .by_remaining = true,
+};
+
+}  // namespace gpushare

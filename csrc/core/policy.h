@@ -1,0 +1,59 @@
+// What a policy is: an order of candidates, and how long a turn goes on while somebody waits.
+//
+// A policy sees one or two Candidates, which are plain numbers of one moment, and answers. It has no
+// state, no access to others and no power: the scheduler decides what is safe and enacts. To add
+// one, write a file in policies/ and a row in the table of policy.cpp.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "core/types.h"
+
+namespace gpushare {
+
+// A session that runs or waits, at one moment. All seconds include the running turn so far.
+struct Candidate {
+  int priority = 0;
+  double weight = 1.0;
+  const void* user = nullptr;  // only to be compared
+  int user_turns = 0;          // turns of this user that run now: so fast does its clock go
+  Seconds user_clock = 0;      // fair clock of the user: seconds used, faded
+  Seconds clock = 0;           // fair clock within the user: seconds used / weight, faded
+  Seconds attained = 0;        // service so far, faded
+  Seconds waiting = 0;         // since its request
+  Seconds running = 0;         // since its grant
+  std::optional<Seconds> iteration;  // mean duration of one
+  std::optional<Seconds> remaining;  // work left, if it was declared and is not overrun
+  std::uint64_t order = 0;           // requests count up: the last word where all else is equal
+};
+
+// When a running turn may be ended for somebody else.
+enum class Ends { never, after_quantum, at_once };
+
+struct Policy {
+  std::string_view name;
+  std::string_view sentence;
+  // Strict weak order of candidates of equal priority: who is served first.
+  bool (*before)(const Candidate&, const Candidate&);
+  Ends ends;
+  // How long the holder may run on before the one who waits should have its turn.
+  Seconds (*lead)(const Candidate& holder, const Candidate& waiting, Seconds quantum);
+  // How long what is left of a turn is expected to last, or nothing if nobody can know.
+  std::optional<Seconds> (*expected)(const Candidate&, Seconds quantum);
+  bool packs = false;         // as many lanes at once as are safe, instead of one
+  bool by_remaining = false;  // wants to know the remaining work
+};
+
+std::span<const Policy> policies();
+// Raises std::invalid_argument with the names that there are.
+const Policy& policy_named(std::string_view name);
+
+// Who is served first: priority, then the policy.
+bool before(const Policy&, const Candidate&, const Candidate&);
+// Seconds until the holder's turn should end for the one who waits: 0 is now, kNever is not by
+// time alone.
+Seconds ends_in(const Policy&, const Candidate& holder, const Candidate& waiting, Seconds quantum);
+
+}  // namespace gpushare

@@ -1,0 +1,187 @@
+// Decides whose turn it is on one device.
+//
+// Events go in with their time, grants and yields come out. Every event changes what is known and
+// then ends in the same pass, assign(): it admits whom memory allows, grants the lanes that are
+// free to the best who wait, and asks holders to yield whose turn should end. A crash is a close
+// and takes no other path. What can be derived is derived anew in each pass.
+//
+// What must stay true, and is_valid() looks at:
+//   - the safety rule of lane_allocator.h, over all sessions that have a place;
+//   - a lane is held by one session at most, and only by one that runs;
+//   - a session that runs alone (its memory is unknown) is granted only when nothing else runs,
+//     and nothing is granted while it runs;
+//   - nobody waits who could start, and nobody is without a place for whom there is one.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/decayed.h"
+#include "core/lane_allocator.h"
+#include "core/policy.h"
+#include "core/types.h"
+
+namespace gpushare {
+
+class Scheduler {
+ public:
+  Scheduler(Bytes capacity, std::string_view policy, const Rules& rules);
+
+  // A session that is open already is replaced, so that a repeated open is harmless.
+  Decision open(Seconds now, const std::string& id, const SessionSpec& spec);
+  Decision close(Seconds now, const std::string& id);
+  // Harmless if this turn waits or runs already.
+  Decision request(Seconds now, const std::string& id, TurnNumber turn);
+  // The turn is over; if it was not granted yet, the request is withdrawn. A turn that is neither
+  // is stale and ignored.
+  Decision finish(Seconds now, const std::string& id, TurnNumber turn);
+  // `iterations` since the last report. A demand that has grown too large for now costs the session
+  // its place, never a neighbour anything; one that can never fit is refused.
+  Decision report(Seconds now, const std::string& id, std::int64_t iterations,
+                  const Demand& demand, std::optional<std::int64_t> remaining_iterations);
+  Decision change(Seconds now, const std::string& id, std::optional<double> weight,
+                  std::optional<int> priority, std::optional<bool> paused);
+  Decision set_policy(Seconds now, std::string_view name);
+  Decision set_running_lanes(Seconds now, int lanes);
+
+  Decision assign(Seconds now);
+  // When time alone changes something: a turn that should end, a lease or a patience that runs out.
+  std::optional<Seconds> next_event(Seconds now) const;
+  Picture picture(Seconds now) const;
+  std::string is_valid() const;  // empty, or the first broken invariant in words
+
+  std::string_view policy() const { return policy_->name; }
+  bool contains(const std::string& id) const { return numbers_.contains(id); }
+  std::size_t size() const { return sessions_.size(); }
+
+ private:
+  // Fairness is over users first. A user's clock counts the seconds of all its turns; those that
+  // run are added when it is read: running * now - granted is their time so far.
+  struct User {
+    int sessions = 0;
+    int active = 0;  // of them, those that wait or run
+    int running = 0;
+    Seconds granted = 0;  // sum of the times at which the running turns were granted
+    Decayed clock;
+    Seconds idle_since = -kNever;
+  };
+  struct Request {
+    TurnNumber number;
+    Seconds since;
+    std::uint64_t order;
+  };
+  struct Turn {
+    TurnNumber number;
+    Seconds since;
+    std::optional<Seconds> asked;  // when it was asked to yield
+  };
+  struct Session {
+    std::string id, name;
+    std::map<std::string, User>::iterator user;
+    double weight = 1.0;
+    int priority = 0;
+    bool paused = false;
+    Demand demand;
+    std::optional<Request> request;  // it waits; never together with a turn
+    std::optional<Turn> turn;        // it runs
+    TurnNumber last_turn = 0;
+    bool active = false;  // it waits or runs, as its clocks were told last
+    Seconds idle_since = -kNever;
+    Decayed clock, attained;
+    Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
+    std::int64_t iterations = 0;
+    std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
+    Seconds reported_seconds = 0;                      // device seconds at the last report
+  };
+  // A session that waits or runs, in one pass.
+  struct Contender {
+    Candidate view;
+    SessionNumber number = kNobody;
+    const Session* session = nullptr;
+    LaneId lane = kNoLane;     // none: it waits for memory, or runs and could not be placed
+    bool everywhere = false;   // it and all others exclude each other, whatever their lanes
+    bool must_end = false;     // runs, and should not
+  };
+  struct Contest {
+    std::vector<Contender> running, waiting;
+  };
+  struct Queued;  // picture.cpp
+
+  SessionNumber number_of(const std::string& id) const;
+  void check(const SessionSpec& spec) const;
+  void check(const Demand& demand) const;
+  void advance(Seconds now) { now_ = latest(now); }
+  Seconds latest(Seconds now) const;  // time does not go back
+
+  // Changes of one session.
+  SessionNumber prepare(const std::string& id, const SessionSpec& spec);
+  void vacate(SessionNumber number, Session& session);
+  void forget(SessionNumber number);
+  void adopt_turn(SessionNumber number, Session& session, TurnNumber turn);
+  void begin_turn(Session& session, TurnNumber turn);
+  void end_turn(SessionNumber number, Session& session);
+  void begin_wait(Session& session, TurnNumber turn);
+  void end_wait(Session& session);
+  void fit_to_demand(SessionNumber number, const Session& session);
+
+  // The pass.
+  int limit() const;  // lanes that may run at once; 0: no limit
+  void admit();
+  SessionNumber next_to_admit() const;
+  void settle_clocks();
+  void enter(Session& session);
+  void leave(Session& session);
+  void lift(Decayed& clock, std::optional<double> floor, Seconds idle_since, double weight) const;
+  std::optional<double> floor_over_users(const User& newcomer) const;
+  std::optional<double> floor_within_user(const Session& newcomer) const;
+  Contest look(Seconds now) const;
+  void mark_those_who_must_end(std::vector<Contender>& running) const;
+  void grant(Contest& contest, Decision& decision);
+  Contender* next_to_start(Contest& contest) const;
+  bool can_start(const Contender& waiting) const;
+  void ask_to_yield(const Contest& contest, Decision& decision);
+  Seconds ends_in(const Contender& holder, const Contest& contest) const;
+
+  // What follows from a session.
+  Demand room_for(const Session& session) const;  // what it needs in the lanes
+  bool has_outgrown(SessionNumber number, const Session& session) const;
+  bool has_waited_too_long(const Session& session, Seconds now) const;
+  bool goes_before(const Contender& a, const Contender& b) const;
+  bool is_admitted_before(const Contender& a, const Contender& b, Seconds now) const;
+  Candidate candidate(const Session& session, Seconds now) const;
+  Contender contender(SessionNumber number, const Session& session, Seconds now) const;
+  std::optional<Seconds> remaining(const Session& session, Seconds now) const;
+  Seconds user_clock(const User& user, Seconds now) const;
+  Seconds clock(const Session& session, Seconds now) const;
+  static Seconds running_seconds(const Session& session, Seconds now);
+
+  // picture.cpp
+  State state(const Session& session, Seconds now) const;
+  SessionState session_state(const Contender& of, const Contest& contest, Seconds now) const;
+  std::vector<LaneState> lane_states() const;
+  std::vector<Queued> queue(const Contest& contest, Seconds now) const;
+  std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
+  std::string why_it_runs(const Session& session, Seconds now) const;
+  std::string why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
+  std::string why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
+  const Contender* who_is_in_the_way(const Contender& of, const Contest& contest) const;
+
+  std::string lanes_agree() const;
+  std::string users_agree() const;
+  std::string nobody_waits_in_vain() const;
+
+  Rules rules_;
+  const Policy* policy_;
+  LaneAllocator lanes_;
+  std::map<SessionNumber, Session> sessions_;  // in the order in which they opened
+  std::unordered_map<std::string, SessionNumber> numbers_;
+  std::map<std::string, User> users_;  // of those sessions
+  Seconds now_ = -kNever;
+  SessionNumber last_number_ = kNobody;
+  std::uint64_t last_order_ = 0;
+};
+
+}  // namespace gpushare

@@ -1,0 +1,134 @@
+// The nouns of the core, and why each field is there. Everything that goes into the scheduler or
+// comes out of it is one of these values; they own nothing but their strings.
+//
+// A device has `capacity` bytes. A session keeps `persistent` bytes on it for as long as it is
+// open, and needs up to `ephemeral` bytes more inside one iteration. At an iteration boundary the
+// ephemeral bytes are empty, so sessions use one piece of memory, a lane, in turn:
+//
+//     sum of persistent + sum over lanes of the largest ephemeral in it <= capacity     (safety)
+//
+// Time is an argument, in seconds of any clock that does not go back. The core has no I/O, no
+// thread, no clock and no Python: what is simulated in virtual time is what users get.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gpushare {
+
+using Bytes = std::int64_t;
+using Seconds = double;
+using LaneId = std::int64_t;         // counts from 1 and is never used again
+using TurnNumber = std::uint64_t;    // made by the client, so that a repeated message is harmless
+using SessionNumber = std::uint64_t; // the order in which sessions opened
+
+inline constexpr LaneId kNoLane = 0;
+inline constexpr SessionNumber kNobody = 0;
+inline constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
+
+struct Demand {
+  Bytes persistent = 0;
+  Bytes ephemeral = 0;
+  // False until an iteration has been seen. Nobody knows what such a session will take, so it runs
+  // alone on its device, and its ephemeral bytes need no room in a lane.
+  bool measured = true;
+
+  bool operator==(const Demand&) const = default;
+};
+
+struct Rules {
+  Seconds quantum = 0.25;      // a turn lasts so long before somebody who waits may have it
+  Seconds half_life = 3600.0;  // used time counts half after so long
+  Seconds lease = 30.0;        // asked to yield so long ago and still running: overdue
+  Seconds patience = 60.0;     // waited so long for memory: overtaken no more
+  int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
+};
+
+// What a session says of itself when it opens. The last seven fields bring its history back after
+// a lost broker: `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
+struct SessionSpec {
+  std::string user;
+  std::string name;
+  double weight = 1.0;
+  int priority = 0;
+  Demand demand;
+  std::optional<std::int64_t> remaining_iterations;
+  TurnNumber turn = 0;
+  bool holding = false;
+  bool waiting = false;
+  bool paused = false;
+  Seconds device_seconds = 0;
+  Seconds waited_seconds = 0;
+  std::int64_t iterations = 0;
+};
+
+struct Grant {
+  std::string session;
+  TurnNumber turn = 0;
+  LaneId lane = kNoLane;
+};
+
+struct Yield {
+  std::string session;
+  TurnNumber turn = 0;
+};
+
+// What follows from one event. A grant holds until the session finishes it; a yield asks for that
+// at the next boundary and is sent once per turn.
+struct Decision {
+  std::vector<Grant> grants;
+  std::vector<Yield> yields;
+};
+
+enum class State { idle, waiting, running, overdue, paused };
+
+// One session as people see it. `place` counts from 1 over all who wait for the device;
+// `expected_wait` is absent where nobody can know.
+struct SessionState {
+  std::string id, name, user;
+  State state = State::idle;
+  Demand demand;
+  std::optional<LaneId> lane;
+  TurnNumber turn = 0;  // the one that runs or waits, else the last
+  std::optional<int> place;
+  std::optional<Seconds> waiting;
+  std::optional<Seconds> expected_wait;
+  std::string reason;  // one sentence for people
+  Seconds device_seconds = 0;
+  Seconds waited_seconds = 0;
+  std::int64_t iterations = 0;
+  std::optional<std::int64_t> remaining_iterations;
+  double weight = 1.0;
+  int priority = 0;
+};
+
+struct LaneState {
+  LaneId id = kNoLane;
+  Bytes bytes = 0;
+  std::optional<std::string> holder;
+  std::vector<std::string> members;
+};
+
+// The scheduler at one moment, sessions in the order in which they opened.
+struct Picture {
+  std::string policy;
+  Bytes capacity = 0;
+  Bytes persistent = 0;
+  Bytes free = 0;
+  int running_lanes = 0;  // the setting: 0 is "as the policy says"
+  std::vector<LaneState> lanes;
+  std::vector<SessionState> sessions;
+};
+
+// A session that is not open. Bad values are std::invalid_argument, a demand that the device can
+// never hold is std::overflow_error; whatever is thrown, nothing has changed.
+struct UnknownSession : std::out_of_range {
+  using std::out_of_range::out_of_range;
+};
+
+}  // namespace gpushare

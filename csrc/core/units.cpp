@@ -1,0 +1,31 @@
+#include "core/units.h"
+
+#include <cstdio>
+
+namespace gpushare {
+namespace {
+
+std::string number(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+}  // namespace
+
+std::string bytes_in_words(Bytes bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value < 1e3) return number("%.0f B", value);
+  if (value < 1e6) return number("%.1f kB", value / 1e3);
+  if (value < 1e9) return number("%.1f MB", value / 1e6);
+  return number("%.1f GB", value / 1e9);
+}
+
+std::string seconds_in_words(Seconds seconds) {
+  if (seconds < 10) return number("%.1f s", seconds);
+  if (seconds < 120) return number("%.0f s", seconds);
+  if (seconds < 7200) return number("%.0f min", seconds / 60);
+  return number("%.1f h", seconds / 3600);
+}
+
+}  // namespace gpushare

@@ -1,0 +1,77 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpushare {
+
+struct Usage {
+  int64_t live;  // bytes
+  int64_t peak;  // bytes; the largest `live` since the peak was last taken
+};
+
+// Counts the bytes of blocks exactly: which are alive, and the most that were at one time. Blocks
+// are known by address, in a table beside them, so a block that was never added may be removed.
+// Thread-safe; never calls malloc. Across a fork, hold it with `lock_all` and `unlock_all`.
+class AllocationCounter {
+ public:
+  AllocationCounter() = default;
+  AllocationCounter(const AllocationCounter&) = delete;
+  AllocationCounter& operator=(const AllocationCounter&) = delete;
+  ~AllocationCounter();
+
+  // A block lives at `address`; if one is known there, its end was missed and this one replaces it.
+  void add(const void* address, size_t bytes);
+  // As `add`, but a block that is known at `address` stays as it is.
+  void adopt(const void* address, size_t bytes);
+  // The block at `address` ends; call it before the memory can be used again.
+  void remove(const void* address);
+
+  Usage usage() const;
+  // The usage so far; the next peak starts at what is alive now.
+  Usage take_peak();
+
+  void lock_all();
+  void unlock_all();
+
+ private:
+  // Linear probing in a power of two of slots; address 0 is a free one.
+  struct Block {
+    uintptr_t address;
+    size_t bytes;
+  };
+
+  class Lock {  // critical sections are some ten instructions: spinning is cheaper than sleeping
+   public:
+    void lock();
+    void unlock() { taken_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag taken_ = ATOMIC_FLAG_INIT;
+  };
+
+  struct alignas(64) Shard {
+    Lock lock;
+    Block* blocks = nullptr;
+    size_t capacity = 0;
+    size_t size = 0;
+
+    size_t slot_of(uintptr_t address) const;
+    bool make_room();
+    void close_gap(size_t gap);
+  };
+
+  static constexpr size_t kShards = 16;
+
+  Shard& shard_of(uintptr_t address);
+  void insert(const void* address, size_t bytes, bool replace);
+  void change_live(int64_t bytes);
+  void raise_peak(int64_t live);
+
+  std::array<Shard, kShards> shards_;
+  alignas(64) std::atomic<int64_t> live_ = 0;
+  std::atomic<int64_t> peak_ = 0;
+};
+
+}  // namespace gpushare

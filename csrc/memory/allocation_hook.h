@@ -1,0 +1,16 @@
+#pragma once
+#include <string>
+
+#include "memory/allocation_counter.h"
+
+namespace gpushare {
+
+// PyTorch allocates and frees the storages of CPU tensors in libc10.so alone, by posix_memalign and
+// free. The hook stands in those imports for good: a block that it counted may be freed at any
+// time. Returns an empty string, or the sentence that says why it is impossible. Idempotent.
+[[nodiscard]] std::string install_allocation_hook();
+
+// What the hook counts; alive until the process ends.
+AllocationCounter& allocation_counter();
+
+}  // namespace gpushare

@@ -1,0 +1,26 @@
+"""``python -m jupyter_gpushare.broker``: a broker in the foreground, set up by the environment."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from ..errors import GpuShareError
+from ..settings import Settings, load
+
+
+def main(settings: Settings | None = None) -> int:
+    """Run a broker until it ends; the exit status."""
+    from . import endpoint
+
+    logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
+    try:
+        endpoint.run(settings or load())
+    except GpuShareError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""Find the broker of a socket, or start one: connect first, then a lock, so that one is enough."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import BrokerUnavailable, InvalidValue
+from ..settings import Settings, as_environment, socket_path
+
+MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
+RETRY_SECONDS = 0.02
+
+
+def connect(settings: Settings, start: bool = True) -> socket.socket:
+    """A connected socket. Raises BrokerUnavailable after `settings.start_seconds`."""
+    path = checked(socket_path(settings))
+    connection = try_connect(path)
+    if connection is None and not start:
+        raise BrokerUnavailable(
+            f"no broker answers on {path}; `%gpushare on` or `jupyter gpushare broker` starts one"
+        )
+    return connection or _start_and_connect(path, settings)
+
+
+def checked(path: Path) -> Path:
+    """`path`, if a Unix socket can have that name."""
+    length = len(os.fsencode(path))
+    if length > MAX_PATH_BYTES:
+        raise InvalidValue(
+            f"the socket path {path} has {length} bytes; at most {MAX_PATH_BYTES} are possible:"
+            " set JUPYTER_GPUSHARE_SOCKET to a shorter one"
+        )
+    return path
+
+
+def try_connect(path: Path) -> socket.socket | None:
+    """A connection, or None where nobody listens. Raises BrokerUnavailable where we may not ask."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(os.fspath(path))
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        connection.close()
+        return None
+    except OSError as error:
+        connection.close()
+        raise BrokerUnavailable(
+            f"the broker's socket {path} cannot be used: {error.strerror}"
+        ) from None
+    return connection
+
+
+def _start_and_connect(path: Path, settings: Settings) -> socket.socket:
+    make_directory(path.parent)
+    deadline = time.monotonic() + settings.start_seconds
+    while time.monotonic() < deadline:
+        with _starter(path) as is_chosen:
+            if (connection := try_connect(path)) is not None:
+                return connection
+            if is_chosen:
+                launch(path, settings)
+                if (connection := _await(path, deadline)) is not None:
+                    return connection
+        time.sleep(RETRY_SECONDS)
+    raise BrokerUnavailable(
+        f"no broker answered on {path} within {settings.start_seconds:g} s;"
+        f" the last words of its log {log_path(path)}: {_last_words(log_path(path))}"
+    )
+
+
+def _last_words(log: Path) -> str:
+    try:
+        return log.read_text(errors="replace").strip().rpartition("\n")[2] or "(empty)"
+    except OSError as error:
+        return f"({error.strerror})"
+
+
+def _await(path: Path, deadline: float) -> socket.socket | None:
+    """The connection to a broker that is starting; None when it is time to try again."""
+    patience = min(deadline, time.monotonic() + 3.0)
+    while time.monotonic() < patience:
+        if (connection := try_connect(path)) is not None:
+            return connection
+        time.sleep(RETRY_SECONDS)
+    return None
+
+
+@contextmanager
+def _starter(path: Path) -> Iterator[bool]:
+    """True for the one client that may start a broker now; sixty kernels may want it at once."""
+    try:
+        descriptor = os.open(path.with_suffix(".start"), os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise BrokerUnavailable(
+            f"no broker answers on {path}, and none can be started there: {error.strerror}"
+        ) from None
+    with os.fdopen(descriptor) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def make_directory(directory: Path) -> None:
+    """Make the socket's directory for this user alone; refuse one that others could tamper with."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.stat()
+    except OSError as error:
+        raise BrokerUnavailable(
+            f"the directory {directory} cannot be made: {error.strerror}"
+        ) from None
+    if status.st_uid not in (0, os.getuid()):
+        raise BrokerUnavailable(
+            f"the directory {directory} belongs to another user:"
+            " set JUPYTER_GPUSHARE_SOCKET to a path in a directory of yours"
+        )
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        raise BrokerUnavailable(
+            f"everybody may write to {directory}: `chmod o-w {directory}` mends it"
+        )
+
+
+def launch(path: Path, settings: Settings) -> None:
+    """Start a broker that outlives us: own session, no parent, nothing of ours open.
+
+    The shell puts it in the background and ends, so that it is nobody's child and no zombie of a
+    kernel; the working directory is / so that no file of the user shadows a module.
+    """
+    command = [sys.executable, "-m", "jupyter_gpushare.broker"]
+    environment = {**os.environ, **as_environment(settings), "JUPYTER_GPUSHARE_SOCKET": str(path)}
+    with open(os.open(log_path(path), os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "ab") as log:
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            check=True,
+        )
+
+
+def log_path(path: Path) -> Path:
+    """Where a broker that was started on demand writes its log."""
+    return path.with_suffix(".log")

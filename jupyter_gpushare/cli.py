@@ -1,0 +1,261 @@
+"""``jupyter gpushare``: status, top, broker, policy, doctor.
+
+Exit status: 0 well, 1 a sentence on standard error tells the problem, 2 a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from . import settings as settings_module
+from ._version import __version__
+from .client import Client
+from .errors import BrokerUnavailable, ConnectionLost, GpuShareError
+from .protocol import SetPolicy, Shutdown, Snapshot
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+RECONNECT_SECONDS = 0.5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except GpuShareError as error:
+        print(f"jupyter gpushare: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130  # what a shell says of a program that was interrupted
+    except BrokenPipeError:
+        sys.stderr.close()  # who read us, as in `| head`, has enough: no complaint at exit
+        return 0
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def status(arguments: argparse.Namespace) -> int:
+    with _connect(arguments) as client:
+        snapshot = client.look()
+    if arguments.json:
+        _print_json(snapshot)
+    else:
+        _print(_picture(snapshot))
+    return 0
+
+
+def top(arguments: argparse.Namespace) -> int:
+    """The live picture; it outlives the broker and shows the next one."""
+    try:
+        if sys.stdout.isatty():
+            _top_live(arguments)
+        else:
+            for view in _views(arguments):
+                _print(_drawn(view))
+    except KeyboardInterrupt:
+        pass  # how one leaves it
+    return 0
+
+
+def broker(arguments: argparse.Namespace) -> int:
+    if arguments.stop:
+        return _stop(arguments)
+    from .broker.__main__ import main as run
+
+    return run(_settings(arguments))
+
+
+def policy(arguments: argparse.Namespace) -> int:
+    from . import pictures
+
+    with _connect(arguments) as client:
+        if arguments.name is not None or arguments.lanes is not None:
+            client.ask(SetPolicy(policy=arguments.name, running_lanes=arguments.lanes))
+        snapshot = client.look()
+    _print(pictures.policies(snapshot.policies, snapshot.policy))
+    for device in snapshot.devices:
+        print(f"{device.name}: {pictures.at_once(device)}")
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    from . import doctor as checks
+
+    found = list(checks.examine(_settings(arguments)))
+    if arguments.json:
+        _print_json(found)
+    else:
+        _print(checks.picture(found))
+    return int(any(check.state == "problem" for check in found))
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    with _connect(arguments) as client:
+        client.ask(Shutdown())
+        print(f"The broker {client.welcome.pid} ends.")
+    return 0
+
+
+def _top_live(arguments: argparse.Namespace) -> None:
+    from rich.live import Live
+
+    # Between two snapshots only time passes, so the picture ages by itself.
+    latest: tuple[Snapshot | str, float] = ("", time.monotonic())
+
+    def draw() -> RenderableType:
+        view, since = latest
+        return _drawn(view, time.monotonic() - since)
+
+    with Live(get_renderable=draw, refresh_per_second=4, screen=True):
+        for view in _views(arguments):
+            latest = (view, time.monotonic())
+
+
+def _views(arguments: argparse.Namespace) -> Iterator[Snapshot | str]:
+    """Snapshots as they change, and where there is no broker a sentence, once."""
+    said = ""
+    while True:
+        try:
+            with _connect(arguments) as client:
+                yield from client.watch(arguments.interval)
+        except (BrokerUnavailable, ConnectionLost) as error:
+            if str(error) != said:
+                said = str(error)
+                yield f"Looking for a broker: {said}."
+        time.sleep(RECONNECT_SECONDS)
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def _drawn(view: Snapshot | str, age: float = 0.0) -> RenderableType:
+    from . import pictures
+
+    return view if isinstance(view, str) else _picture(pictures.aged(view, age))
+
+
+def _picture(snapshot: Snapshot) -> RenderableType:
+    from rich.console import Group
+
+    from . import pictures
+
+    drawn = filter(pictures.is_filled, pictures.tables(snapshot))
+    return Group(pictures.sentence(snapshot), *drawn)
+
+
+def _print(picture: RenderableType) -> None:
+    from rich.console import Console
+
+    Console(highlight=False, markup=False).print(picture)
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+# --- command line ---------------------------------------------------------------------------------
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    given: dict[str, Any] = {
+        name: getattr(arguments, name, None) for name in Settings.__struct_fields__
+    }
+    return settings_module.load(**given)
+
+
+def _connect(arguments: argparse.Namespace) -> Client:
+    return Client.connect(_settings(arguments), "jupyter gpushare", start=False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jupyter gpushare",
+        description="Notebooks that share a device, iteration by iteration.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _json(_add(commands, status, "show devices, lanes and notebooks"))
+    _interval(_add(commands, top, "show them live; Ctrl-C ends it"))
+    _broker(_add(commands, broker, "run a broker in the foreground, or end one"))
+    _policy(_add(commands, policy, "show the policies, or choose one, at once and for all"))
+    _json(_add(commands, doctor, "check the installation, and tell how to mend it"))
+    return parser
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    run: Callable[[argparse.Namespace], int],
+    sentence: str,
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(run.__name__, help=sentence, description=sentence)
+    command.set_defaults(run=run)
+    command.add_argument("--socket", metavar="PATH", help=_descriptions()["socket"])
+    return command
+
+
+def _json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="for programs")
+
+
+def _interval(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--interval", type=_seconds, default=0.25, metavar="S", help="least seconds between looks"
+    )
+
+
+def _policy(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", nargs="?", metavar="NAME")
+    command.add_argument(
+        "--lanes",
+        type=_lanes,
+        metavar="N",
+        help="lanes that may run at once; auto: as the policy says",
+    )
+
+
+def _broker(command: argparse.ArgumentParser) -> None:
+    """Every setting is an option; its text is checked where the environment's is, too."""
+    command.add_argument("--stop", action="store_true", help="end the broker that runs")
+    default = Settings()
+    for name, sentence in _descriptions().items():
+        if name != "socket":
+            command.add_argument(
+                f"--{name.replace('_', '-')}",
+                metavar="VALUE",
+                help=f"{sentence} (default: {getattr(default, name)})".replace("%", "%%"),
+            )
+
+
+def _descriptions() -> dict[str, str]:
+    """The sentence of each setting, which is among the metadata of its type."""
+    return {
+        field.name: "".join(
+            getattr(meta, "description", None) or "" for meta in get_args(field.type)
+        )
+        for field in msgspec.structs.fields(Settings)
+    }
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"seconds are above 0, not {text}")
+    return seconds
+
+
+def _lanes(text: str) -> int:
+    if text == "auto":
+        return 0
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a number from 1 on, or auto; not {text}")
+    return int(text)

@@ -1,0 +1,147 @@
+"""A blocking connection to the broker: send, receive, ask, look, watch."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+from . import protocol
+from .broker import start as broker_start
+from .errors import ConnectionLost, ProtocolError, from_code
+from .protocol import (
+    Error,
+    Grant,
+    Hello,
+    Look,
+    Message,
+    Snapshot,
+    ToClient,
+    Wait,
+    Watch,
+    Welcome,
+    Yield,
+)
+from .settings import Settings, load
+
+RECEIVE_BYTES = 1 << 16
+GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
+UNASKED = (Grant, Yield, Wait)  # what a broker says by itself to a connection with a session
+
+
+class Client:
+    """One connection. Not for two threads at once, but `close` may come from any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._frames = protocol.Frames(protocol.MAX_SNAPSHOT_BYTES)
+        self._received: deque[ToClient] = deque()
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self.welcome: Welcome
+
+    @classmethod
+    def connect(
+        cls, settings: Settings | None = None, program: str = "", start: bool = True
+    ) -> Client:
+        """Connect, starting a broker where `start` allows. Raises BrokerUnavailable."""
+        settings = settings or load()
+        for _ in range(GREETINGS - 1):
+            with contextlib.suppress(ConnectionLost):  # we met a broker that was just ending
+                return cls._connect_once(settings, program, start)
+        return cls._connect_once(settings, program, start)
+
+    @classmethod
+    def _connect_once(cls, settings: Settings, program: str, start: bool) -> Client:
+        client = cls(broker_start.connect(settings, start))
+        try:
+            client.welcome = client._greet(program)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, *messages: Message) -> None:
+        """Send messages in one piece. Raises ConnectionLost."""
+        try:
+            self._socket.sendall(b"".join(map(protocol.encode, messages)))
+        except OSError as error:
+            self._lost(error)
+
+    def has_news(self) -> bool:
+        """Whether `receive` would return, or find the connection ended, without waiting."""
+        return bool(self._received or self._poll.poll(0))
+
+    def receive(self) -> ToClient:
+        """The next message, waiting for it; interruptible. Raises ConnectionLost."""
+        while not self._received:
+            try:
+                data = self._socket.recv(RECEIVE_BYTES)
+            except OSError as error:
+                self._lost(error)
+            if not data:
+                self._lost(None)
+            self._received.extend(map(protocol.decode_from_broker, self._frames.feed(data)))
+        return self._received.popleft()
+
+    def ask(self, message: Message, aside: Callable[[ToClient], None] | None = None) -> ToClient:
+        """Send and wait for the answer; news that comes in between goes to `aside`.
+
+        Raises the error that the broker answered.
+        """
+        self.send(message)
+        while isinstance(answer := self.receive(), UNASKED):
+            if aside is not None:
+                aside(answer)
+        if isinstance(answer, Error):
+            raise from_code(answer.code, answer.message)
+        return answer
+
+    def look(self) -> Snapshot:
+        """One Snapshot."""
+        answer = self.ask(Look())
+        if not isinstance(answer, Snapshot):
+            raise ProtocolError(f"a Snapshot was asked for, {type(answer).__name__} came")
+        return answer
+
+    def watch(self, interval_seconds: float = 0.25) -> Iterator[Snapshot]:
+        """A Snapshot now and after changes. Raises ConnectionLost when the broker goes away."""
+        self.send(Watch(interval_seconds))
+        while True:
+            message = self.receive()
+            if isinstance(message, Error):
+                raise from_code(message.code, message.message)
+            if isinstance(message, Snapshot):
+                yield message
+
+    def close(self) -> None:
+        """End the connection; whoever waits in `receive` gets ConnectionLost."""
+        with contextlib.suppress(OSError):  # not connected any more: what we want
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def abandon(self) -> None:
+        """Close this process's descriptor; the connection is the one's that we forked from."""
+        self._socket.close()
+
+    def _greet(self, program: str) -> Welcome:
+        answer = self.ask(Hello(protocol.PROTOCOL, program))
+        if not isinstance(answer, Welcome):
+            raise ProtocolError(f"a Welcome was due, {type(answer).__name__} came")
+        return answer
+
+    def _lost(self, error: OSError | None) -> NoReturn:
+        cause = f": {error.strerror}" if error is not None else ""
+        raise ConnectionLost(f"the connection to the broker ended{cause}") from None

@@ -1,0 +1,245 @@
+"""``jupyter gpushare doctor``: what is installed and running, and how to mend what is not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from ._version import __version__
+from .client import Client
+from .errors import BrokerUnavailable, GpuShareError
+from .settings import Settings, socket_path
+
+if TYPE_CHECKING:
+    from .pictures import Table
+
+State: TypeAlias = Literal["ok", "warning", "problem"]
+TORCH_SECONDS = 120  # a first import from a cold network disk takes long
+
+# In a process of its own: the doctor stays light, and an import that crashes harms nobody.
+TORCH_TEST = """
+import json, torch
+from jupyter_gpushare.torch_memory import self_test
+print(json.dumps([torch.__version__, self_test()]))
+"""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing looked at; the sentence of a warning or problem says how to mend it."""
+
+    name: str
+    state: State
+    sentence: str
+
+
+def examine(settings: Settings) -> Iterator[Check]:
+    """All checks, in the order in which one would mend things."""
+    for look in CHECKS:
+        yield from look(settings)
+
+
+def picture(found: list[Check]) -> Table:
+    from . import pictures
+
+    columns = [
+        pictures.Column("Check", lambda check: check.name),
+        pictures.Column("State", lambda check: check.state),
+        pictures.Column("", lambda check: check.sentence, wraps=True),
+    ]
+    return pictures.table("Installation", columns, found)
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _system(settings: Settings) -> Iterator[Check]:
+    text = f"Python {platform.python_version()} on {platform.platform()}"
+    if sys.platform == "linux":
+        yield Check("system", "ok", text)
+    else:
+        yield Check("system", "problem", f"{text}: only Linux is supported")
+
+
+def _packages(settings: Settings) -> Iterator[Check]:
+    for name, if_missing in PACKAGES.items():
+        try:
+            yield Check(name, "ok", importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            state: State = "warning" if if_missing else "problem"
+            yield Check(name, state, if_missing or f"is not installed: pip install {name}")
+
+
+def _core(settings: Settings) -> Iterator[Check]:
+    try:
+        from . import _core
+    except ImportError as error:
+        yield Check("C++ module", "problem", f"does not load ({error}): install the package again")
+        return
+    if _core.__version__ == __version__:
+        yield Check("C++ module", "ok", _core.__version__)
+    else:
+        versions = f"is of version {_core.__version__}, the package of {__version__}"
+        yield Check("C++ module", "problem", f"{versions}: install the package again")
+
+
+def _server_extension(settings: Settings) -> Iterator[Check]:
+    enabled = None
+    for directory in reversed(_jupyter_paths("jupyter_config_path")):
+        for file in sorted((directory / "jupyter_server_config.d").glob("*.json")):
+            enabled = _is_enabled(file, enabled)
+        enabled = _is_enabled(directory / "jupyter_server_config.json", enabled)
+    if enabled:
+        yield Check("server extension", "ok", "enabled")
+    else:
+        command = "jupyter server extension enable jupyter_gpushare"
+        yield Check("server extension", "problem", f"is not enabled: {command}")
+
+
+def _is_enabled(file: Path, before: bool | None) -> bool | None:
+    """What `file` says of our server extension, or `before` where it says nothing."""
+    try:
+        listed = json.loads(file.read_text())["ServerApp"]["jpserver_extensions"]
+        return bool(listed["jupyter_gpushare"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return before
+
+
+def _lab_extension(settings: Settings) -> Iterator[Check]:
+    for directory in _jupyter_paths("jupyter_path", "labextensions"):
+        if (directory / "jupyter-gpushare" / "package.json").is_file():
+            yield Check("lab extension", "ok", str(directory / "jupyter-gpushare"))
+            return
+    yield Check("lab extension", "problem", "is not installed: install the package again")
+
+
+def _jupyter_paths(function: str, *parts: str) -> list[Path]:
+    from jupyter_core import paths
+
+    return [Path(path) for path in getattr(paths, function)(*parts)]
+
+
+def _socket(settings: Settings) -> Iterator[Check]:
+    from .broker.start import checked
+
+    try:
+        directory = checked(socket_path(settings)).parent
+        mode = stat.S_IMODE(directory.stat().st_mode)
+    except GpuShareError as error:
+        yield Check("socket", "problem", str(error))
+    except FileNotFoundError:
+        yield Check("socket", "ok", f"{directory} will be made by the first broker")
+    else:
+        yield _mode(directory, mode, directory.stat().st_uid == os.getuid())
+
+
+def _mode(directory: Path, mode: int, is_own: bool) -> Check:
+    if not is_own:
+        return Check(
+            "socket", "ok", f"{directory} belongs to another user: a broker for all of a host"
+        )
+    if mode & 0o077:
+        mend = f"others may enter {directory} (mode {mode:o})"
+        return Check("socket", "warning", f"{mend}: chmod 700 {directory}, unless that is wanted")
+    return Check("socket", "ok", f"{directory}, mode {mode:o}")
+
+
+def _broker(settings: Settings) -> Iterator[Check]:
+    try:
+        with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
+            welcome = client.welcome
+    except BrokerUnavailable as error:
+        yield Check("broker", "warning", str(error))
+    except GpuShareError as error:
+        yield Check("broker", "problem", f"{error}: jupyter gpushare broker --stop ends it")
+    else:
+        text = f"process {welcome.pid}, protocol {welcome.protocol}, version {welcome.version}"
+        same = welcome.version == __version__
+        mend = "" if same else ": jupyter gpushare broker --stop lets a new one start"
+        yield Check("broker", "ok" if same else "warning", text + mend)
+
+
+def _devices(settings: Settings) -> Iterator[Check]:
+    from .devices import find_all
+    from .pictures import size
+
+    for device in find_all(settings):
+        yield Check(device.name, "ok", f"{device.description}, {size(device.capacity_bytes)}")
+    yield _driver()
+
+
+def _driver() -> Check:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        version = pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError as error:
+        return Check(
+            "GPU driver", "warning", f"no GPU can be shared, only the device host: {error}"
+        )
+    pynvml.nvmlShutdown()
+    return Check("GPU driver", "ok", str(version))
+
+
+def _torch(settings: Settings) -> Iterator[Check]:
+    """Whether torch can be imported, and whether its memory can be measured."""
+    try:
+        importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", TORCH_TEST],
+            capture_output=True,
+            text=True,
+            timeout=TORCH_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        yield Check("torch hooks", "problem", f"importing torch took over {TORCH_SECONDS} s")
+        return
+    yield _torch_check(ran)
+
+
+def _torch_check(ran: subprocess.CompletedProcess[str]) -> Check:
+    if ran.returncode:
+        reason = (ran.stderr.strip().splitlines() or ["without a word"])[-1]
+        return Check(
+            "torch hooks", "problem", f"importing torch and testing its hooks failed: {reason}"
+        )
+    version, reason = json.loads(ran.stdout.strip().splitlines()[-1])
+    if reason:
+        mend = "sharing works, but all memory of a notebook counts as persistent"
+        return Check("torch hooks", "warning", f"{reason}; {mend}")
+    return Check("torch hooks", "ok", f"memory of torch {version} is measured")
+
+
+# What is missing without harm says so; an empty text means that nothing works without it.
+PACKAGES = {
+    "jupyter_gpushare": "",
+    "ipykernel": "",
+    "jupyter_server": "",
+    "jupyterlab": "is not installed: notebooks share, but there is no panel to see it",
+    "torch": "is not installed: code takes turns inside `with jupyter_gpushare.turn():` only",
+}
+
+CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
+    _system,
+    _packages,
+    _core,
+    _server_extension,
+    _lab_extension,
+    _socket,
+    _broker,
+    _devices,
+    _torch,
+)

@@ -1,0 +1,197 @@
+"""What lives across PyTorch iterations (persistent) and inside one (ephemeral), measured in bytes.
+
+On the host every CPU storage is counted exactly where it is allocated (csrc/memory); on CUDA the
+caching allocator is asked. Where counting does not work, the whole process counts as persistent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import deque
+from typing import Any, Protocol, TypeAlias
+
+from . import _core
+from .protocol import Demand
+
+WINDOW = 64  # iterations that a demand looks back
+LARGEST_MARGIN = 5  # the margin for varying shapes is at most one 5th of the ephemeral bytes
+ODD_BYTES = 100_003  # nobody else allocates just this
+TRIES = 8  # of the self-test, since another thread may allocate in the middle of one
+
+
+class Source(Protocol):
+    """Counts the bytes of live tensors."""
+
+    how: str
+
+    def live(self) -> int: ...
+
+    def peak(self) -> int: ...
+
+    def take_peak(self) -> tuple[int, int]:
+        """Live and peak bytes; the next peak starts at what is alive now."""
+
+
+class CountedStorages:
+    """CPU storages, counted at each allocation and each free."""
+
+    how = "every CPU tensor is counted where PyTorch allocates it"
+
+    def __init__(self) -> None:
+        self.live = _core.AllocationCounter.live
+        self.peak = _core.AllocationCounter.peak
+        self.take_peak = _core.AllocationCounter.take_peak
+
+
+class WholeProcess:
+    """The resident memory of the process; nothing of it is known to be ephemeral."""
+
+    def __init__(self, reason: str) -> None:
+        import psutil
+
+        self._process = psutil.Process()
+        self.how = f"the whole process counts as persistent memory: {reason}"
+
+    def live(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    def peak(self) -> int:
+        return self.live()
+
+    def take_peak(self) -> tuple[int, int]:
+        return (live := self.live()), live
+
+
+class CudaAllocator:
+    """Bytes of tensors in PyTorch's caching allocator of one GPU. Not tested without a GPU."""
+
+    how = "PyTorch's CUDA allocator is asked at each boundary"
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+        self._index = int(device.partition(":")[2] or 0)
+
+    def live(self) -> int:
+        return int(self._cuda.memory_allocated(self._index))
+
+    def peak(self) -> int:
+        return int(self._cuda.max_memory_allocated(self._index))
+
+    def take_peak(self) -> tuple[int, int]:
+        usage = self.live(), self.peak()
+        if usage[1]:  # before the first use of the GPU there is no peak to reset
+            self._cuda.reset_peak_memory_stats(self._index)
+        return usage
+
+
+# Bytes: alive at the end, the most inside, and the most since the iteration before.
+Iteration: TypeAlias = tuple[int, int, int]
+
+
+class Meter:
+    """Learns the demand of this process's iterations. `device` is ``host`` or ``cuda:N``.
+
+    Persistent is what is alive at boundaries or comes up between iterations; ephemeral is what an
+    iteration has on top of its end. Both are the maximum of recent iterations. The first iteration
+    is left out: it makes what the optimiser and the libraries keep for good.
+    """
+
+    def __init__(self, device: str = "host") -> None:
+        self._source = _source(device)
+        self.how = self._source.how
+        self.live = self._source.live  # bytes now
+        self.peak = self._source.peak  # bytes, since the last `begin` or `end`
+        self._recent: deque[Iteration] = deque(maxlen=WINDOW)
+        self._first_is_over = False
+        self._inside = False
+        self._between = 0
+
+    def begin(self) -> None:
+        """An iteration begins; nothing if one has begun."""
+        if not self._inside:
+            self._inside = True
+            self._between = self._source.take_peak()[1]
+
+    def end(self) -> None:
+        """An iteration ended; nothing if none has begun."""
+        if not self._inside:
+            return
+        self._inside = False
+        iteration = (*self._source.take_peak(), self._between)
+        if self._first_is_over:
+            self._recent.append(iteration)
+        self._first_is_over = True
+
+    def demand(self) -> Demand:
+        """What was learned; until two iterations have ended, all that was used is persistent."""
+        recent = tuple(self._recent)
+        if not recent:
+            return Demand(self.peak(), 0, measured=False)
+        persistent = max(max(live, between) for live, _, between in recent)
+        return Demand(persistent, _ephemeral(recent), measured=True)
+
+
+def _ephemeral(recent: tuple[Iteration, ...]) -> int:
+    """The most that an iteration needed, and as much again as that varied, within limits."""
+    needs = [peak - live for live, peak, _ in recent]
+    most = max(needs)
+    return most + min(most - min(needs), most // LARGEST_MARGIN)
+
+
+def _source(device: str) -> Source:
+    if device.startswith("cuda"):
+        return CudaAllocator(device)
+    reason = _core.AllocationCounter.install() or self_test()
+    if reason:
+        return WholeProcess(reason)
+    _adopt_storages()
+    return CountedStorages()
+
+
+def self_test() -> str:
+    """Empty if the counter sees an allocation and its end; otherwise why it cannot be trusted.
+
+    Judged by the effect alone, since builds of PyTorch differ in how they allocate.
+    """
+    for _ in range(TRIES):
+        if _counts_one_storage():
+            return ""
+    return "this build of PyTorch allocates tensors in a way that cannot be counted"
+
+
+def _counts_one_storage() -> bool:
+    import torch
+
+    live = _core.AllocationCounter.live
+    before = live()
+    storage = torch.UntypedStorage(ODD_BYTES)
+    during = live()
+    del storage
+    return during - before == ODD_BYTES and live() == before
+
+
+def _adopt_storages() -> None:
+    """Count the storages that were there before us: those of tensors that Python can reach."""
+    import torch
+
+    adopt = _core.AllocationCounter.adopt
+    with torch._C.DisableTorchFunctionSubclass():
+        for tensor in _tensors(torch.Tensor):
+            with contextlib.suppress(Exception):  # fake, sparse and wrapper tensors have none
+                storage = tensor.untyped_storage()
+                if storage.device.type == "cpu" and storage.resizable():  # PyTorch's own memory
+                    adopt(storage.data_ptr(), storage.nbytes())
+
+
+def _tensors(kind: type) -> list[Any]:
+    """All tensors and gradients. `type` asks no object, so no lazy proxy wakes up."""
+    tensors = [found for found in gc.get_objects() if issubclass(type(found), kind)]
+    gradients = []
+    for tensor in tensors:
+        with contextlib.suppress(Exception):
+            if tensor.is_leaf and tensor.grad is not None:
+                gradients.append(tensor.grad)
+    return tensors + gradients

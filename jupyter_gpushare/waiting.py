@@ -1,0 +1,111 @@
+"""The waiting line: one line that tells why a process waits for the device, and for how long.
+
+The session calls it in the thread that waits, about twice a second, then once with None. However
+often a cell waits, it has one line: the times are summed up.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from .pictures import duration, ordinal, plain
+from .protocol import Wait
+
+CLEAR = "\r\x1b[K"  # to the first column, and erase what stands there
+
+
+def sentence(wait: Wait) -> str:
+    """Why, behind whom, at which place, and about how long."""
+    after = f" after {plain(wait.holder)}" if wait.holder else ""
+    about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
+    why = f": {plain(wait.reason)}" if wait.reason else ""
+    return (
+        f"Waiting for the device: {ordinal(wait.place)} in line{after}{about}"
+        f" (waited {duration(wait.waiting_seconds)}){why.rstrip('.')}."
+        " Interrupt the cell to stop waiting."
+    )
+
+
+class WaitingLine:
+    """Sums up the waits of one cell; a subclass says where the line is shown. For any thread.
+
+    A line that cannot be shown is given up: a front end that went away must not end a training.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: float | None = None  # when the wait that is shown began
+        self._times = 0
+        self._seconds = 0.0
+
+    def __call__(self, wait: Wait | None) -> None:
+        with self._lock:
+            if wait is not None:
+                self._begun(wait)
+            elif self._since is not None:
+                self._ended(self._since)
+
+    def cell_ended(self) -> None:
+        """The next wait begins a line of its own."""
+        with self._lock:
+            if self._times:
+                self._try(self.close, self.summary)
+            self._times, self._seconds = 0, 0.0
+
+    def show(self, text: str) -> None:
+        """Put `text` in the place of the line, where it may still change."""
+        raise NotImplementedError
+
+    def finish(self, summary: str) -> None:
+        """A wait is over; the next one of this cell uses the same line."""
+        self.show(summary)
+
+    def close(self, summary: str) -> None:
+        """The cell is over: what comes next stands below."""
+
+    @property
+    def summary(self) -> str:
+        times = f", in {self._times} waits" if self._times > 1 else ""
+        return f"Waited {duration(self._seconds)} for the device{times}."
+
+    def _begun(self, wait: Wait) -> None:
+        if self._since is None:
+            self._since = time.monotonic() - wait.waiting_seconds
+        self._try(self.show, sentence(wait))
+
+    def _ended(self, since: float) -> None:
+        self._since = None
+        self._times += 1
+        self._seconds += time.monotonic() - since
+        self._try(self.finish, self.summary)
+
+    def _try(self, show: Callable[[str], None], text: str) -> None:
+        # Whatever a front end raises: it is only a line, and an iteration waits behind it.
+        with suppress(Exception):
+            show(text)
+
+
+class TerminalLine(WaitingLine):
+    """The last line of a terminal, gone when the wait is over, so that output has no gaps.
+
+    Nothing at all where standard error is no terminal: a log wants no lines that change.
+    """
+
+    def show(self, text: str) -> None:
+        self._write(CLEAR + text[: shutil.get_terminal_size().columns - 1])
+
+    def finish(self, summary: str) -> None:
+        self._write(CLEAR)
+
+    def close(self, summary: str) -> None:
+        self._write(f"{summary}\n")
+
+    def _write(self, text: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(text)
+            sys.stderr.flush()

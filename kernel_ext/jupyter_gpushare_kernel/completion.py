@@ -1,0 +1,109 @@
+"""What may be typed next after ``%gpushare``: commands, options, devices, policies, notebooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.protocol import Snapshot
+
+from .arguments import COMMANDS, SHARING
+
+MAGIC = re.compile(r"^\s*(%?%gpushare)\s(.*)$", re.DOTALL)
+NAMES = ("%gpushare", "%%gpushare")
+
+
+def register(ipython: Any) -> None:
+    """With IPython's matchers (from 8.6 on), else with its older completion hook."""
+    if hasattr(ipython.Completer, "custom_matchers"):
+        ipython.Completer.custom_matchers.append(matcher)
+    else:
+        for name in NAMES:
+            ipython.set_hook("complete_command", complete_command, str_key=name)
+
+
+def unregister(ipython: Any) -> None:
+    """The older hook cannot be taken back; without the magic it has nothing to complete."""
+    if matcher in getattr(ipython.Completer, "custom_matchers", ()):
+        ipython.Completer.custom_matchers.remove(matcher)
+
+
+def matcher(context: Any) -> dict[str, Any]:
+    """A matcher of IPython's second interface; `context.token` is what it will replace."""
+    from IPython.core.completer import SimpleCompletion
+
+    found = _in_place_of(context.token, context.text_until_cursor)
+    return {
+        "completions": [SimpleCompletion(text=word, type="param") for word in found],
+        "suppress": bool(found),
+        "ordered": True,
+    }
+
+
+matcher.matcher_api_version = 2  # type: ignore[attr-defined]  # and so no import of the completer
+matcher.matcher_identifier = "gpushare_matcher"  # type: ignore[attr-defined]
+
+
+def complete_command(ipython: Any, event: Any) -> list[str]:
+    """IPython's older completion hook; `event.symbol` is what it will replace."""
+    return _in_place_of(event.symbol, event.text_until_cursor)
+
+
+def candidates(text: str) -> tuple[str, list[str]]:
+    """The fragment at the end of `text` (a line up to the cursor), and what it may become."""
+    match = MAGIC.match(text)
+    if match is None:
+        return "", []
+    *words, fragment = re.split(r"[\s=]+", match[2].lstrip())
+    if match[1] == "%%gpushare":
+        words.insert(0, "cell")
+    return fragment, [word for word in _next(words) if word.startswith(fragment)]
+
+
+def _in_place_of(token: str, text: str) -> list[str]:
+    """IPython's token may be only the end of our fragment: of ``cuda:1`` it is ``1``."""
+    fragment, found = candidates(text)
+    return [word[len(fragment) - len(token) :] for word in found]
+
+
+def _next(words: list[str]) -> Iterable[str]:
+    if not words:
+        return COMMANDS
+    command = COMMANDS.get(words[0])
+    if command is None:
+        return ()
+    if words[-1] in (option.flag for option in SHARING):
+        return _devices() if words[-1] == "--device" else ()
+    flags = [option.flag for option in command.options if option.flag not in words]
+    return [*flags, *(_WORDS[command.name]() if command.takes else ())]
+
+
+def _devices() -> Iterable[str]:
+    return dict.fromkeys(
+        ("auto", "host", *_seen(lambda snapshot: [d.name for d in snapshot.devices]))
+    )
+
+
+def _notebooks() -> Iterable[str]:
+    return _seen(lambda snapshot: [s.name for d in snapshot.devices for s in d.sessions])
+
+
+def _policies() -> Iterable[str]:
+    from jupyter_gpushare._core import policies
+
+    return [name for name, _ in policies()]
+
+
+_WORDS = {"pause": _notebooks, "policy": _policies}
+
+
+def _seen(names: Callable[[Snapshot], list[str]]) -> list[str]:
+    """From a broker that runs; a completion starts none."""
+    try:
+        with Client.connect(start=False) as client:
+            return names(client.look())
+    except GpuShareError:
+        return []

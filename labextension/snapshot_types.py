@@ -1,0 +1,52 @@
+"""Write src/snapshot.ts, the TypeScript types of what the server pushes, from the protocol.
+
+Run it after a change of protocol.Snapshot; a test compares the file with what this would write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_gpushare import protocol
+
+FILE = Path(__file__).resolve().parent / "src" / "snapshot.ts"
+HEADER = "// Written by snapshot_types.py from jupyter_gpushare/protocol.py; change it there.\n"
+SCALARS = {
+    "string": "string",
+    "integer": "number",
+    "number": "number",
+    "boolean": "boolean",
+    "null": "null",
+}
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """The TypeScript type of a JSON schema as msgspec writes them."""
+    if "$ref" in schema:
+        return "I" + schema["$ref"]
+    if "enum" in schema:
+        return " | ".join(f"'{value}'" for value in schema["enum"])
+    if "anyOf" in schema:
+        return " | ".join(type_of(option) for option in schema["anyOf"])
+    if schema["type"] == "array":
+        return type_of(schema["items"]) + "[]"
+    return SCALARS[schema["type"]]
+
+
+def interface(name: str, schema: dict[str, Any]) -> str:
+    fields = "".join(f"  {key}: {type_of(part)};\n" for key, part in schema["properties"].items())
+    return f"\nexport interface I{name} {{\n{fields}}}\n"
+
+
+def text() -> str:
+    _, components = msgspec.json.schema_components(
+        [protocol.Snapshot, protocol.Error], ref_template="{name}"
+    )
+    return HEADER + "".join(interface(name, components[name]) for name in sorted(components))
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())

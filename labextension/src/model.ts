@@ -1,0 +1,86 @@
+/** The newest state, over one WebSocket for the whole page. */
+
+import { ISignal, Signal } from '@lumino/signaling';
+import { State } from './format';
+
+export const FIRST_RETRY_MS = 500;
+export const LAST_RETRY_MS = 30_000;
+
+/** Retries with back-off; stands by, keeping what it knew, while the page is hidden. */
+export class GpuShareModel {
+  constructor(connect: () => WebSocket, page: Document = document) {
+    this._connect = connect;
+    this._page = page;
+    page.addEventListener('visibilitychange', this._onVisibility);
+    this._onVisibility();
+  }
+
+  get state(): State {
+    return this._state;
+  }
+
+  /** When `state` came, on the clock of `performance.now()`. */
+  get receivedAt(): number {
+    return this._receivedAt;
+  }
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  dispose(): void {
+    this._page.removeEventListener('visibilitychange', this._onVisibility);
+    this._close();
+    Signal.clearData(this);
+  }
+
+  private _onVisibility = (): void => {
+    if (this._page.hidden) {
+      this._close();
+    } else if (this._socket === null) {
+      this._open();
+    }
+  };
+
+  private _open(): void {
+    clearTimeout(this._timer);
+    const socket = this._connect();
+    this._socket = socket;
+    socket.onmessage = event => {
+      this._retry = FIRST_RETRY_MS;
+      this._tell(JSON.parse(event.data));
+    };
+    socket.onclose = () => this._lost();
+  }
+
+  private _lost(): void {
+    this._socket = null;
+    this._tell({ type: 'Error', code: 'disconnected', message: '' });
+    this._timer = setTimeout(() => this._open(), this._retry);
+    this._retry = Math.min(2 * this._retry, LAST_RETRY_MS);
+  }
+
+  private _close(): void {
+    clearTimeout(this._timer);
+    if (this._socket !== null) {
+      this._socket.onclose = this._socket.onmessage = null;
+      this._socket.close();
+      this._socket = null;
+    }
+  }
+
+  private _tell(state: State): void {
+    this._state = state;
+    this._receivedAt = performance.now();
+    this._changed.emit();
+  }
+
+  private _changed = new Signal<this, void>(this);
+  private _connect: () => WebSocket;
+  private _page: Document;
+  private _receivedAt = 0;
+  private _retry = FIRST_RETRY_MS;
+  private _socket: WebSocket | null = null;
+  private _state: State = null;
+  private _timer: ReturnType<typeof setTimeout> | undefined;
+}

@@ -1,0 +1,67 @@
+// Written by snapshot_types.py from jupyter_gpushare/protocol.py; change it there.
+
+export interface IBrokerView {
+  pid: number;
+  protocol: number;
+  started: number;
+}
+
+export interface IDeviceView {
+  name: string;
+  capacity_bytes: number;
+  persistent_bytes: number;
+  free_bytes: number;
+  running_lanes: number;
+  lanes: ILaneView[];
+  sessions: ISessionView[];
+}
+
+export interface IError {
+  type: 'Error';
+  code: string;
+  message: string;
+}
+
+export interface ILaneView {
+  id: number;
+  bytes: number;
+  holder: string | null;
+  members: string[];
+}
+
+export interface IPolicyView {
+  name: string;
+  sentence: string;
+}
+
+export interface ISessionView {
+  id: string;
+  name: string;
+  user: string;
+  pid: number;
+  state: 'idle' | 'overdue' | 'paused' | 'running' | 'waiting';
+  persistent_bytes: number;
+  ephemeral_bytes: number;
+  measured: boolean;
+  lane: number | null;
+  place: number | null;
+  waiting_seconds: number | null;
+  expected_wait_seconds: number | null;
+  reason: string;
+  device_seconds: number;
+  waited_seconds: number;
+  iterations: number;
+  remaining_iterations: number | null;
+  weight: number;
+  priority: number;
+}
+
+export interface ISnapshot {
+  type: 'Snapshot';
+  version: string;
+  broker: IBrokerView;
+  policy: string;
+  policies: IPolicyView[];
+  sequence: number;
+  devices: IDeviceView[];
+}

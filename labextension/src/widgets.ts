@@ -1,0 +1,77 @@
+/** The two places in JupyterLab where the model is seen. */
+
+import { LabIcon } from '@jupyterlab/ui-components';
+import { Message } from '@lumino/messaging';
+import { Widget } from '@lumino/widgets';
+import { ITranslate, summary } from './format';
+import { GpuShareModel } from './model';
+import { GpuShareView } from './view';
+
+export const lanesIcon = new LabIcon({
+  name: 'jupyter-gpushare:lanes',
+  svgstr:
+    '<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">' +
+    '<g class="jp-icon3" fill="#616161">' +
+    '<rect x="3" y="4" width="12" height="4" rx="2"/>' +
+    '<rect x="8" y="10" width="13" height="4" rx="2"/>' +
+    '<rect x="3" y="16" width="8" height="4" rx="2"/>' +
+    '</g></svg>'
+});
+
+/** The side panel; its clocks move only while it is seen. */
+export class GpuSharePanel extends Widget {
+  constructor(model: GpuShareModel, trans: ITranslate) {
+    super();
+    this.id = 'jupyter-gpushare-panel';
+    this.title.icon = lanesIcon;
+    this.title.caption = trans.__('GPU sharing');
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', this.title.caption);
+    this._model = model;
+    this._view = new GpuShareView(this.node, trans);
+    model.changed.connect(this.update, this);
+  }
+
+  override dispose(): void {
+    clearInterval(this._timer);
+    super.dispose();
+  }
+
+  protected override onAfterShow(message: Message): void {
+    super.onAfterShow(message);
+    this._timer = setInterval(() => this._view.tick(performance.now()), 1000);
+    this.update();
+  }
+
+  protected override onAfterHide(message: Message): void {
+    super.onAfterHide(message);
+    clearInterval(this._timer);
+  }
+
+  protected override onUpdateRequest(message: Message): void {
+    super.onUpdateRequest(message);
+    if (this.isVisible) {
+      const { state, receivedAt } = this._model;
+      this._view.update(state, receivedAt, performance.now());
+    }
+  }
+
+  private _model: GpuShareModel;
+  private _timer: ReturnType<typeof setInterval> | undefined;
+  private _view: GpuShareView;
+}
+
+/** The status bar entry; a click shows the panel. */
+export class GpuShareStatus extends Widget {
+  constructor(model: GpuShareModel, trans: ITranslate, show: () => void) {
+    super({ node: document.createElement('button') });
+    this.addClass('jp-StatusBar-TextItem');
+    this.addClass('jp-GpuShare-status');
+    this.node.title = trans.__('Show lanes, notebooks and queue');
+    this.node.onclick = show;
+    this.node.textContent = summary(model.state, trans);
+    model.changed.connect(() => {
+      this.node.textContent = summary(model.state, trans);
+    }, this);
+  }
+}

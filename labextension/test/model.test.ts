@@ -1,0 +1,105 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { FIRST_RETRY_MS, GpuShareModel, LAST_RETRY_MS } from '../src/model';
+import { running, snapshot } from './states';
+
+/** A socket whose other end is the test. */
+class Socket {
+  onmessage: ((event: { data: string }) => void) | null = null;
+  onclose: (() => void) | null = null;
+  closed = false;
+  close() {
+    this.closed = true;
+  }
+}
+
+let sockets: Socket[];
+let hidden: boolean;
+let model: GpuShareModel;
+
+function connect(): WebSocket {
+  sockets.push(new Socket());
+  return sockets[sockets.length - 1] as unknown as WebSocket;
+}
+
+function show(visible: boolean) {
+  hidden = !visible;
+  document.dispatchEvent(new Event('visibilitychange'));
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  sockets = [];
+  hidden = false;
+  Object.defineProperty(document, 'hidden', {
+    configurable: true,
+    get: () => hidden
+  });
+  model = new GpuShareModel(connect);
+});
+
+afterEach(() => {
+  model.dispose();
+  vi.useRealTimers();
+});
+
+describe('GpuShareModel', () => {
+  it('tells each state that comes', () => {
+    const seen = vi.fn();
+    model.changed.connect(seen);
+    expect(model.state).toBeNull();
+    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    expect(seen).toHaveBeenCalledTimes(1);
+    expect(model.state).toEqual(snapshot(running));
+  });
+
+  it('says that the connection is lost, and tries again', () => {
+    sockets[0].onclose!();
+    expect(model.state).toMatchObject({ code: 'disconnected' });
+    vi.advanceTimersByTime(FIRST_RETRY_MS);
+    expect(sockets).toHaveLength(2);
+  });
+
+  it('backs off, and begins anew after a message', () => {
+    for (let i = 0; i < 10; i++) {
+      sockets[i].onclose!();
+      vi.advanceTimersByTime(LAST_RETRY_MS);
+    }
+    expect(sockets).toHaveLength(11);
+    sockets[10].onclose!();
+    vi.advanceTimersByTime(LAST_RETRY_MS - 1);
+    expect(sockets).toHaveLength(11);
+    vi.advanceTimersByTime(1);
+    sockets[11].onmessage!({ data: JSON.stringify(snapshot()) });
+    sockets[11].onclose!();
+    vi.advanceTimersByTime(FIRST_RETRY_MS);
+    expect(sockets).toHaveLength(13);
+  });
+
+  it('stands by while the page is hidden, keeping what it knew', () => {
+    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    show(false);
+    expect(sockets[0].closed).toBe(true);
+    vi.advanceTimersByTime(10 * LAST_RETRY_MS);
+    expect(sockets).toHaveLength(1);
+    expect(model.state).toEqual(snapshot(running));
+    show(true);
+    expect(sockets).toHaveLength(2);
+  });
+
+  it('does not open a second socket while a retry is due', () => {
+    sockets[0].onclose!();
+    show(false);
+    show(true);
+    vi.advanceTimersByTime(LAST_RETRY_MS);
+    expect(sockets).toHaveLength(2);
+  });
+
+  it('leaves nothing behind', () => {
+    model.dispose();
+    show(false);
+    show(true);
+    vi.advanceTimersByTime(LAST_RETRY_MS);
+    expect(sockets).toHaveLength(1);
+    expect(sockets[0].closed).toBe(true);
+  });
+});

@@ -1,0 +1,93 @@
+"""The extension's settings as traits, and what runs while it is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
+from jupyter_server.serverapp import ServerApp
+from prometheus_client import REGISTRY
+from traitlets import Bool, Float, Int, TraitType, Unicode
+from traitlets.config import LoggingConfigurable
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot
+from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
+
+from .attendance import NOBODY
+from .audit import Audit
+from .feed import Feed, State
+from .metrics import SnapshotCollector
+
+TRAITS: dict[str, type[TraitType[Any, Any]]] = {
+    "string": Unicode,
+    "integer": Int,
+    "number": Float,
+}
+
+
+def _traits() -> Iterator[tuple[str, TraitType[Any, Any]]]:
+    """A trait for each row of the settings table; None leaves it to the environment."""
+    schema = msgspec.json.schema_components([Settings])[1]["Settings"]
+    for name, row in schema["properties"].items():
+        text = f"{row['description']} (default: {row['default']!r}, or ${PREFIX}{name.upper()})"
+        yield name, TRAITS[row["type"]](None, allow_none=True, help=text).tag(config=True)
+
+
+class GpuShareExtension(LoggingConfigurable):
+    """Sharing of devices among notebooks. The broker that this starts outlives the server."""
+
+    vars().update(_traits())
+    start_broker = Bool(
+        True, help="start a broker where none answers; False: only look for one"
+    ).tag(config=True)
+
+    def load(self, server: ServerApp) -> None:
+        """Begin to look for the broker, without waiting. Raises InvalidValue."""
+        self.settings = load(**{name: getattr(self, name) for name in Settings.__struct_fields__})
+        assert server.event_logger is not None  # the server makes it before it loads extensions
+        self.audit = Audit(server.event_logger)
+        self.feed = Feed(
+            self.settings, self.start_broker, server.io_loop, server.log, self._observe
+        )
+        self._attendance = NOBODY
+        self._collector = SnapshotCollector(lambda: self.feed.state)
+        self._undo = AsyncExitStack()
+        self._export()
+        REGISTRY.register(self._collector)
+        self._undo.callback(REGISTRY.unregister, self._collector)
+        self.feed.start()
+        self._undo.push_async_callback(self.feed.close)
+
+    async def unload(self) -> None:
+        """Close the connection and take back what `load` did; the broker stays. Idempotent."""
+        await self._undo.aclose()
+
+    def carry_out(self, message: Change | SetPolicy) -> Snapshot:
+        """Ask the broker for a change and look at the result. Blocks; raises its errors."""
+        with Client.connect(self.settings, "jupyter_server", start=False) as client:
+            client.ask(message)
+            return client.look()
+
+    def _export(self) -> None:
+        """Kernels inherit the server's environment, and with it the settings."""
+        ours = {**as_environment(self.settings), PREFIX + "SOCKET": str(socket_path(self.settings))}
+        for name, value in ours.items():
+            self._undo.callback(_set_environment, name, os.environ.get(name))
+            _set_environment(name, value)
+
+    def _observe(self, state: State) -> None:
+        if isinstance(state, Snapshot):
+            self._attendance = self._attendance.after(state)
+            self._collector.observe(self._attendance)
+            self.audit.observe(state, self._attendance)
+
+
+def _set_environment(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value

@@ -1,0 +1,53 @@
+"""Who came and who went, from one snapshot to the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from jupyter_gpushare.protocol import SessionView, Snapshot
+
+RETURN_SECONDS = 60.0
+
+
+class SessionOnDevice(SessionView, frozen=True):
+    """A session and the name of its device."""
+
+    device: str
+
+
+def sessions(snapshot: Snapshot) -> Iterator[SessionOnDevice]:
+    """The sessions of all devices."""
+    for device in snapshot.devices:
+        for view in device.sessions:
+            yield SessionOnDevice(**msgspec.structs.asdict(view), device=device.name)
+
+
+class Attendance(NamedTuple):
+    """What was known after a snapshot, and what it changed.
+
+    A broker that starts anew does not know its sessions until they have come back: for
+    RETURN_SECONDS nobody counts as gone.
+    """
+
+    present: dict[str, SessionOnDevice]
+    opened: list[SessionOnDevice]
+    closed: list[SessionOnDevice]
+    broker_started: float | None
+
+    def after(self, snapshot: Snapshot, now: float | None = None) -> Attendance:
+        """`now` is Unix time in seconds."""
+        here = {view.id: view for view in sessions(snapshot)}
+        opened = [view for name, view in here.items() if name not in self.present]
+        away = {name: view for name, view in self.present.items() if name not in here}
+        started = snapshot.broker.started
+        age = (time.time() if now is None else now) - started
+        if self.broker_started in (None, started) or age > RETURN_SECONDS:
+            return Attendance(here, opened, list(away.values()), started)
+        return Attendance({**away, **here}, opened, [], self.broker_started)
+
+
+NOBODY = Attendance({}, [], [], None)

@@ -1,0 +1,107 @@
+"""What the broker shows, kept fresh by one watching connection for the whole Jupyter server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import TypeAlias
+
+from tornado.ioloop import IOLoop
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Error, Snapshot
+from jupyter_gpushare.settings import Settings
+
+State: TypeAlias = Snapshot | Error
+
+FIRST_RETRY_SECONDS = 0.1
+LAST_RETRY_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
+
+
+class Feed:
+    """The newest state: a Snapshot, or an Error that says why there is none.
+
+    A daemon thread waits for the broker, so that nothing here ever blocks the event loop; all
+    public methods, and `observe`, belong to the loop.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        start_broker: bool,
+        loop: IOLoop,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
+        observe: Callable[[State], None],
+    ) -> None:
+        self.state: State = Error("unavailable", "The broker is being looked for.")
+        self._settings = settings
+        self._start_broker = start_broker
+        self._loop = loop
+        self._log = log
+        self._observe = observe
+        self._changed = asyncio.Event()
+        self._closed = threading.Event()
+        self._client: Client | None = None
+        self._thread = threading.Thread(target=self._run, name="gpushare-feed", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def close(self) -> None:
+        """End the connection and the thread; the broker stays."""
+        self._closed.set()
+        if self._client is not None:
+            self._client.close()
+        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+        self._publish(Error("unavailable", "The extension was unloaded."))
+
+    async def follow(self) -> AsyncIterator[State]:
+        """The state now and after changes; who is slow misses states in between, never the last."""
+        while True:
+            changed = self._changed
+            yield self.state
+            await changed.wait()
+
+    def _publish(self, state: State) -> None:
+        if type(state) is not type(self.state):
+            self._log_turn(state)
+        self.state = state
+        self._observe(state)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _log_turn(self, state: State) -> None:
+        if isinstance(state, Snapshot):
+            self._log.info("jupyter_gpushare: broker found, process %d", state.broker.pid)
+        elif not self._closed.is_set():
+            self._log.warning("jupyter_gpushare: no broker: %s", state.message)
+
+    # --- in the thread ---
+
+    def _run(self) -> None:
+        retry = FIRST_RETRY_SECONDS
+        while not self._closed.is_set():
+            if self._watch():
+                retry = FIRST_RETRY_SECONDS
+            self._closed.wait(retry)
+            retry = min(2 * retry, LAST_RETRY_SECONDS)
+
+    def _watch(self) -> bool:
+        """Tell snapshots until the connection ends, then why; whether there was any."""
+        found = False
+        try:
+            with Client.connect(self._settings, "jupyter_server", self._start_broker) as client:
+                self._client = client
+                for snapshot in client.watch():
+                    found = True
+                    if self._closed.is_set():
+                        break
+                    self._loop.add_callback(self._publish, snapshot)
+        except Exception as error:  # the thread's last border: whatever it is, lookers must see it
+            if not self._closed.is_set():
+                code = getattr(error, "code", "error")
+                self._loop.add_callback(self._publish, Error(code, str(error)))
+        return found

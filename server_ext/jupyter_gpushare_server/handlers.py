@@ -1,0 +1,205 @@
+"""REST and WebSocket, under jupyter-gpushare/api/v1/. openapi.yaml describes each route."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from jupyter_server.utils import url_path_join
+from tornado import web
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from jupyter_gpushare.errors import ConnectionLost, GpuShareError
+from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot
+
+from .attendance import SessionOnDevice, sessions
+from .messages import Failure, PolicyChoice, PolicyState, SessionChange
+from .openapi import document
+
+if TYPE_CHECKING:
+    from .app import GpuShareExtension
+
+NAMESPACE = "jupyter-gpushare/api/v1"
+AUTH_RESOURCE = "gpushare"
+ANSWER_SECONDS = 10.0
+STATUS = {
+    "invalid": 400,
+    "not_permitted": 403,
+    "unknown_session": 404,
+    "unknown_device": 404,
+    "does_not_fit": 409,
+    "limit": 429,
+    "unavailable": 503,
+    "lost": 503,
+}
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+
+class Refused(web.HTTPError):
+    """A request that is answered by a Failure."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(STATUS.get(code, 500), "%s", message)
+        self.failure = Failure(message, code)
+
+
+class Handler(APIHandler):
+    """What all REST handlers share."""
+
+    auth_resource = AUTH_RESOURCE
+
+    @property
+    def extension(self) -> GpuShareExtension:
+        extension: GpuShareExtension = self.settings["gpushare"]
+        return extension
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot; the request is refused while the broker is away."""
+        state = self.extension.feed.state
+        if isinstance(state, Snapshot):
+            return state
+        raise Refused("unavailable", f"The broker is away: {state.message}")
+
+    def body(self, kind: type[Body]) -> Body:
+        """The request's body as `kind`; the request is refused if it is none."""
+        try:
+            body = msgspec.json.decode(self.request.body, type=kind)
+        except msgspec.DecodeError as error:
+            raise Refused("invalid", f"The body is wrong: {error}.") from None
+        if body == kind():
+            raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
+        return body
+
+    async def carry_out(self, message: Change | SetPolicy) -> Snapshot:
+        """Let the broker make a change, in a thread, and note who asked for it."""
+        change = asyncio.to_thread(self.extension.carry_out, message)
+        try:
+            after = await asyncio.wait_for(change, ANSWER_SECONDS)
+        except GpuShareError as error:
+            raise Refused(error.code, str(error)) from None
+        except asyncio.TimeoutError:
+            text = f"The broker did not answer within {ANSWER_SECONDS:g} s."
+            raise Refused(ConnectionLost.code, text) from None
+        self.extension.audit.changed(self.current_user.username, message)
+        return after
+
+    def answer(self, body: Any) -> None:
+        self.finish(msgspec.json.encode(body))
+
+    def write_error(self, status_code: int, **about: Any) -> None:
+        error = about.get("exc_info", (None, None))[1]
+        if isinstance(error, Refused):
+            self.answer(error.failure)
+        else:
+            super().write_error(status_code, **about)
+
+
+class StateHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.answer(self.snapshot)
+
+
+class SessionsHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.answer(list(sessions(self.snapshot)))
+
+
+class SessionHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def patch(self, session: str) -> None:
+        change = Change(session, **msgspec.structs.asdict(self.body(SessionChange)))
+        self.answer(_find(session, await self.carry_out(change)))
+
+
+class PolicyHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.answer(_policy(self.snapshot))
+
+    @web.authenticated
+    @authorized
+    async def put(self) -> None:
+        choice = SetPolicy(**msgspec.structs.asdict(self.body(PolicyChoice)))
+        self.answer(_policy(await self.carry_out(choice)))
+
+
+class OpenAPIHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.answer(document())
+
+
+class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """Pushes the state now and after changes; a slow client gets only the newest."""
+
+    auth_resource = AUTH_RESOURCE
+
+    @ws_authenticated
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        user = self.current_user
+        allowed = self.authorizer.is_authorized(self, user, "execute", AUTH_RESOURCE)
+        if not await ensure_async(allowed):
+            raise web.HTTPError(403, f"User is not authorized to execute on {AUTH_RESOURCE}.")
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        super().open(*args, **kwargs)
+        self._push = asyncio.create_task(self._follow())
+
+    def on_close(self) -> None:
+        self._push.cancel()
+        super().on_close()
+
+    def on_message(self, message: str | bytes) -> None:
+        """Clients have nothing to say here."""
+
+    async def _follow(self) -> None:
+        with suppress(WebSocketClosedError):
+            async for state in self.settings["gpushare"].feed.follow():
+                # done when the frame has left our buffer: so there is at most one in it
+                await self.write_message(msgspec.json.encode(state))
+
+
+def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
+    for view in sessions(snapshot):
+        if view.id == session:
+            return view
+    raise Refused("unknown_session", f"The session {session} has just ended.")
+
+
+def _policy(snapshot: Snapshot) -> PolicyState:
+    lanes = {device.name: device.running_lanes for device in snapshot.devices}
+    return PolicyState(snapshot.policy, snapshot.policies, lanes)
+
+
+ROUTES: dict[str, type[web.RequestHandler]] = {
+    "state": StateHandler,
+    "sessions": SessionsHandler,
+    "sessions/([^/]+)": SessionHandler,
+    "policy": PolicyHandler,
+    r"openapi\.json": OpenAPIHandler,
+    "events": EventsHandler,
+}
+
+
+def add_to(web_app: web.Application, extension: GpuShareExtension) -> None:
+    """Serve the routes below the server's base URL."""
+    base = web_app.settings["base_url"]
+    web_app.settings["gpushare"] = extension
+    web_app.add_handlers(
+        ".*$", [(url_path_join(base, NAMESPACE, path), kind) for path, kind in ROUTES.items()]
+    )

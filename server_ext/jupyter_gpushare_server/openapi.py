@@ -1,0 +1,26 @@
+"""The description of the routes: paths by hand, schemas from the types that are sent."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_gpushare.protocol import Error, Snapshot
+
+from .attendance import SessionOnDevice
+from .messages import Failure, PolicyChoice, PolicyState, SessionChange
+
+PATHS = Path(__file__).with_suffix(".yaml")
+TYPES = (Snapshot, Error, SessionOnDevice, SessionChange, PolicyChoice, PolicyState, Failure)
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The OpenAPI 3.1 document."""
+    whole: dict[str, Any] = msgspec.yaml.decode(PATHS.read_bytes())
+    _, schemas = msgspec.json.schema_components(TYPES, ref_template="#/components/schemas/{name}")
+    whole["components"]["schemas"] = schemas
+    return whole

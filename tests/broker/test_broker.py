@@ -1,0 +1,545 @@
+"""A real broker process on a real socket, spoken to with raw messages."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jupyter_gpushare import protocol
+from jupyter_gpushare.broker.start import connect
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import (
+    BrokerUnavailable,
+    ConnectionLost,
+    DoesNotFit,
+    InvalidValue,
+    LimitExceeded,
+    NotPermitted,
+    ProtocolError,
+    UnknownDevice,
+    UnknownSession,
+)
+from jupyter_gpushare.protocol import (
+    Change,
+    Close,
+    Demand,
+    Done,
+    Error,
+    Finish,
+    Grant,
+    Hello,
+    Look,
+    Open,
+    Report,
+    Request,
+    SetPolicy,
+    Shutdown,
+    Wait,
+    Watch,
+    Yield,
+)
+from jupyter_gpushare.settings import Settings
+
+GB = 1 << 30
+
+
+@pytest.fixture
+def join(settings: Settings) -> Iterator[Callable[..., Client]]:
+    """Open a session of the given name on a connection of its own; measured, so that it shares."""
+    clients = []
+
+    def join(name: str, **fields: object) -> Client:
+        client = Client.connect(settings, "tests")
+        clients.append(client)
+        fields.setdefault("demand", Demand(1000, 1000, measured=True))
+        client.ask(Open(id=name, name=name, device="host", **fields))  # type: ignore[arg-type]
+        return client
+
+    yield join
+    for client in clients:
+        client.close()
+
+
+def request(client: Client, turn: int = 1) -> Client:
+    client.send(Request(turn))
+    return client
+
+
+def until(client: Client, kind: type) -> object:
+    """The next message of `kind`; what comes before is passed over."""
+    while not isinstance(message := client.receive(), kind):
+        pass
+    return message
+
+
+# --- start or find ----------------------------------------------------------------------------
+
+
+def test_the_first_client_starts_a_broker_and_the_next_finds_it(settings: Settings) -> None:
+    with Client.connect(settings) as first, Client.connect(settings) as second:
+        assert first.welcome.pid == second.welcome.pid != os.getpid()
+
+
+def test_many_clients_at_once_start_one_broker(settings: Settings) -> None:
+    pids: list[int] = []
+
+    def find() -> None:
+        with Client.connect(settings) as client:
+            pids.append(client.welcome.pid)
+
+    threads = [threading.Thread(target=find) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(pids) == 12
+    assert len(set(pids)) == 1
+
+
+def test_a_second_broker_on_the_same_socket_says_so_and_ends(
+    settings: Settings, broker_pid: int
+) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.broker"], capture_output=True, text=True, cwd="/"
+    )
+    assert second.returncode == 1
+    assert "a broker runs on" in second.stderr
+    with Client.connect(settings) as client:
+        assert client.welcome.pid == broker_pid
+
+
+def test_nobody_else_can_reach_the_socket_by_default(settings: Settings, broker_pid: int) -> None:
+    path = Path(settings.socket)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_without_leave_to_start_one_a_missing_broker_is_said(settings: Settings) -> None:
+    with pytest.raises(BrokerUnavailable, match="no broker answers on"):
+        Client.connect(settings, start=False)
+
+
+def test_a_socket_path_that_is_too_long_is_named_with_the_limit(settings: Settings) -> None:
+    long = msgspec.structs.replace(settings, socket="/tmp/" + "x" * 120)
+    with pytest.raises(InvalidValue, match="at most"):
+        Client.connect(long)
+
+
+def test_a_broker_that_nobody_uses_ends_by_itself(settings: Settings) -> None:
+    brief = msgspec.structs.replace(settings, idle_exit_seconds=0.2)
+    with Client.connect(brief) as client:
+        descriptor = os.pidfd_open(client.welcome.pid)
+    assert select.select([descriptor], [], [], 10)[0]
+    os.close(descriptor)
+    assert not Path(settings.socket).exists()
+
+
+def test_shutdown_ends_the_broker_and_takes_its_socket_away(settings: Settings) -> None:
+    with Client.connect(settings) as client:
+        descriptor = os.pidfd_open(client.welcome.pid)
+        assert client.ask(Shutdown()) == Done()
+    assert select.select([descriptor], [], [], 10)[0]
+    os.close(descriptor)
+    assert not Path(settings.socket).exists()
+
+
+# --- turns ------------------------------------------------------------------------------------
+
+
+def test_one_session_holds_the_lane_and_the_next_gets_it_at_finish(
+    join: Callable[..., Client],
+) -> None:
+    first, second = request(join("first")), join("second")
+    assert isinstance(until(first, Grant), Grant)
+    request(second)
+    assert until(first, Yield) == Yield(1)
+    first.send(Finish(1))
+    assert isinstance(until(second, Grant), Grant)
+
+
+def test_a_withdrawn_request_is_never_granted(join: Callable[..., Client]) -> None:
+    first, second, third = request(join("first")), join("second"), join("third")
+    until(first, Grant)
+    request(second).send(Finish(1))
+    request(third)
+    first.send(Finish(1))
+    until(third, Grant)
+    second.send(Close())
+    assert isinstance(second.receive(), Done), "no grant came in between"
+
+
+def test_a_waiting_session_is_told_why_and_for_whom(join: Callable[..., Client]) -> None:
+    first, second = request(join("first")), join("second")
+    until(first, Grant)
+    wait = until(request(second), Wait)
+    assert isinstance(wait, Wait)
+    assert wait.holder == "first"
+    assert wait.place == 1
+    assert "first" in wait.reason
+
+
+def test_a_closed_connection_frees_the_lane(join: Callable[..., Client]) -> None:
+    first, second = request(join("first")), join("second")
+    until(first, Grant)
+    request(second)
+    first.close()
+    assert isinstance(until(second, Grant), Grant)
+
+
+def test_a_killed_holder_frees_the_lane(settings: Settings, join: Callable[..., Client]) -> None:
+    second = join("second")
+    with HolderProcess() as process:
+        request(second)
+        os.kill(process.pid, signal.SIGKILL)
+        assert isinstance(until(second, Grant), Grant)
+
+
+def test_a_stopped_holder_becomes_overdue_and_its_lane_stays_closed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_LEASE_SECONDS", "0.2")
+    brief = msgspec.structs.replace(settings, lease_seconds=0.2)
+    with (
+        Client.connect(brief) as looker,
+        Client.connect(brief) as second,
+        HolderProcess() as holder,
+    ):
+        os.kill(holder.pid, signal.SIGSTOP)
+        second.ask(Open(id="second", name="second", demand=Demand(1, 1, measured=True)))
+        request(second)
+        for snapshot in looker.watch(0.05):
+            states = {view.name: view.state for view in snapshot.devices[0].sessions}
+            if states["holder"] == "overdue":
+                break
+        assert states == {"holder": "overdue", "second": "waiting"}
+        os.kill(holder.pid, signal.SIGCONT)
+        assert isinstance(until(second, Grant), Grant), "it gives the turn back when it goes on"
+
+
+class HolderProcess:
+    """A real process that holds the turn of a real session, and gives it back when asked to."""
+
+    PROGRAM = """
+import jupyter_gpushare as gpushare, time
+with gpushare.session(name="holder") as session:
+    session.enter(); session.boundary()
+    print("holding", flush=True)
+    while session.holding:
+        session.boundary(); time.sleep(0.001)
+    print("gave back", flush=True)
+    input()
+"""
+
+    def __enter__(self) -> subprocess.Popen[str]:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", self.PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "holding\n"
+        return self.process
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+# --- bad input --------------------------------------------------------------------------------
+
+
+def raw(settings: Settings) -> socket.socket:
+    return connect(settings)
+
+
+def answer(connection: socket.socket) -> protocol.ToClient:
+    frames = protocol.Frames()
+    while True:
+        data = connection.recv(65536)
+        assert data, "closed without a word"
+        for body in frames.feed(data):
+            return protocol.decode_from_broker(body)
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "words"),
+    [
+        (frame(b"\x80garbage"), "protocol", "not a message"),
+        (frame(b'{"type": "Nonsense"}'), "protocol", "Nonsense"),
+        (frame(b'{"type": "Hello"}'), "protocol", "protocol"),
+        (frame(b'{"type": "Hello", "protocol": "one"}'), "protocol", "int"),
+        (frame(b'{"type": "Hello", "protocol": 999}'), "protocol", "speaks protocol 1, not 999"),
+        (frame(b'{"type": "Request", "turn": 1}'), "protocol", "first message is Hello"),
+        ((1 << 31).to_bytes(4, "big"), "limit", "at most"),
+        (b"GET / HTTP/1.1\r\n\r\n", "limit", "at most"),
+    ],
+)
+def test_a_wrong_frame_gets_one_clear_sentence_and_hurts_nobody(
+    settings: Settings, join: Callable[..., Client], data: bytes, code: str, words: str
+) -> None:
+    neighbour = request(join("neighbour"))
+    until(neighbour, Grant)
+    connection = raw(settings)
+    connection.sendall(data)
+    error = answer(connection)
+    assert isinstance(error, Error)
+    assert error.code == code
+    assert words in error.message
+    connection.close()
+    assert neighbour.look().devices[0].sessions[0].state == "running"
+
+
+def test_half_a_frame_hurts_nobody(settings: Settings, join: Callable[..., Client]) -> None:
+    connection = raw(settings)
+    connection.sendall(protocol.encode(Hello(protocol.PROTOCOL))[:7])
+    until(request(join("neighbour")), Grant)
+    connection.sendall(protocol.encode(Hello(protocol.PROTOCOL))[7:])
+    assert isinstance(answer(connection), protocol.Welcome)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "words"),
+    [
+        ({"device": "cuda:99"}, UnknownDevice, "there is host"),
+        ({"weight": 0.0}, InvalidValue, "weight"),
+        ({"weight": -1.0}, InvalidValue, "weight"),
+        ({"priority": 1000}, InvalidValue, "priority"),
+        ({"id": "no spaces, please"}, InvalidValue, "id"),
+        ({"iterations": -1}, InvalidValue, "0 upwards"),
+        ({"turn": -1}, InvalidValue, "0 upwards"),
+        ({"demand": Demand(-1, 0)}, InvalidValue, "bytes"),
+        ({"demand": Demand(1 << 60, 0, measured=True)}, DoesNotFit, "B"),
+    ],
+)
+def test_a_wrong_open_is_refused_and_leaves_nothing(
+    settings: Settings, fields: dict[str, object], error: type[Exception], words: str
+) -> None:
+    with Client.connect(settings) as client:
+        with pytest.raises(error, match=words):
+            client.ask(Open(**{"id": "a", "name": "a", "device": "host", **fields}))  # type: ignore[arg-type]
+        assert client.look().devices[0].sessions == []
+
+
+def test_a_message_without_a_session_says_what_to_do(settings: Settings) -> None:
+    with Client.connect(settings) as client:
+        client.send(Request(1))
+        refused = client.receive()
+        assert isinstance(refused, Error)
+        assert "open one first" in refused.message
+
+
+def test_an_unknown_policy_names_those_that_exist(settings: Settings) -> None:
+    with Client.connect(settings) as client:
+        with pytest.raises(InvalidValue, match="fair"):
+            client.ask(SetPolicy("fastest"))
+        assert client.look().policy == "fair"
+
+
+def test_changing_an_unknown_session_is_an_error(settings: Settings) -> None:
+    with Client.connect(settings) as client, pytest.raises(UnknownSession):
+        client.ask(Change("nobody", weight=2.0))
+
+
+def test_one_connection_carries_one_session(join: Callable[..., Client]) -> None:
+    with pytest.raises(ProtocolError, match="one connection carries one"):
+        join("first").ask(Open(id="second", name="second"))
+
+
+def test_a_report_larger_than_the_device_is_refused_once_with_the_numbers(
+    join: Callable[..., Client],
+) -> None:
+    client = join("first")
+    too_large = Report(1, Demand(1 << 60, 0, measured=True))
+    client.send(too_large, too_large, Request(1))
+    refused = client.receive()
+    assert isinstance(refused, Error)
+    assert refused.code == DoesNotFit.code
+    assert str(1 << 60) in refused.message
+    assert isinstance(client.receive(), Grant)
+
+
+def test_opening_again_is_harmless(settings: Settings, join: Callable[..., Client]) -> None:
+    client = join("first")
+    client.ask(Open(id="first", name="renamed", device="host"))
+    assert [view.name for view in client.look().devices[0].sessions] == ["renamed"]
+
+
+def test_a_newer_connection_of_a_session_replaces_the_older(join: Callable[..., Client]) -> None:
+    older, newer = join("first"), join("first")
+    older.close()
+    assert [view.name for view in newer.look().devices[0].sessions] == ["first"]
+
+
+def test_a_name_reaches_other_screens_without_control_characters(
+    join: Callable[..., Client],
+) -> None:
+    client = join("first")
+    client.ask(Open(id="first", name="\x1b[31mred\n" + "x" * 1000, device="host"))
+    (view,) = client.look().devices[0].sessions
+    assert view.name.startswith("?[31mred?")
+    assert len(view.name) == 200
+
+
+def test_too_many_sessions_are_refused_with_the_limit(settings: Settings) -> None:
+    tight = msgspec.structs.replace(settings, max_sessions_per_user=1)
+    with Client.connect(tight) as first, Client.connect(tight) as second:
+        first.ask(Open(id="a", name="a"))
+        with pytest.raises(LimitExceeded, match="1 sessions are the limit"):
+            second.ask(Open(id="b", name="b"))
+
+
+def test_a_flood_of_messages_ends_its_own_connection_only(settings: Settings) -> None:
+    tight = msgspec.structs.replace(settings, messages_per_second=10)
+    with Client.connect(tight) as neighbour, Client.connect(tight) as flood:
+        flood.send(*[Look()] * 1000)
+        refused = until(flood, Error)
+        assert isinstance(refused, Error)
+        assert refused.code == LimitExceeded.code
+        with pytest.raises(ConnectionLost):
+            flood.receive()
+        assert neighbour.look().version
+
+
+# --- lookers ----------------------------------------------------------------------------------
+
+
+def test_a_watcher_sees_changes(settings: Settings, join: Callable[..., Client]) -> None:
+    with Client.connect(settings) as looker:
+        snapshots = looker.watch(0.05)
+        assert next(snapshots).devices[0].sessions == []
+        join("first")
+        assert [view.name for view in next(snapshots).devices[0].sessions] == ["first"]
+
+
+def test_a_watcher_that_does_not_read_gets_only_the_newest(
+    settings: Settings, join: Callable[..., Client]
+) -> None:
+    clients = [join(f"s{number}") for number in range(60)]
+    with Client.connect(settings) as looker, Client.connect(settings) as control:
+        looker.send(Watch(0.05))
+        for _ in range(40):  # some 40 snapshots of 30 kB would fill any socket's buffer
+            for client in clients[:5]:
+                client.send(Report(1, Demand(1000, 1000, measured=True)))
+            control.look()
+            time.sleep(0.06)
+        last = control.look().sequence
+        seen = []
+        for snapshot in looker.watch(0.05):
+            seen.append(snapshot.sequence)
+            if snapshot.sequence >= last:
+                break
+        assert seen == sorted(seen)
+        assert len(seen) < 40
+
+
+def test_the_snapshot_has_the_documented_keys(join: Callable[..., Client]) -> None:
+    client = request(join("first"))
+    until(client, Grant)
+    picture = msgspec.to_builtins(client.look())
+    assert {"version", "broker", "policy", "devices"} <= set(picture)
+    assert {"pid", "protocol", "started"} <= set(picture["broker"])
+    (device,) = picture["devices"]
+    assert {"name", "capacity_bytes", "lanes", "sessions"} <= set(device)
+    assert {"id", "bytes", "holder", "members"} <= set(device["lanes"][0])
+    promised = (
+        "id name user pid state persistent_bytes ephemeral_bytes lane place waiting_seconds"
+        " expected_wait_seconds reason device_seconds iterations"
+    )
+    assert set(promised.split()) <= set(device["sessions"][0])
+
+
+# --- several users ----------------------------------------------------------------------------
+
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root can act as another user, as a hub's users are"
+)
+NOBODY = 65534
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "deed",
+    [
+        Open(id="first", name="taken over", device="host"),
+        Change("first", paused=True),
+        SetPolicy("fifo"),
+        Shutdown(),
+        Open(id="mine", name="mine", device="host", priority=5),
+    ],
+    ids=lambda deed: type(deed).__name__ + str(getattr(deed, "priority", "")),
+)
+def test_another_user_may_look_but_not_touch(
+    settings: Settings, join: Callable[..., Client], deed: protocol.Message
+) -> None:
+    client = join("first")
+    before = client.look()
+    os.chmod(Path(settings.socket).parent, 0o711)
+    os.chmod(settings.socket, 0o666)
+    assert as_nobody(settings, deed) == NotPermitted.code
+    assert client.look().policy == before.policy
+    assert [view.name for view in client.look().devices[0].sessions] == ["first"]
+
+
+def as_nobody(settings: Settings, message: protocol.Message) -> str:
+    """The code of the broker's answer to a process of another user."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        code = "nothing"
+        try:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            with Client.connect(settings, start=False) as client:
+                client.send(message)
+                code = getattr(client.receive(), "code", "accepted")
+        finally:
+            os.write(writing, code.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        code = pipe.read()
+    os.waitpid(child, 0)
+    return code
+
+
+# --- a new broker -----------------------------------------------------------------------------
+
+
+def test_after_a_crash_the_holder_keeps_its_turn(
+    settings: Settings, join: Callable[..., Client], broker_pid: int
+) -> None:
+    until(request(join("first")), Grant)
+    until(request(join("second")), Wait)
+    os.kill(broker_pid, signal.SIGKILL)
+    second = Client.connect(settings)
+    demand = Demand(1000, 1000, measured=True)
+    second.ask(Open(id="second", name="second", device="host", demand=demand, turn=1, waiting=True))
+    first = Client.connect(settings)
+    first.ask(Open(id="first", name="first", device="host", demand=demand, turn=1, holding=True))
+    assert until(first, Yield) == Yield(1), "the waiter that came back first was not granted"
+    assert {view.name: view.state for view in first.look().devices[0].sessions} == {
+        "first": "running",
+        "second": "waiting",
+    }
+    first.send(Finish(1))
+    assert isinstance(until(second, Grant), Grant)
+    first.close()
+    second.close()

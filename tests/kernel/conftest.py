@@ -1,0 +1,182 @@
+"""Real kernels, each with a front end that reads what it publishes, and a neighbour."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Finish, Grant, Open, Request, Snapshot
+from jupyter_gpushare.settings import Settings
+
+SECONDS = 60
+
+
+class Cell:
+    """What came of one execution: its outputs in order, and the reply."""
+
+    def __init__(self) -> None:
+        self.reply: dict[str, Any] = {}
+        self.messages: list[tuple[str, dict[str, Any]]] = []
+
+    @property
+    def status(self) -> str:
+        return str(self.reply["status"])
+
+    def stream(self, name: str) -> str:
+        return "".join(
+            content["text"]
+            for kind, content in self.messages
+            if kind == "stream" and content["name"] == name
+        )
+
+    @property
+    def stdout(self) -> str:
+        return self.stream("stdout")
+
+    @property
+    def stderr(self) -> str:
+        return self.stream("stderr")
+
+    def shown(self, kind: str = "display_data", mime: str = "text/plain") -> list[str]:
+        return [content["data"][mime] for found, content in self.messages if found == kind]
+
+    @property
+    def text(self) -> str:
+        """All that was displayed, as plain text."""
+        return "\n".join(self.shown())
+
+    @property
+    def traceback(self) -> str:
+        found = [content for kind, content in self.messages if kind == "error"]
+        return "\n".join(found[0]["traceback"]) if found else ""
+
+
+class Notebook:
+    """A kernel and its front end."""
+
+    def __init__(self, environment: dict[str, str], *flags: str) -> None:
+        self.manager = KernelManager()
+        spec = self.manager.kernel_spec
+        assert spec is not None
+        spec.argv[0:1] = [sys.executable, *flags]
+        self.manager.start_kernel(env={**os.environ, **environment})
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=SECONDS)
+        self._cell = Cell()
+
+    def run(self, code: str) -> Cell:
+        self.begin(code)
+        return self.finish()
+
+    def begin(self, code: str) -> str:
+        self._cell, self._id = Cell(), self.client.execute(code)
+        return self._id
+
+    def until(self, wanted: Callable[[Cell], bool]) -> Cell:
+        """Read the running cell's outputs until one makes `wanted` true."""
+        while not wanted(self._cell):
+            self._read()
+        return self._cell
+
+    def finish(self) -> Cell:
+        """Read until the kernel is idle, then the reply."""
+        while self._read() != ("status", "idle"):
+            pass
+        reply = self.client.get_shell_msg(timeout=SECONDS)
+        while reply["parent_header"]["msg_id"] != self._id:
+            reply = self.client.get_shell_msg(timeout=SECONDS)
+        self._cell.reply = reply["content"]
+        return self._cell
+
+    def _read(self) -> tuple[str, str]:
+        message = self.client.get_iopub_msg(timeout=SECONDS)
+        if message["parent_header"].get("msg_id") != self._id:
+            return "", ""
+        self._cell.messages.append((message["msg_type"], message["content"]))
+        return message["msg_type"], message["content"].get("execution_state", "")
+
+    def complete(self, code: str) -> list[str]:
+        reply = self.client.complete(code, reply=True, timeout=SECONDS)["content"]
+        return [code[: reply["cursor_start"]] + match for match in reply["matches"]]
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+
+class Neighbour:
+    """Another session of the same user, spoken in bare messages."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self.client = Client.connect(settings, "tests")
+        measured = Demand(0, 0, measured=True)
+        self.client.ask(Open("neighbour", name, "host", demand=measured))
+        self.turn = 0
+
+    def take(self) -> None:
+        self.turn += 1
+        self.client.send(Request(self.turn))
+        while not isinstance(self.client.receive(), Grant):
+            pass
+
+    def give(self) -> None:
+        self.client.send(Finish(self.turn))
+
+
+@pytest.fixture
+def start(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Notebook]]:
+    """Start kernels; keyword arguments are environment variables, words are Python's flags."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    started: list[Notebook] = []
+
+    def start(*flags: str, **environment: str) -> Notebook:
+        started.append(Notebook(environment, *flags))
+        return started[-1]
+
+    yield start
+    for notebook in started:
+        notebook.close()
+
+
+@pytest.fixture
+def notebook(start: Callable[..., Notebook]) -> Notebook:
+    """A kernel called train.ipynb with the extension loaded and sharing off."""
+    notebook = start(JPY_SESSION_NAME="lessons/train.ipynb")
+    assert notebook.run("%load_ext jupyter_gpushare").status == "ok"
+    return notebook
+
+
+@pytest.fixture
+def neighbour(settings: Settings) -> Iterator[Neighbour]:
+    neighbour = Neighbour(settings, "cnn.ipynb")
+    yield neighbour
+    neighbour.client.close()
+
+
+@pytest.fixture
+def wait_until(
+    settings: Settings,
+) -> Iterator[Callable[[Callable[[dict[str, str]], bool]], dict[str, str]]]:
+    """Wait until `wanted` is true of the states of the notebooks by name, and return them."""
+    client = Client.connect(settings, "tests")
+
+    def wait_until(wanted: Callable[[dict[str, str]], bool]) -> dict[str, str]:
+        return next(found for found in map(states, client.watch(0.05)) if wanted(found))
+
+    yield wait_until
+    client.close()
+
+
+def states(snapshot: Snapshot) -> dict[str, str]:
+    return {view.name: view.state for device in snapshot.devices for view in device.sessions}

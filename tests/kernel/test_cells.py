@@ -1,0 +1,224 @@
+"""However a cell ends, the device is free again; and a cell can share for itself alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+CURRENT = "from jupyter_gpushare.session import current"
+TURN = "import jupyter_gpushare as gpushare\nwith gpushare.turn():\n    "
+TRAIN = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step(width=4):
+    optimizer.zero_grad()
+    loss = model(torch.ones(8, width)).sum()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["pass", "1 / 0", "raise SystemExit"], ids=["ok", "error", "exit"])
+def test_a_cell_gives_the_turn_back_however_it_ends(
+    notebook: Any, wait_until: Callable[..., Any], end: str
+) -> None:
+    notebook.run("%gpushare on")
+    notebook.run(TRAIN)
+    notebook.run(f"step()\nstep()\n{end}")
+    wait_until(lambda states: states == {"train.ipynb": "idle"})
+
+
+def test_a_silent_cell_gives_the_turn_back_too(
+    notebook: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    notebook.run(TRAIN)
+    reply = notebook.client.execute("step()", silent=True, reply=True, timeout=60)
+    assert reply["content"]["status"] == "ok"
+    wait_until(lambda states: states == {"train.ipynb": "idle"})
+
+
+def test_an_awaiting_cell_gives_the_turn_back_too(
+    notebook: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    notebook.run(TRAIN)
+    assert notebook.run("import asyncio; step(); await asyncio.sleep(0); step()").status == "ok"
+    wait_until(lambda states: states == {"train.ipynb": "idle"})
+
+
+def test_an_interrupted_training_gives_the_turn_back(
+    notebook: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    notebook.run(TRAIN)
+    notebook.begin("print('begun')\nwhile True: step()")
+    notebook.until(lambda cell: "begun" in cell.stdout)
+    wait_until(lambda states: states == {"train.ipynb": "running"})
+    notebook.manager.interrupt_kernel()
+    assert "KeyboardInterrupt" in notebook.finish().traceback
+    wait_until(lambda states: states == {"train.ipynb": "idle"})
+
+
+def test_an_interrupted_wait_stops_at_once_and_the_next_cell_works(
+    notebook: Any, neighbour: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    neighbour.take()
+    notebook.begin(TURN + "print('mine')")
+    wait_until(lambda states: states.get("train.ipynb") == "waiting")
+    notebook.manager.interrupt_kernel()
+    cell = notebook.finish()
+    assert "KeyboardInterrupt" in cell.traceback
+    assert "mine" not in cell.stdout
+    wait_until(lambda states: states == {"cnn.ipynb": "running", "train.ipynb": "idle"})
+    neighbour.give()
+    assert notebook.run(TURN + "print('mine')").stdout == "mine\n"
+
+
+def test_the_traceback_of_a_failing_training_shows_only_the_user_and_torch(notebook: Any) -> None:
+    notebook.run("%gpushare on")
+    notebook.run(TRAIN)
+    notebook.run("step()")
+    cell = notebook.run("# a comment\nstep(width=5)")
+    assert "mat1 and mat2 shapes cannot be multiplied" in cell.traceback
+    assert "gpushare" not in cell.traceback
+
+
+# --- a kernel's end -------------------------------------------------------------------------------
+
+
+def begin_to_hold(notebook: Any, wait_until: Callable[..., Any]) -> None:
+    notebook.run("%gpushare on")
+    notebook.begin(TURN + "import time; time.sleep(600)")
+    wait_until(lambda states: states.get("train.ipynb") == "running")
+
+
+def test_a_killed_kernel_frees_its_place(notebook: Any, wait_until: Callable[..., Any]) -> None:
+    begin_to_hold(notebook, wait_until)
+    notebook.manager.signal_kernel(signal.SIGKILL)
+    wait_until(lambda states: not states)
+
+
+def test_a_restarted_kernel_frees_its_place(notebook: Any, wait_until: Callable[..., Any]) -> None:
+    begin_to_hold(notebook, wait_until)
+    notebook.manager.restart_kernel(now=True)
+    wait_until(lambda states: not states)
+
+
+def test_a_kernel_that_shuts_down_frees_its_place(
+    notebook: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    wait_until(lambda states: states == {"train.ipynb": "idle"})
+    notebook.client.shutdown()
+    wait_until(lambda states: not states)
+
+
+# --- %%gpushare -----------------------------------------------------------------------------------
+
+
+def test_a_cell_can_share_for_itself_alone(notebook: Any, wait_until: Callable[..., Any]) -> None:
+    cell = notebook.run(f"%%gpushare --weight 3\n{CURRENT}\nprint(current().weight)\n1 + 1")
+    assert (cell.stdout, cell.shown("execute_result")) == ("3.0\n", ["2"])
+    assert notebook.run("print(current())").stdout == "None\n"
+    wait_until(lambda states: not states)
+
+
+def test_a_cell_that_shares_for_itself_leaves_sharing_as_it_was(
+    notebook: Any, sessions: Callable[[], Any]
+) -> None:
+    notebook.run("%gpushare on --weight 2")
+    before = sessions()["train.ipynb"]
+    notebook.run("%gpushare pause")
+    print_it = "print(current().weight, current().paused)"
+    cell = notebook.run(f"%%gpushare --weight 3\n{CURRENT}\n{print_it}")
+    assert cell.stdout == "3.0 False\n"
+    after = sessions()["train.ipynb"]
+    assert (after.id, after.weight, after.state) == (before.id, 2, "paused")
+
+
+def test_sharing_of_a_failing_cell_ends_with_it(
+    notebook: Any, wait_until: Callable[..., Any]
+) -> None:
+    cell = notebook.run("%%gpushare\nx = 1\n\n1 / 0")
+    assert cell.status == "error"
+    assert "line 4" in cell.traceback
+    assert "gpushare" not in cell.traceback.replace("%%gpushare", "").replace("%gpushare cell", "")
+    wait_until(lambda states: not states)
+
+
+def test_a_cell_that_shares_for_itself_may_await_and_use_other_cell_magics(notebook: Any) -> None:
+    cell = notebook.run("%%gpushare\nimport asyncio\nawait asyncio.sleep(0, 'awaited')")
+    assert cell.shown("execute_result") == ["'awaited'"]
+    assert notebook.run("%%gpushare\n%%capture out\nprint('hidden')").stdout == ""
+    assert notebook.run("%%capture out\n%%gpushare\nprint('hidden')").status == "ok"
+    assert notebook.run("out.stdout").shown("execute_result") == ["'hidden\\n'"]
+
+
+def test_who_calls_the_cell_magic_as_a_function_gets_the_same(notebook: Any) -> None:
+    cell = notebook.run("get_ipython().run_cell_magic('gpushare', '', 'print(6 * 7)')")
+    assert (cell.status, cell.stdout) == ("ok", "42\n")
+
+
+# --- without our server extension -----------------------------------------------------------------
+
+
+def execute(*cells: str) -> Any:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    return NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+
+
+def test_nbclient_runs_a_sharing_notebook(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: Callable[[], Any]
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    done = execute("%load_ext jupyter_gpushare", "%gpushare on", TRAIN, "for _ in range(3): step()")
+    assert "Sharing host" in done.cells[1].outputs[0]["data"]["text/plain"]
+    assert not sessions()
+
+
+def test_nbclient_stops_at_a_mistake(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    with pytest.raises(CellExecutionError):
+        execute("%load_ext jupyter_gpushare", "%gpushare onn", "print('never')")
+
+
+def test_a_shell_in_a_script_closes_its_place_at_exit(
+    settings: Any, wait_until: Callable[..., Any]
+) -> None:
+    read, write = os.pipe()
+    program = f"""
+import os
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("%load_ext jupyter_gpushare")
+shell.run_cell("%gpushare on --name script")
+os.read({read}, 1)
+"""
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", program],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)],
+    )
+    assert pid
+    os.close(write)
+    os.waitpid(pid, 0)
+    wait_until(lambda states: not states)

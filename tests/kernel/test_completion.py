@@ -1,0 +1,67 @@
+"""What the kernel offers after `%gpushare`, in both of IPython's interfaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from jupyter_gpushare_kernel import completion
+
+LINES = {
+    "%gpushare o": ["%gpushare on", "%gpushare off"],
+    "%gpushare on --we": ["%gpushare on --weight"],
+    "%gpushare on --device h": ["%gpushare on --device host"],
+    "%gpushare on --device=a": ["%gpushare on --device=auto"],
+    "%%gpushare --pri": ["%%gpushare --priority"],
+    "%gpushare pause cn": ["%gpushare pause cnn.ipynb"],
+    "%gpushare pause --r": ["%gpushare pause --resume"],
+    "%gpushare policy fi": ["%gpushare policy fifo"],
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_words_that_fit_are_candidates(neighbour: Any, line: str) -> None:
+    fragment, found = completion.candidates(line)
+    assert [line[: len(line) - len(fragment)] + word for word in found] == LINES[line]
+
+
+def test_an_option_that_is_written_is_offered_no_more() -> None:
+    assert completion.candidates("%gpushare on --weight 2 --w") == ("--w", [])
+
+
+def test_other_lines_are_left_alone() -> None:
+    assert completion.candidates("gpushare on --we") == ("", [])
+    assert completion.candidates("%timeit on --we") == ("", [])
+
+
+def test_no_broker_is_started_by_a_completion(settings: Any) -> None:
+    assert completion.candidates("%gpushare pause ")[1] == ["--resume"]
+    assert completion.candidates("%gpushare on --device ")[1] == ["auto", "host"]
+
+
+def test_the_kernel_completes(notebook: Any, neighbour: Any) -> None:
+    for line, whole in LINES.items():
+        assert notebook.complete(line) == whole
+
+
+def test_the_last_line_of_a_cell_completes(notebook: Any) -> None:
+    assert notebook.complete("import os\n%gpushare sta") == ["import os\n%gpushare status"]
+
+
+def test_only_what_follows_a_colon_is_inserted_behind_it() -> None:
+    # of `cuda:1` IPython would replace only the `1`
+    assert completion._in_place_of("", "%gpushare on --device host") == [""]
+    assert completion._in_place_of("st", "%gpushare on --device host") == ["st"]
+
+
+def test_the_older_hook_of_ipython_completes_as_well(neighbour: Any) -> None:
+    shell = InteractiveShell.instance()
+    try:
+        for name in completion.NAMES:
+            shell.set_hook("complete_command", completion.complete_command, str_key=name)
+        for line, whole in LINES.items():
+            token, found = shell.complete("", line, len(line))
+            assert [line[: len(line) - len(token)] + word for word in found] == sorted(whole)
+    finally:
+        InteractiveShell.clear_instance()

@@ -1,0 +1,90 @@
+"""Loading the extension, by hand, by configuration and by environment; and what it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+HEAVY = ("torch", "rich", "psutil", "pynvml", "jupyter_server")
+
+
+def test_loading_imports_nothing_heavy(start: Callable[..., Any]) -> None:
+    notebook = start()
+    notebook.run("import sys; before = set(sys.modules)")
+    notebook.run("%load_ext jupyter_gpushare")
+    cell = notebook.run(f"print([name for name in {HEAVY} if name in sys.modules - before])")
+    cell = notebook.run(f"print([n for n in {HEAVY} if n in sys.modules and n not in before])")
+    assert cell.stdout == "[]\n"
+
+
+def test_loading_starts_no_broker(notebook: Any, settings: Any) -> None:
+    assert not Path(settings.socket).exists()
+
+
+def test_the_extension_can_be_loaded_by_configuration(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    profile = tmp_path / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    extensions = {"InteractiveShellApp": {"extensions": ["jupyter_gpushare"]}}
+    (profile / "ipython_kernel_config.json").write_text(json.dumps(extensions))
+    notebook = start()
+    assert "Sharing was not on" in notebook.run("%gpushare off").text
+
+
+def test_auto_in_the_environment_shares_at_once(
+    start: Callable[..., Any], sessions: Callable[[], Any]
+) -> None:
+    notebook = start(JUPYTER_GPUSHARE_AUTO="1", JPY_SESSION_NAME="train.ipynb")
+    assert "Sharing host as train.ipynb" in notebook.run("%load_ext jupyter_gpushare").text
+    assert list(sessions()) == ["train.ipynb"]
+
+
+def test_auto_that_cannot_share_says_why_and_loads(start: Callable[..., Any]) -> None:
+    notebook = start(JUPYTER_GPUSHARE_AUTO="1", JUPYTER_GPUSHARE_SOCKET="/tmp/" + "x" * 120)
+    cell = notebook.run("%load_ext jupyter_gpushare")
+    assert cell.status == "ok"
+    assert "Notebooks do not share" in cell.stderr
+    assert "107" in cell.stderr
+    assert "off" in notebook.run("%gpushare status").text
+
+
+def test_unloading_ends_sharing_and_takes_the_magic_away(
+    notebook: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    assert notebook.run("%unload_ext jupyter_gpushare").status == "ok"
+    wait_until(lambda states: not states)
+    assert "not found" in notebook.run("%gpushare status").stderr
+    assert "not found" in notebook.run("%%gpushare\n1").stderr
+
+
+def test_it_can_be_loaded_again_after_unloading(notebook: Any) -> None:
+    notebook.run("%unload_ext jupyter_gpushare")
+    notebook.run("%load_ext jupyter_gpushare")
+    assert notebook.run("%reload_ext jupyter_gpushare").status == "ok"
+    assert notebook.run("%%gpushare\n20 + 3").shown("execute_result") == ["23"]
+
+
+def test_a_plain_shell_prints_its_answers(
+    settings: Any, capsys: pytest.CaptureFixture[str], sessions: Callable[[], Any]
+) -> None:
+    shell = InteractiveShell.instance()
+    try:
+        shell.run_cell("%load_ext jupyter_gpushare")
+        shell.run_cell("%gpushare on --name shell")
+        assert "Sharing host as shell" in capsys.readouterr().out
+        assert list(sessions()) == ["shell"]
+        shell.run_cell("%gpushare status")
+        assert "→ shell" in capsys.readouterr().out
+        result = shell.run_cell("%gpushare of")
+        assert not result.success
+        assert "did you mean off?" in capsys.readouterr().err
+    finally:
+        shell.run_cell("%unload_ext jupyter_gpushare")
+        InteractiveShell.clear_instance()

@@ -1,0 +1,289 @@
+"""The commands of the magic: what they do, and the one sentence for each mistake."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare import settings as settings_module
+
+
+def one(sessions: Callable[[], Any]) -> Any:
+    (session,) = sessions().values()
+    return session
+
+
+# --- on and off -----------------------------------------------------------------------------------
+
+
+def test_on_shares_under_the_name_of_the_notebook(
+    notebook: Any, sessions: Callable[[], Any]
+) -> None:
+    cell = notebook.run("%gpushare on")
+    assert cell.status == "ok"
+    assert "Sharing host as train.ipynb." in cell.text
+    assert "Sharing host as train.ipynb." in cell.shown(mime="text/html")[0]
+    assert one(sessions).name == "train.ipynb"
+
+
+def test_options_reach_the_broker(notebook: Any, sessions: Callable[[], Any]) -> None:
+    notebook.run("%gpushare on --weight 2.5 --priority=-3 --iterations 40 --name 'my lab'")
+    session = one(sessions)
+    assert (session.name, session.weight, session.priority) == ("my lab", 2.5, -3)
+    assert session.remaining_iterations == 40
+
+
+def test_vs_code_names_the_notebook_by_a_variable(
+    start: Callable[..., Any], sessions: Callable[[], Any]
+) -> None:
+    notebook = start(JPY_SESSION_NAME="")
+    notebook.run("__vsc_ipynb_file__ = '/home/ada/gan.ipynb'; %load_ext jupyter_gpushare")
+    notebook.run("%load_ext jupyter_gpushare\n%gpushare on")
+    assert one(sessions).name == "gan.ipynb"
+
+
+def test_a_kernel_without_a_notebook_is_named_by_its_process(
+    start: Callable[..., Any], sessions: Callable[[], Any]
+) -> None:
+    notebook = start(JPY_SESSION_NAME="")
+    notebook.run("%load_ext jupyter_gpushare\n%gpushare on")
+    assert one(sessions).name == f"kernel {one(sessions).pid}"
+
+
+def test_on_again_changes_the_options_that_are_given(
+    notebook: Any, sessions: Callable[[], Any]
+) -> None:
+    notebook.run("%gpushare on --weight 2 --priority -1")
+    before = one(sessions)
+    assert "on already; now weight 3.0." in notebook.run("%gpushare on --weight 3").text
+    after = one(sessions)
+    assert (after.id, after.weight, after.priority) == (before.id, 3, -1)
+    assert "nothing was changed" in notebook.run("%gpushare on").text
+
+
+def test_a_new_name_takes_a_new_place_with_the_other_options(
+    notebook: Any, sessions: Callable[[], Any]
+) -> None:
+    notebook.run("%gpushare on --weight 2")
+    notebook.run("%gpushare on --name other")
+    assert (one(sessions).name, one(sessions).weight) == ("other", 2)
+
+
+def test_a_move_to_a_device_that_is_not_there_leaves_it_where_it_was(
+    notebook: Any, sessions: Callable[[], Any]
+) -> None:
+    notebook.run("%gpushare on --weight 2")
+    assert notebook.run("%gpushare on --device cuda:7").status == "error"
+    assert (one(sessions).name, one(sessions).weight) == ("train.ipynb", 2)
+
+
+def test_off_frees_the_place_and_tells_what_was_used(
+    notebook: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    assert "Sharing is off: 0 iterations" in notebook.run("%gpushare off").text
+    wait_until(lambda states: not states)
+
+
+def test_off_without_on_is_no_error(notebook: Any) -> None:
+    cell = notebook.run("%gpushare off")
+    assert (cell.status, cell.text) == ("ok", "Sharing was not on.")
+
+
+# --- torch ----------------------------------------------------------------------------------------
+
+TRAIN = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(8, 4)).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["%gpushare on", TRAIN, "train(5)"],
+        ["import torch", "%gpushare on", TRAIN, "train(5)"],
+        [TRAIN, "train(2)", "%gpushare on", "train(5)"],
+    ],
+    ids=["torch after on", "torch before on", "model before on"],
+)
+def test_iterations_are_noticed_whatever_came_first(
+    notebook: Any, sessions: Callable[[], Any], cells: list[str]
+) -> None:
+    for code in cells:
+        assert notebook.run(code).status == "ok"
+    assert one(sessions).iterations == 5
+    assert one(sessions).state == "idle"
+
+
+def test_on_tells_whether_pytorch_is_there_yet(notebook: Any) -> None:
+    assert "as soon as it is imported" in notebook.run("%gpushare on").text
+    notebook.run("%gpushare off\nimport torch")
+    assert "Iterations of PyTorch take turns" in notebook.run("%gpushare on").text
+
+
+def test_without_pytorch_sharing_is_on_and_says_how_to_use_it(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    notebook = start("-S", PYTHONPATH=path_without_torch(tmp_path))
+    notebook.run("%load_ext jupyter_gpushare")
+    cell = notebook.run("%gpushare on")
+    assert "PyTorch is not installed" in cell.text
+    assert "with jupyter_gpushare.turn()" in cell.text
+    cell = notebook.run("import jupyter_gpushare\nwith jupyter_gpushare.turn(): print('mine')")
+    assert cell.stdout == "mine\n"
+
+
+def path_without_torch(directory: Path) -> str:
+    """A module path with all that is installed here but torch."""
+    installed = Path(pytest.__file__).parents[1]
+    for entry in installed.iterdir():
+        if entry.name.split("-")[0] not in ("torch", "functorch", "jupyter_gpushare"):
+            (directory / entry.name).symlink_to(entry)
+    own = [path for path in sys.path if (Path(path) / "jupyter_gpushare_kernel").is_dir()]
+    root = Path(settings_module.__file__).parents[1]
+    return os.pathsep.join([str(directory), str(root), *own])
+
+
+# --- the other commands ---------------------------------------------------------------------------
+
+
+def test_status_shows_this_notebook_among_its_neighbours(notebook: Any, neighbour: Any) -> None:
+    notebook.run("%gpushare on")
+    neighbour.take()
+    cell = notebook.run("%gpushare status")
+    assert "Sharing host as train.ipynb: 0 iterations" in cell.text
+    assert "→ train.ipynb" in cell.text
+    assert "cnn.ipynb" in cell.text
+    assert "running" in cell.text
+    assert "<table" in cell.shown(mime="text/html")[0]
+
+
+def test_status_without_a_broker_says_so(notebook: Any) -> None:
+    cell = notebook.run("%gpushare")
+    assert cell.status == "ok"
+    assert "Sharing is off in this notebook" in cell.text
+    assert "no broker answers" in cell.text
+
+
+def test_a_name_cannot_put_markup_into_the_page_of_others(notebook: Any) -> None:
+    cell = notebook.run("%gpushare on --name '<img src=x>'\n%gpushare status")
+    assert "<img" not in "".join(cell.shown(mime="text/html"))
+    assert "&lt;img src=x&gt;" in cell.shown(mime="text/html")[-1]
+
+
+def test_a_paused_notebook_stands_aside_until_on(
+    notebook: Any, sessions: Callable[[], Any], wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("import jupyter_gpushare\n%gpushare on")
+    assert "stands aside" in notebook.run("%gpushare pause").text
+    assert one(sessions).state == "paused"
+    assert "paused" in notebook.run("%gpushare status").text
+    notebook.begin("with jupyter_gpushare.turn(): print('mine')")
+    cell = notebook.until(lambda cell: "Waiting for the device" in cell.text)
+    assert "mine" not in cell.stdout
+    notebook.manager.interrupt_kernel()
+    notebook.finish()
+    assert "the pause is over" in notebook.run("%gpushare on").text
+    assert notebook.run("with jupyter_gpushare.turn(): print('mine')").stdout == "mine\n"
+
+
+def test_another_notebook_can_be_paused_and_resumed_by_name(
+    notebook: Any, neighbour: Any, sessions: Callable[[], Any]
+) -> None:
+    assert "cnn.ipynb stands aside" in notebook.run("%gpushare pause cnn.ipynb").text
+    assert sessions()["cnn.ipynb"].state == "paused"
+    assert "takes turns again" in notebook.run("%gpushare pause --resume cnn.ipynb").text
+    assert sessions()["cnn.ipynb"].state == "idle"
+
+
+def test_the_policy_is_shown_and_changed_live(
+    notebook: Any, neighbour: Any, look: Callable[[], Any]
+) -> None:
+    assert "* " in notebook.run("%gpushare policy").text
+    assert "The policy is now fifo" in notebook.run("%gpushare policy fifo").text
+    assert look().policy == "fifo"
+
+
+def test_help_names_every_command_option_and_the_environment(notebook: Any) -> None:
+    text = notebook.run("%gpushare help").text
+    for word in ("on", "off", "status", "pause", "policy", "--iterations", "%%gpushare", "AUTO=1"):
+        assert word in text
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+MISTAKES = {
+    "onn": "there is no `%gpushare onn`; did you mean on?",
+    "frobnicate": "there are: on, off",
+    "on --wieght 2": "`%gpushare on` has no option --wieght; did you mean --weight?",
+    "off --now": "`%gpushare off` has no option --now; right is: %gpushare off",
+    "on --weight": "--weight wants a value: a number above 0",
+    "on --weight heavy": "--weight heavy is wrong; it takes a number above 0",
+    "on --weight 0": "--weight 0 is wrong; it takes a number above 0",
+    "on --weight nan": "--weight nan is wrong",
+    "on --priority 1.5": "--priority 1.5 is wrong; it takes a whole number",
+    "on --iterations -1": "--iterations -1 is wrong; it takes a whole number from 0 on",
+    "on --weight 5000": "a weight is above 0 and at most 1000, not 5000",
+    "on --device gpu": "there is no device 'gpu' here; there is host",
+    "on now": "`now` is too much; right is: %gpushare on [--device",
+    "on --name 'lab": "a quotation mark is not closed",
+    "pause": "sharing is not on here, so there is nothing to pause",
+    "pause cn.ipynb": "no notebook is named cn.ipynb; did you mean cnn.ipynb?",
+    "policy fiar": "there is no policy fiar; did you mean fair?",
+}
+
+
+def test_each_mistake_gets_one_sentence_and_stops_run_all(notebook: Any, neighbour: Any) -> None:
+    for line, sentence in MISTAKES.items():
+        cell = notebook.run(f"%gpushare {line}")
+        assert cell.status == "error", line
+        assert cell.stderr.startswith("UsageError: "), line
+        assert cell.stderr.count("\n") == 1, line
+        assert sentence in cell.stderr
+        assert cell.traceback == ""
+
+
+def test_a_mistake_in_the_first_line_keeps_the_cell_from_running(notebook: Any) -> None:
+    cell = notebook.run("%%gpushare --wieght 2\nprint('ran')")
+    assert cell.status == "error"
+    assert "did you mean --weight?" in cell.stderr
+    assert cell.stdout == ""
+
+
+def test_a_broker_that_cannot_start_is_said_in_one_sentence(start: Callable[..., Any]) -> None:
+    notebook = start(JUPYTER_GPUSHARE_SOCKET="/proc/nowhere/b.sock")
+    notebook.run("%load_ext jupyter_gpushare")
+    cell = notebook.run("%gpushare on")
+    assert cell.status == "error"
+    assert "the directory /proc/nowhere cannot be made" in cell.stderr
+    assert cell.stderr.count("\n") == 1
+
+
+def test_a_socket_path_that_is_too_long_is_said_with_the_limit(start: Callable[..., Any]) -> None:
+    notebook = start(JUPYTER_GPUSHARE_SOCKET="/tmp/" + "x" * 120)
+    notebook.run("%load_ext jupyter_gpushare")
+    cell = notebook.run("%gpushare on")
+    assert "125 bytes" in cell.stderr
+    assert "107" in cell.stderr
+    assert cell.stderr.count("\n") == 1
+
+
+def test_a_wrong_setting_is_named(start: Callable[..., Any]) -> None:
+    notebook = start(JUPYTER_GPUSHARE_QUANTUM_SECONDS="soon")
+    notebook.run("%load_ext jupyter_gpushare")
+    cell = notebook.run("%gpushare on")
+    assert "quantum_seconds" in cell.stderr
+    assert cell.stderr.count("\n") == 1

@@ -1,0 +1,109 @@
+"""The waiting line of a notebook: when it comes, what it says, and that it is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+LOOP = """
+import jupyter_gpushare as gpushare
+for turn in range({turns}):
+    with gpushare.turn():
+        print("turn", turn)
+"""
+
+
+def waits(cell: Any) -> bool:
+    return "Waiting for the device" in cell.text
+
+
+def test_a_cell_that_waits_tells_for_whom(notebook: Any, neighbour: Any) -> None:
+    notebook.run("%gpushare on")
+    neighbour.take()
+    notebook.begin(LOOP.format(turns=1))
+    (line,) = notebook.until(waits).shown()
+    assert "1st in line after cnn.ipynb" in line
+    assert "Interrupt the cell to stop waiting." in line
+    assert "cnn.ipynb" in notebook._cell.shown(mime="text/html")[0]
+    neighbour.give()
+    cell = notebook.finish()
+    assert cell.stdout == "turn 0\n"
+    assert cell.shown("update_display_data")[-1].startswith("Waited ")
+
+
+def test_a_cell_that_need_not_wait_has_no_line(notebook: Any, neighbour: Any) -> None:
+    notebook.run("%gpushare on")
+    cell = notebook.run(LOOP.format(turns=3))
+    assert cell.shown() == []
+
+
+def test_the_line_is_updated_while_it_waits(notebook: Any, neighbour: Any) -> None:
+    notebook.run("%gpushare on")
+    neighbour.take()
+    notebook.begin(LOOP.format(turns=1))
+    notebook.until(lambda cell: len(cell.shown("update_display_data")) >= 2)
+    neighbour.give()
+    cell = notebook.finish()
+    assert len(cell.shown()) == 1
+
+
+def test_several_waits_of_a_cell_are_summed_up_in_one_line(notebook: Any, neighbour: Any) -> None:
+    notebook.run("%gpushare on")
+    neighbour.take()
+    notebook.begin(LOOP.format(turns=2))
+    notebook.until(waits)
+    neighbour.give()
+    neighbour.take()
+    notebook.until(
+        lambda cell: sum("Waiting" in text for text in cell.shown("update_display_data")) >= 2
+    )
+    neighbour.give()
+    cell = notebook.finish()
+    assert len(cell.shown()) == 1
+    assert "for the device, in 2 waits." in cell.shown("update_display_data")[-1]
+
+
+def test_the_next_cell_has_a_line_of_its_own(notebook: Any, neighbour: Any) -> None:
+    notebook.run("%gpushare on")
+    for _ in range(2):
+        neighbour.take()
+        notebook.begin(LOOP.format(turns=1))
+        assert len(notebook.until(waits).shown()) == 1
+        neighbour.give()
+        assert "in 2 waits" not in notebook.finish().shown("update_display_data")[-1]
+
+
+def test_a_thread_of_the_user_can_wait_too(notebook: Any, neighbour: Any) -> None:
+    notebook.run("%gpushare on")
+    neighbour.take()
+    code = "import threading\ndef work():\n    with gpushare.turn(): print('mine')\n"
+    code += "thread = threading.Thread(target=work); thread.start(); thread.join()"
+    notebook.begin("import jupyter_gpushare as gpushare\n" + code)
+    notebook.until(waits)
+    neighbour.give()
+    assert notebook.finish().stdout == "mine\n"
+
+
+def test_training_goes_on_where_nothing_can_be_shown(notebook: Any, neighbour: Any) -> None:
+    notebook.run("%gpushare on")
+    notebook.run("def gone(*a, **k): raise OSError('no front end')")
+    notebook.run(
+        "publish, get_ipython().display_pub.publish = get_ipython().display_pub.publish, gone"
+    )
+    neighbour.take()
+    notebook.begin("print('begun')\n" + LOOP.format(turns=1))
+    notebook.until(lambda cell: "begun" in cell.stdout)
+    neighbour.give()
+    cell = notebook.finish()
+    assert (cell.status, cell.stdout) == ("ok", "begun\nturn 0\n")
+
+
+def test_a_neighbour_that_dies_ends_the_wait(
+    notebook: Any, neighbour: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    neighbour.take()
+    notebook.begin(LOOP.format(turns=1))
+    wait_until(lambda states: states.get("train.ipynb") == "waiting")
+    neighbour.client.close()
+    assert notebook.finish().stdout == "turn 0\n"

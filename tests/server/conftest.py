@@ -1,0 +1,110 @@
+"""A Jupyter server with the extension, and sessions at a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from jupyter_gpushare_server import _unload_jupyter_server_extension
+from jupyter_gpushare_server.app import GpuShareExtension
+from jupyter_gpushare_server.feed import State
+from tornado.httpclient import HTTPResponse
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Open, Snapshot
+from jupyter_gpushare.settings import Settings
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def extension_config() -> dict[str, Any]:
+    """Traits of the extension; tests override it."""
+    return {}
+
+
+@pytest.fixture
+def jp_server_config(settings: Settings, extension_config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "ServerApp": {
+            "jpserver_extensions": {"jupyter_gpushare": True},
+            "allow_unauthenticated_access": False,
+        },
+        "GpuShareExtension": {"socket": settings.socket, **extension_config},
+    }
+
+
+@pytest.fixture
+def extension(jp_serverapp: Any, jp_asyncio_loop: Any) -> Iterator[GpuShareExtension]:
+    """The loaded extension, unloaded after the test (which may have done it)."""
+    yield jp_serverapp.web_app.settings["gpushare"]
+    jp_asyncio_loop.run_until_complete(_unload_jupyter_server_extension(jp_serverapp))
+
+
+Shown = Callable[[Callable[[State], bool]], Awaitable[State]]
+
+
+@pytest.fixture
+def shown(extension: GpuShareExtension) -> Shown:
+    """`await shown(is_it)`: the first state of the server that `is_it`."""
+
+    async def first(is_it: Callable[[State], bool]) -> State:
+        async for state in extension.feed.follow():
+            if is_it(state):
+                return state
+        raise AssertionError("a feed does not end")
+
+    return lambda is_it: asyncio.wait_for(first(is_it), SECONDS)
+
+
+@pytest.fixture
+def found(shown: Shown) -> Callable[[], Awaitable[State]]:
+    """`await found()`: the first snapshot."""
+    return lambda: shown(lambda state: isinstance(state, Snapshot))
+
+
+def names(state: State) -> set[str]:
+    """Of the sessions in `state`."""
+    if not isinstance(state, Snapshot):
+        return set()
+    return {view.name for device in state.devices for view in device.sessions}
+
+
+Join = Callable[..., Awaitable[Client]]
+
+
+@pytest.fixture
+def join(settings: Settings, shown: Shown) -> Iterator[Join]:
+    """Opens a session whose id is its name; returns its connection once the server shows it."""
+    clients: list[Client] = []
+
+    async def join(name: str, **fields: Any) -> Client:
+        client = await asyncio.to_thread(Client.connect, settings, "tests")
+        clients.append(client)
+        await asyncio.to_thread(client.ask, Open(id=name, name=name, **fields))
+        await shown(lambda state: name in names(state))
+        return client
+
+    yield join
+    for client in clients:
+        client.close()
+
+
+Api = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def api(jp_fetch: Callable[..., Awaitable[HTTPResponse]], extension: GpuShareExtension) -> Api:
+    """`await api("policy", method="PUT", body={...})`: the status and the decoded answer."""
+
+    async def api(*path: str, body: Any = None, **options: Any) -> tuple[int, Any]:
+        data = body if body is None or isinstance(body, str) else json.dumps(body)
+        answer = await jp_fetch(
+            "jupyter-gpushare/api/v1", *path, body=data, raise_error=False, **options
+        )
+        return answer.code, json.loads(answer.body)
+
+    return api

@@ -1,0 +1,52 @@
+"""Who came and who went, across brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpushare_server.attendance import NOBODY, RETURN_SECONDS, Attendance
+
+from jupyter_gpushare.protocol import BrokerView, DeviceView, SessionView, Snapshot
+
+STARTED = 1000.0
+
+
+def session(name: str) -> SessionView:
+    fields: dict[str, Any] = dict.fromkeys(SessionView.__struct_fields__)
+    return SessionView(**{**fields, "id": name, "name": name, "user": "u", "device_seconds": 2.0})
+
+
+def snapshot(*names: str, started: float = STARTED) -> Snapshot:
+    device = DeviceView("host", 0, 0, 0, 1, [], [session(name) for name in names])
+    return Snapshot("", BrokerView(1, 1, started), "fair", [], 0, [device])
+
+
+def change(attendance: Attendance) -> tuple[list[str], list[str]]:
+    return [view.name for view in attendance.opened], [view.name for view in attendance.closed]
+
+
+def test_the_first_snapshot_opens_all() -> None:
+    assert change(NOBODY.after(snapshot("a", "b"))) == (["a", "b"], [])
+
+
+def test_each_difference_is_told_once() -> None:
+    before = NOBODY.after(snapshot("a", "b"))
+    after = before.after(snapshot("b", "c"))
+    assert change(after) == (["c"], ["a"])
+    assert change(after.after(snapshot("b", "c"))) == ([], [])
+
+
+def test_who_returns_to_a_new_broker_never_left() -> None:
+    known = NOBODY.after(snapshot("a", "b"))
+    new = STARTED + 50
+    empty = known.after(snapshot(started=new), now=new + 1)
+    assert change(empty) == ([], [])
+    assert change(empty.after(snapshot("a", "b", started=new), now=new + 2)) == ([], [])
+
+
+def test_who_does_not_return_to_a_new_broker_left() -> None:
+    new = STARTED + 50
+    away = NOBODY.after(snapshot("a", "b")).after(snapshot("a", started=new), now=new + 1)
+    late = away.after(snapshot("a", started=new), now=new + RETURN_SECONDS + 1)
+    assert change(late) == ([], ["b"])
+    assert change(late.after(snapshot(started=new), now=new + RETURN_SECONDS + 2)) == ([], ["a"])

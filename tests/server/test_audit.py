@@ -1,0 +1,70 @@
+"""What admins find in the event log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jupyter_gpushare_server.audit import CHANGE, POLICY, SESSION
+
+
+@pytest.fixture
+def events(jp_serverapp: Any, extension: Any) -> list[tuple[str, dict[str, Any]]]:
+    """All events of the extension, as (schema, data)."""
+    heard: list[tuple[str, dict[str, Any]]] = []
+
+    async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        heard.append((schema_id, data))
+
+    for schema in (SESSION, POLICY, CHANGE):
+        jp_serverapp.event_logger.add_listener(schema_id=schema, listener=listen)
+    return heard
+
+
+async def test_who_joins_and_leaves_is_noted(
+    events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, join: Any, shown: Any
+) -> None:
+    alice = await join("alice")
+    alice.close()
+    await shown(lambda state: not state.devices[0].sessions)
+    await jp_serverapp.event_logger.gather_listeners()
+    assert [(schema, data["action"], data["name"], data["device"]) for schema, data in events] == [
+        (SESSION, "opened", "alice", "host"),
+        (SESSION, "closed", "alice", "host"),
+    ]
+
+
+async def test_a_change_is_noted_with_who_asked_for_it(
+    events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, join: Any, api: Any
+) -> None:
+    await join("alice")
+    await api("sessions", "alice", method="PATCH", body={"weight": 2.0})
+    await jp_serverapp.event_logger.gather_listeners()
+    (data,) = [data for schema, data in events if schema == CHANGE]
+    assert data.pop("by")
+    assert {key: data[key] for key in ("of", "session", "weight")} == {
+        "of": "session",
+        "session": "alice",
+        "weight": 2.0,
+    }
+    assert "priority" not in data
+
+
+async def test_another_policy_is_noted_whoever_chose_it(
+    events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, found: Any, api: Any, shown: Any
+) -> None:
+    await found()
+    await api("policy", method="PUT", body={"policy": "fifo"})
+    await shown(lambda state: state.policy == "fifo")
+    await jp_serverapp.event_logger.gather_listeners()
+    (data,) = [data for schema, data in events if schema == POLICY]
+    assert (data["before"], data["after"]) == ("fair", "fifo")
+
+
+async def test_a_refused_change_is_not_noted(
+    events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, found: Any, api: Any
+) -> None:
+    await found()
+    await api("sessions", "nobody", method="PATCH", body={"weight": 2.0})
+    await jp_serverapp.event_logger.gather_listeners()
+    assert events == []

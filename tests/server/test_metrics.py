@@ -1,0 +1,77 @@
+"""What Prometheus scrapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jupyter_gpushare_server import _unload_jupyter_server_extension
+from prometheus_client.parser import text_string_to_metric_families
+
+from jupyter_gpushare.protocol import Demand, Request
+
+Samples = dict[tuple[str, str], float]
+
+
+@pytest.fixture
+def scrape(jp_fetch: Any, extension: Any) -> Any:
+    """`await scrape()`: the samples of ours, by name and the labels' values."""
+
+    async def scrape() -> Samples:
+        text = (await jp_fetch("metrics")).body.decode()
+        return {
+            (sample.name, "/".join(sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name.startswith("gpushare_")
+        }
+
+    return scrape
+
+
+async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) -> None:
+    alice = await join("alice", demand=Demand(3000, 500, True))
+    await join("bob", demand=Demand(1000, 2000, True))
+    alice.send(Request(1))
+    state = await shown(
+        lambda state: any(view.state == "running" for view in state.devices[0].sessions)
+    )
+    samples = await scrape()
+    device = state.devices[0]
+    assert samples["gpushare_broker_up", ""] == 1
+    assert samples["gpushare_capacity_bytes", "host"] == device.capacity_bytes
+    assert samples["gpushare_persistent_bytes", "host"] == device.persistent_bytes
+    assert samples["gpushare_free_bytes", "host"] == device.free_bytes
+    assert samples["gpushare_lane_bytes", "host"] == sum(lane.bytes for lane in device.lanes)
+    assert samples["gpushare_sessions", "host/running"] == 1
+    assert samples["gpushare_sessions", "host/idle"] == 1
+    assert samples["gpushare_waiting", "host"] == 0
+
+
+async def test_used_time_never_falls_when_a_notebook_ends(
+    scrape: Any, join: Any, shown: Any
+) -> None:
+    alice = await join("alice", device_seconds=12.5)
+    (user,) = [view.user for view in (await shown(lambda state: True)).devices[0].sessions]
+    assert (await scrape())["gpushare_device_seconds_total", user] == 12.5
+    alice.close()
+    await shown(lambda state: not state.devices[0].sessions)
+    assert (await scrape())["gpushare_device_seconds_total", user] == 12.5
+
+
+@pytest.fixture
+def only_looks(extension_config: dict[str, Any]) -> None:
+    extension_config["start_broker"] = False
+
+
+async def test_a_broker_that_is_away_is_down_and_has_no_memory(
+    only_looks: None, scrape: Any
+) -> None:
+    samples = await scrape()
+    assert samples["gpushare_broker_up", ""] == 0
+    assert ("gpushare_capacity_bytes", "host") not in samples
+
+
+async def test_an_unloaded_extension_leaves_no_metrics(scrape: Any, jp_serverapp: Any) -> None:
+    await _unload_jupyter_server_extension(jp_serverapp)
+    assert await scrape() == {}

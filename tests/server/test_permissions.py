@@ -1,0 +1,66 @@
+"""Who may look, who may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jupyter_gpushare_server.handlers import NAMESPACE
+from jupyter_gpushare_server.openapi import document
+from jupyter_server.auth import Authorizer
+from tornado.httpclient import HTTPClientError
+from tornado.websocket import websocket_connect
+
+VERBS = [(path, verb) for path, verbs in document()["paths"].items() for verb in verbs]
+
+
+class LookersOnly(Authorizer):
+    """Everybody may read, and nothing else."""
+
+    def is_authorized(self, handler: Any, user: Any, action: str, resource: str) -> bool:
+        return action == "read"
+
+
+@pytest.fixture
+def read_only(jp_server_config: dict[str, Any]) -> None:
+    jp_server_config["ServerApp"]["authorizer_class"] = LookersOnly
+
+
+@pytest.mark.parametrize(("path", "verb"), VERBS)
+async def test_without_a_token_everything_is_403(
+    extension: Any, http_server_client: Any, jp_base_url: str, path: str, verb: str
+) -> None:
+    with pytest.raises(HTTPClientError) as error:
+        await http_server_client.fetch(
+            f"{jp_base_url}{NAMESPACE}{path}",
+            method=verb.upper(),
+            body=None if verb == "get" else "{}",
+        )
+    assert error.value.code == 403
+
+
+async def test_a_socket_without_a_token_is_403(
+    extension: Any, http_server: Any, jp_http_port: int, jp_base_url: str
+) -> None:
+    with pytest.raises(HTTPClientError) as error:
+        await websocket_connect(f"ws://localhost:{jp_http_port}{jp_base_url}{NAMESPACE}/events")
+    assert error.value.code == 403
+
+
+async def test_who_may_only_read_changes_nothing(
+    read_only: None, api: Any, join: Any, sessions: Any, look: Any
+) -> None:
+    await join("alice")
+    assert (await api("sessions"))[0] == 200
+    assert (await api("sessions", "alice", method="PATCH", body={"weight": 9}))[0] == 403
+    assert (await api("policy", method="PUT", body={"policy": "fifo"}))[0] == 403
+    assert sessions()["alice"].weight == 1.0
+    assert look().policy == "fair"
+
+
+async def test_who_may_not_execute_gets_no_socket(
+    read_only: None, extension: Any, jp_ws_fetch: Any
+) -> None:
+    with pytest.raises(HTTPClientError) as error:
+        await jp_ws_fetch(NAMESPACE, "events")
+    assert error.value.code == 403

@@ -1,0 +1,111 @@
+"""State, sessions and policy over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.protocol import Demand, Request, Snapshot
+
+
+async def test_the_state_is_the_snapshot_of_the_broker(api: Any, join: Any, look: Any) -> None:
+    await join("alice")
+    status, body = await api("state")
+    assert status == 200
+    state = msgspec.convert(body, Snapshot)
+    assert [view.name for view in state.devices[0].sessions] == ["alice"]
+    assert state.broker == look().broker
+
+
+async def test_sessions_name_their_device(api: Any, join: Any) -> None:
+    await join("alice", demand=Demand(1000, 500, True))
+    await join("bob")
+    status, body = await api("sessions")
+    assert status == 200
+    assert {(view["name"], view["device"]) for view in body} == {("alice", "host"), ("bob", "host")}
+
+
+async def test_a_change_reaches_the_broker(api: Any, join: Any, sessions: Any) -> None:
+    await join("alice")
+    status, body = await api(
+        "sessions", "alice", method="PATCH", body={"weight": 2.5, "priority": 3, "paused": True}
+    )
+    assert status == 200
+    assert (body["weight"], body["priority"], body["state"]) == (2.5, 3, "paused")
+    assert sessions()["alice"].weight == 2.5
+
+
+async def test_what_a_change_does_not_name_stays(api: Any, join: Any) -> None:
+    await join("alice", weight=4.0)
+    _, body = await api("sessions", "alice", method="PATCH", body={"priority": 1})
+    assert (body["weight"], body["priority"]) == (4.0, 1)
+
+
+async def test_an_unknown_session_is_404(api: Any, found: Any) -> None:
+    await found()
+    status, body = await api("sessions", "nobody", method="PATCH", body={"weight": 2})
+    assert (status, body["code"]) == (404, "unknown_session")
+    assert "nobody" in body["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("no json", "malformed"),
+        ([], "array"),
+        ({}, "weight, priority, paused"),
+        ({"weight": "heavy"}, "weight"),
+        ({"weight": 0}, "weight"),
+        ({"weight": 1e9}, "weight"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+async def test_a_wrong_body_is_refused_with_one_sentence(
+    api: Any, join: Any, sessions: Any, body: Any, word: str
+) -> None:
+    await join("alice")
+    status, answer = await api("sessions", "alice", method="PATCH", body=body)
+    assert (status, answer["code"]) == (400, "invalid")
+    assert word in answer["message"]
+    assert sessions()["alice"].weight == 1.0
+
+
+async def test_the_policy_can_be_read_and_chosen(api: Any, found: Any, look: Any) -> None:
+    await found()
+    status, before = await api("policy")
+    assert status == 200
+    assert before["policy"] == "fair"
+    assert "srtf" in [policy["name"] for policy in before["policies"]]
+    status, after = await api("policy", method="PUT", body={"policy": "srtf", "running_lanes": 2})
+    assert status == 200
+    assert (after["policy"], after["running_lanes"]["host"]) == ("srtf", 2)
+    assert look().policy == "srtf"
+
+
+async def test_an_unknown_policy_is_refused_and_changes_nothing(
+    api: Any, found: Any, look: Any
+) -> None:
+    await found()
+    status, body = await api("policy", method="PUT", body={"policy": "luck"})
+    assert (status, body["code"]) == (400, "invalid")
+    assert "luck" in body["message"]
+    assert look().policy == "fair"
+
+
+async def test_who_waits_is_shown_with_its_place_and_reason(
+    api: Any, join: Any, shown: Any
+) -> None:
+    demand = Demand(1000, 500, True)
+    alice, bob = await join("alice", demand=demand), await join("bob", demand=demand)
+    alice.send(Request(1))
+    alice.receive()
+    bob.send(Request(1))
+    await shown(
+        lambda state: any(view.place == 1 for view in state.devices[0].sessions),
+    )
+    _, body = await api("sessions")
+    views = {view["name"]: view for view in body}
+    assert (views["alice"]["state"], views["bob"]["state"]) == ("running", "waiting")
+    assert views["bob"]["reason"]

@@ -1,0 +1,372 @@
+"""Sessions in real processes: turns never overlap, and nothing is lost when something dies."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+import jupyter_gpushare as gpushare
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import BrokerUnavailable, DoesNotFit
+from jupyter_gpushare.protocol import Change, Demand, Finish, Open, Request, SessionView, Wait
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+TRAIN = """
+import json, sys, time
+import jupyter_gpushare as gpushare
+
+name, count = sys.argv[1], int(sys.argv[2])
+held = []
+with gpushare.session(name=name) as session:
+    for number in gpushare.iterations(range(count)):
+        begin = time.monotonic()
+        while time.monotonic() < begin + 0.002:
+            pass
+        held.append((begin, time.monotonic()))
+        if number == 20:
+            print("training", flush=True)
+print(json.dumps({"held": held, "iterations": session.iterations}))
+"""
+
+
+class Process:
+    """A Python program in a process of its own, as a user's script would be."""
+
+    def __init__(self, program: str, *arguments: object) -> None:
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+
+    def line(self) -> str:
+        assert self.popen.stdout is not None
+        return self.popen.stdout.readline().strip()
+
+    def result(self) -> dict[str, object]:
+        out, err = self.popen.communicate(timeout=90)
+        assert self.popen.returncode == 0, err
+        assert "Traceback" not in err
+        return dict(json.loads(out.splitlines()[-1]))
+
+    def kill(self) -> None:
+        self.popen.kill()
+        self.popen.communicate()
+
+
+@pytest.fixture
+def run(settings: Settings) -> Iterator[Callable[..., Process]]:
+    processes = []
+
+    def run(program: str, *arguments: object) -> Process:
+        processes.append(Process(program, *arguments))
+        return processes[-1]
+
+    yield run
+    for process in processes:
+        if process.popen.poll() is None:
+            process.kill()
+
+
+def overlaps(results: list[dict[str, object]]) -> int:
+    """How many iterations of one process ran while another process held the turn."""
+    spans = sorted(
+        (begin, end, owner)
+        for owner, result in enumerate(results)
+        for begin, end in result["held"]  # type: ignore[attr-defined]
+    )
+    return sum(
+        first[1] > second[0] and first[2] != second[2]
+        for first, second in itertools.pairwise(spans)
+    )
+
+
+# --- turns ------------------------------------------------------------------------------------
+
+
+def test_turns_of_processes_never_overlap(run: Callable[..., Process]) -> None:
+    processes = [run(TRAIN, name, 300) for name in ("a", "b", "c")]
+    results = [process.result() for process in processes]
+    assert [result["iterations"] for result in results] == [300, 300, 300]
+    assert overlaps(results) == 0
+
+
+def test_a_killed_process_frees_its_lane_and_its_place(
+    run: Callable[..., Process], sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    first, second = run(TRAIN, "first", 1_000_000), run(TRAIN, "second", 400)
+    first.line()
+    second.line()
+    first.kill()
+    second.result()
+    assert "first" not in sessions()
+
+
+def test_the_broker_survives_the_process_that_started_it(run: Callable[..., Process]) -> None:
+    program = (
+        "from jupyter_gpushare.client import Client\n"
+        "with Client.connect() as client: print(client.welcome.pid)"
+    )
+    first, second = run(program), None
+    pid = first.line()
+    first.popen.communicate()
+    second = run(program)
+    assert second.line() == pid
+
+
+# --- a lost broker ----------------------------------------------------------------------------
+
+
+def test_three_sessions_train_on_when_the_broker_is_killed(
+    run: Callable[..., Process], settings: Settings, broker_pid: int
+) -> None:
+    processes = [run(TRAIN, name, 400) for name in ("a", "b", "c")]
+    for process in processes:
+        assert process.line() == "training"
+    os.kill(broker_pid, signal.SIGKILL)
+    results = [process.result() for process in processes]
+    assert [result["iterations"] for result in results] == [400, 400, 400]
+    assert overlaps(results) == 0, "the one that ran kept its turn"
+    with Client.connect(settings, start=False) as client:
+        assert client.welcome.pid != broker_pid
+
+
+def test_a_session_keeps_its_history_over_a_lost_broker(
+    settings: Settings, broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    session = opened(settings, "long")
+    session.enter()
+    for _ in range(5):
+        session.boundary()
+    session.leave()
+    os.kill(broker_pid, signal.SIGKILL)
+    session.enter()
+    session.leave()
+    assert sessions()["long"].iterations == 5
+    session.close()
+
+
+def test_a_holder_registers_again_while_it_computes(
+    settings: Settings, broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    session = opened(settings, "busy")
+    session.enter()
+    os.kill(broker_pid, signal.SIGKILL)
+    while (view := sessions().get("busy")) is None:
+        time.sleep(0.01)  # user code computes; the session must come back by itself
+    assert view.state == "running"
+    session.close()
+
+
+def test_without_any_broker_to_be_had_the_reason_is_said(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hopeless = msgspec.structs.replace(settings, socket="/proc/none/b.sock")
+    with pytest.raises(BrokerUnavailable, match="cannot be made"):
+        opened(hopeless, "x")
+
+
+# --- waiting ----------------------------------------------------------------------------------
+
+
+def opened(settings: Settings, name: str, **options: object) -> Session:
+    session = Session(settings, name=name, **options)  # type: ignore[arg-type]
+    session.open()
+    return session
+
+
+@pytest.fixture
+def holder(settings: Settings) -> Iterator[Client]:
+    """Somebody who holds the turn of the only lane."""
+    client = Client.connect(settings, "tests")
+    client.ask(Open(id="holder", name="holder.ipynb", demand=Demand(1, 1, measured=True)))
+    client.send(Request(1))
+    client.receive()
+    yield client
+    client.close()
+
+
+INTERRUPTED = """
+import os, signal, sys
+import jupyter_gpushare as gpushare
+
+with gpushare.session(name="waiter") as session:
+    session.on_wait = lambda wait: wait and os.kill(os.getpid(), signal.SIGINT)
+    try:
+        session.enter()
+    except KeyboardInterrupt:
+        print("interrupted", session.holding, flush=True)
+    session.on_wait = lambda wait: None
+    sys.stdin.readline()
+    session.enter()
+    print("granted", session.holding, flush=True)
+    session.leave()
+"""
+
+
+def test_an_interrupt_ends_the_wait_and_withdraws_the_request(
+    run: Callable[..., Process],
+    holder: Client,
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    waiter = run(INTERRUPTED)
+    assert waiter.line() == "interrupted False"
+    assert sessions()["waiter"].state == "idle"
+    holder.send(Finish(1))
+    assert waiter.popen.stdin is not None
+    waiter.popen.stdin.write("\n")
+    waiter.popen.stdin.flush()
+    assert waiter.line() == "granted True", "the next request is not confused by the withdrawn one"
+
+
+def test_a_wait_is_explained_and_its_end_is_told(settings: Settings, holder: Client) -> None:
+    heard: list[Wait | None] = []
+    session = opened(settings, "waiter")
+
+    def on_wait(wait: Wait | None) -> None:
+        heard.append(wait)
+        if wait is not None:
+            holder.send(Finish(1))
+
+    session.on_wait = on_wait
+    session.enter()
+    assert isinstance(heard[0], Wait)
+    assert "holder.ipynb" in heard[0].reason
+    assert heard[-1] is None
+    assert session.waited_seconds > 0
+    session.close()
+
+
+def test_a_thread_may_wait_while_another_looks(settings: Settings, holder: Client) -> None:
+    session = opened(settings, "threads")
+    thread = threading.Thread(target=session.enter)
+    thread.start()
+    holder.send(Finish(1))
+    thread.join()
+    assert session.holding
+    session.close()
+
+
+def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(settings: Settings) -> None:
+    small = msgspec.structs.replace(settings, host_capacity_bytes=1 << 20)
+    session = opened(small, "large")
+    session.enter()
+    session.boundary()  # reports the size of this process
+    session.leave()
+    with pytest.raises(DoesNotFit, match=r"MB|GB"):
+        session.enter()
+    session.enter()
+    session.close()
+
+
+def test_a_paused_session_waits_until_it_is_resumed(settings: Settings) -> None:
+    session = opened(settings, "paused")
+    session.change(paused=True)
+    waiting = threading.Event()
+    session.on_wait = lambda wait: waiting.set() if wait else None
+    thread = threading.Thread(target=session.enter)
+    thread.start()
+    waiting.wait()
+    assert not session.holding
+    with Client.connect(settings) as other:
+        other.ask(Change(session.id, paused=False))
+    thread.join()
+    assert session.holding
+    session.close()
+
+
+# --- fork -------------------------------------------------------------------------------------
+
+FORKS = """
+import os, time
+from jupyter_gpushare.session import start, current
+session = start(name="parent")
+session.enter()
+session.boundary()
+if os.fork() == 0:
+    assert current() is None and not session.holding
+    session.boundary(); session.leave(); session.close()
+    os.setsid()
+    print("child", os.getpid(), flush=True)
+    time.sleep(60)
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+def test_a_forked_child_does_not_keep_its_parents_place(
+    run: Callable[..., Process], settings: Settings
+) -> None:
+    parent = run(FORKS)
+    child = int(parent.line().split()[1])
+    with Client.connect(settings) as looker:
+        (view,) = looker.look().devices[0].sessions
+        assert (view.name, view.state) == ("parent", "running"), "the child closed nothing of it"
+        parent.popen.send_signal(signal.SIGKILL)
+        for snapshot in looker.watch(0.05):
+            if not snapshot.devices[0].sessions:
+                break
+    os.kill(child, signal.SIGKILL)
+
+
+# --- scripts ----------------------------------------------------------------------------------
+
+
+def test_iterations_gives_every_batch_of_every_epoch(settings: Settings) -> None:
+    with gpushare.session(name="script") as session:
+        batches = list(gpushare.iterations([1, 2, 3], epochs=2))
+        assert batches == [1, 2, 3, 1, 2, 3]
+        assert session.iterations == 6
+        assert not session.holding
+
+
+def test_iterations_tells_how_much_is_left(
+    settings: Settings, sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    now = msgspec.structs.replace(settings, report_seconds=1e-9)
+    with gpushare.session(now, name="script"):
+        for number in gpushare.iterations(range(10)):
+            if number == 4:
+                break
+            left = sessions()["script"].remaining_iterations
+            assert left == 10 - number
+
+
+def test_turn_holds_the_turn_for_its_block(
+    settings: Settings, sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    with gpushare.turn() as session:
+        assert session.holding
+        with gpushare.turn():
+            assert session.holding
+    assert not session.holding
+    assert sessions() == {}, "a turn without a session opens one for its block only"
+
+
+def test_an_exception_in_a_turn_gives_it_back(settings: Settings) -> None:
+    with gpushare.session(name="script") as session:
+        with pytest.raises(RuntimeError), gpushare.turn():
+            raise RuntimeError
+        assert not session.holding
+
+
+def test_a_session_in_a_session_is_the_same(settings: Settings) -> None:
+    with gpushare.session(name="outer") as outer:
+        with gpushare.session(name="inner") as inner:
+            assert inner is outer
+        with gpushare.turn() as still:
+            assert still is outer

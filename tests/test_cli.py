@@ -1,0 +1,277 @@
+"""`jupyter gpushare` as people start it: real processes, a real broker, a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Open, Shutdown, Snapshot
+from jupyter_gpushare.settings import Settings
+
+COMMAND = [sys.executable, "-m", "jupyter", "gpushare"]
+
+
+def gpushare(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words],
+        env={**os.environ, "COLUMNS": "160", **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.fixture
+def session(settings: Settings) -> Iterator[Client]:
+    """A connection with one notebook, cnn.ipynb."""
+    with Client.connect(settings, "tests") as client:
+        client.ask(Open("cnn", "cnn.ipynb", "host", demand=Demand(1 << 30, 1 << 29, measured=True)))
+        yield client
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+
+def test_status_shows_devices_and_notebooks(session: Client) -> None:
+    done = gpushare("status")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "host" in done.stdout
+    assert "cnn.ipynb" in done.stdout
+    assert "1.0 GiB" in done.stdout
+
+
+def test_status_as_json_is_the_snapshot(session: Client) -> None:
+    done = gpushare("status", "--json")
+    seen = msgspec.json.decode(done.stdout, type=Snapshot)
+    assert seen.devices[0].sessions == session.look().devices[0].sessions
+
+
+def test_status_starts_no_broker(settings: Settings) -> None:
+    done = gpushare("status")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "no broker answers on" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not Path(settings.socket).exists()
+
+
+def test_the_socket_can_be_given(session: Client, settings: Settings) -> None:
+    done = gpushare("status", "--socket", settings.socket, JUPYTER_GPUSHARE_SOCKET="/tmp/other")
+    assert done.returncode == 0
+    assert "cnn.ipynb" in done.stdout
+
+
+def test_a_reader_that_has_enough_is_no_problem(session: Client) -> None:
+    line = " ".join([*COMMAND, "status", "|", "true"])
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- policy ---------------------------------------------------------------------------------------
+
+
+def test_the_policy_is_shown_and_changed(session: Client) -> None:
+    assert "fair" in gpushare("policy").stdout
+    assert gpushare("policy", "fifo", "--lanes", "3").returncode == 0
+    snapshot = session.look()
+    assert (snapshot.policy, snapshot.devices[0].running_lanes) == ("fifo", 3)
+
+
+def test_an_unknown_policy_is_a_problem_in_one_sentence(session: Client) -> None:
+    done = gpushare("policy", "fiar")
+    assert done.returncode == 1
+    assert "fiar" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert session.look().policy == "fair"
+
+
+# --- wrong command lines --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["statsu"],
+        ["status", "--jsn"],
+        ["top", "--interval", "0"],
+        ["top", "--interval", "soon"],
+        ["policy", "--lanes", "-1"],
+        ["policy", "fair", "fifo"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_ends_with_2_and_says_what_is_right(words: list[str]) -> None:
+    done = gpushare(*words)
+    assert done.returncode == 2
+    assert "usage: jupyter gpushare" in done.stderr
+
+
+def test_a_wrong_setting_is_a_problem_in_one_sentence(settings: Settings) -> None:
+    done = gpushare("broker", "--quantum-seconds", "0")
+    assert done.returncode == 1
+    assert "quantum_seconds" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_version_is_told() -> None:
+    assert gpushare("--version").stdout == f"{__version__}\n"
+
+
+def test_every_setting_is_an_option_of_the_broker_with_its_sentence() -> None:
+    text = gpushare("broker", "--help").stdout
+    for name in Settings.__struct_fields__:
+        assert f"--{name.replace('_', '-')} " in text
+    assert "None (default" not in text
+
+
+# --- broker ---------------------------------------------------------------------------------------
+
+
+def test_a_broker_in_the_foreground_serves_until_stop(settings: Settings) -> None:
+    words = [*COMMAND, "broker", "--policy", "fifo", "--host-capacity-bytes", str(1 << 30)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.readline()  # its first line of log: it listens
+        with Client.connect(settings, "tests") as client:
+            assert client.welcome.pid == process.pid
+            snapshot = client.look()
+        assert (snapshot.policy, snapshot.devices[-1].capacity_bytes) == ("fifo", 1 << 30)
+        stopped = gpushare("broker", "--stop")
+        assert (stopped.returncode, stopped.stdout) == (0, f"The broker {process.pid} ends.\n")
+        assert process.wait(timeout=30) == 0
+
+
+def test_stop_without_a_broker_is_a_problem(settings: Settings) -> None:
+    done = gpushare("broker", "--stop")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no broker answers" in done.stderr
+
+
+# --- top ------------------------------------------------------------------------------------------
+
+
+class Screen:
+    """`top` in a terminal of its own, or writing to a pipe."""
+
+    def __init__(self, terminal: bool) -> None:
+        self._read, write = pty.openpty() if terminal else os.pipe()
+        self.process = subprocess.Popen(
+            [*COMMAND, "top", "--interval", "0.05"],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "COLUMNS": "160", "LINES": "50", "TERM": "xterm"},
+            start_new_session=True,
+        )
+        os.close(write)
+        self.text = ""
+
+    def until(self, wanted: str) -> None:
+        """Read until `wanted` comes, and forget what was read."""
+        while wanted not in self.text:
+            self.text += os.read(self._read, 1 << 16).decode(errors="replace")
+        self.text = ""
+
+    def interrupt(self) -> tuple[int, str]:
+        """Ctrl-C; the exit status and what stands on standard error."""
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.stderr is not None
+        errors = self.process.stderr.read().decode()
+        return self.process.wait(timeout=30), errors
+
+    def close(self) -> None:
+        os.close(self._read)
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(params=[True, False], ids=["terminal", "pipe"])
+def screen(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Screen]:
+    screen = Screen(request.param)
+    yield screen
+    screen.close()
+
+
+def test_top_shows_changes_outlives_the_broker_and_ends_by_control_c(
+    screen: Screen, settings: Settings
+) -> None:
+    screen.until("Looking for a broker")
+    for name in ("first.ipynb", "second.ipynb"):
+        with Client.connect(settings, "tests") as client:
+            screen.until("no notebooks")
+            client.ask(Open("a", name, "host"))
+            screen.until(name)
+            client.ask(Shutdown())
+        screen.until("Looking for a broker")
+    assert screen.interrupt() == (0, "")
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checks(settings: Settings) -> Callable[..., dict[str, dict[str, Any]]]:
+    def checks(**environment: str) -> dict[str, dict[str, Any]]:
+        done = gpushare("doctor", "--json", **environment)
+        found = {check["name"]: check for check in json.loads(done.stdout)}
+        has_problem = any(check["state"] == "problem" for check in found.values())
+        assert done.returncode == int(has_problem)
+        return found
+
+    return checks
+
+
+def test_the_doctor_finds_this_installation_well(
+    checks: Callable[..., dict[str, dict[str, Any]]], session: Client
+) -> None:
+    found = checks()
+    wanted = {"jupyter_gpushare", "ipykernel", "C++ module", "socket", "broker", "host", "torch"}
+    assert {name: found[name]["state"] for name in wanted} == dict.fromkeys(wanted, "ok")
+    assert str(session.welcome.pid) in found["broker"]["sentence"]
+    assert found["torch hooks"]["state"] in ("ok", "warning")
+    assert found["GPU driver"]["state"] in ("ok", "warning")
+
+
+def test_the_doctor_tells_how_to_mend_what_is_wrong(
+    checks: Callable[..., dict[str, dict[str, Any]]],
+    socket_directory: Path,
+    tmp_path: Path,
+) -> None:
+    socket_directory.chmod(0o755)
+    (tmp_path / "jupyter_server_config.d").mkdir()
+    off = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": False}}}
+    (tmp_path / "jupyter_server_config.d" / "gpushare.json").write_text(json.dumps(off))
+    found = checks(JUPYTER_CONFIG_PATH=str(tmp_path))
+    assert found["socket"]["state"] == "warning"
+    assert f"chmod 700 {socket_directory}" in found["socket"]["sentence"]
+    assert found["broker"]["state"] == "warning"
+    assert found["server extension"]["state"] == "problem"
+    assert "jupyter server extension enable" in found["server extension"]["sentence"]
+    assert checks(JUPYTER_GPUSHARE_SOCKET="/tmp/" + "x" * 120)["socket"]["state"] == "problem"
+
+
+def test_the_doctor_draws_a_table(settings: Settings) -> None:
+    text = gpushare("doctor").stdout
+    assert "C++ module" in text
+    assert "ok" in text
+
+
+def test_the_command_line_starts_without_torch_rich_and_ipython() -> None:
+    program = (
+        "import sys, jupyter_gpushare.cli\n"
+        "print([name for name in ('torch', 'rich', 'IPython', 'tornado') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,129 @@
+"""What a user installs: the wheel, the source distribution, and what Jupyter finds of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from email.parser import Parser
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+PACKAGES = ("jupyter_gpushare", "jupyter_gpushare_kernel", "jupyter_gpushare_server")
+
+pytestmark = pytest.mark.timeout(300)  # a first build compiles C++ and the front end
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(built("wheel", tmp_path_factory.mktemp("wheel"))) as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tarfile.TarFile]:
+    with tarfile.open(built("sdist", tmp_path_factory.mktemp("sdist"))) as archive:
+        yield archive
+
+
+def built(kind: str, folder: Path) -> Path:
+    """One distribution, built with the tools of this environment: nothing is fetched."""
+    code = f"from scikit_build_core import build; print(build.build_{kind}({str(folder)!r}))"
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    (made,) = folder.iterdir()
+    return made
+
+
+def jupyter_says(program: str, *arguments: str) -> str:
+    run = subprocess.run([BIN / program, *arguments], capture_output=True, text=True, check=True)
+    return run.stdout + run.stderr
+
+
+def line_of(name: str, text: str) -> str:
+    return next((line for line in text.splitlines() if name in line), "")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_wheel_carries_each_package_with_its_types(
+    wheel: zipfile.ZipFile, package: str
+) -> None:
+    assert {f"{package}/__init__.py", f"{package}/py.typed"} <= set(wheel.namelist())
+
+
+def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> None:
+    names = [PurePosixPath(name) for name in wheel.namelist()]
+    assert any(name.match("jupyter_gpushare/_core*.so") for name in names)
+    assert PurePosixPath("jupyter_gpushare/_core.pyi") in names
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "share/jupyter/labextensions/jupyter-gpushare/package.json",
+        "share/jupyter/labextensions/jupyter-gpushare/install.json",
+        "share/jupyter/labextensions/jupyter-gpushare/schemas/jupyter-gpushare/plugin.json",
+        "etc/jupyter/jupyter_server_config.d/jupyter_gpushare.json",
+    ],
+)
+def test_the_wheel_puts_files_where_jupyter_looks(wheel: zipfile.ZipFile, path: str) -> None:
+    assert any(name.endswith(f".data/data/{path}") for name in wheel.namelist())
+
+
+def test_the_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
+    folders = {name.split("/")[0] for name in wheel.namelist()}
+    assert {name for name in folders if "-" not in name} == set(PACKAGES)
+
+
+def test_nobody_gets_torch_who_did_not_ask_for_it(wheel: zipfile.ZipFile) -> None:
+    (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    required = Parser().parsestr(wheel.read(path).decode()).get_all("Requires-Dist") or []
+    assert [line for line in required if line.startswith("torch")] == [
+        'torch>=2.6; extra == "torch"'
+    ]
+
+
+def test_the_sdist_builds_without_node(sdist: tarfile.TarFile) -> None:
+    """It carries the sources of the front end, and the built front end with its hash."""
+    names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {
+        "csrc/CMakeLists.txt",
+        "labextension/src/index.ts",
+        "labextension/yarn.lock",
+        "jupyter_gpushare/labextension/package.json",
+        "jupyter_gpushare/labextension/.hash",
+    } <= names
+
+
+def test_the_sdist_carries_nothing_that_was_fetched_or_compiled(sdist: tarfile.TarFile) -> None:
+    unwanted = {"node_modules", ".venv", "build", "__pycache__", ".yarn"}
+    assert not [name for name in sdist.getnames() if unwanted & set(name.split("/")[1:])]
+    assert not [name for name in sdist.getnames() if name.endswith(".so")]
+
+
+def test_jupyter_server_finds_the_extension() -> None:
+    assert "OK" in line_of("jupyter_gpushare ", jupyter_says("jupyter-server", "extension", "list"))
+
+
+def test_jupyterlab_finds_the_extension() -> None:
+    line = line_of("jupyter-gpushare", jupyter_says("jupyter-labextension", "list"))
+    assert "enabled" in line
+    assert "OK" in line
+
+
+def test_front_end_and_package_have_one_version() -> None:
+    from jupyter_gpushare import __version__
+
+    described = json.loads((ROOT / "labextension" / "package.json").read_text())
+    assert described["version"] == __version__
+
+
+def test_the_lock_file_names_no_host() -> None:
+    assert "://" not in (ROOT / "labextension" / "yarn.lock").read_text()

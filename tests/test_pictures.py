@@ -1,0 +1,159 @@
+"""Pictures of a Snapshot: readable at every width, and harmless whatever a notebook is called."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from jupyter_gpushare import pictures
+from jupyter_gpushare.protocol import (
+    BrokerView,
+    DeviceView,
+    LaneView,
+    PolicyView,
+    SessionView,
+    Snapshot,
+    Wait,
+)
+from jupyter_gpushare.waiting import sentence
+
+GIB = 1 << 30
+IDLE = SessionView(
+    id="a",
+    name="a.ipynb",
+    user="ada",
+    pid=1,
+    state="idle",
+    persistent_bytes=GIB,
+    ephemeral_bytes=GIB,
+    measured=True,
+    lane=0,
+    place=None,
+    waiting_seconds=None,
+    expected_wait_seconds=None,
+    reason="",
+    device_seconds=1.0,
+    waited_seconds=0.0,
+    iterations=8,
+    remaining_iterations=None,
+    weight=1.0,
+    priority=0,
+)
+WAITING = replace(
+    IDLE,
+    id="w",
+    name="w.ipynb",
+    state="waiting",
+    place=2,
+    waiting_seconds=3.0,
+    expected_wait_seconds=60.0,
+    reason="a.ipynb runs",
+)
+
+
+def snapshot_of(*sessions: SessionView) -> Snapshot:
+    lane = LaneView(0, GIB, "a", [session.id for session in sessions])
+    device = DeviceView("host", 8 * GIB, 2 * GIB, 5 * GIB, 1, [lane], list(sessions))
+    policies = [PolicyView("fair", "everybody the same time")]
+    return Snapshot("0.1.0", BrokerView(7, 1, 0.0), "fair", policies, 1, [device])
+
+
+def text_of(snapshot: Snapshot, width: int = 120) -> str:
+    return pictures.as_text(pictures.tables(snapshot), width)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (300 << 20, "300 MiB"), (GIB, "1.0 GiB")],
+)
+def test_sizes_have_one_to_four_digits(count: int, words: str) -> None:
+    assert pictures.size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.04, "0.0 s"), (3.21, "3.2 s"), (45, "45 s"), (720, "12 min"), (7500, "2 h 5 min")],
+)
+def test_durations_are_said_as_people_say_them(seconds: float, words: str) -> None:
+    assert pictures.duration(seconds) == words
+
+
+def test_places_are_ordinals() -> None:
+    said = [pictures.ordinal(place) for place in (1, 2, 3, 4, 11, 12, 13, 21, 112)]
+    assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
+
+
+def test_who_waits_is_shown_with_place_time_and_reason() -> None:
+    text = text_of(snapshot_of(IDLE, WAITING), 160)
+    assert "2nd, 3.0 s, ~60 s to go" in text
+    assert "a.ipynb runs" in text
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    text = text_of(snapshot_of(IDLE))
+    assert "Weight" not in text
+    assert "Weight" in text_of(snapshot_of(replace(IDLE, weight=2.0)))
+
+
+def test_what_needs_attention_comes_first() -> None:
+    overdue = replace(IDLE, id="o", name="o.ipynb", state="overdue")
+    lines = text_of(snapshot_of(IDLE, WAITING, overdue)).splitlines()
+    shown = [line.split()[0] for line in lines[lines.index("Notebooks") + 4 :]]
+    assert shown == ["o.ipynb", "w.ipynb", "a.ipynb"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_hundred_long_names_stay_readable_at_every_width(width: int) -> None:
+    named = [
+        replace(WAITING, id=f"i{n}", name=f"{n:03} " + "long " * 30, place=n + 1)
+        for n in range(100)
+    ]
+    lines = text_of(snapshot_of(*named), width).splitlines()
+    assert max(map(len, lines)) <= width
+    for number in range(100):
+        (line,) = [line for line in lines if line.startswith(f"  {number:03} ")]
+        assert "waiting" in line
+        assert pictures.ordinal(number + 1) in line
+
+
+def test_a_name_cannot_steer_a_terminal() -> None:
+    named = replace(IDLE, name="\x1b[2Jgone\r\n[bold red]x")
+    text = text_of(snapshot_of(named))
+    assert "\x1b" not in text
+    assert "[bold red]x" in text
+
+
+def test_a_name_cannot_put_markup_into_a_page() -> None:
+    named = replace(IDLE, name="<script>alert('1')</script>")
+    page = pictures.as_html(pictures.tables(snapshot_of(named)))
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_one_s_own_notebook_is_marked() -> None:
+    tables = pictures.tables(snapshot_of(IDLE, WAITING), "w")
+    assert "→ w.ipynb" in pictures.as_text(tables)
+
+
+def test_a_picture_ages_as_waits_go_on() -> None:
+    (idle, waiting) = pictures.aged(snapshot_of(IDLE, WAITING), 70).devices[0].sessions
+    assert idle == IDLE
+    assert (waiting.waiting_seconds, waiting.expected_wait_seconds) == (73.0, 0.0)
+
+
+def test_several_devices_are_told_apart() -> None:
+    one = snapshot_of(IDLE)
+    both = replace(one, devices=[*one.devices, replace(one.devices[0], name="cuda:0")])
+    assert text_of(one).count("cuda:0") == 0
+    assert text_of(both).count("cuda:0") == 3  # among devices, lanes and notebooks
+
+
+def test_the_waiting_sentence_tells_what_is_known() -> None:
+    wait = Wait(1, 2, 3.0, "it has used the most time", "cnn.ipynb", 12.0)
+    assert sentence(wait) == (
+        "Waiting for the device: 2nd in line after cnn.ipynb, about 12 s (waited 3.0 s):"
+        " it has used the most time. Interrupt the cell to stop waiting."
+    )
+    assert sentence(Wait(1, 1, 3.0, "")) == (
+        "Waiting for the device: 1st in line (waited 3.0 s). Interrupt the cell to stop waiting."
+    )

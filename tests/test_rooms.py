@@ -1,0 +1,163 @@
+"""Who may import whom: the picture in CONTRIBUTING.md, held."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = ROOT / "jupyter_gpushare"
+SERVER = ROOT / "server_ext" / "jupyter_gpushare_server"
+KERNEL = ROOT / "kernel_ext" / "jupyter_gpushare_kernel"
+CORE = ROOT / "csrc" / "core"
+MEMORY = ROOT / "csrc" / "memory"
+VIEW = ROOT / "labextension" / "src"
+
+FRAMEWORKS = {"jupyter_server", "IPython", "ipykernel", "ipywidgets", "tornado", "torch"}
+HOOKS = {"jupyter_gpushare_kernel", "jupyter_gpushare_server"}
+
+# room -> what nothing in it imports, not even inside a function
+NEVER = {
+    LIBRARY / "broker": FRAMEWORKS | HOOKS,
+    SERVER: {"IPython", "ipykernel", "ipywidgets", "torch", "jupyter_gpushare_kernel"},
+    KERNEL: {"jupyter_server", "tornado", "torch", "jupyter_gpushare_server"},
+}
+
+# one file each: the modules of the library that it may know
+MAY_KNOW = {
+    "errors.py": set(),
+    "protocol.py": {"errors"},
+    "settings.py": {"errors"},
+    "remaining.py": set(),
+    "broker/service.py": {"_core", "_version", "devices", "errors", "protocol", "settings"},
+    "broker/start.py": {"errors", "settings"},
+}
+
+# what keeps the core a function of its events, and the memory free of the interpreter
+INPUT_OUTPUT = r"iostream|fstream|thread|mutex|condition_variable|chrono|ctime|sys/.*|unistd\.h"
+PYTHON = r"Python\.h|pybind11/.*"
+
+
+def imports(path: Path, whole_file: bool = True) -> Iterator[str]:
+    """Full names of the modules that a file imports; relative ones begin with a dot."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree) if whole_file else _run_at_import(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield from ([module] if node.module else [module + alias.name for alias in node.names])
+
+
+def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """All of a module but the bodies of its functions and what only type checkers see."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from _run_at_import(child)
+
+
+def packages(path: Path, whole_file: bool = True) -> set[str]:
+    """The top-level packages that a file imports."""
+    return {name.split(".")[0] for name in imports(path, whole_file) if not name.startswith(".")}
+
+
+def includes(path: Path) -> list[str]:
+    """What stands in the #include lines of a C++ file."""
+    return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', path.read_text(), re.MULTILINE)
+
+
+def python_files(room: Path) -> list[Path]:
+    return sorted(room.rglob("*.py"))
+
+
+def cxx_files(room: Path) -> list[Path]:
+    return sorted([*room.rglob("*.h"), *room.rglob("*.cpp")])
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", python_files(LIBRARY), ids=named)
+def test_the_library_imports_no_framework_when_it_is_imported(path: Path) -> None:
+    allowed = {"torch"} if path.name.startswith("torch_") else set()
+    assert packages(path, whole_file=False) & (FRAMEWORKS | HOOKS) <= allowed
+
+
+@pytest.mark.parametrize("path", python_files(LIBRARY), ids=named)
+def test_torch_is_imported_in_the_torch_files_alone(path: Path) -> None:
+    assert "torch" not in packages(path) or path.name.startswith("torch_")
+
+
+@pytest.mark.parametrize("path", python_files(LIBRARY), ids=named)
+def test_only_the_title_page_knows_the_two_front_ends(path: Path) -> None:
+    assert not packages(path) & HOOKS or path == LIBRARY / "__init__.py"
+
+
+@pytest.mark.parametrize("room", NEVER, ids=named)
+def test_a_room_keeps_to_itself(room: Path) -> None:
+    found = {named(path): packages(path) & NEVER[room] for path in python_files(room)}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize("name", MAY_KNOW)
+def test_a_file_knows_no_more_of_the_library_than_it_may(name: str) -> None:
+    known = {
+        module.lstrip(".").split(".")[0] for module in imports(LIBRARY / name) if module[0] == "."
+    }
+    assert known <= MAY_KNOW[name]
+
+
+def test_the_two_cxx_rooms_exist() -> None:
+    assert cxx_files(CORE)
+    assert cxx_files(MEMORY)
+
+
+@pytest.mark.parametrize("path", cxx_files(CORE), ids=named)
+def test_the_core_knows_neither_memory_nor_python_nor_the_outside(path: Path) -> None:
+    forbidden = re.compile(rf"(memory/.*|bindings/.*|{PYTHON}|{INPUT_OUTPUT})$")
+    assert not [name for name in includes(path) if forbidden.match(name)]
+
+
+@pytest.mark.parametrize("path", cxx_files(MEMORY), ids=named)
+def test_the_memory_knows_neither_core_nor_python(path: Path) -> None:
+    forbidden = re.compile(rf"(core/.*|bindings/.*|{PYTHON})$")
+    assert not [name for name in includes(path) if forbidden.match(name)]
+
+
+@pytest.mark.parametrize("path", cxx_files(CORE / "policies"), ids=named)
+def test_a_policy_does_not_know_the_scheduler(path: Path) -> None:
+    forbidden = {"core/scheduler.h", "core/lane_allocator.h"}
+    assert not forbidden & set(includes(path))
+
+
+@pytest.mark.parametrize("name", ["view.ts", "format.ts", "snapshot.ts"])
+def test_the_view_needs_no_framework(name: str) -> None:
+    imported = re.findall(r"""from\s+['"]([^'"]+)['"]""", (VIEW / name).read_text())
+    assert all(module.startswith("./") for module in imported)
+
+
+@pytest.mark.parametrize("module", ["jupyter_gpushare", "jupyter_gpushare.session"])
+def test_importing_the_library_is_light(module: str) -> None:
+    assert loaded_by(module) == set()
+
+
+def test_a_broker_process_has_no_framework_in_it() -> None:
+    assert loaded_by("jupyter_gpushare.broker.endpoint") == set()
+
+
+def loaded_by(module: str) -> set[str]:
+    """The frameworks that a fresh interpreter has loaded after importing `module`."""
+    code = f"import sys, {module}; print(*{FRAMEWORKS | HOOKS!r} & sys.modules.keys())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())

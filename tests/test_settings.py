@@ -1,0 +1,41 @@
+"""One table of settings, read from the environment, with a sentence for what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.errors import InvalidValue
+from jupyter_gpushare.settings import Settings, as_environment, load, socket_path
+
+
+def test_every_setting_has_a_sentence() -> None:
+    for field in msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"].values():
+        assert field["description"]
+
+
+def test_the_environment_sets_and_the_call_overrides() -> None:
+    environ = {"JUPYTER_GPUSHARE_QUANTUM_SECONDS": "0.5", "JUPYTER_GPUSHARE_POLICY": "srtf"}
+    settings = load(environ, policy="las")
+    assert (settings.quantum_seconds, settings.policy) == (0.5, "las")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("QUANTUM_SECONDS", "soon"), ("QUANTUM_SECONDS", "0"), ("RUNNING_LANES", "-1")],
+)
+def test_a_wrong_setting_is_named(name: str, value: str) -> None:
+    with pytest.raises(InvalidValue, match=name.lower()):
+        load({f"JUPYTER_GPUSHARE_{name}": value})
+
+
+def test_settings_pass_through_an_environment_unchanged() -> None:
+    settings = load({}, policy="las", quantum_seconds=0.125, host_capacity_bytes=1 << 33)
+    assert load(as_environment(settings)) == settings
+
+
+def test_the_default_socket_is_in_a_directory_of_the_user() -> None:
+    assert socket_path(load({})).name == "broker.sock"
+    assert socket_path(load({}, socket="/tmp/x.sock")) == Path("/tmp/x.sock")

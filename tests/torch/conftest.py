@@ -1,0 +1,94 @@
+"""Plain loops with and without sharing, and a plain implementation of turns that keeps a record."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from jupyter_gpushare.torch_boundaries import Boundaries  # noqa: E402
+from jupyter_gpushare.torch_memory import Meter  # noqa: E402
+
+Losses = list[float]
+Modules = list[Any]
+
+
+@dataclass
+class Turns:
+    """Grants every turn at once and writes down what was asked, by which thread."""
+
+    events: list[str] = field(default_factory=list)
+    threads: list[int] = field(default_factory=list)
+    before_enter: Callable[[], None] = lambda: None
+
+    def enter(self) -> None:
+        self.before_enter()
+        self._note("enter")
+
+    def boundary(self) -> None:
+        self._note("boundary")
+
+    def leave(self) -> None:
+        self._note("leave")
+
+    def _note(self, event: str) -> None:
+        self.events.append(event)
+        self.threads.append(threading.get_ident())
+
+    @property
+    def boundaries(self) -> int:
+        return self.events.count("boundary")
+
+    def is_matched(self) -> bool:
+        """Each enter is followed by its boundary; only the last may still be open."""
+        inside = [event for event in self.events if event != "leave"]
+        return inside == (["enter", "boundary"] * len(inside))[: len(inside)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+@pytest.fixture
+def boundaries(turns: Turns) -> Iterator[Boundaries]:
+    installed = Boundaries(turns, Meter())
+    installed.install()
+    yield installed
+    installed.remove()
+
+
+@pytest.fixture
+def shared(turns: Turns) -> Callable[[Callable[[], tuple[Losses, Modules]]], int]:
+    """Run a training without and with sharing: the same bits; returns the number of boundaries."""
+
+    def run(train: Callable[[], tuple[Losses, Modules]]) -> int:
+        alone = _bits(train)
+        boundaries = Boundaries(turns, Meter())
+        boundaries.install()
+        try:
+            together = _bits(train)
+        finally:
+            boundaries.remove()
+        assert together == alone
+        assert turns.is_matched()
+        return turns.boundaries
+
+    return run
+
+
+def _bits(train: Callable[[], tuple[Losses, Modules]]) -> tuple[list[str], list[bytes]]:
+    torch.manual_seed(0)
+    losses, modules = train()
+    states = [tensor for module in modules for tensor in module.state_dict().values()]
+    return [loss.hex() for loss in losses], [state.numpy().tobytes() for state in states]

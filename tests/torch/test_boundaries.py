@@ -1,0 +1,737 @@
+"""Iterations are noticed in unmodified code, and noticing them changes no bit of it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import threading
+import traceback
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from jupyter_gpushare import torch_boundaries  # noqa: E402
+from jupyter_gpushare.torch_boundaries import STEPLESS_FORWARDS, Boundaries  # noqa: E402
+from jupyter_gpushare.torch_memory import Meter  # noqa: E402
+
+CYCLES = 8
+PROFILED = torch_boundaries.RECURRENCES
+
+
+def mlp(width=16):
+    return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 2))
+
+
+def batch(rows=64):
+    return torch.randn(rows, 8), torch.randint(0, 2, (rows,))
+
+
+def trained(order, *, width, rows, cycles=CYCLES):
+    """A plain loop; `order` is of the letters z(ero_grad) f(orward) b(ackward) s(tep)."""
+
+    def train():
+        model, criterion = mlp(width), nn.CrossEntropyLoss()
+        optimizer = torch.optim.Adam(model.parameters())
+        losses, loss = [], None
+        for _ in range(cycles):
+            x, y = batch(rows)
+            for event in order:
+                if event == "z":
+                    optimizer.zero_grad()
+                elif event == "f":
+                    loss = criterion(model(x), y)
+                elif event == "b":
+                    loss.backward()
+                else:
+                    optimizer.step()
+            losses.append(loss.item())
+        return losses, [model]
+
+    return train
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["zfbs", "fbsz", "fzbs"])
+def test_a_step_ends_the_iteration_where_gradients_are_small(shared, order):
+    assert shared(trained(order, width=16, rows=512)) == CYCLES
+
+
+def test_zero_grad_after_the_step_ends_it_where_gradients_are_large(shared):
+    assert shared(trained("fbsz", width=2048, rows=4)) == CYCLES
+
+
+def test_zero_grad_before_the_forward_ends_the_iteration_before(shared, turns):
+    assert shared(trained("zfbs", width=2048, rows=4)) == CYCLES - 1  # the last is still open
+    assert turns.events[-1] == "enter"
+
+
+def test_gradient_accumulation_is_one_iteration_until_its_step(shared):
+    assert shared(trained("zfbfbfbs", width=16, rows=512)) == CYCLES
+
+
+def test_steps_of_a_new_optimiser_are_boundaries_at_once(boundaries, turns):
+    for _ in range(3):
+        before = turns.boundaries
+        trained("zfbs", width=16, rows=512)()
+        assert turns.boundaries == before + CYCLES
+
+
+def test_of_two_optimisers_the_one_that_leaves_least_ends_the_iteration(shared):
+    def train():
+        generator, critic, criterion = mlp(256), nn.Linear(2, 1), nn.BCEWithLogitsLoss()
+        generator_adam = torch.optim.Adam(generator.parameters())
+        critic_adam = torch.optim.Adam(critic.parameters())
+        losses = []
+        for _ in range(CYCLES):
+            fake = generator(torch.randn(2048, 8))  # its graph lives until the generator's step
+            critic_adam.zero_grad()
+            loss = criterion(critic(fake.detach()), torch.zeros(2048, 1))
+            loss.backward()
+            critic_adam.step()
+            generator_adam.zero_grad()
+            loss = criterion(critic(fake), torch.ones(2048, 1))
+            loss.backward()
+            generator_adam.step()
+            losses.append(loss.item())
+            del fake, loss
+        return losses, [generator, critic]
+
+    profiled = PROFILED - 1  # the third cycle begins with the third zero_grad
+    assert shared(train) == 2 * profiled + (CYCLES - profiled)
+
+
+def test_of_two_optimisers_that_step_together_the_last_ends_the_iteration(shared, turns):
+    steps_outside = []
+
+    def train():
+        model, criterion = mlp(), nn.CrossEntropyLoss()
+        optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (model[0], model[2])]
+        losses = []
+        for _ in range(CYCLES):
+            x, y = batch(512)
+            loss = criterion(model(x), y)
+            loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            if turns.events:
+                steps_outside.append(turns.events[-1] == "boundary")
+            model.zero_grad()
+            losses.append(loss.item())
+        return losses, [model]
+
+    assert shared(train) == CYCLES
+    assert all(steps_outside)
+
+
+def test_lbfgs_closures_are_inside_one_step(shared):
+    def train():
+        model, criterion = mlp(), nn.CrossEntropyLoss()
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+        x, y = batch()
+
+        def closure():
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            return loss
+
+        return [optimizer.step(closure).item() for _ in range(CYCLES)], [model]
+
+    assert shared(train) == CYCLES
+
+
+def test_a_step_that_amp_skips_extends_the_iteration(shared):
+    skipped = 4
+
+    def train():
+        model, criterion = mlp(), nn.CrossEntropyLoss()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+        losses = []
+        for cycle in range(CYCLES):
+            x, y = batch(512)
+            optimizer.zero_grad()
+            with torch.autocast("cpu"):
+                loss = criterion(model(x), y)
+            scaler.scale(loss * (float("inf") if cycle == skipped else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.item())
+        return losses, [model]
+
+    assert shared(train) == CYCLES - 1
+
+
+def test_a_teacher_without_gradients_does_not_end_the_iteration_of_its_student(shared):
+    def train():
+        student, teacher, criterion = mlp(), mlp(), nn.MSELoss()
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        losses = []
+        for _ in range(CYCLES):
+            x, _ = batch(512)
+            guess = student(x)
+            with torch.no_grad():
+                target = teacher(x)
+            loss = criterion(guess, target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, [student]
+
+    assert shared(train) == CYCLES
+
+
+def test_a_module_that_steps_inside_its_forward_is_one_iteration(boundaries, turns):
+    class Adapting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x):
+            optimizer = torch.optim.SGD(self.inner.parameters(), lr=0.1)
+            with torch.enable_grad():
+                self.inner(x).sum().backward()
+            optimizer.step()
+            return self.inner(x)
+
+    with torch.no_grad():
+        Adapting()(batch()[0])
+    assert turns.events == ["enter", "boundary"]
+
+
+# --- inference ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_each_outermost_forward_without_gradients_is_an_iteration(shared, mode):
+    def infer():
+        model = mlp()
+        with mode():
+            return [model(batch()[0]).sum().item() for _ in range(CYCLES)], [model]
+
+    assert shared(infer) == CYCLES
+
+
+@pytest.mark.parametrize("order", ["zfbs", "fbsz"])
+@pytest.mark.parametrize(("width", "rows"), [(16, 512), (2048, 4)])
+def test_evaluation_between_epochs_is_made_of_iterations(boundaries, turns, order, width, rows):
+    train, model = trained(order, width=width, rows=rows), mlp()
+    train()
+    before = turns.boundaries
+    with torch.no_grad():
+        for _ in range(CYCLES):
+            model(batch()[0])
+    assert turns.boundaries == before + CYCLES
+    assert turns.is_matched()
+
+
+def test_inference_that_records_gradients_gets_boundaries_in_the_end(boundaries, turns):
+    model = mlp()
+    for _ in range(STEPLESS_FORWARDS + CYCLES):
+        model(batch()[0])
+    assert turns.boundaries == CYCLES
+    assert turns.is_matched()
+
+
+def test_a_loop_of_recurrent_cells_is_no_inference(shared):
+    def train():
+        cell = nn.GRUCell(4, 64)
+        optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
+        losses = []
+        for _ in range(PROFILED):
+            state = torch.zeros(64, 64)
+            for _ in range(2 * STEPLESS_FORWARDS):
+                state = cell(torch.randn(64, 4), state)
+            loss = state.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, [cell]
+
+    assert shared(train) == PROFILED
+
+
+def test_a_module_that_calls_itself_is_one_forward(boundaries, turns):
+    class Tree(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.leaf = nn.Linear(8, 8)
+
+        def forward(self, x, depth):
+            return self.leaf(x) if depth == 0 else self(x, depth - 1) + self(x, depth - 1)
+
+    with torch.no_grad():
+        Tree()(batch()[0], 3)
+    assert turns.events == ["enter", "boundary"]
+
+
+def test_code_without_modules_never_enters(shared):
+    def train():
+        weight = torch.randn(8, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        losses = []
+        for _ in range(CYCLES):
+            loss = (batch()[0] @ weight).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, []
+
+    assert shared(train) == 0
+
+
+# --- compilers ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compilations():
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    torch._dynamo.reset()
+    yield CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+
+
+class Net(nn.Module):
+    """Not a bare nn.Sequential, which PyTorch cannot compile in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = mlp()
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def compiled_by_torch(model, backend):
+    return torch.compile(model, backend=backend, fullgraph=True)
+
+
+def compiled_in_place(model, backend):
+    model.compile(backend=backend, fullgraph=True)
+    return model
+
+
+@pytest.mark.parametrize("compiled", [compiled_by_torch, compiled_in_place])
+def test_a_compiled_module_is_compiled_once_and_noticed(shared, turns, compilations, compiled):
+    def train():
+        torch._dynamo.reset()
+        model, criterion = Net(), nn.CrossEntropyLoss()
+        fast = compiled(model, compilations)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses = []
+        for _ in range(CYCLES):
+            x, y = batch(512)
+            optimizer.zero_grad()
+            loss = criterion(fast(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, [model]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert shared(train) == CYCLES
+    assert compilations.frame_count == 2  # once alone, once shared
+
+
+@pytest.mark.parametrize("compiled", [compiled_by_torch, compiled_in_place])
+def test_inference_of_a_compiled_module_is_noticed(boundaries, turns, compilations, compiled):
+    fast = compiled(Net(), compilations)
+    with torch.no_grad():
+        for _ in range(CYCLES):
+            fast(batch()[0])
+    assert turns.events == ["enter", "boundary"] * CYCLES
+    assert compilations.frame_count == 1
+
+
+def test_a_compiled_function_runs_through_hooks_without_a_graph_break(boundaries, turns):
+    from torch._dynamo.testing import CompileCounter
+
+    torch._dynamo.reset()
+    model, compilations = Net(), CompileCounter()
+    function = torch.compile(lambda x: model(x).sum(), backend=compilations, fullgraph=True)
+    for _ in range(CYCLES):
+        function(batch()[0]).backward()
+    assert compilations.frame_count == 1
+    assert turns.events == []
+
+
+def test_a_module_compiled_under_sharing_works_after_it(boundaries, turns, compilations):
+    fast = compiled_in_place(Net(), compilations)
+    boundaries.remove()
+    fast(batch()[0])
+    assert turns.events == []
+
+
+def test_a_scripted_module_is_noticed(boundaries, turns):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scripting is deprecated
+        model = torch.jit.script(mlp())
+    with torch.no_grad():
+        model(batch()[0])
+    assert turns.events == ["enter", "boundary"]
+
+
+# --- errors and interrupts ------------------------------------------------------------------------
+
+
+class Failing(nn.Module):
+    """Raises what it is told to, once."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.inner = mlp()
+        self.error = error
+
+    def forward(self, x):
+        result = self.inner(x)
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return result
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), KeyboardInterrupt()])
+@pytest.mark.parametrize("records", [True, False])
+def test_the_iteration_after_a_failed_forward_is_noticed(boundaries, turns, error, records):
+    model = Failing(error)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.set_grad_enabled(records), pytest.raises(type(error)) as raised:
+        model(batch()[0])
+    assert raised.value is error
+    model(batch()[0]).sum().backward()
+    optimizer.step()
+    assert turns.is_matched()
+    assert turns.events[-1] == "boundary"
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), KeyboardInterrupt()])
+def test_a_failed_cell_leaves_nothing_behind(boundaries, turns, error):
+    model = Failing(error)
+    with pytest.raises(type(error)):
+        model(batch()[0])
+    assert boundaries.reset()
+    assert not model._forward_hooks
+    turns.events.clear()
+    with torch.no_grad():
+        model(batch()[0])
+    assert turns.events == ["enter", "boundary"]
+
+
+def test_an_interrupted_forward_does_not_hide_the_step_of_another_model(boundaries, turns):
+    with pytest.raises(KeyboardInterrupt):
+        Failing(KeyboardInterrupt())(batch()[0])
+    trained("fbs", width=16, rows=512)()
+    assert turns.boundaries == CYCLES
+
+
+def test_a_step_that_failed_does_not_hide_the_next(boundaries, turns):
+    model = mlp()
+    optimizer = torch.optim.LBFGS(model.parameters())
+
+    def broken():
+        raise ValueError("boom")
+
+    model(batch()[0]).sum().backward()
+    with pytest.raises(ValueError, match="boom"):
+        optimizer.step(broken)
+    optimizer.step(lambda: model(batch()[0]).sum())
+    assert turns.events == ["enter", "boundary"]
+
+
+def test_an_interrupt_while_waiting_for_the_turn_leaves_no_iteration(boundaries, turns):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    turns.before_enter = interrupt
+    model = mlp()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        model(batch()[0])
+    shown = [
+        frame
+        for frame, _ in traceback.walk_tb(raised.tb)
+        if "__tracebackhide__" not in frame.f_code.co_varnames
+    ]
+    assert not any(frame.f_code.co_filename == torch_boundaries.__file__ for frame in shown)
+    turns.before_enter = lambda: None
+    with torch.no_grad():
+        model(batch()[0])
+    assert turns.events == ["enter", "boundary"]
+
+
+def test_an_error_of_the_session_reaches_the_user(boundaries, turns):
+    def refuse():
+        raise RuntimeError("does not fit")
+
+    turns.before_enter = refuse
+    with pytest.raises(RuntimeError, match="does not fit"):
+        mlp()(batch()[0])
+
+
+def test_a_cell_that_ends_in_the_middle_of_an_iteration_closes_it(boundaries, turns):
+    mlp()(batch()[0])
+    assert boundaries.reset()
+    boundaries.reset()
+    mlp()(batch()[0])
+    assert turns.events == ["enter", "enter"]
+
+
+# --- threads and processes ------------------------------------------------------------------------
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def test_another_thread_is_a_passenger_of_the_iteration(boundaries, turns):
+    model, criterion = mlp(), nn.CrossEntropyLoss()
+    x, y = batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = criterion(model(x), y)
+    in_thread(trained("zfbs", width=16, rows=512))
+    assert turns.events == ["enter"]
+    loss.backward()
+    optimizer.step()
+    assert turns.events == ["enter", "boundary"]
+    assert set(turns.threads) == {threading.get_ident()}
+
+
+def test_losses_are_the_same_with_a_background_thread(shared):
+    def train():
+        stop = threading.Event()
+
+        def serve():
+            model, x = mlp(), torch.ones(4, 8)
+            with torch.no_grad():
+                while not stop.is_set():
+                    model(x)
+
+        torch.manual_seed(1)
+        thread = threading.Thread(target=serve)
+        state = torch.get_rng_state()
+        thread.start()
+        torch.set_rng_state(state)
+        try:
+            return trained_from_seed()
+        finally:
+            stop.set()
+            thread.join()
+
+    def trained_from_seed():
+        generator = torch.Generator().manual_seed(2)
+        model, criterion = mlp(), nn.CrossEntropyLoss()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses = []
+        for _ in range(CYCLES):
+            x = torch.randn(512, 8, generator=generator)
+            optimizer.zero_grad()
+            loss = criterion(model(x), torch.zeros(512, dtype=torch.long))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, [model]
+
+    shared(train)
+
+
+def test_training_in_a_thread_has_iterations_and_gives_the_turn_back(boundaries, turns):
+    in_thread(trained("zfbs", width=16, rows=512))
+    assert turns.events == ["enter", "boundary"] * CYCLES + ["leave"]
+
+
+def test_a_thread_that_ends_in_the_middle_leaves_no_iteration(boundaries, turns):
+    in_thread(lambda: mlp()(batch()[0]))
+    assert turns.events == ["enter", "leave"]
+    with torch.no_grad():
+        mlp()(batch()[0])
+    assert turns.events[2:] == ["enter", "boundary"]
+
+
+def test_the_end_of_a_cell_leaves_the_iteration_of_a_thread_alone(boundaries, turns):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def train():
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss = model(batch()[0]).sum()
+        begun.set()
+        go_on.wait()
+        loss.backward()
+        optimizer.step()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    begun.wait()
+    assert not boundaries.reset()
+    go_on.set()
+    thread.join()
+    assert turns.events == ["enter", "boundary", "leave"]
+    assert boundaries.reset()
+
+
+def test_a_second_thread_waits_while_the_first_waits_for_the_turn(boundaries, turns):
+    asked, granted = threading.Event(), threading.Event()
+
+    def wait_for_turn():
+        asked.set()
+        granted.wait()
+
+    turns.before_enter = wait_for_turn
+    model, finished = mlp(), []
+
+    def infer():
+        with torch.no_grad():
+            model(batch()[0])
+        finished.append(list(turns.events))
+
+    threads = [threading.Thread(target=infer) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    asked.wait()
+    assert finished == []
+    granted.set()
+    for thread in threads:
+        thread.join()
+    assert all(events and events[0] == "enter" for events in finished)
+
+
+class Served(torch.utils.data.Dataset):
+    """Runs a model in the worker and says how many turns it took there."""
+
+    def __init__(self, turns):
+        self.turns = turns
+        self.model = mlp()
+
+    def __len__(self):
+        return 4 * CYCLES
+
+    def __getitem__(self, index):
+        before = len(self.turns.events)
+        with torch.no_grad():
+            y = self.model(torch.full((8,), float(index)))
+        return y, len(self.turns.events) - before
+
+
+def test_workers_of_a_data_loader_take_no_turns(shared, turns):
+    asked = []
+
+    def train():
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses = []
+        loader = torch.utils.data.DataLoader(Served(turns), batch_size=4, num_workers=2)
+        for x, events in loader:
+            asked.append(int(events.sum()))
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, [model]
+
+    assert shared(train) >= CYCLES - 1
+    assert asked == [0] * (2 * CYCLES)
+
+
+def test_a_child_forked_in_the_middle_takes_no_turns(boundaries, turns):
+    class Forking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x):
+            self.child = os.fork()
+            return self.inner(x)
+
+    model = Forking()
+    keep = threading.Event()
+    thread = threading.Thread(target=lambda: (in_thread(lambda: None), keep.wait()))
+    thread.start()
+    y = model(batch()[0])
+    if model.child == 0:
+        y.sum().backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        os._exit(len(turns.events) - 1)
+    keep.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(model.child, 0)[1]) == 0
+    assert turns.events == ["enter"]
+
+
+# --- installed and removed ------------------------------------------------------------------------
+
+
+def test_removed_hooks_leave_torch_as_it_was(turns):
+    names = ["zero_grad", "compile"]
+    before = [getattr(nn.Module, name) for name in names] + [torch.optim.Optimizer.zero_grad]
+    boundaries = Boundaries(turns, Meter())
+    boundaries.install()
+    boundaries.install()
+    boundaries.remove()
+    boundaries.remove()
+    after = [getattr(nn.Module, name) for name in names] + [torch.optim.Optimizer.zero_grad]
+    assert after == before
+    assert not nn.modules.module._has_any_global_hook()
+    trained("zfbs", width=16, rows=64)()
+    assert turns.events == []
+
+
+def test_the_one_installed_last_is_the_only_one(boundaries, turns):
+    second_turns = type(turns)()
+    second = Boundaries(second_turns, Meter())
+    second.install()
+    trained("zfbs", width=16, rows=512)()
+    second.remove()
+    assert (turns.boundaries, second_turns.boundaries) == (0, CYCLES)
+
+
+def test_a_model_saved_or_copied_in_the_middle_is_free_of_us(boundaries):
+    class Saving(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = mlp()
+            self.saved = None
+
+        def forward(self, x):
+            if self.saved is None:
+                self.saved = io.BytesIO()
+                torch.save(copy.deepcopy(self.inner), io.BytesIO())
+                torch.save(self, self.saved)
+            return self.inner(x)
+
+    globals()["Saving"] = Saving  # where pickle looks for it
+    Saving.__qualname__ = "Saving"
+    model = Saving()
+    with torch.no_grad():
+        expected = model(torch.ones(1, 8))
+        again = torch.load(io.BytesIO(model.saved.getvalue()), weights_only=False)
+        assert torch.equal(again(torch.ones(1, 8)), expected)
+    assert torch_boundaries.__name__.encode() + b"\n" not in model.saved.getvalue()
+
+
+def test_hooks_of_modules_inside_modules_are_not_ours(boundaries):
+    seen = []
+
+    class Looking(nn.Module):
+        def forward(self, x):
+            seen.append(len(nn.modules.module._global_forward_pre_hooks))
+            return x
+
+    nn.Sequential(Looking(), Looking())(torch.ones(1))
+    assert seen == [0, 0]

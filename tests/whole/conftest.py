@@ -1,0 +1,80 @@
+"""Real kernels that share a device through a real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+from jupyter_gpushare.settings import Settings
+
+CELL_SECONDS = 90
+
+
+class Notebook:
+    """A kernel and what its cells print."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel()
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def start(self, code: str) -> str:
+        """Run a cell without waiting for its end; returns its id."""
+        return str(self.client.execute(code))
+
+    def end(self, cell: str) -> str:
+        """Wait for a cell's end; what it printed. Raises AssertionError with its traceback."""
+        printed = []
+        deadline = time.monotonic() + CELL_SECONDS
+        while True:
+            message = self.client.get_iopub_msg(timeout=deadline - time.monotonic())
+            if message["parent_header"].get("msg_id") != cell:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream" and content["name"] == "stdout":
+                printed.append(content["text"])
+            elif kind == "error":
+                raise AssertionError("\n".join(content["traceback"]))
+            elif kind == "status" and content["execution_state"] == "idle":
+                return "".join(printed)
+
+    def run(self, code: str) -> str:
+        return self.end(self.start(code))
+
+    def share(self, options: str = "") -> None:
+        self.run("%load_ext jupyter_gpushare")
+        self.run(f"%gpushare on --device host --name {self.name} {options}")
+
+    def interrupt(self) -> None:
+        self.manager.interrupt_kernel()
+
+    def kill(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def notebook(settings: Settings) -> Iterator[Callable[..., Notebook]]:
+    opened: list[Notebook] = []
+
+    def notebook(name: str = "notebook", share: bool = True, options: str = "") -> Notebook:
+        opened.append(Notebook(name))
+        if share:
+            opened[-1].share(options)
+        return opened[-1]
+
+    yield notebook
+    for each in opened:
+        each.kill()
+
+
+def last_json(printed: str) -> Any:
+    return json.loads(printed.strip().splitlines()[-1])
