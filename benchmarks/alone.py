@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from measure import Figure, broker, publish
 
-from jupyter_gpushare.session import cell_ended, session
+from jupyter_gpushare.sharing import cell_ended, session
 from jupyter_gpushare.settings import Settings
 
 WIDTHS = {1: 128, 10: 512, 100: 1536}  # about so many milliseconds an iteration: layer width

@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 from ._version import __version__
-from .session import Session, iterations, session, turn  # `session` is the function, not its module
+from .session import Session
+from .sharing import iterations, session, turn  # `session` is the function, not its module
 
 __all__ = ["Session", "__version__", "iterations", "session", "turn"]
 

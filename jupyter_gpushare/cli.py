@@ -6,6 +6,7 @@ Exit status: 0 well, 1 a sentence on standard error tells the problem, 2 a wrong
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,15 +31,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
     except GpuShareError as error:
         print(f"jupyter gpushare: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130  # what a shell says of a program that was interrupted
     except BrokenPipeError:
-        sys.stderr.close()  # who read us, as in `| head`, has enough: no complaint at exit
-        return 0
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no complaint at exit
+        return 1  # who read us, as in `| head`, has enough: as rich ends in this case
 
 
 # --- commands -------------------------------------------------------------------------------------

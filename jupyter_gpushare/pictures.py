@@ -319,7 +319,8 @@ def as_text(pictures: Iterable[Table], width: int = TEXT_WIDTH) -> str:
     from rich.console import Console
 
     text = io.StringIO()
-    console = Console(file=text, width=width, color_system=None)
+    # In a notebook rich would show by itself what is printed, instead of writing it to the file.
+    console = Console(file=text, width=width, color_system=None, force_jupyter=False)
     for picture in filter(is_filled, pictures):
         console.print(picture)
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())

@@ -12,12 +12,10 @@ import contextlib
 import os
 import secrets
 import select
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from . import remaining
 from .client import Client
@@ -38,11 +36,6 @@ from .protocol import (
     Yield,
 )
 from .settings import Settings, load
-
-if TYPE_CHECKING:
-    from .torch_boundaries import Boundaries
-
-Batch = TypeVar("Batch")
 
 FIRST_RETRY_SECONDS = 0.02
 LAST_RETRY_SECONDS = 1.0
@@ -422,183 +415,13 @@ def _pauses() -> Iterator[float]:
         pause = min(2 * pause, LAST_RETRY_SECONDS)
 
 
-# --- the session of this process -----------------------------------------------------------------
-
-
-class _Noticed:
-    """What PyTorch's boundaries may tell a session: nothing while the user tells it explicitly."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.explicit = 0  # how many `iterations` and `turn` blocks are open
-
-    def enter(self) -> None:
-        __tracebackhide__ = True
-        if not self.explicit:
-            self.session.enter()
-
-    def boundary(self) -> None:
-        if not self.explicit:
-            self.session.boundary()
-
-    def leave(self) -> None:
-        if not self.explicit:
-            self.session.leave()
-
-
-class _Sharing:
-    """A session of this process and the PyTorch boundaries that serve it, once there are any."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.noticed = _Noticed(session)
-        self.boundaries: Boundaries | None = None
-
-    def attach(self, torch: Any) -> None:
-        from .torch_boundaries import Boundaries
-        from .torch_memory import Meter as TorchMeter
-
-        self.session.meter = TorchMeter(self.session.device)
-        if self.session.device.startswith("cuda"):
-            self.session.settle = torch.cuda.synchronize
-        self.boundaries = Boundaries(self.noticed, self.session.meter)
-        self.boundaries.install()
-
-    def detach(self) -> None:
-        if self.boundaries is not None:
-            self.boundaries.remove()
-
-    def reset(self) -> None:
-        if self.boundaries is not None:
-            self.boundaries.reset()
-
-
-_sharing: _Sharing | None = None
 _living: set[Session] = set()
 
 
-def current() -> Session | None:
-    """The session of this process, or None where sharing is off."""
-    return _sharing.session if _sharing is not None else None
-
-
-def start(settings: Settings | None = None, **options: Any) -> Session:
-    """Share: open a session and notice PyTorch's iterations, whenever torch is imported.
-
-    `options` are those of `Session`. Raises GpuShareError; then nothing has changed.
-    """
-    global _sharing
-    stop()
-    options.setdefault("name", os.path.basename(sys.argv[0]) or "python")
-    session = Session(settings, **options)
-    session.open()
-    _sharing = _Sharing(session)
-    _attach_when_imported()
-    return session
-
-
-def stop() -> None:
-    """Sharing off: hooks removed, the place at the broker free. Harmless when it is off."""
-    global _sharing
-    sharing, _sharing = _sharing, None
-    if sharing is not None:
-        sharing.detach()
-        sharing.session.close()
-
-
-def cell_ended() -> None:
-    """The end of a cell, however it ended: no iteration is open and the turn is given back."""
-    if _sharing is not None:
-        _sharing.reset()
-        _sharing.session.leave()
-
-
-@contextmanager
-def session(settings: Settings | None = None, **options: Any) -> Iterator[Session]:
-    """``with gpushare.session():`` shares within the block; where sharing is on, it is that."""
-    if (already := current()) is not None:
-        yield already
-        return
-    opened = start(settings, **options)
-    try:
-        yield opened
-    finally:
-        stop()
-
-
-def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
-    """The batches of `loader`, `epochs` times; the loop's body is one iteration with its boundary.
-
-    Batches are loaded without the turn. The length of `loader`, if it has one, tells the broker
-    how much is left.
-    """
-    with _explicit() as sharing:
-        session = sharing.session
-        length = len(loader) if isinstance(loader, Sized) else None
-        session.declare(None if length is None else length * epochs)
-        for _ in range(epochs):
-            for batch in loader:
-                session.enter()
-                session.meter.begin()
-                yield batch
-                session.meter.end()
-                session.boundary()
-
-
-@contextmanager
-def turn() -> Iterator[Session]:
-    """``with gpushare.turn():`` holds the turn for the block, for code that is not PyTorch."""
-    with _explicit() as sharing:
-        sharing.session.enter()
-        sharing.session.meter.begin()
-        try:
-            yield sharing.session
-        finally:
-            sharing.session.meter.end()
-            sharing.session.boundary()
-
-
-@contextmanager
-def _explicit() -> Iterator[_Sharing]:
-    """Explicit iterations: hooks stand by, and the turn is back at the end of the block."""
-    with session():
-        sharing = _sharing
-        assert sharing is not None  # `session` has just seen to it
-        sharing.noticed.explicit += 1
-        try:
-            yield sharing
-        finally:
-            sharing.noticed.explicit -= 1
-            if not sharing.noticed.explicit:
-                sharing.session.leave()
-
-
-def _attach(torch: Any) -> None:
-    if _sharing is not None and _sharing.boundaries is None:
-        _sharing.attach(torch)
-
-
-def _attach_when_imported() -> None:
-    """Now, if torch is there; else when it comes, whoever imports it."""
-    import wrapt
-
-    if "torch" in sys.modules:
-        _attach(sys.modules["torch"])
-    elif not _registered:
-        _registered.append(True)
-        wrapt.register_post_import_hook(_attach, "torch")
-
-
-_registered: list[bool] = []  # the hook outlives a session; it must not be registered twice
-
-
 def _forget_all() -> None:
-    """In a forked child: sharing is the parent's."""
-    global _sharing
     for living in tuple(_living):
         living._forget()
     _living.clear()
-    _sharing = None
 
 
 os.register_at_fork(after_in_child=_forget_all)

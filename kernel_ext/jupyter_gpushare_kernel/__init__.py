@@ -36,7 +36,7 @@ def load(ipython: Any) -> None:
 
 def unload(ipython: Any) -> None:
     """``%unload_ext jupyter_gpushare``: sharing off, and the shell as it was before."""
-    from jupyter_gpushare.session import stop
+    from jupyter_gpushare.sharing import stop
 
     from . import completion
     from .magics import share_one_cell

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jupyter_gpushare.session import cell_ended
+from jupyter_gpushare.sharing import cell_ended
 from jupyter_gpushare.waiting import WaitingLine
 
 

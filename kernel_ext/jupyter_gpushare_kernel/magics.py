@@ -16,7 +16,8 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.protocol import Change, SessionView, SetPolicy, Snapshot
-from jupyter_gpushare.session import Session, current, start, stop
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.sharing import current, start, stop
 from jupyter_gpushare.waiting import WaitingLine
 
 from . import arguments

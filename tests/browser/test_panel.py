@@ -134,14 +134,15 @@ def page(lab: str) -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(60_000)
-        page.thrown = []
-        page.on("pageerror", page.thrown.append)
+        thrown: list[str] = []
+        page.on("pageerror", lambda error: thrown.append(str(error)))
         page.goto(f"{lab}/tree/alice.ipynb?token={TOKEN}&reset")
         page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for()
         page.locator(PANEL).wait_for(state="attached")
         page.evaluate("window.jupyterapp.commands.execute('jupyter-gpushare:show-panel')")
         yield page
         browser.close()
+        assert not thrown
 
 
 @pytest.fixture
@@ -206,4 +207,3 @@ def test_the_panel_follows_two_notebooks_that_take_turns(
     expect(panel).to_be_hidden()
     status.click()
     expect(panel).to_be_visible()
-    assert page.thrown == []

@@ -42,7 +42,7 @@ def test_vs_code_names_the_notebook_by_a_variable(
     start: Callable[..., Any], sessions: Callable[[], Any]
 ) -> None:
     notebook = start(JPY_SESSION_NAME="")
-    notebook.run("__vsc_ipynb_file__ = '/home/ada/gan.ipynb'; %load_ext jupyter_gpushare")
+    notebook.run("__vsc_ipynb_file__ = '/home/ada/gan.ipynb'")
     notebook.run("%load_ext jupyter_gpushare\n%gpushare on")
     assert one(sessions).name == "gan.ipynb"
 
@@ -134,11 +134,12 @@ def test_on_tells_whether_pytorch_is_there_yet(notebook: Any) -> None:
 
 
 def test_without_pytorch_sharing_is_on_and_says_how_to_use_it(
-    start: Callable[..., Any], tmp_path: Path
+    start: Callable[..., Any], broker_pid: int, tmp_path: Path
 ) -> None:
     notebook = start("-S", PYTHONPATH=path_without_torch(tmp_path))
     notebook.run("%load_ext jupyter_gpushare")
     cell = notebook.run("%gpushare on")
+    assert cell.stderr == ""
     assert "PyTorch is not installed" in cell.text
     assert "with jupyter_gpushare.turn()" in cell.text
     cell = notebook.run("import jupyter_gpushare\nwith jupyter_gpushare.turn(): print('mine')")

@@ -9,6 +9,10 @@ from typing import Any
 
 from jupyter_gpushare_server.handlers import NAMESPACE
 
+from jupyter_gpushare.protocol import Error
+
+MEGABYTE = "x" * 10**6
+
 
 async def pushed(events: Any, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The first state read from `events` that `is_it`."""
@@ -50,3 +54,20 @@ async def test_who_is_slow_gets_the_newest_and_nothing_between(join: Any, extens
         await join(name)
     newest = await slow.__anext__()
     assert newest is extension.feed.state
+
+
+async def test_a_socket_that_is_not_read_skips_to_the_newest(
+    extension: Any, found: Any, jp_ws_fetch: Any
+) -> None:
+    await found()
+    events = await jp_ws_fetch(NAMESPACE, "events")
+    await events.read_message()
+    states = [Error(str(number), MEGABYTE) for number in range(60)]
+    for state in states:  # more than all buffers of the kernel hold
+        extension.feed._publish(state)
+        for _ in range(10):
+            await asyncio.sleep(0)  # let the server write what it can
+    read = []
+    while not read or read[-1] != states[-1].code:
+        read.append(json.loads(await asyncio.wait_for(events.read_message(), 20))["code"])
+    assert len(read) < len(states) / 2

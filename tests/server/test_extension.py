@@ -66,3 +66,14 @@ def load(path: Path) -> ModuleType:
 def test_the_types_of_the_front_end_are_those_of_the_protocol() -> None:
     types = load(ROOT / "labextension" / "snapshot_types.py")
     assert types.FILE.read_text() == types.text(), "run labextension/snapshot_types.py"
+
+
+def test_the_build_sees_every_change_of_a_source() -> None:
+    build = load(ROOT / "labextension" / "build.py")
+    names = {path.relative_to(build.HERE).as_posix() for path in build.sources()}
+    assert {"package.json", "yarn.lock", "src/view.ts", "style/base.css"} <= names
+    assert build.digest() == build.digest()
+
+
+def test_the_lock_file_names_no_host() -> None:
+    assert "://" not in (ROOT / "labextension" / "yarn.lock").read_text()

@@ -293,7 +293,7 @@ def test_a_paused_session_waits_until_it_is_resumed(settings: Settings) -> None:
 
 FORKS = """
 import os, time
-from jupyter_gpushare.session import start, current
+from jupyter_gpushare.sharing import start, current
 session = start(name="parent")
 session.enter()
 session.boundary()
