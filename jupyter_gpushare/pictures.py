@@ -125,7 +125,7 @@ def policies(known: Iterable[PolicyView], current: str) -> Table:
     return table(
         "Policies",
         [
-            Column("", lambda policy: "*" if policy.name == current else " "),
+            Column("", lambda policy: "→" if policy.name == current else ""),
             Column("Policy", lambda policy: policy.name),
             Column("What it does", lambda policy: policy.sentence, wraps=True),
         ],
@@ -223,7 +223,7 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
         Column("Ephemeral", on(lambda s: _measured(s, s.ephemeral_bytes)), right=True, spare=3),
         Column("Weight", on(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
         Column("Priority", on(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
-        Column("Why", on(lambda s: s.reason), cut=70, spare=7),
+        Column("Why", on(_why), cut=70, spare=7),
     ]
 
 
@@ -233,6 +233,10 @@ def _wait(session: SessionView) -> str:
     left = session.expected_wait_seconds
     more = "" if left is None else f", ~{duration(left)} to go"
     return f"{ordinal(session.place)}, {duration(session.waiting_seconds)}{more}"
+
+
+def _why(session: SessionView) -> str:
+    return session.reason if session.state in ("overdue", "running", "waiting") else ""
 
 
 def _iterations(session: SessionView) -> str:

@@ -319,18 +319,20 @@ class Boundaries:
         Then torch is iterating over the module's hooks, and ours must stay a little longer.
         """
         __tracebackhide__ = True
-        if frame == self._forward:
-            self._unhook_end()
-        elif not self._forward or _runs(self._forward):
+        returned = frame == self._forward
+        if not returned and (not self._forward or _runs(self._forward)):
             return  # over already, or a module that calls itself
         self._forward_over()
+        if returned:
+            self._unhook_end()
         if self._inside and not self._recording:
             self._end()
 
     def _forward_over(self) -> None:
-        self._forward = 0
+        """The hook comes first: an interrupt between the two must not leave us blind."""
         if _installed is self:
             self._global_hooks[self._hook_id] = self._forward_begins
+        self._forward = 0
 
     def _hook_end_of(self, module: Any) -> None:
         """As register_forward_hook(..., always_call=True), which scripted modules do not have, at
@@ -341,10 +343,10 @@ class Boundaries:
         module._forward_hooks_always_called[self._hook_id] = True
 
     def _unhook_end(self) -> None:
-        module, self._hooked = self._hooked, None
-        if module is not None:
-            module._forward_hooks.pop(self._hook_id, None)
-            module._forward_hooks_always_called.pop(self._hook_id, None)
+        if self._hooked is not None:
+            self._hooked._forward_hooks.pop(self._hook_id, None)
+            self._hooked._forward_hooks_always_called.pop(self._hook_id, None)
+            self._hooked = None
 
     def _is_in_forward(self) -> bool:
         if self._forward and not _runs(self._forward):  # interrupted: torch calls no hook then

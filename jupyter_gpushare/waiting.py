@@ -21,7 +21,8 @@ CLEAR = "\r\x1b[K"  # to the first column, and erase what stands there
 
 def sentence(wait: Wait) -> str:
     """Why, behind whom, at which place, and about how long."""
-    after = f" after {plain(wait.holder)}" if wait.holder else ""
+    is_named = not wait.holder or wait.holder in wait.reason
+    after = "" if is_named else f" after {plain(wait.holder or '')}"
     about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
     why = f": {plain(wait.reason)}" if wait.reason else ""
     return (

@@ -149,11 +149,15 @@ def test_several_devices_are_told_apart() -> None:
 
 
 def test_the_waiting_sentence_tells_what_is_known() -> None:
-    wait = Wait(1, 2, 3.0, "it has used the most time", "cnn.ipynb", 12.0)
-    assert sentence(wait) == (
-        "Waiting for the device: 2nd in line after cnn.ipynb, about 12 s (waited 3.0 s):"
-        " it has used the most time. Interrupt the cell to stop waiting."
+    stop = "Interrupt the cell to stop waiting."
+    begin = "Waiting for the device: 2nd in line"
+    reason = "waits for cnn.ipynb, which has run for 4 s"
+    assert sentence(Wait(1, 2, 3.0, reason, "cnn.ipynb", 12.0)) == (
+        f"{begin}, about 12 s (waited 3.0 s): {reason}. {stop}"
+    )
+    assert sentence(Wait(1, 2, 3.0, "needs 3 GiB", "cnn.ipynb", 12.0)) == (
+        f"{begin} after cnn.ipynb, about 12 s (waited 3.0 s): needs 3 GiB. {stop}"
     )
     assert sentence(Wait(1, 1, 3.0, "")) == (
-        "Waiting for the device: 1st in line (waited 3.0 s). Interrupt the cell to stop waiting."
+        f"Waiting for the device: 1st in line (waited 3.0 s). {stop}"
     )

@@ -82,8 +82,6 @@ void LaneAllocator::release(SessionNumber session) {
 }
 
 bool LaneAllocator::can_move(SessionNumber session, int max_lanes) const {
-  const auto count = static_cast<int>(lanes_.size());
-  if (held_ == count && max_lanes != 0 && count >= max_lanes) return false;
   return choose(demand_of(session), used_without(session), max_lanes, Among::idle).has_value();
 }
 
@@ -133,6 +131,7 @@ std::optional<LaneId> LaneAllocator::choose(const Demand& demand, Bytes used, in
   if (demand.persistent > left) return std::nullopt;
   const bool may_open = max_lanes == 0 || static_cast<int>(lanes_.size()) < max_lanes;
   if (may_open && demand.ephemeral <= left - demand.persistent) return kNewLane;
+  if (among == Among::idle && held_ == static_cast<int>(lanes_.size())) return std::nullopt;
   if (const auto lane = to_join(demand, used, among)) return lane;
   return to_grow(demand, used, among);
 }

@@ -304,25 +304,36 @@ bool Scheduler::can_start(const Contender& waiting) const {
   return lanes_.holder_of(waiting.lane) == kNobody || lanes_.can_move(waiting.number, limit());
 }
 
-void Scheduler::ask_to_yield(const Contest& contest, Decision& decision) {
+void Scheduler::ask_to_yield(Contest& contest, Decision& decision) {
+  time_turns(contest);
   for (const Contender& holder : contest.running) {
-    if (holder.session->turn->asked || ends_in(holder, contest) > kSoon) continue;
+    if (holder.session->turn->asked || holder.ends_in > kSoon) continue;
     Session& session = sessions_.at(holder.number);
     session.turn->asked = now_;
     decision.yields.push_back({session.id, session.turn->number});
   }
 }
 
-Seconds Scheduler::ends_in(const Contender& holder, const Contest& contest) const {
-  if (holder.must_end) return 0;
-  Seconds soonest = kNever;
-  for (const Contender& waiting : contest.waiting) {
-    if (waiting.session->turn) continue;  // it was granted in this pass
-    if (!holder.everywhere && !waiting.everywhere && holder.lane != waiting.lane) continue;
-    soonest = std::min(
-        soonest, gpushare::ends_in(*policy_, holder.view, waiting.view, rules_.quantum));
+// When each running turn should end, for the soonest of those who wait for it.
+void Scheduler::time_turns(Contest& contest) const {
+  const auto shorten = [&](Contender& holder, const Contender& waiting) {
+    if (waiting.session->turn) return;  // it was granted in this pass
+    holder.ends_in = std::min(holder.ends_in, gpushare::ends_in(*policy_, holder.view, waiting.view,
+                                                                rules_.quantum));
+  };
+  std::unordered_map<LaneId, Contender*> holders;
+  for (Contender& holder : contest.running) {
+    holders[holder.lane] = &holder;
+    if (holder.must_end) holder.ends_in = 0;
+    if (!holder.everywhere) continue;
+    for (const Contender& waiting : contest.waiting) shorten(holder, waiting);
   }
-  return soonest;
+  for (const Contender& waiting : contest.waiting) {
+    if (waiting.everywhere)
+      for (Contender& holder : contest.running) shorten(holder, waiting);
+    else if (const auto holder = holders.find(waiting.lane); holder != holders.end())
+      shorten(*holder->second, waiting);
+  }
 }
 
 std::optional<Seconds> Scheduler::next_event(Seconds now) const {
@@ -331,12 +342,13 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
   const auto at = [&](Seconds time) {
     if (time > now) next = std::min(next, time);
   };
-  const Contest contest = look(now);
+  Contest contest = look(now);
+  time_turns(contest);
   for (const Contender& holder : contest.running) {
     if (const auto asked = holder.session->turn->asked)
       at(*asked + rules_.lease);
     else
-      next = std::min(next, now + std::max(0.0, ends_in(holder, contest)));
+      next = std::min(next, now + holder.ends_in);
   }
   for (const Contender& waiting : contest.waiting)
     if (waiting.lane == kNoLane) at(waiting.session->request->since + rules_.patience);

@@ -104,6 +104,7 @@ class Scheduler {
     LaneId lane = kNoLane;     // none: it waits for memory, or runs and could not be placed
     bool everywhere = false;   // it and all others exclude each other, whatever their lanes
     bool must_end = false;     // runs, and should not
+    Seconds ends_in = kNever;  // runs: until somebody who waits should have its turn
   };
   struct Contest {
     std::vector<Contender> running, waiting;
@@ -142,8 +143,8 @@ class Scheduler {
   void grant(Contest& contest, Decision& decision);
   Contender* next_to_start(Contest& contest) const;
   bool can_start(const Contender& waiting) const;
-  void ask_to_yield(const Contest& contest, Decision& decision);
-  Seconds ends_in(const Contender& holder, const Contest& contest) const;
+  void ask_to_yield(Contest& contest, Decision& decision);
+  void time_turns(Contest& contest) const;
 
   // What follows from a session.
   Demand room_for(const Session& session) const;  // what it needs in the lanes

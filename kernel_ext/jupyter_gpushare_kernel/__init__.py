@@ -19,9 +19,9 @@ _watched: dict[Any, Cells] = {}  # by shell: what its unloading has to undo
 def load(ipython: Any) -> None:
     """``%load_ext jupyter_gpushare``; with JUPYTER_GPUSHARE_AUTO=1 also ``%gpushare on``."""
     from . import completion
-    from .cells import Cells
+    from .cells import Cells, share_one_cell
     from .display import waiting_line
-    from .magics import GpuShareMagics, share_one_cell
+    from .magics import GpuShareMagics
 
     line = waiting_line(ipython)
     cells = _watched[ipython] = Cells(ipython, line)
@@ -39,7 +39,7 @@ def unload(ipython: Any) -> None:
     from jupyter_gpushare.sharing import stop
 
     from . import completion
-    from .magics import share_one_cell
+    from .cells import share_one_cell
 
     completion.unregister(ipython)
     ipython.input_transformers_cleanup.remove(share_one_cell)

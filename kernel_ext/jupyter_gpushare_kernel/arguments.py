@@ -6,9 +6,12 @@ import difflib
 import math
 import shlex
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_gpushare.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from jupyter_gpushare.pictures import Table
 
 
 class Option(NamedTuple):
@@ -117,6 +120,26 @@ def usage(command: Command) -> str:
     parts = [f"[{option.flag} {option.value}".strip() + "]" for option in command.options]
     word = [f"[{command.takes}]"] if command.takes else []
     return " ".join([command.name, *parts, *word])
+
+
+def commands_table() -> Table:
+    from jupyter_gpushare.pictures import Column, table
+
+    name = Column("Command", lambda command: f"%gpushare {_short(command)}")
+    what = Column("What it does", lambda command: command.sentence, wraps=True)
+    return table("Commands", [name, what], COMMANDS.values())
+
+
+def options_table() -> Table:
+    from jupyter_gpushare.pictures import Column, table
+
+    name = Column("Option", lambda option: f"{option.flag} {option.value}")
+    what = Column("What it means", lambda option: option.sentence, wraps=True)
+    return table("Options of on, cell and %%gpushare", [name, what], SHARING)
+
+
+def _short(command: Command) -> str:
+    return f"{command.name} [options]" if command.options is SHARING else usage(command)
 
 
 def _split(line: str) -> list[str]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from IPython.core.inputtransformer2 import cell_magic
+
 from jupyter_gpushare.sharing import cell_ended
 from jupyter_gpushare.waiting import WaitingLine
+
+CELL_MAGIC = "%%gpushare"
 
 
 class Cells:
@@ -37,3 +41,19 @@ class Cells:
         self._line.cell_ended()
         while self._at_end:
             self._at_end.pop()()
+
+
+def share_one_cell(lines: list[str]) -> list[str]:
+    """Make of a first line ``%%gpushare ...`` a ``%gpushare cell ...``, and leave the rest alone.
+
+    The rest then runs as any cell does: line numbers, tracebacks, `await` and the last value are
+    those of the user's code, which a magic that runs the cell itself would lose.
+    """
+    name, *_ = (lines[0] if lines else "").split(None, 1) or [""]
+    if name != CELL_MAGIC:
+        return lines
+    return [f"%gpushare cell{lines[0][len(CELL_MAGIC) :]}", *cell_magic(lines[1:])]
+
+
+# Asked whether input is complete, IPython must still see a cell magic, which ends at a blank line.
+share_one_cell.has_side_effects = True  # type: ignore[attr-defined]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import importlib.util
 import os
 import shutil
 import sys
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.inputtransformer2 import cell_magic
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from jupyter_gpushare.client import Client
@@ -20,12 +17,13 @@ from jupyter_gpushare.session import Session
 from jupyter_gpushare.sharing import current, start, stop
 from jupyter_gpushare.waiting import WaitingLine
 
-from . import arguments
-from .arguments import COMMANDS, Arguments
+from . import arguments, sentences
+from .arguments import Arguments
 from .cells import Cells
 from .display import as_page, show
 
-CELL_MAGIC = "%%gpushare"
+WHAT = "Notebooks share a device: they take turns, iteration by iteration."
+HOW = "With JUPYTER_GPUSHARE_AUTO=1 in the environment, loading the extension does `%gpushare on`."
 
 
 @magics_class
@@ -43,7 +41,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             getattr(self, f"_{asked.command.name}")(asked)
         except GpuShareError as error:
             raise UsageError(str(error)) from None
-        if cell is not None:  # only for who calls run_cell_magic: see `share_one_cell`
+        if cell is not None:  # only for who calls run_cell_magic: see cells.share_one_cell
             self.shell.run_cell(cell)
 
     def share_automatically(self) -> None:
@@ -56,21 +54,22 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
     # --- commands ----------------------------------------------------------------------------
 
     def _on(self, asked: Arguments) -> None:
-        if current() is None:
-            show(_begun(self._start(asked.given)))
+        session = current()
+        if session is None:
+            show(sentences.begun(self._start(asked.given)))
         else:
-            show(_changed(self._change(asked.given)))
+            show(sentences.changed(self._change(session, asked.given)))
 
     def _off(self, asked: Arguments) -> None:
         session = current()
         stop()
-        show(f"Sharing is off: {_totals(session)}." if session else "Sharing was not on.")
+        show(f"Sharing is off: {sentences.totals(session)}." if session else "Sharing was not on.")
 
     def _status(self, asked: Arguments) -> None:
         from jupyter_gpushare import pictures
 
         session = current()
-        mine = _sentence(session)
+        mine = sentences.state(session)
         try:
             snapshot = _look()
         except GpuShareError as error:
@@ -89,9 +88,9 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             raise InvalidValue("sharing is not on here, so there is nothing to pause")
         if asked.word is None and session is not None:
             session.change(paused=paused)
-            return show(_paused("This notebook", paused))
+            return show(sentences.paused("This notebook", paused))
         name = _pause_another(asked.word or "", paused, session)
-        return show(_paused(name, paused))
+        return show(sentences.paused(name, paused))
 
     def _policy(self, asked: Arguments) -> None:
         from jupyter_gpushare import pictures
@@ -115,11 +114,15 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             self._cells.at_end(stop)
         else:
             options = _options(before) | {"paused": before.paused}
-            self._change(asked.given)
+            self._change(before, asked.given)
             self._cells.at_end(lambda: self._restore(options))
 
     def _help(self, asked: Arguments) -> None:
-        show(_help_text(), f"<pre style='font-size:90%'>{html.escape(_help_text())}</pre>")
+        from jupyter_gpushare import pictures
+
+        drawn = [arguments.commands_table(), arguments.options_table()]
+        text = "\n\n".join([WHAT, pictures.as_text(drawn, _width()), HOW])
+        show(text, as_page(WHAT) + pictures.as_html(drawn) + as_page(HOW))
 
     # --- the session -------------------------------------------------------------------------
 
@@ -131,57 +134,40 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         session.on_wait = self._line
         return session
 
-    def _change(self, given: dict[str, Any]) -> list[str]:
-        """Change what is on and return what, in words. A new device or name needs a new place."""
-        session = current()
-        assert session is not None
-        changed = [f"{name} {value}" for name, value in given.items()]
-        if session.paused and not given.get("paused"):
-            given = given | {"paused": False}
-            changed.append("the pause is over")
-        if any(
-            given.get(name, getattr(session, name)) != getattr(session, name)
-            for name in ("device", "name")
-        ):
-            session = self._move(session, given)
-        if "iterations" in given:
-            session.declare(given["iterations"])
-        session.change(**{name: given[name] for name in LIVE if name in given})
-        return changed
+    def _change(self, session: Session, given: dict[str, Any]) -> dict[str, Any]:
+        """Change what is on and return what changed. A new device or name needs a new place."""
+        wanted = {name: value for name, value in given.items() if (name, value) != ANY_DEVICE}
+        if session.paused:
+            wanted = {"paused": False} | wanted
+        if any(wanted.get(name) not in (None, getattr(session, name)) for name in PLACE):
+            session = self._move(session, wanted)
+        if "iterations" in wanted:
+            session.declare(wanted["iterations"])
+        if live := {name: wanted[name] for name in LIVE if name in wanted}:
+            session.change(**live)
+        return wanted
 
-    def _move(self, session: Session, given: dict[str, Any]) -> Session:
+    def _move(self, session: Session, wanted: dict[str, Any]) -> Session:
         options = _options(session)
-        wanted = {name: value for name, value in given.items() if name in options}
         try:
-            return self._start(options | wanted)
+            return self._start(options | {name: wanted[name] for name in PLACE if name in wanted})
         except GpuShareError:
-            self._start(options)  # as it was; if that fails too, its reason is the one to tell
+            self._start(options).change(paused=session.paused)  # as it was
             raise
 
     def _restore(self, options: dict[str, Any]) -> None:
+        session = current()
+        if session is None:
+            return  # the cell itself has ended sharing
         try:
-            self._change(options)
+            self._change(session, options)
         except GpuShareError as error:
             print(f"%gpushare could not be set back after the cell: {error}", file=sys.stderr)
 
 
-LIVE = ("weight", "priority", "paused")  # what a session may change without a new place
-
-
-def share_one_cell(lines: list[str]) -> list[str]:
-    """Make of a first line ``%%gpushare ...`` a ``%gpushare cell ...``, and leave the rest alone.
-
-    The rest then runs as any cell does: line numbers, tracebacks, `await` and the last value are
-    those of the user's code, which a magic that runs the cell itself would lose.
-    """
-    name, *_ = (lines[0] if lines else "").split(None, 1) or [""]
-    if name != CELL_MAGIC:
-        return lines
-    return [f"%gpushare cell{lines[0][len(CELL_MAGIC) :]}", *cell_magic(lines[1:])]
-
-
-# Asked whether input is complete, IPython must still see a cell magic, which ends at a blank line.
-share_one_cell.has_side_effects = True  # type: ignore[attr-defined]
+ANY_DEVICE = ("device", "auto")  # where sharing is on, that is the device it is on
+PLACE = ("device", "name")  # what a session has for life
+LIVE = ("weight", "priority", "paused")  # what it may change
 
 
 def default_name(names: dict[str, Any]) -> str:
@@ -224,61 +210,5 @@ def _find(name: str, snapshot: Snapshot, session: Session | None) -> SessionView
     return found[0]
 
 
-# --- sentences ------------------------------------------------------------------------------------
-
-
-def _begun(session: Session) -> str:
-    return f"Sharing {session.device} as {session.name}. {_noticed(session)}"
-
-
-def _noticed(session: Session) -> str:
-    if "torch" in sys.modules:
-        return f"Iterations of PyTorch take turns; {session.meter.how}."
-    if importlib.util.find_spec("torch") is not None:
-        return "Iterations of PyTorch will take turns as soon as it is imported."
-    return "PyTorch is not installed: code takes a turn inside `with jupyter_gpushare.turn():`."
-
-
-def _changed(changed: list[str]) -> str:
-    if not changed:
-        return "Sharing is on already; nothing was changed."
-    return f"Sharing is on already; now {', '.join(changed)}."
-
-
-def _paused(name: str, paused: bool) -> str:
-    return f"{name} stands aside until it is resumed." if paused else f"{name} takes turns again."
-
-
-def _sentence(session: Session | None) -> str:
-    if session is None:
-        return "Sharing is off in this notebook; `%gpushare on` begins it."
-    aside = ", paused" if session.paused else ""
-    shared = f"Sharing {session.device} as {session.name}{aside}"
-    return f"{shared}: {_totals(session)}; {session.meter.how}."
-
-
-def _totals(session: Session) -> str:
-    from jupyter_gpushare.pictures import duration
-
-    count = "one iteration" if session.iterations == 1 else f"{session.iterations} iterations"
-    used, waited = duration(session.device_seconds), duration(session.waited_seconds)
-    return f"{count}, {used} on the device, {waited} waited"
-
-
 def _width() -> int:
     return shutil.get_terminal_size((120, 24)).columns
-
-
-def _help_text() -> str:
-    lines = ["Notebooks share a device: they take turns, iteration by iteration.", ""]
-    lines += [f"%gpushare {command.name:<8} {command.sentence}" for command in COMMANDS.values()]
-    lines += ["", "Options of `on`, `cell` and `%%gpushare`:"]
-    lines += [
-        f"  {option.flag + ' ' + option.value:<26} {option.sentence}"
-        for option in arguments.SHARING
-    ]
-    lines += ["", "%gpushare pause [--resume] [NAME] and %gpushare policy [NAME] take a name."]
-    lines += [
-        "JUPYTER_GPUSHARE_AUTO=1 in the environment: loading the extension does `%gpushare on`."
-    ]
-    return "\n".join(lines)

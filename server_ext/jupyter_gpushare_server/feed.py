@@ -18,7 +18,7 @@ State: TypeAlias = Snapshot | Error
 
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
-CLOSE_SECONDS = 1.0
+LOOKING = Error("unavailable", "The broker is being looked for.")
 
 
 class Feed:
@@ -36,7 +36,7 @@ class Feed:
         log: logging.Logger | logging.LoggerAdapter[logging.Logger],
         observe: Callable[[State], None],
     ) -> None:
-        self.state: State = Error("unavailable", "The broker is being looked for.")
+        self.state: State = LOOKING
         self._settings = settings
         self._start_broker = start_broker
         self._loop = loop
@@ -51,11 +51,11 @@ class Feed:
         self._thread.start()
 
     async def close(self) -> None:
-        """End the connection and the thread; the broker stays."""
+        """End the connection and the thread, which may be starting a broker; the broker stays."""
         self._closed.set()
         if self._client is not None:
             self._client.close()
-        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+        await asyncio.to_thread(self._thread.join, self._settings.start_seconds)
         self._publish(Error("unavailable", "The extension was unloaded."))
 
     async def follow(self) -> AsyncIterator[State]:
@@ -66,7 +66,7 @@ class Feed:
             await changed.wait()
 
     def _publish(self, state: State) -> None:
-        if type(state) is not type(self.state):
+        if self.state is LOOKING or type(state) is not type(self.state):
             self._log_turn(state)
         self.state = state
         self._observe(state)

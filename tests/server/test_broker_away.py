@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any
 
 import pytest
 from jupyter_gpushare_server import _unload_jupyter_server_extension
+from jupyter_gpushare_server.feed import Feed, State
 from jupyter_gpushare_server.handlers import NAMESPACE
+from tornado.ioloop import IOLoop
 
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.protocol import Error, Snapshot
+from jupyter_gpushare.settings import Settings
 
 
 @pytest.fixture
@@ -98,3 +102,17 @@ async def test_a_wrong_setting_leaves_the_server_alone(
 ) -> None:
     assert "gpushare" not in jp_serverapp.web_app.settings
     assert (await jp_fetch("api", "status")).code == 200
+
+
+async def test_the_log_says_once_that_there_is_no_broker(
+    settings: Settings, io_loop: IOLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: asyncio.Queue[State] = asyncio.Queue()
+    log = logging.getLogger("feed")
+    feed = Feed(settings, False, io_loop, log, heard.put_nowait)
+    feed.start()
+    for _ in range(3):  # it looks again and again
+        await asyncio.wait_for(heard.get(), 20)
+    await feed.close()
+    (line,) = [text for text in caplog.messages if "no broker" in text]
+    assert settings.socket in line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import sys
 import threading
 import traceback
 import warnings
@@ -485,6 +486,54 @@ def test_a_cell_that_ends_in_the_middle_of_an_iteration_closes_it(boundaries, tu
     boundaries.reset()
     mlp()(batch()[0])
     assert turns.events == ["enter", "enter"]
+
+
+def interrupted_at(line, function):
+    """Run `function`, with a KeyboardInterrupt at that line of ours; whether it got so far."""
+    left = line
+
+    def trace(frame, event, _):
+        nonlocal left
+        if frame.f_code.co_filename != torch_boundaries.__file__:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.parametrize("resets", [True, False], ids=["notebook", "script"])
+def test_an_interrupt_at_any_line_of_ours_leaves_a_state_to_go_on_from(boundaries, turns, resets):
+    model, x = mlp(), batch()[0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def iterate():
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            model(x)
+
+    line = 1
+    while interrupted_at(line, iterate):
+        assert not resets or boundaries.reset()
+        assert not resets or not model._forward_hooks
+        iterate()
+        turns.events.clear()
+        iterate()
+        assert turns.events == ["enter", "boundary"] * 2, f"after an interrupt at line {line}"
+        line += 1
+    assert line > 50
 
 
 # --- threads and processes ------------------------------------------------------------------------

@@ -1,0 +1,53 @@
+"""What the magic says of this notebook's session."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from itertools import starmap
+from typing import Any
+
+from jupyter_gpushare.pictures import duration
+from jupyter_gpushare.session import Session
+
+
+def begun(session: Session) -> str:
+    return f"Sharing {session.device} as {session.name}. {noticed(session)}"
+
+
+def noticed(session: Session) -> str:
+    if "torch" in sys.modules:
+        return f"Iterations of PyTorch take turns; {session.meter.how}."
+    if importlib.util.find_spec("torch") is not None:
+        return "Iterations of PyTorch will take turns as soon as it is imported."
+    return "PyTorch is not installed: code takes a turn inside `with jupyter_gpushare.turn():`."
+
+
+def changed(given: dict[str, Any]) -> str:
+    if not given:
+        return "Sharing is on already; nothing was changed."
+    return f"Sharing is on already; now {', '.join(starmap(_option, given.items()))}."
+
+
+def _option(name: str, value: Any) -> str:
+    if name == "paused":
+        return "the pause is over"
+    return f"{name} {value:g}" if name == "weight" else f"{name} {value}"
+
+
+def paused(name: str, paused: bool) -> str:
+    return f"{name} stands aside until it is resumed." if paused else f"{name} takes turns again."
+
+
+def state(session: Session | None) -> str:
+    if session is None:
+        return "Sharing is off in this notebook; `%gpushare on` begins it."
+    aside = ", paused" if session.paused else ""
+    shared = f"Sharing {session.device} as {session.name}{aside}"
+    return f"{shared}: {totals(session)}; {session.meter.how}."
+
+
+def totals(session: Session) -> str:
+    count = "one iteration" if session.iterations == 1 else f"{session.iterations} iterations"
+    used, waited = duration(session.device_seconds), duration(session.waited_seconds)
+    return f"{count}, {used} on the device, {waited} waited"
