@@ -28,7 +28,7 @@ class Trainer:
         command = [sys.executable, __file__, name]
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **as_environment(settings)},
+            env={**os.environ, **as_environment(settings), "OMP_WAIT_POLICY": "PASSIVE"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

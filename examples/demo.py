@@ -78,20 +78,21 @@ class Server:
             )
 
     def _environment(self) -> dict[str, str]:
-        """The user's, but no setting, configuration or broker of theirs takes part."""
+        """The user's, but no setting, configuration or broker of theirs takes part.
+
+        PyTorch's threads sleep where they would spin: on a busy machine spinning makes notebooks
+        ten times slower, alone or not.
+        """
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
-        own = {
-            "JUPYTER_TOKEN": self.token,
+        paths = {
             "JUPYTER_CONFIG_DIR": "config",
             "JUPYTER_DATA_DIR": "data",
             "JUPYTER_RUNTIME_DIR": "runtime",
             "IPYTHONDIR": "ipython",
             "JUPYTER_GPUSHARE_SOCKET": "broker.sock",
         }
-        paths = {
-            name: str(self.home / value) for name, value in own.items() if name != "JUPYTER_TOKEN"
-        }
-        return kept | own | paths
+        ours = {name: str(self.home / path) for name, path in paths.items()}
+        return kept | ours | {"JUPYTER_TOKEN": self.token, "OMP_WAIT_POLICY": "PASSIVE"}
 
     async def ask(self, path: str, method: str = "GET", body: JSON | None = None) -> Any:
         """One call of the server's REST interface; raises on every status that is no success."""
@@ -175,7 +176,8 @@ class Notebook:
         self._session = await self._server.ask("api/sessions", "POST", body)
         channels = f"api/kernels/{self._session['kernel']['id']}/channels"
         url = self._server.url.replace("http", "ws", 1)
-        self._socket = await websocket_connect(f"{url}/{channels}?token={self._server.token}")
+        query = f"session_id={self._session['id']}&token={self._server.token}"
+        self._socket = await websocket_connect(f"{url}/{channels}?{query}")
         await self.run("")  # the kernel answers: it has started
 
     async def close(self) -> None:
@@ -523,6 +525,9 @@ def main() -> int:
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; everything it started has ended", file=sys.stderr)
+        return 130
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
     console.print(summary(result, fold(comparison.together.holders)))

@@ -285,7 +285,7 @@ class Frames:
         self._limit = limit_bytes
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes | memoryview) -> list[bytes]:
         """The bodies that `data` completes, in order. Raises LimitExceeded on a frame too long."""
         self._buffer += data
         bodies = []

@@ -15,7 +15,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from . import remaining
 from .client import Client
@@ -36,6 +36,9 @@ from .protocol import (
     Yield,
 )
 from .settings import Settings, load
+
+if TYPE_CHECKING:
+    import psutil
 
 FIRST_RETRY_SECONDS = 0.02
 LAST_RETRY_SECONDS = 1.0
@@ -66,10 +69,15 @@ class WholeProcess:
 
     def end(self) -> None: ...
 
-    def demand(self) -> Demand:
-        import psutil
+    def __init__(self) -> None:
+        self._process: psutil.Process | None = None
 
-        return Demand(psutil.Process().memory_info().rss, 0, measured=True)
+    def demand(self) -> Demand:
+        if self._process is None:
+            import psutil  # not where PyTorch is measured
+
+            self._process = psutil.Process()
+        return Demand(self._process.memory_info().rss, 0, measured=True)
 
 
 class Session:
@@ -190,6 +198,7 @@ class Session:
         """Give the turn back now, as at the end of a cell."""
         if self.holding:
             with self._lock:
+                self._next_report = 0.0  # who looks between two cells sees what the last one did
                 self._give_back()
 
     def _at_boundary(self, now: float) -> None:
@@ -255,13 +264,16 @@ class Session:
             self._drop_connection()
 
     def _give_back(self) -> None:
+        """The next one's grant comes first, the report of what was done afterwards."""
         if not self.holding:
             return
         self.settle()
-        report = self._report(time.monotonic())
         self._stop_holding()
         try:
-            self._connected().send(Finish(self._turn), report)  # the next one's grant comes first
+            client = self._connected()
+            client.send(Finish(self._turn))
+            if (now := time.monotonic()) >= self._next_report:
+                client.send(self._report(now))
         except GpuShareError:
             self._drop_connection()
 

@@ -283,26 +283,32 @@ class Boundaries:
     def _forward_begins(self, module: Any, args: Any) -> None:
         """The global hook. Whatever comes by is outermost, since inside a forward it is away."""
         __tracebackhide__ = True
-        if torch.compiler.is_compiling() or _is_captured() or not self._is_ours():
+        if torch.compiler.is_compiling() or _is_captured():
             return
-        self._note_forward()
+        if not self._is_ours() or not self._note_forward():
+            return
         if self._recording and not module._modules:
             return  # its end does not matter, and nothing inside would come by
         self._forward_runs(id(sys._getframe(1)))
         self._hook_end_of(module)
 
-    def _note_forward(self) -> None:
-        """An outermost forward begins; where candidates stay away it begins an iteration too."""
+    def _note_forward(self) -> bool:
+        """An outermost forward begins; where candidates stay away it begins an iteration too.
+
+        False if another thread has entered first: then this one is a passenger.
+        """
         __tracebackhide__ = True
         if not torch.is_grad_enabled():
-            return
+            return True
         live = self._meter.live()
         self._floor = min(self._floor, live)
         if self._forwards >= STEPLESS_FORWARDS and self._is_near_floor(live):
             self._end()
-            self._is_ours()
+            if not self._is_ours():
+                return False
         self._forwards += 1
         self._recording = True
+        return True
 
     def _is_near_floor(self, live: int) -> bool:
         """Whether no activations wait for a backward: a loop of recurrent cells is no inference."""
@@ -319,6 +325,8 @@ class Boundaries:
         Then torch is iterating over the module's hooks, and ours must stay a little longer.
         """
         __tracebackhide__ = True
+        if self._leader != get_ident():
+            return  # a passenger runs the same module
         returned = frame == self._forward
         if not returned and (not self._forward or _runs(self._forward)):
             return  # over already, or a module that calls itself
@@ -401,21 +409,21 @@ class Boundaries:
     def _noticing_call(self, compiled: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            frame = id(sys._getframe())
-            if torch.compiler.is_compiling() or not self._compiled_begins(frame):
+            if torch.compiler.is_compiling() or not self._compiled_begins(id(sys._getframe())):
                 return compiled(*args, **kwargs)
             try:
                 return compiled(*args, **kwargs)
             finally:
-                self._forward_ended(frame)
+                self._forward_ended(id(sys._getframe()))
 
         return call
 
     def _compiled_begins(self, frame: int) -> bool:
         __tracebackhide__ = True
-        if _installed is not self or self._forward or _is_captured() or not self._is_ours():
+        if _installed is not self or self._forward or _is_captured():
             return False
-        self._note_forward()
+        if not self._is_ours() or not self._note_forward():
+            return False
         self._forward_runs(frame)
         return True
 

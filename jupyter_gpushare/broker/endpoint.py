@@ -25,6 +25,7 @@ from .service import Peer, Service
 from .start import checked, make_directory
 
 TICK_SECONDS = 0.1
+RECEIVE_BYTES = 1 << 16
 RATE_WINDOW_SECONDS = 10.0
 GREETING_SECONDS = 10.0  # who says nothing for so long is no client
 MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
@@ -39,8 +40,11 @@ class AlreadyRunning(GpuShareError):
     code = "already_running"
 
 
-class Connection(asyncio.Protocol, Peer):
-    """One client: cuts its bytes into messages, and says who it is."""
+class Connection(asyncio.BufferedProtocol, Peer):
+    """One client: cuts its bytes into messages, and says who it is.
+
+    Buffered, because asyncio's plain protocol allocates 256 KiB for each message that it reads.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -55,10 +59,14 @@ class Connection(asyncio.Protocol, Peer):
         self.user = _user_name(self.uid)
         self._endpoint.joined(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Filled and emptied in one go, so that one buffer serves all connections."""
+        return self._endpoint.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         now = time.monotonic()
         try:
-            for body in self._frames.feed(data):
+            for body in self._frames.feed(self._endpoint.buffer[:nbytes]):
                 self._count(now)
                 self._endpoint.service.handle(self, protocol.decode_from_client(body), now)
         except (ProtocolError, LimitExceeded) as error:
@@ -107,6 +115,7 @@ class Endpoint:
     def __init__(self, settings: Settings, service: Service) -> None:
         self.settings = settings
         self.service = service
+        self.buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._loop = asyncio.get_running_loop()
         self._connections: set[Connection] = set()
         self._alarm: asyncio.TimerHandle | None = None

@@ -558,6 +558,25 @@ def test_another_thread_is_a_passenger_of_the_iteration(boundaries, turns):
     assert set(turns.threads) == {threading.get_ident()}
 
 
+def test_a_passenger_in_the_same_module_does_not_end_its_forward(boundaries, turns):
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x, serves=True):
+            if serves:
+                in_thread(lambda: self(x, serves=False))
+                self.events = list(turns.events)
+            return self.inner(x)
+
+    model = Shared()
+    with torch.no_grad():
+        model(batch()[0])
+    assert model.events == ["enter"]
+    assert turns.events == ["enter", "boundary"]
+
+
 def test_losses_are_the_same_with_a_background_thread(shared):
     def train():
         stop = threading.Event()

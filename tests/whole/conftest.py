@@ -32,7 +32,7 @@ class Notebook:
 
     def end(self, cell: str) -> str:
         """Wait for a cell's end; what it printed. Raises AssertionError with its traceback."""
-        printed = []
+        printed, failed = [], []
         deadline = time.monotonic() + CELL_SECONDS
         while True:
             message = self.client.get_iopub_msg(timeout=deadline - time.monotonic())
@@ -42,8 +42,9 @@ class Notebook:
             if kind == "stream" and content["name"] == "stdout":
                 printed.append(content["text"])
             elif kind == "error":
-                raise AssertionError("\n".join(content["traceback"]))
+                failed += content["traceback"]
             elif kind == "status" and content["execution_state"] == "idle":
+                assert not failed, "\n".join(failed)
                 return "".join(printed)
 
     def run(self, code: str) -> str:
