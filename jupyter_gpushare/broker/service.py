@@ -373,9 +373,11 @@ class Service:
                 continue
             picture = scheduler.picture(now)
             names = {state.id: state.name for state in picture.sessions}
-            holder = next((names[lane.holder] for lane in picture.lanes if lane.holder), None)
+            holders = {lane.id: names[lane.holder] for lane in picture.lanes if lane.holder}
+            anybody = next(iter(holders.values()), None)
             for state in picture.sessions:
                 if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
+                    holder = holders.get(state.lane or 0, anybody)
                     self._tell(self._places[state.id].peer, state, holder)
 
     def _tell(self, peer: Peer, state: _core.SessionState, holder: str | None) -> None:

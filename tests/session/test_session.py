@@ -183,10 +183,22 @@ def test_without_any_broker_to_be_had_the_reason_is_said(
 # --- waiting ----------------------------------------------------------------------------------
 
 
+_opened: list[Session] = []
+
+
 def opened(settings: Settings, name: str, **options: object) -> Session:
     session = Session(settings, name=name, **options)  # type: ignore[arg-type]
+    _opened.append(session)
     session.open()
     return session
+
+
+@pytest.fixture(autouse=True)
+def close_all() -> Iterator[None]:
+    """A session that stays open would start a new broker when this test's ends."""
+    yield
+    while _opened:
+        _opened.pop().close()
 
 
 @pytest.fixture
