@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 
 from measure import Figure, broker, percentile, publish
 
+from jupyter_gpushare.protocol import Demand
 from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
 
@@ -24,6 +25,19 @@ BLOCKS = 30
 PER_BLOCK = 100
 WARM_UP = 10  # of each block: sockets, caches, the other process waking up
 MESSAGE = bytes(64)
+
+
+class Known:
+    """The meter of a session whose demand is known: what PyTorch's has learned is as quick."""
+
+    how = "given"
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def demand(self) -> Demand:
+        return Demand(100 << 20, 200 << 20, measured=True)
 
 
 def ping(peer: socket.socket) -> list[float]:
@@ -59,6 +73,7 @@ def turns(session: Session) -> list[tuple[float, float]]:
 def play(name: str, settings: Settings, peer: socket.socket, results: Connection) -> None:
     """One of the two processes: a block of the floor, a block of turns, and so on."""
     session = Session(settings, name=name)
+    session.meter = Known()
     session.open()
     floor: list[float] = []
     taken: list[list[tuple[float, float]]] = []

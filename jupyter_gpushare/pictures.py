@@ -75,11 +75,14 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: ``3.2 s``, ``45 s``, ``12 min``, ``2 h 5 min``."""
+    """Seconds as people say them: ``3.2 s``, ``45 s``, ``2 min 30 s``, ``12 min``, ``2 h 5 min``"""
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 119.5:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 600:
+        return f"{whole // 60} min {whole % 60} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
@@ -383,18 +386,21 @@ def _bar_html(device: DeviceView) -> str:
     parts = (
         ("persistent", device.persistent_bytes, "#4c86c6"),
         ("in lanes", lane_bytes(device), "#2f9e8f"),
-        ("free", device.free_bytes, "transparent"),
+        ("free", device.free_bytes, "#8883"),
     )
     whole = max(device.capacity_bytes, 1)
     pieces = "".join(
         f"<div style='width:{100 * count / whole:.2f}%;background:{colour}'></div>"
         for _, count, colour in parts
     )
-    legend = ", ".join(f"{size(count)} {name}" for name, count, _ in parts)
+    legend = " ".join(
+        f"<span style='color:{colour}'>&#9632;</span> {size(count)} {name}"
+        for name, count, colour in parts
+    )
     return (
         f"<div style='margin:.4em 0'><b>{html.escape(plain(device.name))}</b> "
-        f"<span style='opacity:.7'>{size(device.capacity_bytes)}: {legend}</span>"
-        f"<div role='img' aria-label='{legend}' style='{_BAR}'>{pieces}</div></div>"
+        f"<span style='opacity:.8'>{size(device.capacity_bytes)}: {legend}</span>"
+        f"<div style='{_BAR}'>{pieces}</div></div>"
     )
 
 

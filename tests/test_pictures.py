@@ -72,7 +72,15 @@ def test_sizes_have_one_to_four_digits(count: int, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.04, "0.0 s"), (3.21, "3.2 s"), (45, "45 s"), (720, "12 min"), (7500, "2 h 5 min")],
+    [
+        (0.04, "0 s"),
+        (3.21, "3.2 s"),
+        (45, "45 s"),
+        (119.6, "2 min 0 s"),
+        (150, "2 min 30 s"),
+        (599.7, "10 min"),
+        (7500, "2 h 5 min"),
+    ],
 )
 def test_durations_are_said_as_people_say_them(seconds: float, words: str) -> None:
     assert pictures.duration(seconds) == words

@@ -61,7 +61,7 @@ void LaneAllocator::remove(SessionNumber session) {
   release(session);
   const Member member = members_.at(session);
   Lane& lane = lanes_.at(member.lane);
-  change(lane, [&](Members& all) { all.erase({member.demand.ephemeral, session}); });
+  change(lane, [&] { lane.members.erase({member.demand.ephemeral, session}); });
   if (lane.members.empty()) lanes_.erase(member.lane);
   persistent_ -= member.demand.persistent;
   members_.erase(session);
@@ -70,15 +70,12 @@ void LaneAllocator::remove(SessionNumber session) {
 void LaneAllocator::hold(SessionNumber session) {
   Lane& lane = lanes_.at(members_.at(session).lane);
   if (lane.holder != kNobody) throw std::logic_error("a lane is held by one session at most");
-  lane.holder = session;
-  ++held_;
+  change(lane, [&] { lane.holder = session; });
 }
 
 void LaneAllocator::release(SessionNumber session) {
   Lane& lane = lanes_.at(members_.at(session).lane);
-  if (lane.holder != session) return;
-  lane.holder = kNobody;
-  --held_;
+  if (lane.holder == session) change(lane, [&] { lane.holder = kNobody; });
 }
 
 bool LaneAllocator::can_move(SessionNumber session, int max_lanes) const {
@@ -96,7 +93,7 @@ void LaneAllocator::move(SessionNumber session, int max_lanes) {
 // An idle lane goes to the lane with the fewest members, who will share its time.
 void LaneAllocator::merge_down(int max_lanes) {
   const auto crowd = [](const auto& entry) { return entry.second.members.size(); };
-  while (max_lanes != 0 && static_cast<int>(lanes_.size()) > std::max(max_lanes, held_)) {
+  while (max_lanes != 0 && static_cast<int>(lanes_.size()) > std::max(max_lanes, held())) {
     const auto gone = std::ranges::find(
         lanes_, kNobody, [](const auto& entry) { return entry.second.holder; });
     auto kept = lanes_.end();
@@ -131,7 +128,7 @@ std::optional<LaneId> LaneAllocator::choose(const Demand& demand, Bytes used, in
   if (demand.persistent > left) return std::nullopt;
   const bool may_open = max_lanes == 0 || static_cast<int>(lanes_.size()) < max_lanes;
   if (may_open && demand.ephemeral <= left - demand.persistent) return kNewLane;
-  if (among == Among::idle && held_ == static_cast<int>(lanes_.size())) return std::nullopt;
+  if (among == Among::idle && held_.size() == lanes_.size()) return std::nullopt;
   if (const auto lane = to_join(demand, used, among)) return lane;
   return to_grow(demand, used, among);
 }
@@ -167,30 +164,31 @@ std::optional<LaneId> LaneAllocator::to_grow(const Demand& demand, Bytes used, A
 }
 
 LaneId LaneAllocator::insert(SessionNumber session, const Demand& demand, LaneId lane) {
-  if (lane == kNewLane) lane = ++last_lane_;
-  change(lanes_[lane], [&](Members& all) { all.emplace(demand.ephemeral, session); });
+  const LaneId id = lane == kNewLane ? ++last_lane_ : lane;
+  Members& all = lanes_[id].members;
+  change(lanes_.at(id), [&] { all.emplace(demand.ephemeral, session); });
   persistent_ += demand.persistent;
-  members_.emplace(session, Member{demand, lane});
-  return lane;
+  members_.emplace(session, Member{demand, id});
+  return id;
 }
 
 void LaneAllocator::set_demand(SessionNumber session, const Demand& demand) {
   Member& member = members_.at(session);
-  change(lanes_.at(member.lane), [&](Members& all) {
-    all.erase({member.demand.ephemeral, session});
-    all.emplace(demand.ephemeral, session);
+  Lane& lane = lanes_.at(member.lane);
+  change(lane, [&] {
+    lane.members.erase({member.demand.ephemeral, session});
+    lane.members.emplace(demand.ephemeral, session);
   });
   persistent_ += demand.persistent - member.demand.persistent;
   member.demand = demand;
 }
 
 void LaneAllocator::merge(LaneId gone, LaneId kept) {
-  Lane& from = lanes_.at(gone);
+  Lane &from = lanes_.at(gone), &to = lanes_.at(kept);
   if (from.holder != kNobody) throw std::logic_error("a held lane stays");
   for (const auto& [bytes, session] : from.members) members_.at(session).lane = kept;
-  change(lanes_.at(kept), [&](Members& all) {
-    change(from, [&](Members& going) { all.merge(going); });
-  });
+  count_out(from);
+  change(to, [&] { to.members.merge(from.members); });
   lanes_.erase(gone);
 }
 
@@ -210,33 +208,31 @@ void LaneAllocator::merge_until_safe() {
   }
 }
 
-// All changes of a lane's members pass here, so that the running total cannot be forgotten.
+// All changes of a lane pass here, so that the running totals cannot be forgotten.
 template <class Change>
 void LaneAllocator::change(Lane& lane, Change change) {
-  ephemeral_ -= lane.bytes();
-  change(lane.members);
-  ephemeral_ += lane.bytes();
+  count_out(lane);
+  change();
+  count_in(lane);
+}
+
+void LaneAllocator::count_in(const Lane& lane) {
+  if (lane.members.empty()) return;  // it is about to open or to close
+  (lane.holder == kNobody ? idle_ : held_).insert(lane.bytes());
+  (lane.holder == kNobody ? idle_bytes_ : held_bytes_) += lane.bytes();
+}
+
+void LaneAllocator::count_out(const Lane& lane) {
+  if (lane.members.empty()) return;
+  auto& sizes = lane.holder == kNobody ? idle_ : held_;
+  sizes.erase(sizes.find(lane.bytes()));
+  (lane.holder == kNobody ? idle_bytes_ : held_bytes_) -= lane.bytes();
 }
 
 // The bytes of all lanes, and one more idle lane of `extra` bytes, once everything has merged that
 // may: held lanes stay apart, and idle ones all go to the largest.
 Bytes LaneAllocator::merged_bytes(Bytes extra) const {
-  Bytes held = 0, largest_held = 0, largest_idle = extra;
-  for (const auto& [id, lane] : lanes_) {
-    if (lane.holder == kNobody) {
-      largest_idle = std::max(largest_idle, lane.bytes());
-    } else {
-      held += lane.bytes();
-      largest_held = std::max(largest_held, lane.bytes());
-    }
-  }
-  return held + std::max<Bytes>(0, largest_idle - largest_held);
-}
-
-Bytes LaneAllocator::largest_lane() const {
-  Bytes largest = 0;
-  for (const auto& [id, lane] : lanes_) largest = std::max(largest, lane.bytes());
-  return largest;
+  return held_bytes_ + std::max<Bytes>(0, std::max(extra, largest(idle_)) - largest(held_));
 }
 
 Bytes LaneAllocator::used_without(SessionNumber session) const {
@@ -255,16 +251,16 @@ std::string LaneAllocator::is_valid() const {
 }
 
 std::string LaneAllocator::totals_are_right() const {
-  Bytes persistent = 0, ephemeral = 0;
-  int held = 0;
+  Bytes persistent = 0, held_bytes = 0, idle_bytes = 0;
+  std::multiset<Bytes> held, idle;
   for (const auto& [session, member] : members_) persistent += member.demand.persistent;
   for (const auto& [id, lane] : lanes_) {
-    ephemeral += lane.bytes();
-    held += lane.holder != kNobody;
+    (lane.holder == kNobody ? idle : held).insert(lane.bytes());
+    (lane.holder == kNobody ? idle_bytes : held_bytes) += lane.bytes();
   }
   if (persistent != persistent_) return "the total of persistent bytes is wrong";
-  if (ephemeral != ephemeral_) return "the total of lane bytes is wrong";
-  if (held != held_) return "the number of held lanes is wrong";
+  if (held != held_ || idle != idle_) return "the sizes of held or idle lanes are wrong";
+  if (held_bytes != held_bytes_ || idle_bytes != idle_bytes_) return "the total of lanes is wrong";
   return "";
 }
 

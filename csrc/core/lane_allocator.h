@@ -8,6 +8,7 @@
 // lane stays in it, and no lane is held twice: two held lanes never merge.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -55,6 +56,8 @@ class LaneAllocator {
   bool fits(const Demand& demand) const;
   bool fits_when_idle(const Demand& demand) const;
   Bytes needs(const Demand& demand) const;
+  // How large the lane could be as things are.
+  Bytes could_grow_to(LaneId lane) const { return lanes_.at(lane).bytes() + capacity_ - used(); }
 
   bool contains(SessionNumber session) const { return members_.contains(session); }
   LaneId lane_of(SessionNumber session) const;  // kNoLane if it has no place
@@ -63,10 +66,10 @@ class LaneAllocator {
   const std::map<LaneId, Lane>& lanes() const { return lanes_; }
 
   std::size_t size() const { return members_.size(); }
-  int held() const { return held_; }
+  int held() const { return static_cast<int>(held_.size()); }
   Bytes capacity() const { return capacity_; }
   Bytes persistent() const { return persistent_; }
-  Bytes used() const { return persistent_ + ephemeral_; }
+  Bytes used() const { return persistent_ + held_bytes_ + idle_bytes_; }
 
   std::string is_valid() const;  // empty, or the first broken invariant in words
 
@@ -90,9 +93,12 @@ class LaneAllocator {
   void merge_until_safe();
   template <class Change>
   void change(Lane& lane, Change change);
+  void count_in(const Lane& lane);
+  void count_out(const Lane& lane);
 
+  static Bytes largest(const std::multiset<Bytes>& sizes) { return sizes.empty() ? 0 : *sizes.rbegin(); }
+  Bytes largest_lane() const { return std::max(largest(held_), largest(idle_)); }
   Bytes merged_bytes(Bytes extra) const;
-  Bytes largest_lane() const;
   Bytes used_without(SessionNumber session) const;
   std::string totals_are_right() const;
   std::string lanes_are_right() const;
@@ -103,8 +109,8 @@ class LaneAllocator {
   LaneId last_lane_ = kNoLane;
   // Running totals of what members_ and lanes_ say; is_valid() counts them anew.
   Bytes persistent_ = 0;
-  Bytes ephemeral_ = 0;
-  int held_ = 0;
+  Bytes held_bytes_ = 0, idle_bytes_ = 0;
+  std::multiset<Bytes> held_, idle_;  // sizes of the lanes that are held, and of the others
 };
 
 }  // namespace gpushare

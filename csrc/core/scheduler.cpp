@@ -254,7 +254,22 @@ Scheduler::Contest Scheduler::look(Seconds now) const {
       contest.waiting.push_back(contender(number, session, now));
   }
   mark_those_who_must_end(contest.running);
+  mark_who_needs_lanes_merged(contest.waiting, now);
   return contest;
+}
+
+// Held lanes do not merge. If merging would make room for somebody, the first of them waits for all
+// holders, so that their turns end.
+void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const {
+  if (lanes_.held() < 2) return;
+  Contender* first = nullptr;
+  for (Contender& contender : waiting) {
+    if (contender.lane != kNoLane) continue;
+    const Demand room = room_for(*contender.session);
+    if (lanes_.fits(room) || !lanes_.fits_when_idle(room)) continue;
+    if (!first || is_admitted_before(contender, *first, now)) first = &contender;
+  }
+  if (first) first->everywhere = true;
 }
 
 // Those who run and should not: paused, without a (large enough) place, alone but among others, and
@@ -314,26 +329,40 @@ void Scheduler::ask_to_yield(Contest& contest, Decision& decision) {
   }
 }
 
-// When each running turn should end, for the soonest of those who wait for it.
+// When each running turn should end. Who waits may have any lane that it fits into, so the best of
+// those who wait stands against the last of those who run, the second against the last but one: no
+// more are asked to yield than there are others to go on. Those who end anyway come first, as their
+// lanes come free. Clocks go on, and who is best may change: so a turn may end for any of those who
+// are left, not only for the one that it is matched with.
 void Scheduler::time_turns(Contest& contest) const {
-  const auto shorten = [&](Contender& holder, const Contender& waiting) {
-    if (waiting.session->turn) return;  // it was granted in this pass
-    holder.ends_in = std::min(holder.ends_in, gpushare::ends_in(*policy_, holder.view, waiting.view,
+  std::ranges::sort(contest.running, [&](const Contender& a, const Contender& b) {
+    return ends_anyway(a) != ends_anyway(b) ? ends_anyway(a) : goes_before(b, a);
+  });
+  std::vector<const Contender*> left;
+  for (const Contender& waiting : contest.waiting)
+    if (!waiting.session->turn) left.push_back(&waiting);  // else it was granted in this pass
+  for (Contender& holder : contest.running) time_turn(holder, left);
+}
+
+// Takes from `left` the one that will have the lane.
+void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left) const {
+  if (ends_anyway(holder)) holder.ends_in = 0;
+  const Bytes room = holder.lane == kNoLane ? 0 : lanes_.could_grow_to(holder.lane);
+  auto best = left.end();
+  for (auto waiting = left.begin(); waiting != left.end(); ++waiting) {
+    const Contender& other = **waiting;
+    const bool excludes = holder.everywhere || other.everywhere;
+    const bool fits = other.lane == holder.lane || room_for(*other.session).ephemeral <= room;
+    if (!excludes && (other.lane == kNoLane || !fits)) continue;
+    holder.ends_in = std::min(holder.ends_in, gpushare::ends_in(*policy_, holder.view, other.view,
                                                                 rules_.quantum));
-  };
-  std::unordered_map<LaneId, Contender*> holders;
-  for (Contender& holder : contest.running) {
-    holders[holder.lane] = &holder;
-    if (holder.must_end) holder.ends_in = 0;
-    if (!holder.everywhere) continue;
-    for (const Contender& waiting : contest.waiting) shorten(holder, waiting);
+    if (!excludes && (best == left.end() || goes_before(other, **best))) best = waiting;
   }
-  for (const Contender& waiting : contest.waiting) {
-    if (waiting.everywhere)
-      for (Contender& holder : contest.running) shorten(holder, waiting);
-    else if (const auto holder = holders.find(waiting.lane); holder != holders.end())
-      shorten(*holder->second, waiting);
-  }
+  if (best != left.end()) left.erase(best);
+}
+
+bool Scheduler::ends_anyway(const Contender& holder) {
+  return holder.must_end || holder.session->turn->asked;
 }
 
 std::optional<Seconds> Scheduler::next_event(Seconds now) const {
@@ -524,14 +553,10 @@ Candidate Scheduler::candidate(const Session& session, Seconds now) const {
 Scheduler::Contender Scheduler::contender(SessionNumber number, const Session& session,
                                           Seconds now) const {
   Contender contender{candidate(session, now), number, &session, lanes_.lane_of(number)};
-  const Demand room = room_for(session);
   if (contender.lane != kNoLane)
-    contender.everywhere = !room.measured;  // it runs alone
-  else if (session.turn)
-    contender.everywhere = true;  // its memory is not counted
-  else  // held lanes do not merge: it waits until their turns end
-    contender.everywhere =
-        lanes_.held() > 1 && !lanes_.fits(room) && lanes_.fits_when_idle(room);
+    contender.everywhere = !session.demand.measured;  // it runs alone
+  else
+    contender.everywhere = session.turn.has_value();  // its memory is not counted
   return contender;
 }
 

@@ -140,11 +140,14 @@ class Scheduler {
   std::optional<double> floor_within_user(const Session& newcomer) const;
   Contest look(Seconds now) const;
   void mark_those_who_must_end(std::vector<Contender>& running) const;
+  void mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const;
   void grant(Contest& contest, Decision& decision);
   Contender* next_to_start(Contest& contest) const;
   bool can_start(const Contender& waiting) const;
   void ask_to_yield(Contest& contest, Decision& decision);
   void time_turns(Contest& contest) const;
+  void time_turn(Contender& holder, std::vector<const Contender*>& left) const;
+  static bool ends_anyway(const Contender& holder);
 
   // What follows from a session.
   Demand room_for(const Session& session) const;  // what it needs in the lanes

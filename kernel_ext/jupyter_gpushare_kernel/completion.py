@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from IPython.core import completer
+
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.protocol import Snapshot
@@ -18,7 +20,7 @@ NAMES = ("%gpushare", "%%gpushare")
 
 def register(ipython: Any) -> None:
     """With IPython's matchers (from 8.6 on), else with its older completion hook."""
-    if hasattr(ipython.Completer, "custom_matchers"):
+    if hasattr(completer, "SimpleCompletion"):
         ipython.Completer.custom_matchers.append(matcher)
     else:
         for name in NAMES:
@@ -33,17 +35,15 @@ def unregister(ipython: Any) -> None:
 
 def matcher(context: Any) -> dict[str, Any]:
     """A matcher of IPython's second interface; `context.token` is what it will replace."""
-    from IPython.core.completer import SimpleCompletion
-
     found = _in_place_of(context.token, context.text_until_cursor)
     return {
-        "completions": [SimpleCompletion(text=word, type="param") for word in found],
+        "completions": [completer.SimpleCompletion(text=word, type="param") for word in found],
         "suppress": bool(found),
         "ordered": True,
     }
 
 
-matcher.matcher_api_version = 2  # type: ignore[attr-defined]  # and so no import of the completer
+matcher.matcher_api_version = 2  # type: ignore[attr-defined]
 matcher.matcher_identifier = "gpushare_matcher"  # type: ignore[attr-defined]
 
 

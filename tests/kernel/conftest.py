@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,7 +56,8 @@ class Cell:
     @property
     def traceback(self) -> str:
         found = [content for kind, content in self.messages if kind == "error"]
-        return "\n".join(found[0]["traceback"]) if found else ""
+        text = "\n".join(found[0]["traceback"]) if found else ""
+        return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 class Notebook:

@@ -164,7 +164,7 @@ def test_sharing_of_a_failing_cell_ends_with_it(
 ) -> None:
     cell = notebook.run("%%gpushare\nx = 1\n\n1 / 0")
     assert cell.status == "error"
-    assert "line 4" in cell.traceback
+    assert "----> 4 1 / 0" in cell.traceback
     assert "jupyter_gpushare" not in cell.traceback
     assert cell.traceback.count("ZeroDivisionError") == 2  # the head and the end of one traceback
     wait_until(lambda states: not states)

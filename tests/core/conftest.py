@@ -1,0 +1,163 @@
+"""Virtual time: jobs that run iterations on the real scheduler, as fast as it decides."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec
+
+GB = 10**9
+
+
+@dataclass
+class Job:
+    """A notebook: cells of `cell` iterations, each `iteration` seconds, `think` seconds apart."""
+
+    id: str
+    user: str = "u"
+    start: float = 0.0
+    iteration: float = 0.05
+    cell: int = 10**9
+    cells: int = 1
+    think: float = 0.0
+    weight: float = 1.0
+    priority: int = 0
+    demand: Demand = field(default_factory=lambda: Demand(GB // 10, GB))
+    declares: bool = False
+
+    turn: int = 0
+    left_in_cell: int = 0
+    cells_done: int = 0
+    seconds: float = 0.0
+    asked: bool = False
+    done_at: float | None = None
+    grants: list[float] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        return self.left_in_cell + (self.cells - self.cells_done - 1) * self.cell
+
+
+class Simulation:
+    """Runs jobs until `until`; after each event the scheduler must be valid."""
+
+    def __init__(
+        self, jobs: list[Job], policy: str = "fair", capacity: int = 16 * GB, rules: Rules | None = None
+    ) -> None:
+        self.jobs = {job.id: job for job in jobs}
+        self.scheduler = Scheduler(capacity, policy, rules or Rules())
+        self.now = 0.0
+        self.longest_idle = 0.0
+        self._free_since: float | None = None
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        for job in jobs:
+            self.at(job.start, lambda job=job: self._open(job))
+
+    def at(self, time: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (time, next(self._count), event))
+
+    def run(self, until: float) -> Simulation:
+        while self._events and self._events[0][0] <= until:
+            time, _, event = heapq.heappop(self._events)
+            self._wake_scheduler(time)
+            self.now = time
+            event()
+            self._look()
+        self._wake_scheduler(until)
+        self.now = until
+        return self
+
+    def share(self, id: str) -> float:
+        """Device seconds of a job so far, of all that were used."""
+        return self.jobs[id].seconds / sum(job.seconds for job in self.jobs.values())
+
+    def enact(self, decision: Decision) -> None:
+        for asked in decision.yields:
+            job = self.jobs[asked.session]
+            assert asked.turn == job.turn
+            assert not job.asked, "a yield is sent once per turn"
+            job.asked = True
+        for grant in decision.grants:
+            job = self.jobs[grant.session]
+            assert grant.turn == job.turn
+            job.asked = False
+            job.grants.append(self.now)
+            self.at(self.now + job.iteration, lambda job=job, turn=job.turn: self._boundary(job, turn))
+
+    def change(self, id: str, **what: object) -> None:
+        self.enact(self.scheduler.change(self.now, id, **what))
+
+    def close(self, id: str) -> None:
+        self.jobs[id].turn += 1  # what it was doing does not matter any more
+        self.enact(self.scheduler.close(self.now, id))
+
+    def _wake_scheduler(self, until: float) -> None:
+        while (time := self.scheduler.next_event(self.now)) is not None and time <= until:
+            assert time > self.now, "next_event must not be in the past"
+            self.now = time
+            self.enact(self.scheduler.assign(self.now))
+
+    def _look(self) -> None:
+        assert self.scheduler.is_valid() == ""
+
+    def _open(self, job: Job) -> None:
+        spec = SessionSpec(
+            job.user,
+            weight=job.weight,
+            priority=job.priority,
+            demand=job.demand,
+            remaining_iterations=job.cell * job.cells if job.declares else None,
+        )
+        self.enact(self.scheduler.open(self.now, job.id, spec))
+        self._begin_cell(job)
+
+    def _begin_cell(self, job: Job) -> None:
+        if job.id not in self.scheduler:
+            return
+        job.left_in_cell = job.cell
+        self._request(job)
+
+    def _request(self, job: Job) -> None:
+        job.turn += 1
+        self.enact(self.scheduler.request(self.now, job.id, job.turn))
+
+    def _boundary(self, job: Job, turn: int) -> None:
+        if turn != job.turn:
+            return  # closed meanwhile
+        job.seconds += job.iteration
+        job.left_in_cell -= 1
+        left = job.left if job.declares else None
+        self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
+        if job.left_in_cell == 0:
+            self._end_cell(job)
+        elif job.asked:
+            self.enact(self.scheduler.finish(self.now, job.id, turn))
+            self._request(job)
+        else:
+            self.at(self.now + job.iteration, lambda: self._boundary(job, turn))
+
+    def _end_cell(self, job: Job) -> None:
+        self.enact(self.scheduler.finish(self.now, job.id, job.turn))
+        job.cells_done += 1
+        job.ended.append(self.now)
+        if job.cells_done < job.cells:
+            self.at(self.now + job.think, lambda: self._begin_cell(job))
+        else:
+            job.done_at = self.now
+
+
+@pytest.fixture
+def simulate() -> type[Simulation]:
+    return Simulation
+
+
+@pytest.fixture
+def new_job() -> type[Job]:
+    return Job

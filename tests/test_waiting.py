@@ -1,0 +1,117 @@
+"""The waiting line of a terminal: one that is overwritten, and none where there is no terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Finish, Grant, Open, Request, Wait
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.waiting import WaitingLine
+
+IPYTHON = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("import jupyter_gpushare as gpushare")
+shell.run_cell("%load_ext jupyter_gpushare")
+shell.run_cell("%gpushare on --name shell")
+shell.run_cell("with gpushare.turn(): print('mine')")
+"""
+
+
+@pytest.fixture
+def holder(settings: Settings) -> Iterator[Client]:
+    """cnn.ipynb, which holds the turn."""
+    with Client.connect(settings, "tests") as client:
+        client.ask(Open("cnn", "cnn.ipynb", "host", demand=Demand(0, 0, measured=True)))
+        client.send(Request(1))
+        assert isinstance(client.receive(), Grant)
+        yield client
+
+
+@pytest.fixture
+def wait_until_it_waits(settings: Settings) -> Callable[[], None]:
+    def wait_until_it_waits() -> None:
+        with Client.connect(settings, "tests") as client:
+            for snapshot in client.watch(0.05):
+                waits = [view.waiting_seconds or 0 for view in snapshot.devices[0].sessions]
+                if max(waits) > 0:
+                    return
+
+    return wait_until_it_waits
+
+
+def test_a_terminal_has_one_line_that_is_overwritten(holder: Client) -> None:
+    read, write = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", IPYTHON], stdout=write, stderr=write) as process:
+        os.close(write)
+        seen = ""
+        while seen.count("Waiting for the device") < 2:
+            seen += os.read(read, 1 << 16).decode()
+        holder.send(Finish(1))
+        while "Waited " not in seen:
+            seen += os.read(read, 1 << 16).decode()
+        assert process.wait(timeout=60) == 0
+    os.close(read)
+    line = seen[seen.index("\r\x1b[K") :]
+    assert "\n" not in line[: line.index("mine")]
+    assert line.index("mine") < line.index("Waited ")
+    assert all(len(part) < 80 for part in line.replace("\x1b[K", "").split("\r"))
+
+
+def test_a_log_has_no_line(holder: Client, wait_until_it_waits: Callable[[], None]) -> None:
+    words = [sys.executable, "-c", IPYTHON]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]
+        wait_until_it_waits()
+        holder.send(Finish(1))
+        output, errors = process.communicate(timeout=60)
+    assert output.endswith("mine\n")
+    assert errors == ""
+
+
+class Shown(WaitingLine):
+    """A front end that remembers what it was told, and may be gone."""
+
+    def __init__(self, is_gone: bool = False) -> None:
+        super().__init__()
+        self.is_gone = is_gone
+        self.lines: list[str] = []
+
+    def show(self, text: str) -> None:
+        self.lines.append(text)
+        if self.is_gone:
+            raise OSError("nobody is there")
+
+
+def test_a_wait_that_nobody_was_told_of_is_not_summed_up() -> None:
+    shown = Shown()
+    shown(None)
+    shown.cell_ended()
+    assert shown.lines == []
+
+
+def test_a_front_end_that_is_gone_is_no_error() -> None:
+    shown = Shown(is_gone=True)
+    shown(Wait(1, 1, 3.0, ""))
+    shown(None)
+    shown.cell_ended()
+    assert len(shown.lines) == 2
+
+
+def test_waits_are_summed_up_until_the_cell_ends() -> None:
+    shown = Shown()
+    for seconds in (60.0, 90.0):
+        shown(Wait(1, 1, seconds, ""))
+        shown(None)
+    assert shown.lines[-1] == "Waited 2 min 30 s for the device, in 2 waits."
+    shown.cell_ended()
+    shown(Wait(1, 1, 60.0, ""))
+    shown(None)
+    assert shown.lines[-1] == "Waited 60 s for the device."
