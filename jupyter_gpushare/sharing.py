@@ -110,11 +110,15 @@ def session(settings: Settings | None = None, **options: Any) -> Iterator[Sessio
     if (already := current()) is not None:
         yield already
         return
+    from .waiting import TerminalLine
+
     opened = start(settings, **options)
+    opened.on_wait = line = TerminalLine()
     try:
         yield opened
     finally:
         stop()
+        line.cell_ended()
 
 
 def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:

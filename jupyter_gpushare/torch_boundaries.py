@@ -205,6 +205,8 @@ class Boundaries:
         self._thread.step = 0
         if self._inside and self._leader != get_ident():
             return False
+        if self._inside and not self._recording:
+            self._end()  # its step was done, and the cell ended before the next zero_grad
         self._close()
         return True
 

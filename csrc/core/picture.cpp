@@ -81,8 +81,8 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   return state;
 }
 
-// A wait is the sum of the turns ahead in the same lane; nobody knows when memory comes free or an
-// overdue turn ends.
+// A wait is the sum of the turns ahead in the same lane; nobody knows when memory comes free, or
+// when an iteration ends that has outlasted its turn.
 std::vector<Scheduler::Queued> Scheduler::queue(const Contest& contest, Seconds now) const {
   std::vector<Queued> queue;
   for (const Contender& waiting : contest.waiting) queue.push_back({waiting, std::nullopt});
@@ -94,8 +94,9 @@ std::vector<Scheduler::Queued> Scheduler::queue(const Contest& contest, Seconds 
     return goes_before(a.contender, b.contender);
   });
   const auto expected = [&](const Contender& of) {
-    const bool overdue = state(*of.session, now) == State::overdue;
-    return overdue ? std::nullopt : policy_->expected(of.view, rules_.quantum);
+    const auto& turn = of.session->turn;
+    const bool is_late = turn && turn->asked && now > *turn->asked + rules_.quantum;
+    return is_late ? std::nullopt : policy_->expected(of.view, rules_.quantum);
   };
   const auto sum = [](std::optional<Seconds> a, std::optional<Seconds> b) {
     return a && b ? std::optional(*a + *b) : std::nullopt;
@@ -122,17 +123,14 @@ const std::string& title(const Session& session) {
   return session.name.empty() ? session.id : session.name;
 }
 
-template <class Turn>
-std::string asked_ago(const Turn& turn, Seconds now) {
-  return "was asked to yield " + seconds_in_words(now - *turn.asked) + " ago";
-}
-
 }  // namespace
 
+// Sentences hold no times that grow: they stay true until the next event, and whoever shows them
+// has the seconds beside them.
 std::string Scheduler::reason(const Contender& of, const Contest& contest, Seconds now) const {
   switch (state(*of.session, now)) {
-    case State::overdue: return "overdue: " + asked_ago(*of.session->turn, now);
-    case State::running: return why_it_runs(*of.session, now);
+    case State::overdue: return "overdue: was asked to yield and has not";
+    case State::running: return why_it_runs(*of.session);
     case State::paused: return "paused";
     case State::idle: return "nothing to run";
     case State::waiting: break;
@@ -140,11 +138,10 @@ std::string Scheduler::reason(const Contender& of, const Contest& contest, Secon
   return of.lane == kNoLane ? why_no_place(of, contest, now) : why_it_waits(of, contest, now);
 }
 
-std::string Scheduler::why_it_runs(const Session& session, Seconds now) const {
-  const std::string ran = seconds_in_words(running_seconds(session, now));
-  if (session.turn->asked) return "has run for " + ran + ", " + asked_ago(*session.turn, now);
+std::string Scheduler::why_it_runs(const Session& session) const {
+  if (session.turn->asked) return "ends its iteration, then lets others run";
   if (!session.demand.measured) return "runs alone until its memory is measured";
-  return "has run for " + ran;
+  return "runs";
 }
 
 std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
@@ -152,13 +149,11 @@ std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
   std::string text = of.everywhere ? "runs alone until its memory is measured; waits" : "waits";
   if (const Contender* other = who_is_in_the_way(of, contest)) {
     const Session& session = *other->session;
-    text += " for " + title(session) + ", which ";
+    text += " for " + title(session);
     if (state(session, now) == State::overdue)
-      text += "is overdue: " + asked_ago(*session.turn, now);
-    else if (session.turn)
-      text += why_it_runs(session, now);
-    else
-      text += "runs alone next, until its memory is measured";
+      text += ", which is overdue";
+    else if (!session.demand.measured)
+      text += ", which runs alone until its memory is measured";
   }
   if (policy_->by_remaining && !of.view.remaining)
     text += "; remaining work unknown: ordered by service so far";

@@ -168,7 +168,7 @@ class Scheduler {
   std::vector<LaneState> lane_states() const;
   std::vector<Queued> queue(const Contest& contest, Seconds now) const;
   std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
-  std::string why_it_runs(const Session& session, Seconds now) const;
+  std::string why_it_runs(const Session& session) const;
   std::string why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
   const Contender* who_is_in_the_way(const Contender& of, const Contest& contest) const;

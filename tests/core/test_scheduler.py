@@ -1,0 +1,395 @@
+"""Turns, admission, running alone, pausing, coming back, and what people are told about it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import _core
+from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
+
+GB = 10**9
+UNMEASURED = Demand(0, 0, measured=False)
+
+
+def spec(persistent: float = 1, ephemeral: float = 2, user: str = "u", **more: object) -> SessionSpec:
+    return SessionSpec(user, demand=Demand(int(persistent * GB), int(ephemeral * GB)), **more)
+
+
+def scheduler(*ids: str, capacity: float = 12, policy: str = "fair", **rules: float) -> Scheduler:
+    """A device on which these sessions are open."""
+    it = Scheduler(int(capacity * GB), policy, Rules(**rules))
+    for id in ids:
+        it.open(0, id, spec(name=f"{id}.ipynb"))
+    return it
+
+
+def grants(decision: Decision) -> list[tuple[str, int]]:
+    return [(grant.session, grant.turn) for grant in decision.grants]
+
+
+def yields(decision: Decision) -> list[tuple[str, int]]:
+    return [(asked.session, asked.turn) for asked in decision.yields]
+
+
+def look(it: Scheduler, id: str, now: float) -> SessionState:
+    assert it.is_valid() == ""
+    return next(state for state in it.picture(now).sessions if state.id == id)
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def test_a_free_lane_is_granted_at_once_with_the_turn_of_the_client() -> None:
+    it = scheduler("a")
+    decision = it.request(1, "a", 7)
+    assert grants(decision) == [("a", 7)]
+    assert decision.grants[0].lane == look(it, "a", 1).lane
+
+
+def test_the_next_is_granted_when_the_turn_is_finished() -> None:
+    it = scheduler("a", "b")
+    it.request(1, "a", 1)
+    assert not it.request(1, "b", 1)
+    assert grants(it.finish(1.1, "a", 1)) == [("b", 1)]
+
+
+def test_a_holder_is_asked_to_yield_once_after_the_quantum() -> None:
+    it = scheduler("a", "b", quantum=0.25)
+    it.request(1, "a", 1)
+    it.request(1.1, "b", 1)
+    assert it.next_event(1.1) == pytest.approx(1.25)
+    assert not it.assign(1.2)
+    assert yields(it.assign(1.25)) == [("a", 1)]
+    assert not it.assign(1.3)
+    assert not it.request(1.4, "b", 1)
+
+
+def test_a_finish_before_the_grant_withdraws_the_request() -> None:
+    it = scheduler("a", "b")
+    it.request(1, "a", 1)
+    it.request(1, "b", 1)
+    it.finish(1.5, "b", 1)
+    assert not it.finish(2, "a", 1)
+    assert look(it, "b", 2).state == "idle"
+    assert look(it, "b", 2).waited_seconds == pytest.approx(0.5)
+
+
+def test_a_stale_finish_changes_nothing() -> None:
+    it = scheduler("a", "b")
+    it.request(1, "a", 2)
+    it.request(1, "b", 1)
+    assert not it.finish(2 - 1e-9, "a", 1).grants
+    assert look(it, "a", 2).state == "running"
+
+
+def test_a_repeated_request_is_harmless() -> None:
+    it = scheduler("a", "b")
+    assert grants(it.request(1, "a", 1)) == [("a", 1)]
+    assert not it.request(1, "a", 1)
+    it.request(1, "b", 5)
+    assert not it.request(1.1, "b", 5)
+    assert not it.request(1.1, "b", 4)
+    assert grants(it.finish(1.2, "a", 1)) == [("b", 5)]
+
+
+def test_a_request_with_a_new_number_ends_the_turn_before_it() -> None:
+    it = scheduler("a", "b")
+    it.request(1, "a", 1)
+    it.request(1, "b", 1)
+    assert grants(it.request(2, "a", 2)) == [("b", 1)]
+    assert grants(it.finish(3, "b", 1)) == [("a", 2)]
+
+
+def test_next_event_is_none_when_nobody_waits() -> None:
+    it = scheduler("a")
+    it.request(1, "a", 1)
+    assert it.next_event(1) is None
+
+
+def test_a_holder_that_does_not_yield_is_overdue_and_keeps_its_lane() -> None:
+    it = scheduler("a", "b", lease=30)
+    it.request(1, "a", 1)
+    it.request(1, "b", 1)
+    it.assign(1.25)
+    assert it.next_event(1.25) == pytest.approx(31.25)
+    assert not it.assign(31.25)
+    assert look(it, "a", 73.25).state == "overdue"
+    assert look(it, "a", 73.25).reason == "overdue: was asked to yield 72 s ago"
+    assert it.next_event(31.25) is None
+    waiting = look(it, "b", 73.25)
+    assert waiting.expected_wait is None
+    assert waiting.reason == "waits for a.ipynb, which is overdue: was asked to yield 72 s ago"
+    assert grants(it.close(80, "a")) == [("b", 1)]
+
+
+def test_time_does_not_go_back() -> None:
+    it = scheduler("a", "b")
+    it.request(10, "a", 1)
+    it.finish(5, "a", 1)
+    assert look(it, "a", 10).device_seconds == 0
+    with pytest.raises(ValueError, match="finite"):
+        it.assign(float("nan"))
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def test_two_jobs_that_would_deadlock_both_finish_in_one_lane() -> None:
+    it = Scheduler(12 * GB, "pack")
+    for id in "ab":
+        it.open(0, id, spec(1, 7))
+    assert grants(it.request(1, "a", 1)) == [("a", 1)]
+    assert not it.request(1, "b", 1)
+    assert len(it.picture(1).lanes) == 1
+    assert grants(it.finish(2, "a", 1)) == [("b", 1)]
+    it.finish(3, "b", 1)
+    assert it.picture(3).free == 3 * GB
+
+
+def test_who_does_not_fit_waits_for_memory_with_the_numbers() -> None:
+    it = scheduler("a")
+    it.open(0, "big", spec(6, 5.9))
+    assert not it.request(1, "big", 1)
+    state = look(it, "big", 2)
+    assert (state.state, state.lane, state.place) == ("waiting", None, 1)
+    assert state.reason == "waits for memory: needs 9.9 GB, 9.0 GB are free"
+    assert grants(it.close(3, "a")) == [("big", 1)]
+
+
+def test_a_demand_larger_than_the_device_is_refused_with_both_numbers() -> None:
+    it = scheduler("a")
+    with pytest.raises(OverflowError, match=r"8\.0 GB .* 5\.0 GB .* 12\.0 GB"):
+        it.open(1, "b", spec(8, 5))
+    assert "b" not in it
+    with pytest.raises(OverflowError):
+        it.report(1, "a", 1, Demand(12 * GB, 1))
+    assert look(it, "a", 1).demand == Demand(1 * GB, 2 * GB)
+    assert look(it, "a", 1).iterations == 0
+
+
+def test_who_has_waited_too_long_reserves() -> None:
+    it = scheduler("a", "b", "c", patience=60)  # 3 + 2 of 12
+    it.open(1, "large", spec(6, 3.5, waiting=True, turn=1))
+    it.open(2, "small", spec(0.5, 1, name="small", waiting=True, turn=1))
+    assert look(it, "small", 2).lane is not None
+    it.close(50, "small")
+    assert it.next_event(50) == pytest.approx(61)
+    it.open(61, "small", spec(0.5, 1, waiting=True, turn=1))
+    assert look(it, "small", 61).lane is None
+    assert look(it, "small", 61).reason == "waits for memory: large has waited longer and comes first"
+    assert look(it, "large", 61).reason.endswith("are free, and is next")
+    it.close(62, "a")
+    assert look(it, "large", 62).lane is not None
+    assert look(it, "small", 62).lane is not None
+
+
+def test_only_who_has_something_to_run_reserves() -> None:
+    it = scheduler("a", "b", "c", patience=60)
+    it.open(1, "large", spec(6, 3.5))
+    it.open(100, "small", spec(0.5, 1))
+    assert look(it, "small", 100).lane is not None
+
+
+def test_a_demand_that_grows_too_large_costs_its_session_the_place() -> None:
+    it = scheduler("a", "b")
+    it.request(1, "a", 1)
+    assert yields(it.report(2, "a", 1, Demand(3 * GB, 9 * GB))) == [("a", 1)]
+    it.request(2, "b", 1)
+    assert grants(it.finish(3, "a", 1)) == [("b", 1)]
+    it.request(3, "a", 2)
+    assert look(it, "a", 3).lane is None
+    it.finish(4, "b", 1)
+    assert look(it, "a", 4).state == "waiting"
+    assert grants(it.close(5, "b")) == [("a", 2)]
+
+
+def test_a_demand_that_shrinks_makes_room_at_once() -> None:
+    it = scheduler("a")
+    it.report(1, "a", 1, Demand(1 * GB, 10 * GB))
+    it.open(1, "b", spec(2, 2, waiting=True, turn=1))
+    assert look(it, "b", 1).lane is None
+    assert grants(it.report(2, "a", 1, Demand(1 * GB, 2 * GB))) == [("b", 1)]
+
+
+def test_held_lanes_come_free_for_who_needs_them_merged() -> None:
+    it = Scheduler(12 * GB, "pack")
+    it.open(0, "a", spec(1, 5, waiting=True, turn=1))
+    it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
+    it.open(0, "c", spec(2, 4, user="w", waiting=True, turn=1))
+    assert look(it, "c", 0).lane is None
+    assert sorted(yields(it.assign(0.3))) == [("a", 1), ("b", 1)]
+    it.finish(0.4, "a", 1)
+    assert look(it, "c", 0.4).lane is not None
+    assert len(it.picture(0.4).lanes) == 1
+
+
+# --- alone ----------------------------------------------------------------------------------------
+
+
+def test_an_unmeasured_session_runs_alone() -> None:
+    it = Scheduler(12 * GB, "pack")
+    for id in "abn":
+        it.open(0, id, SessionSpec(id, demand=UNMEASURED) if id == "n" else spec(user=id))
+    it.request(0, "a", 1)
+    it.request(0, "b", 1)
+    assert not it.request(0, "n", 1)
+    assert look(it, "n", 0.1).reason == (
+        "runs alone until its memory is measured; waits for a, which has run for 0.1 s"
+    )
+    assert sorted(yields(it.assign(0.25))) == [("a", 1), ("b", 1)]
+    assert not it.finish(0.3, "a", 1).grants
+    assert not it.request(0.3, "a", 2)  # the device drains for the one that runs alone
+    assert look(it, "a", 0.3).state == "waiting"
+    assert grants(it.finish(0.4, "b", 1)) == [("n", 1)]
+    assert not it.request(0.4, "b", 2)
+    assert look(it, "n", 0.4).reason == "runs alone until its memory is measured"
+    decision = it.report(0.5, "n", 1, Demand(GB, GB))
+    assert sorted(grants(decision)) == [("a", 2), ("b", 2)]  # measured: the others join
+
+
+def test_an_unmeasured_session_needs_no_room_in_a_lane() -> None:
+    it = scheduler("a")
+    it.report(0, "a", 1, Demand(1 * GB, 11 * GB))
+    assert grants(it.open(0, "n", SessionSpec("u", demand=UNMEASURED, waiting=True, turn=1)))
+
+
+# --- pause, close, come back ----------------------------------------------------------------------
+
+
+def test_a_paused_session_yields_and_its_requests_wait() -> None:
+    it = scheduler("a")
+    it.request(1, "a", 1)
+    assert yields(it.change(1.1, "a", paused=True)) == [("a", 1)]
+    it.finish(1.2, "a", 1)
+    assert not it.request(1.2, "a", 2)
+    state = look(it, "a", 1.3)
+    assert (state.state, state.place, state.reason) == ("paused", None, "paused")
+    assert grants(it.change(2, "a", paused=False)) == [("a", 2)]
+
+
+def test_a_close_gives_everything_back_whatever_the_state() -> None:
+    it = scheduler("a", "b", "c")
+    it.request(1, "a", 1)
+    it.request(1, "b", 1)
+    it.close(2, "b")
+    it.close(2, "a")
+    it.close(2, "c")
+    assert len(it) == 0
+    assert it.picture(2).free == 12 * GB
+    assert it.picture(2).lanes == []
+    with pytest.raises(KeyError, match="no session 'a' is open"):
+        it.close(3, "a")
+
+
+def test_an_open_twice_is_harmless() -> None:
+    it = scheduler("a", "b")
+    it.request(1, "a", 1)
+    assert not it.open(1.1, "a", spec(turn=1, holding=True))
+    assert look(it, "a", 1.1).state == "running"
+    assert len(it) == 2
+    it.open(1.2, "a", spec())
+    assert look(it, "a", 1.2).state == "idle"
+    assert look(it, "a", 1.2).device_seconds == pytest.approx(0.2)
+
+
+def test_a_new_broker_adopts_the_turn_that_runs() -> None:
+    it = scheduler()
+    assert not it.open(0, "a", spec(turn=41, holding=True, device_seconds=100, iterations=10))
+    assert not it.open(0, "b", spec(turn=3, waiting=True))
+    state = look(it, "a", 0.1)
+    assert (state.state, state.turn, state.iterations) == ("running", 41, 10)
+    assert state.device_seconds == pytest.approx(100.1)
+    assert yields(it.assign(0.25)) == [("a", 41)]
+    assert grants(it.finish(0.3, "a", 41)) == [("b", 3)]
+
+
+def test_two_who_claim_the_only_lane_are_both_counted_and_one_is_asked_at_once() -> None:
+    it = scheduler()
+    it.open(0, "a", spec(turn=1, holding=True))
+    assert yields(it.open(0, "b", spec(turn=1, holding=True))) in ([("a", 1)], [("b", 1)])
+    assert it.picture(0).free == 12 * GB - 2 * GB - 4 * GB
+    assert len(it.picture(0).lanes) == 2
+    it.finish(0.1, "b", 1)
+    assert len(it.picture(0.1).lanes) == 1
+    assert it.is_valid() == ""
+
+
+def test_nobody_starts_while_one_runs_for_whom_there_is_no_lane() -> None:
+    it = Scheduler(12 * GB, "pack")
+    it.open(0, "a", spec(1, 8, turn=1, holding=True))
+    assert yields(it.open(0, "b", spec(1, 8, user="v", turn=1, holding=True))) == [("b", 1)]
+    assert not it.open(0, "c", spec(0.1, 0.1, waiting=True, turn=1)).grants
+    assert look(it, "c", 0).reason == "waits for memory: b runs and has no lane"
+    it.finish(1, "b", 1)
+    assert look(it, "b", 1).lane is not None
+    assert look(it, "c", 1).state == "running"
+
+
+# --- what people are told -------------------------------------------------------------------------
+
+
+def test_a_picture_tells_places_and_waits() -> None:
+    it = scheduler("a", "b", "c")
+    for id in "abc":
+        it.request(1, id, 1)
+    assert look(it, "a", 1.2).reason == "has run for 0.2 s"
+    b, c = look(it, "b", 1.2), look(it, "c", 1.2)
+    assert (b.place, c.place) == (1, 2)
+    assert b.waiting == pytest.approx(0.2)
+    assert b.expected_wait == pytest.approx(0.05)
+    assert c.expected_wait == pytest.approx(0.3)
+    assert b.reason == "waits for a.ipynb, which has run for 0.2 s"
+    picture = it.picture(1.2)
+    assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GB, 7 * GB)
+    assert (picture.lanes[0].holder, list(picture.lanes[0].members)) == ("a", ["a", "b", "c"])
+
+
+def test_an_idle_session_has_nothing_to_run() -> None:
+    state = look(scheduler("a"), "a", 1)
+    assert (state.state, state.reason, state.place, state.waiting) == ("idle", "nothing to run", None, None)
+
+
+def test_looking_changes_nothing() -> None:
+    seen, unseen = scheduler("a", "b"), scheduler("a", "b")
+    for now in range(1, 40):
+        seen.picture(now * 0.1)
+        seen.next_event(now * 0.1)
+    for it in (seen, unseen):
+        it.request(1, "a", 1)
+        it.request(1, "b", 1)
+    assert seen.next_event(1) == unseen.next_event(1)
+
+
+def test_wrong_values_are_refused_with_a_sentence() -> None:
+    it = scheduler("a")
+    with pytest.raises(ValueError, match="no policy 'best'; choose one of fair, fifo, srtf, pack, las"):
+        it.set_policy(1, "best")
+    with pytest.raises(ValueError, match="weight must be a finite number above 0"):
+        it.change(1, "a", weight=0)
+    with pytest.raises(ValueError, match="running lanes must be 0"):
+        it.set_running_lanes(1, -1)
+    with pytest.raises(ValueError, match="iterations must not be negative"):
+        it.report(1, "a", -1, Demand())
+    with pytest.raises(ValueError, match="holds its turn or waits for it, not both"):
+        it.open(1, "b", spec(holding=True, waiting=True))
+    with pytest.raises(ValueError, match="turn is out of range"):
+        it.request(1, "a", -1)
+    with pytest.raises(ValueError, match="persistent is out of range"):
+        Demand(10**30)
+    with pytest.raises(ValueError, match="quantum"):
+        Scheduler(1, "fair", Rules(quantum=0))
+    assert it.is_valid() == ""
+
+
+def test_the_stubs_name_what_the_module_has() -> None:
+    stub = ast.parse((Path(_core.__file__).parent / "_core.pyi").read_text())
+    for node in stub.body:
+        if not isinstance(node, ast.ClassDef) or node.name == "AllocationCounter":
+            continue
+        runtime = getattr(_core, node.name)
+        for member in node.body:
+            name = getattr(member, "name", None) or getattr(getattr(member, "target", None), "id", None)
+            assert name is None or hasattr(runtime, name), f"{node.name}.{name}"
