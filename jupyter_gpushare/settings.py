@@ -34,6 +34,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[
         str, Meta(description="device of a session that names none; auto: the first GPU, else host")
     ] = "auto"
+    auto: Annotated[
+        bool, Meta(description="share as soon as `%load_ext jupyter_gpushare` has run")
+    ] = False
     policy: Annotated[
         str, Meta(description="policy of a broker that starts: fair, fifo, srtf, pack or las")
     ] = "fair"

@@ -144,8 +144,7 @@ def _ephemeral(recent: tuple[Iteration, ...]) -> int:
 def _source(device: str) -> Source:
     if device.startswith("cuda"):
         return CudaAllocator(device)
-    reason = _core.AllocationCounter.install() or self_test()
-    if reason:
+    if reason := self_test():
         return WholeProcess(reason)
     _adopt_storages()
     return CountedStorages()
@@ -154,8 +153,12 @@ def _source(device: str) -> Source:
 def self_test() -> str:
     """Empty if the counter sees an allocation and its end; otherwise why it cannot be trusted.
 
-    Judged by the effect alone, since builds of PyTorch differ in how they allocate.
+    Judged by the effect, since builds of PyTorch differ in how they allocate.
     """
+    import torch  # noqa: F401  (its library must be there to be counted)
+
+    if reason := _core.AllocationCounter.install():
+        return reason
     for _ in range(TRIES):
         if _counts_one_storage():
             return ""

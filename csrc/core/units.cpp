@@ -21,11 +21,4 @@ std::string bytes_in_words(Bytes bytes) {
   return number("%.1f GB", value / 1e9);
 }
 
-std::string seconds_in_words(Seconds seconds) {
-  if (seconds < 10) return number("%.1f s", seconds);
-  if (seconds < 120) return number("%.0f s", seconds);
-  if (seconds < 7200) return number("%.0f min", seconds / 60);
-  return number("%.1f h", seconds / 3600);
-}
-
 }  // namespace gpushare

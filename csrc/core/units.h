@@ -1,4 +1,4 @@
-// Numbers as people read them: "6.0 GB", "42 s".
+// Numbers as people read them: "6.0 GB".
 #pragma once
 
 #include <string>
@@ -8,6 +8,5 @@
 namespace gpushare {
 
 std::string bytes_in_words(Bytes bytes);
-std::string seconds_in_words(Seconds seconds);
 
 }  // namespace gpushare

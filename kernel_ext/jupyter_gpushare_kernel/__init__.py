@@ -5,13 +5,10 @@ Loading it is cheap: neither torch nor rich is imported before it is needed.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .cells import Cells
-
-AUTO = "JUPYTER_GPUSHARE_AUTO"
 
 _watched: dict[Any, Cells] = {}  # by shell: what its unloading has to undo
 
@@ -30,8 +27,7 @@ def load(ipython: Any) -> None:
     ipython.register_magics(magics)
     ipython.input_transformers_cleanup.append(share_one_cell)
     completion.register(ipython)
-    if os.environ.get(AUTO, "").lower() in ("1", "true", "yes", "on"):
-        magics.share_automatically()
+    magics.share_automatically()
 
 
 def unload(ipython: Any) -> None:

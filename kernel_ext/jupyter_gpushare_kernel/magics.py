@@ -14,6 +14,7 @@ from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.protocol import Change, SessionView, SetPolicy, Snapshot
 from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import load
 from jupyter_gpushare.sharing import current, start, stop
 from jupyter_gpushare.waiting import WaitingLine
 
@@ -45,10 +46,11 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             self.shell.run_cell(cell)
 
     def share_automatically(self) -> None:
-        """As `%gpushare on`, but nobody asked in a cell: what is wrong is said, and no more."""
+        """Where the setting `auto` says so; nobody asked in a cell: what is wrong is only said."""
         try:
-            self.gpushare("on")
-        except UsageError as error:
+            if load().auto:
+                self.gpushare("on")
+        except (GpuShareError, UsageError) as error:
             print(f"Notebooks do not share: {error}", file=sys.stderr)
 
     # --- commands ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import jupyter_gpushare
 from jupyter_gpushare import _core
 from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
 
@@ -117,11 +118,11 @@ def test_a_holder_that_does_not_yield_is_overdue_and_keeps_its_lane() -> None:
     assert it.next_event(1.25) == pytest.approx(31.25)
     assert not it.assign(31.25)
     assert look(it, "a", 73.25).state == "overdue"
-    assert look(it, "a", 73.25).reason == "overdue: was asked to yield 72 s ago"
+    assert look(it, "a", 73.25).reason == "overdue: was asked to yield and has not"
     assert it.next_event(31.25) is None
     waiting = look(it, "b", 73.25)
     assert waiting.expected_wait is None
-    assert waiting.reason == "waits for a.ipynb, which is overdue: was asked to yield 72 s ago"
+    assert waiting.reason == "waits for a.ipynb, which is overdue"
     assert grants(it.close(80, "a")) == [("b", 1)]
 
 
@@ -237,7 +238,7 @@ def test_an_unmeasured_session_runs_alone() -> None:
     it.request(0, "b", 1)
     assert not it.request(0, "n", 1)
     assert look(it, "n", 0.1).reason == (
-        "runs alone until its memory is measured; waits for a, which has run for 0.1 s"
+        "runs alone until its memory is measured; waits for a"
     )
     assert sorted(yields(it.assign(0.25))) == [("a", 1), ("b", 1)]
     assert not it.finish(0.3, "a", 1).grants
@@ -335,13 +336,13 @@ def test_a_picture_tells_places_and_waits() -> None:
     it = scheduler("a", "b", "c")
     for id in "abc":
         it.request(1, id, 1)
-    assert look(it, "a", 1.2).reason == "has run for 0.2 s"
+    assert look(it, "a", 1.2).reason == "runs"
     b, c = look(it, "b", 1.2), look(it, "c", 1.2)
     assert (b.place, c.place) == (1, 2)
     assert b.waiting == pytest.approx(0.2)
     assert b.expected_wait == pytest.approx(0.05)
     assert c.expected_wait == pytest.approx(0.3)
-    assert b.reason == "waits for a.ipynb, which has run for 0.2 s"
+    assert b.reason == "waits for a.ipynb"
     picture = it.picture(1.2)
     assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GB, 7 * GB)
     assert (picture.lanes[0].holder, list(picture.lanes[0].members)) == ("a", ["a", "b", "c"])
@@ -385,7 +386,7 @@ def test_wrong_values_are_refused_with_a_sentence() -> None:
 
 
 def test_the_stubs_name_what_the_module_has() -> None:
-    stub = ast.parse((Path(_core.__file__).parent / "_core.pyi").read_text())
+    stub = ast.parse((Path(jupyter_gpushare.__file__).parent / "_core.pyi").read_text())
     for node in stub.body:
         if not isinstance(node, ast.ClassDef) or node.name == "AllocationCounter":
             continue

@@ -1,0 +1,117 @@
+// What the Python tests of the lanes cannot see: holders, moves and merges beneath them.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "core/lane_allocator.h"
+
+using namespace gpushare;
+
+TEST_CASE("held lanes do not merge, idle ones do") {
+  LaneAllocator lanes(12);
+  lanes.place(1, {1, 5});
+  lanes.place(2, {1, 4});
+  lanes.hold(1);
+  lanes.hold(2);
+  CHECK_FALSE(lanes.fits({2, 4}));
+  CHECK(lanes.fits_when_idle({2, 4}));
+  CHECK_FALSE(lanes.place(3, {2, 4}));
+  const LaneId stays = lanes.lane_of(1);
+  lanes.release(2);
+  CHECK(lanes.place(3, {2, 4}));
+  CHECK(lanes.lane_of(1) == stays);
+  CHECK(lanes.lanes().size() == 1);
+  CHECK(lanes.is_valid() == "");
+}
+
+TEST_CASE("a lane is held once") {
+  LaneAllocator lanes(12);
+  lanes.place(1, {1, 5}, 1);
+  lanes.place(2, {1, 5}, 1);
+  lanes.hold(1);
+  CHECK_THROWS_AS(lanes.hold(2), std::logic_error);
+}
+
+TEST_CASE("who waits for a held lane moves to an idle one or to one of its own") {
+  LaneAllocator lanes(12);
+  lanes.place(1, {1, 4}, 1);
+  lanes.place(2, {1, 4}, 1);
+  lanes.hold(1);
+  CHECK_FALSE(lanes.can_move(2, 1));
+  REQUIRE(lanes.can_move(2, 2));
+  lanes.move(2, 2);
+  CHECK(lanes.lanes().size() == 2);
+  CHECK(lanes.used() == 10);
+  lanes.place(3, {1, 4}, 2);
+  CHECK_FALSE(lanes.can_move(lanes.lane_of(3) == lanes.lane_of(1) ? 3 : 1, 2) ==
+              (lanes.lane_of(3) != lanes.lane_of(1)));
+  CHECK(lanes.is_valid() == "");
+}
+
+TEST_CASE("who runs already is placed where nobody holds") {
+  LaneAllocator lanes(12);
+  lanes.place(1, {1, 4}, 1);
+  lanes.hold(1);
+  REQUIRE(lanes.adopt(2, {1, 4}, 1));
+  CHECK(lanes.lane_of(1) != lanes.lane_of(2));
+  CHECK(lanes.held() == 2);
+  CHECK_FALSE(lanes.adopt(3, {1, 4}, 1));
+  lanes.merge_down(1);
+  CHECK(lanes.lanes().size() == 2);
+  lanes.release(1);
+  lanes.merge_down(1);
+  CHECK(lanes.lanes().size() == 1);
+  CHECK(lanes.is_valid() == "");
+}
+
+TEST_CASE("a holder that grows stays in its lane") {
+  LaneAllocator lanes(20);
+  lanes.place(1, {1, 4});
+  lanes.place(2, {1, 6});
+  lanes.hold(1);
+  const LaneId stays = lanes.lane_of(1);
+  CHECK(lanes.resize(1, {1, 15}));  // only with the idle lane merged into its own
+  CHECK(lanes.lane_of(1) == stays);
+  CHECK(lanes.lane_of(2) == stays);
+  CHECK(lanes.is_valid() == "");
+}
+
+TEST_CASE("no random path breaks an invariant") {
+  std::mt19937 random(20);
+  LaneAllocator lanes(1000);
+  const auto below = [&](int n) { return static_cast<Bytes>(random() % n); };
+  for (int i = 0; i < 300'000; ++i) {
+    const SessionNumber session = 1 + random() % 10;
+    const Demand demand{below(120), below(500)};
+    const int limit = static_cast<int>(below(4));
+    const bool placed = lanes.contains(session);
+    const bool holds = placed && lanes.holder_of(lanes.lane_of(session)) == session;
+    switch (random() % 8) {
+      case 0:
+        if (!placed) CHECK(lanes.fits(demand) == lanes.place(session, demand, limit).has_value());
+        break;
+      case 1:
+        if (!placed) lanes.adopt(session, demand, limit);
+        break;
+      case 2:
+        if (placed) lanes.resize(session, demand);
+        break;
+      case 3:
+        if (placed) lanes.remove(session);
+        break;
+      case 4:
+        if (placed && lanes.holder_of(lanes.lane_of(session)) == kNobody) lanes.hold(session);
+        break;
+      case 5:
+        if (holds) lanes.release(session);
+        break;
+      case 6:
+        if (placed && !holds && lanes.holder_of(lanes.lane_of(session)) != kNobody &&
+            lanes.can_move(session, limit))
+          lanes.move(session, limit);
+        break;
+      case 7: lanes.merge_down(limit); break;
+    }
+    REQUIRE(lanes.is_valid() == "");
+  }
+}
