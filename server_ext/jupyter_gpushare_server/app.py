@@ -26,6 +26,7 @@ TRAITS: dict[str, type[TraitType[Any, Any]]] = {
     "string": Unicode,
     "integer": Int,
     "number": Float,
+    "boolean": Bool,
 }
 
 

@@ -42,9 +42,6 @@ TEST_CASE("who waits for a held lane moves to an idle one or to one of its own")
   lanes.move(2, 2);
   CHECK(lanes.lanes().size() == 2);
   CHECK(lanes.used() == 10);
-  lanes.place(3, {1, 4}, 2);
-  CHECK_FALSE(lanes.can_move(lanes.lane_of(3) == lanes.lane_of(1) ? 3 : 1, 2) ==
-              (lanes.lane_of(3) != lanes.lane_of(1)));
   CHECK(lanes.is_valid() == "");
 }
 
@@ -88,7 +85,10 @@ TEST_CASE("no random path breaks an invariant") {
     const bool holds = placed && lanes.holder_of(lanes.lane_of(session)) == session;
     switch (random() % 8) {
       case 0:
-        if (!placed) CHECK(lanes.fits(demand) == lanes.place(session, demand, limit).has_value());
+        if (!placed) {
+          const bool fits = lanes.fits(demand);
+          REQUIRE(lanes.place(session, demand, limit).has_value() == fits);
+        }
         break;
       case 1:
         if (!placed) lanes.adopt(session, demand, limit);
