@@ -53,8 +53,7 @@ def test_several_waits_of_a_cell_are_summed_up_in_one_line(notebook: Any, neighb
     neighbour.take()
     notebook.begin(LOOP.format(turns=2))
     notebook.until(waits)
-    neighbour.give()
-    neighbour.take()
+    neighbour.take_again()
     notebook.until(
         lambda cell: sum("Waiting" in text for text in cell.shown("update_display_data")) >= 2
     )
