@@ -49,10 +49,8 @@ def decisions(count: int) -> list[float]:
 def main() -> None:
     figures = []
     for count in SESSIONS:
-        figures.append(
-            Figure(f"{count}_sessions_us", statistics.median(decisions(count)) * 1e6, "us")
-        )
-    publish("decision", figures)
+        figures.append(Figure(str(count), statistics.median(decisions(count)) * 1e6, "us"))
+    publish("decision_us", figures)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,12 @@
 
 Two real sessions both want the turn after each iteration. A change-over lasts from the moment
 before one gives the turn back to the moment after the other has it: two messages through the
-broker. The floor is a round trip of two messages of the same size without any broker. Blocks of
-both alternate within the same two processes.
+broker. The floor is a round trip of two messages of the same size without any broker.
+
+Both are measured in the same rhythm, in alternating blocks within the same two processes: whoever
+has the turn, or the message, computes for HOLD_SECONDS before it passes it on, as long as a short
+iteration. Without that rhythm (`back_to_back`) the floor's two processes stay awake on one core,
+which no two notebooks that train ever do.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from jupyter_gpushare.protocol import Demand
 from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
 
+HOLD_SECONDS = 0.001
 BLOCKS = 30
 PER_BLOCK = 100
 WARM_UP = 10  # of each block: sockets, caches, the other process waking up
@@ -40,29 +45,39 @@ class Known:
         return Demand(100 << 20, 200 << 20, measured=True)
 
 
-def ping(peer: socket.socket) -> list[float]:
-    """Seconds of each round trip."""
+def compute(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def ping(peer: socket.socket, hold: float) -> list[float]:
+    """Seconds of each round trip, less the time for which the other side holds the message."""
     times = []
     for _ in range(PER_BLOCK):
+        compute(hold)
         start = time.perf_counter()
         peer.sendall(MESSAGE)
         peer.recv(len(MESSAGE))
-        times.append(time.perf_counter() - start)
+        times.append(time.perf_counter() - start - hold)
     return times[WARM_UP:]
 
 
-def pong(peer: socket.socket) -> list[float]:
+def pong(peer: socket.socket, hold: float) -> list[float]:
     for _ in range(PER_BLOCK):
-        peer.sendall(peer.recv(len(MESSAGE)))
+        message = peer.recv(len(MESSAGE))
+        compute(hold)
+        peer.sendall(message)
     return []
 
 
-def turns(session: Session) -> list[tuple[float, float]]:
+def turns(session: Session, hold: float) -> list[tuple[float, float]]:
     """When each turn was there, and when it was given back; one clock for both processes."""
     times = []
     for _ in range(PER_BLOCK):
         session.enter()
         entered = time.monotonic()
+        compute(hold)
         session.boundary()
         left = time.monotonic()
         session.leave()
@@ -70,18 +85,19 @@ def turns(session: Session) -> list[tuple[float, float]]:
     return times
 
 
-def play(name: str, settings: Settings, peer: socket.socket, results: Connection) -> None:
+def play(
+    name: str, settings: Settings, hold: float, peer: socket.socket, results: Connection
+) -> None:
     """One of the two processes: a block of the floor, a block of turns, and so on."""
     session = Session(settings, name=name)
-    session.meter = Known()
     session.open()
     floor: list[float] = []
     taken: list[list[tuple[float, float]]] = []
     for _ in range(BLOCKS):
-        floor += ping(peer) if name == "a" else pong(peer)
+        floor += ping(peer, hold) if name == "a" else pong(peer, hold)
         peer.sendall(b"!")  # both are there before the first asks
         peer.recv(1)
-        taken.append(turns(session))
+        taken.append(turns(session, hold))
     results.send((floor, taken))
     session.close()
 
@@ -93,12 +109,12 @@ def change_overs(a: list[tuple[float, float]], b: list[tuple[float, float]]) -> 
     return [later[0] - earlier[1] for earlier, later in pairs if earlier[2] != later[2]]
 
 
-def measure(settings: Settings) -> tuple[list[float], list[float]]:
+def measure(settings: Settings, hold: float) -> tuple[list[float], list[float]]:
     """Seconds of every round trip of the floor, and of every change-over."""
     fork = multiprocessing.get_context("fork")
     sockets, pipes = socket.socketpair(), [fork.Pipe() for _ in "ab"]
     parts = zip("ab", sockets, pipes, strict=True)
-    processes = [fork.Process(target=play, args=(n, settings, s, p[1])) for n, s, p in parts]
+    processes = [fork.Process(target=play, args=(n, settings, hold, s, p[1])) for n, s, p in parts]
     for process in processes:
         process.start()
     (floor, a), (_, b) = (pipe[0].recv() for pipe in pipes)
@@ -109,8 +125,10 @@ def measure(settings: Settings) -> tuple[list[float], list[float]]:
 
 def main() -> None:
     with broker() as (settings, _):
-        floor, across = measure(settings)
+        floor, across = measure(settings, HOLD_SECONDS)
+        bare_floor, bare_across = measure(settings, 0.0)
     p50, floor_p50 = statistics.median(across), statistics.median(floor)
+    bare_p50, bare_floor_p50 = statistics.median(bare_across), statistics.median(bare_floor)
     publish(
         "handover",
         [
@@ -118,6 +136,9 @@ def main() -> None:
             Figure("p99_us", percentile(across, 99) * 1e6, "us", target=2000),
             Figure("floor_p50_us", floor_p50 * 1e6, "us"),
             Figure("ratio", p50 / floor_p50, target=3),
+            Figure("back_to_back_p50_us", bare_p50 * 1e6, "us"),
+            Figure("back_to_back_floor_p50_us", bare_floor_p50 * 1e6, "us"),
+            Figure("back_to_back_ratio", bare_p50 / bare_floor_p50),
         ],
     )
 

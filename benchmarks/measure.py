@@ -7,7 +7,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -53,11 +53,14 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def publish(benchmark: str, figures: Sequence[Figure]) -> None:
-    """Print `figures` and merge them into build/bench.json under the name of the benchmark."""
+    """Print `figures`; their values go to build/bench.json, the promises among them beside it."""
     RESULTS.parent.mkdir(exist_ok=True)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[benchmark] = {
-        figure.name: asdict(figure) | {"met": figure.is_met} for figure in figures
+    results[benchmark] = {figure.name: figure.value for figure in figures}
+    results.setdefault("promises", {})[benchmark] = {
+        figure.name: {"target": figure.target, "met": figure.is_met}
+        for figure in figures
+        if figure.target is not None
     }
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")
     Console().print(table(benchmark, figures))

@@ -10,223 +10,35 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import secrets
+import re
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import psutil
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest
-from tornado.websocket import websocket_connect
+from server import JSON, Notebook, Server, ServerError
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE.parent / "build" / "demo.json"
 NAMES = ("cnn", "transformer", "mlp_gan")
 COLOURS = {"cnn": "cyan", "transformer": "magenta", "mlp_gan": "yellow"}
 SHARING = ("%load_ext jupyter_gpushare", "%gpushare on")
-START_SECONDS = 60.0
-NOTEBOOK_SECONDS = 240.0
+PHASE_SECONDS = 240.0
 POLL_SECONDS = 0.25
 SETTLE_SECONDS = 10.0
 
-JSON: TypeAlias = dict[str, Any]
-
 
 class DemoError(Exception):
-    """One sentence: what is wrong."""
-
-
-# --- a Jupyter server of our own -----------------------------------------------------------------
-
-
-class Server:
-    """A running Jupyter server with its own configuration, socket and broker, on loopback."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.token = secrets.token_hex(16)
-        self.port = _free_port()
-        self.log = home / "server.log"
-        self._process = self._start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        options = {"ip": "127.0.0.1", "port": self.port, "root_dir": self.home / "notebooks"}
-        command = [sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root"]
-        command += [f"--ServerApp.{name}={value}" for name, value in options.items()]
-        with self.log.open("wb") as log:
-            return subprocess.Popen(
-                command, env=self._environment(), cwd=self.home, stdout=log, stderr=log
-            )
-
-    def _environment(self) -> dict[str, str]:
-        """The user's, but no setting, configuration or broker of theirs takes part.
-
-        PyTorch's threads sleep where they would spin: on a busy machine spinning makes notebooks
-        ten times slower, alone or not.
-        """
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
-        paths = {
-            "JUPYTER_CONFIG_DIR": "config",
-            "JUPYTER_DATA_DIR": "data",
-            "JUPYTER_RUNTIME_DIR": "runtime",
-            "IPYTHONDIR": "ipython",
-            "JUPYTER_GPUSHARE_SOCKET": "broker.sock",
-        }
-        ours = {name: str(self.home / path) for name, path in paths.items()}
-        return kept | ours | {"JUPYTER_TOKEN": self.token, "OMP_WAIT_POLICY": "PASSIVE"}
-
-    async def ask(self, path: str, method: str = "GET", body: JSON | None = None) -> Any:
-        """One call of the server's REST interface; raises on every status that is no success."""
-        request = HTTPRequest(
-            f"{self.url}/{path}",
-            method=method,
-            headers={"Authorization": f"token {self.token}"},
-            body=None if body is None else json.dumps(body),
-            request_timeout=START_SECONDS,
-        )
-        response = await AsyncHTTPClient().fetch(request)
-        return json.loads(response.body) if response.body else None
-
-    async def snapshot(self) -> JSON:
-        """What the broker shows to everybody who looks."""
-        state: JSON = await self.ask("jupyter-gpushare/api/v1/state")
-        return state
-
-    async def ready(self) -> JSON:
-        """Wait until the server and, behind it, the broker answer. Raises DemoError."""
-        until = time.monotonic() + START_SECONDS
-        while time.monotonic() < until and self._process.poll() is None:
-            try:
-                return await self.snapshot()
-            except OSError as error:
-                last: Exception = error
-            except Exception as error:  # the server answers, the extension not yet
-                last = error
-            await asyncio.sleep(POLL_SECONDS)
-        raise DemoError(
-            f"the Jupyter server did not come up ({last}); its log ends:\n{self.tail()}"
-        )
-
-    def tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-
-    def stop(self, broker: int | None) -> None:
-        """End the server, its kernels and the broker it started; nothing of ours stays behind."""
-        ours = _family(self._process.pid)
-        if broker is not None and psutil.pid_exists(broker):
-            ours.append(psutil.Process(broker))
-        self._process.terminate()  # in good order: it shuts its kernels down
-        psutil.wait_procs(ours, timeout=5)
-        for process in ours:
-            if process.is_running():
-                process.terminate()
-        for process in psutil.wait_procs(ours, timeout=5)[1]:
-            process.kill()
-        self._process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    try:
-        return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-# --- a notebook on that server -------------------------------------------------------------------
-
-
-class Notebook:
-    """A notebook opened on the server: its own kernel, spoken to over the server's WebSocket."""
-
-    def __init__(self, server: Server, name: str, heard: Callable[[str], None]) -> None:
-        self.name = name
-        self._server = server
-        self._heard = heard  # what the cells print, as it comes
-
-    async def open(self) -> None:
-        path = f"{self.name}.ipynb"
-        kernel = {"name": "python3"}
-        body = {"path": path, "name": path, "type": "notebook", "kernel": kernel}
-        self._session = await self._server.ask("api/sessions", "POST", body)
-        channels = f"api/kernels/{self._session['kernel']['id']}/channels"
-        url = self._server.url.replace("http", "ws", 1)
-        query = f"session_id={self._session['id']}&token={self._server.token}"
-        self._socket = await websocket_connect(f"{url}/{channels}?{query}")
-        await self.run("")  # the kernel answers: it has started
-
-    async def close(self) -> None:
-        self._socket.close()
-        await self._server.ask(f"api/sessions/{self._session['id']}", "DELETE")
-
-    async def run(self, code: str, **expressions: str) -> JSON:
-        """Execute one cell; the values of `expressions` afterwards. Raises DemoError."""
-        header = {
-            "msg_id": uuid.uuid4().hex,
-            "msg_type": "execute_request",
-            "username": "demo",
-            "session": self._session["id"],
-            "version": "5.3",
-        }
-        content = {"code": code, "user_expressions": expressions, "allow_stdin": False}
-        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
-        await self._socket.write_message(json.dumps({**message, "channel": "shell"}))
-        reply = await self._reply(header["msg_id"])
-        if reply["status"] != "ok":
-            raise DemoError(f"{self.name}: a cell failed: {reply['ename']}: {reply['evalue']}")
-        return {name: _value(value) for name, value in reply["user_expressions"].items()}
-
-    async def _reply(self, msg_id: str) -> JSON:
-        """The reply to `msg_id`, once all that the cell printed has arrived too."""
-        reply: JSON | None = None
-        idle = False
-        while reply is None or not idle:
-            raw = await self._socket.read_message()
-            if raw is None:
-                raise DemoError(f"{self.name}: its kernel went away")
-            message = json.loads(raw)
-            if message["parent_header"].get("msg_id") != msg_id:
-                continue
-            kind, content = message["header"]["msg_type"], message["content"]
-            if kind == "execute_reply":
-                reply = content
-            elif kind == "status":
-                idle = content["execution_state"] == "idle"
-            elif kind == "stream":
-                self._heard(content["text"])
-        return reply
-
-
-def _value(expression: JSON) -> str:
-    if expression["status"] != "ok":
-        raise DemoError(f"the notebook left no result: {expression['evalue']}")
-    text: str = expression["data"]["text/plain"]
-    return text
+    """One sentence: what is not as promised."""
 
 
 def cells(name: str, sharing: bool) -> list[str]:
@@ -291,17 +103,22 @@ class Phase:
         try:
             await asyncio.gather(*(notebook.open() for notebook in notebooks))
             start = time.perf_counter()
-            await asyncio.gather(*map(self._run, notebooks, self.runs))
+            await asyncio.wait_for(self._run_all(notebooks), PHASE_SECONDS)
             self.seconds = time.perf_counter() - start
             await self._settled()
+        except asyncio.TimeoutError:
+            raise DemoError(f"{self.title}: not done after {PHASE_SECONDS:g} s") from None
         finally:
             closing = (notebook.close() for notebook in notebooks)
             await asyncio.gather(*closing, return_exceptions=True)
 
+    async def _run_all(self, notebooks: list[Notebook]) -> None:
+        await asyncio.gather(*map(self._run, notebooks, self.runs))
+
     async def _run(self, notebook: Notebook, run: Run) -> None:
         start = time.perf_counter()
         for code in cells(run.name, self._sharing):
-            await asyncio.wait_for(notebook.run(code), NOTEBOOK_SECONDS)
+            await notebook.run(code)
         run.seconds = time.perf_counter() - start
         run.done = True
         values = await notebook.run("", losses="losses", digest="digest")
@@ -496,18 +313,21 @@ async def compare(console: Console, server: Server, unshared: bool) -> Compariso
 
 
 async def demonstrate(console: Console, unshared: bool) -> tuple[Comparison, JSON]:
-    """Start the server, compare, check, and leave nothing running."""
+    """Start the server, compare, check, and leave nothing running, interrupted or not."""
+    ours = asyncio.current_task()
+    assert ours is not None  # we run in one
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ours.cancel)
     with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
         shutil.copytree(HERE, Path(home) / "notebooks", ignore=shutil.ignore_patterns("*.py", ".*"))
         server = Server(Path(home))
-        broker: int | None = None
         try:
-            broker = (await server.ready())["broker"]["pid"]
+            await server.ready()
             comparison = await compare(console, server, unshared)
             comparison.check()
             return comparison, comparison.result()
         finally:
-            server.stop(broker)
+            server.stop()
 
 
 def main() -> int:
@@ -518,23 +338,27 @@ def main() -> int:
     )
     chosen = options.parse_args()
     picture = chosen.picture
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleaned up like Ctrl-C
-    console = Console(record=picture is not None, width=None if sys.stdout.isatty() else 110)
+    console = Console(record=picture is not None, width=None if sys.stdout.isatty() else 90)
     try:
         comparison, result = asyncio.run(demonstrate(Console(), chosen.unshared))
-    except DemoError as error:
+    except (DemoError, ServerError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except asyncio.CancelledError:
         print("demo: interrupted; everything it started has ended", file=sys.stderr)
         return 130
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
     console.print(summary(result, fold(comparison.together.holders)))
     if picture:
-        console.save_svg(str(picture), title="make demo")
+        picture.write_text(without_fonts(console.export_svg(title="make demo")))
     print("demo: ok")
     return 0
+
+
+def without_fonts(svg: str) -> str:
+    """A picture that loads nothing from elsewhere."""
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
 def fold(holders: list[str | None], width: int = 76) -> list[str | None]:

@@ -92,7 +92,10 @@ class LaneState:
     members: Sequence[str]
 
 class Picture:
-    """The scheduler at one moment, sessions in the order in which they opened."""
+    """The scheduler at one moment, sessions in the order in which they opened.
+
+    `running_lanes` is the setting: 0 means as the policy says.
+    """
 
     policy: str
     capacity: int

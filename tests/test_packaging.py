@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from jupyter_gpushare import __version__
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PACKAGES = ("jupyter_gpushare", "jupyter_gpushare_kernel", "jupyter_gpushare_server")
@@ -109,7 +111,8 @@ def test_the_sdist_carries_nothing_that_was_fetched_or_compiled(sdist: tarfile.T
 
 
 def test_jupyter_server_finds_the_extension() -> None:
-    assert "OK" in line_of("jupyter_gpushare ", jupyter_says("jupyter-server", "extension", "list"))
+    listed = jupyter_says("jupyter-server", "extension", "list")
+    assert "OK" in line_of(f"jupyter_gpushare {__version__}", listed)
 
 
 def test_jupyterlab_finds_the_extension() -> None:
@@ -119,8 +122,6 @@ def test_jupyterlab_finds_the_extension() -> None:
 
 
 def test_front_end_and_package_have_one_version() -> None:
-    from jupyter_gpushare import __version__
-
     described = json.loads((ROOT / "labextension" / "package.json").read_text())
     assert described["version"] == __version__
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jupyter_gpushare import _core
 from jupyter_gpushare.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +32,11 @@ def shown(default: object) -> str:
 
 def test_the_table_of_settings_is_the_table_of_settings() -> None:
     assert settings_table() in README
+
+
+def test_the_table_of_policies_is_the_table_of_policies() -> None:
+    rows = "\n".join(f"| `{name}` | {sentence} |" for name, sentence in _core.policies())
+    assert rows in (ROOT / "docs" / "how-it-works.md").read_text()
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"jupyter gpushare ([a-z]+)", README))))

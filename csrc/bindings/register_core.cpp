@@ -14,11 +14,16 @@ namespace {
 
 const char* name(State state) {
   switch (state) {
-    case State::idle: return "idle";
-    case State::waiting: return "waiting";
-    case State::running: return "running";
-    case State::overdue: return "overdue";
-    case State::paused: return "paused";
+    case State::idle:
+      return "idle";
+    case State::waiting:
+      return "waiting";
+    case State::running:
+      return "running";
+    case State::overdue:
+      return "overdue";
+    case State::paused:
+      return "paused";
   }
   return "";
 }
@@ -31,8 +36,8 @@ Number whole(const py::int_& value, const char* name) {
     return value.cast<Number>();
   } catch (const py::cast_error&) {
     PyErr_Clear();
-    throw std::invalid_argument(std::string(name) + " is out of range: " +
-                                std::string(py::str(value)));
+    throw std::invalid_argument(std::string(name) +
+                                " is out of range: " + std::string(py::str(value)));
   }
 }
 
@@ -118,8 +123,7 @@ void register_types(py::module_& module) {
       .def(py::init([](std::string user, std::string name, double weight, const py::int_& priority,
                        const Demand& demand, const std::optional<py::int_>& remaining_iterations,
                        const py::int_& turn, bool holding, bool waiting, bool paused,
-                       Seconds device_seconds, Seconds waited_seconds,
-                       const py::int_& iterations) {
+                       Seconds device_seconds, Seconds waited_seconds, const py::int_& iterations) {
              return SessionSpec{std::move(user),
                                 std::move(name),
                                 weight,
@@ -213,9 +217,8 @@ void register_scheduler(py::module_& module) {
           "report",
           [](Scheduler& self, Seconds now, const std::string& id, const py::int_& iterations,
              const Demand& demand, const std::optional<py::int_>& remaining_iterations) {
-            return self.report(
-                now, id, whole<std::int64_t>(iterations, "iterations"), demand,
-                whole<std::int64_t>(remaining_iterations, "remaining_iterations"));
+            return self.report(now, id, whole<std::int64_t>(iterations, "iterations"), demand,
+                               whole<std::int64_t>(remaining_iterations, "remaining_iterations"));
           },
           now, id, py::arg("iterations"), py::arg("demand"),
           py::arg("remaining_iterations") = py::none())

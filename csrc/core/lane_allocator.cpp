@@ -94,8 +94,8 @@ void LaneAllocator::move(SessionNumber session, int max_lanes) {
 void LaneAllocator::merge_down(int max_lanes) {
   const auto crowd = [](const auto& entry) { return entry.second.members.size(); };
   while (max_lanes != 0 && static_cast<int>(lanes_.size()) > std::max(max_lanes, held())) {
-    const auto gone = std::ranges::find(
-        lanes_, kNobody, [](const auto& entry) { return entry.second.holder; });
+    const auto gone =
+        std::ranges::find(lanes_, kNobody, [](const auto& entry) { return entry.second.holder; });
     auto kept = lanes_.end();
     for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane)
       if (lane != gone && (kept == lanes_.end() || crowd(*lane) < crowd(*kept))) kept = lane;
@@ -198,7 +198,8 @@ void LaneAllocator::merge_until_safe() {
   if (used() <= capacity_) return;
   std::vector<LaneId> lanes;
   for (const auto& [id, lane] : lanes_) lanes.push_back(id);
-  std::ranges::stable_sort(lanes, std::greater<>(), [&](LaneId id) { return lanes_.at(id).bytes(); });
+  std::ranges::stable_sort(lanes, std::greater<>(),
+                           [&](LaneId id) { return lanes_.at(id).bytes(); });
   LaneId largest = lanes.front();
   for (std::size_t i = 1; i < lanes.size() && used() > capacity_; ++i) {
     LaneId other = lanes[i];

@@ -96,7 +96,9 @@ class LaneAllocator {
   void count_in(const Lane& lane);
   void count_out(const Lane& lane);
 
-  static Bytes largest(const std::multiset<Bytes>& sizes) { return sizes.empty() ? 0 : *sizes.rbegin(); }
+  static Bytes largest(const std::multiset<Bytes>& sizes) {
+    return sizes.empty() ? 0 : *sizes.rbegin();
+  }
   Bytes largest_lane() const { return std::max(largest(held_), largest(idle_)); }
   Bytes merged_bytes(Bytes extra) const;
   Bytes used_without(SessionNumber session) const;

@@ -129,11 +129,16 @@ const std::string& title(const Session& session) {
 // has the seconds beside them.
 std::string Scheduler::reason(const Contender& of, const Contest& contest, Seconds now) const {
   switch (state(*of.session, now)) {
-    case State::overdue: return "overdue: was asked to yield and has not";
-    case State::running: return why_it_runs(*of.session);
-    case State::paused: return "paused";
-    case State::idle: return "nothing to run";
-    case State::waiting: break;
+    case State::overdue:
+      return "overdue: was asked to yield and has not";
+    case State::running:
+      return why_it_runs(*of.session);
+    case State::paused:
+      return "paused";
+    case State::idle:
+      return "nothing to run";
+    case State::waiting:
+      break;
   }
   return of.lane == kNoLane ? why_no_place(of, contest, now) : why_it_waits(of, contest, now);
 }
@@ -184,8 +189,8 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
   for (const Contender& running : contest.running)
     if (running.lane == kNoLane)
       return "waits for memory: " + title(*running.session) + " runs and has no lane";
-  const auto first = std::ranges::min_element(
-      contest.waiting, [&](const Contender& a, const Contender& b) {
+  const auto first =
+      std::ranges::min_element(contest.waiting, [&](const Contender& a, const Contender& b) {
         if ((a.lane == kNoLane) != (b.lane == kNoLane)) return a.lane == kNoLane;
         return is_admitted_before(a, b, now);
       });

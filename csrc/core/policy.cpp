@@ -13,16 +13,20 @@ const std::array kPolicies{fair, fifo, srtf, pack, las};
 
 Seconds shortest_turn_left(Ends ends, const Candidate& holder, Seconds quantum) {
   switch (ends) {
-    case Ends::never: return kNever;
-    case Ends::after_quantum: return std::max(0.0, quantum - holder.running);
-    case Ends::at_once: return 0;
+    case Ends::never:
+      return kNever;
+    case Ends::after_quantum:
+      return std::max(0.0, quantum - holder.running);
+    case Ends::at_once:
+      return 0;
   }
   return kNever;
 }
 
 std::string names() {
   std::string all;
-  for (const Policy& policy : kPolicies) all += (all.empty() ? "" : ", ") + std::string(policy.name);
+  for (const Policy& policy : kPolicies)
+    all += (all.empty() ? "" : ", ") + std::string(policy.name);
   return all;
 }
 

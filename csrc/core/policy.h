@@ -1,7 +1,7 @@
 // What a policy is: an order of candidates, and how long a turn goes on while somebody waits.
 //
-// A policy sees one or two Candidates, which are plain numbers of one moment, and answers. It has no
-// state, no access to others and no power: the scheduler decides what is safe and enacts. To add
+// A policy sees one or two Candidates, which are plain numbers of one moment, and answers. It has
+// no state, no access to others and no power: the scheduler decides what is safe and enacts. To add
 // one, write a file in policies/ and a row in the table of policy.cpp.
 #pragma once
 
@@ -17,13 +17,13 @@ namespace gpushare {
 struct Candidate {
   int priority = 0;
   double weight = 1.0;
-  const void* user = nullptr;  // only to be compared
-  int user_turns = 0;          // turns of this user that run now: so fast does its clock go
-  Seconds user_clock = 0;      // fair clock of the user: seconds used, faded
-  Seconds clock = 0;           // fair clock within the user: seconds used / weight, faded
-  Seconds attained = 0;        // service so far, faded
-  Seconds waiting = 0;         // since its request
-  Seconds running = 0;         // since its grant
+  const void* user = nullptr;        // only to be compared
+  int user_turns = 0;                // turns of this user that run now: so fast does its clock go
+  Seconds user_clock = 0;            // fair clock of the user: seconds used, faded
+  Seconds clock = 0;                 // fair clock within the user: seconds used / weight, faded
+  Seconds attained = 0;              // service so far, faded
+  Seconds waiting = 0;               // since its request
+  Seconds running = 0;               // since its grant
   std::optional<Seconds> iteration;  // mean duration of one
   std::optional<Seconds> remaining;  // work left, if it was declared and is not overrun
   std::uint64_t order = 0;           // requests count up: the last word where all else is equal

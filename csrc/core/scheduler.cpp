@@ -100,8 +100,7 @@ Decision Scheduler::finish(Seconds now, const std::string& id, TurnNumber turn) 
 }
 
 Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iterations,
-                           const Demand& demand,
-                           std::optional<std::int64_t> remaining_iterations) {
+                           const Demand& demand, std::optional<std::int64_t> remaining_iterations) {
   const SessionNumber number = number_of(id);
   check_iterations(iterations);
   check_iterations(remaining_iterations.value_or(0));
@@ -247,6 +246,7 @@ std::optional<double> Scheduler::floor_within_user(const Session& newcomer) cons
 
 Scheduler::Contest Scheduler::look(Seconds now) const {
   Contest contest;
+  contest.waiting.reserve(sessions_.size());
   for (const auto& [number, session] : sessions_) {
     if (session.turn)
       contest.running.push_back(contender(number, session, now));
@@ -299,6 +299,9 @@ void Scheduler::grant(Contest& contest, Decision& decision) {
     contest.running.push_back(contender(next->number, session, now_));
     decision.grants.push_back({session.id, turn, lanes_.lane_of(next->number)});
   }
+  std::erase_if(contest.waiting,
+                [](const Contender& other) { return other.session->turn.has_value(); });
+  mark_who_needs_lanes_merged(contest.waiting, now_);
 }
 
 // The best of those who can start. If the best of all has to run alone, the device drains for it.
@@ -320,7 +323,7 @@ bool Scheduler::can_start(const Contender& waiting) const {
 }
 
 void Scheduler::ask_to_yield(Contest& contest, Decision& decision) {
-  time_turns(contest);
+  time_turns(contest, now_);
   for (const Contender& holder : contest.running) {
     if (holder.session->turn->asked || holder.ends_in > kSoon) continue;
     Session& session = sessions_.at(holder.number);
@@ -329,24 +332,27 @@ void Scheduler::ask_to_yield(Contest& contest, Decision& decision) {
   }
 }
 
-// When each running turn should end. Who waits may have any lane that it fits into, so the best of
-// those who wait stands against the last of those who run, the second against the last but one: no
-// more are asked to yield than there are others to go on. Those who end anyway come first, as their
-// lanes come free. Clocks go on, and who is best may change: so a turn may end for any of those who
-// are left, not only for the one that it is matched with.
-void Scheduler::time_turns(Contest& contest) const {
+// When each running turn should end. Who waits may have any lane that it fits into, so the last of
+// those who run are asked first, and each one asked takes one of those who wait out of the count:
+// no more are asked than there are others to go on. Who was asked longest ago takes first.
+void Scheduler::time_turns(Contest& contest, Seconds now) const {
+  const auto asked = [&](const Contender& holder) {
+    return holder.session->turn->asked.value_or(holder.must_end ? now : kNever);
+  };
   std::ranges::sort(contest.running, [&](const Contender& a, const Contender& b) {
-    return ends_anyway(a) != ends_anyway(b) ? ends_anyway(a) : goes_before(b, a);
+    if (asked(a) != asked(b)) return asked(a) < asked(b);
+    if (a.must_end != b.must_end) return a.must_end;
+    if (goes_before(a, b) != goes_before(b, a)) return goes_before(b, a);
+    return a.number > b.number;
   });
   std::vector<const Contender*> left;
-  for (const Contender& waiting : contest.waiting)
-    if (!waiting.session->turn) left.push_back(&waiting);  // else it was granted in this pass
+  for (const Contender& waiting : contest.waiting) left.push_back(&waiting);
   for (Contender& holder : contest.running) time_turn(holder, left);
 }
 
-// Takes from `left` the one that will have the lane.
+// For the soonest of those who are left. If it ends now, the best of them will have its lane.
 void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left) const {
-  if (ends_anyway(holder)) holder.ends_in = 0;
+  if (holder.must_end || holder.session->turn->asked) holder.ends_in = 0;
   const Bytes room = holder.lane == kNoLane ? 0 : lanes_.could_grow_to(holder.lane);
   auto best = left.end();
   for (auto waiting = left.begin(); waiting != left.end(); ++waiting) {
@@ -354,15 +360,11 @@ void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left
     const bool excludes = holder.everywhere || other.everywhere;
     const bool fits = other.lane == holder.lane || room_for(*other.session).ephemeral <= room;
     if (!excludes && (other.lane == kNoLane || !fits)) continue;
-    holder.ends_in = std::min(holder.ends_in, gpushare::ends_in(*policy_, holder.view, other.view,
-                                                                rules_.quantum));
+    holder.ends_in = std::min(holder.ends_in,
+                              gpushare::ends_in(*policy_, holder.view, other.view, rules_.quantum));
     if (!excludes && (best == left.end() || goes_before(other, **best))) best = waiting;
   }
-  if (best != left.end()) left.erase(best);
-}
-
-bool Scheduler::ends_anyway(const Contender& holder) {
-  return holder.must_end || holder.session->turn->asked;
+  if (holder.ends_in <= kSoon && best != left.end()) left.erase(best);
 }
 
 std::optional<Seconds> Scheduler::next_event(Seconds now) const {
@@ -372,7 +374,7 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
     if (time > now) next = std::min(next, time);
   };
   Contest contest = look(now);
-  time_turns(contest);
+  time_turns(contest, now);
   for (const Contender& holder : contest.running) {
     if (const auto asked = holder.session->turn->asked)
       at(*asked + rules_.lease);
@@ -404,7 +406,8 @@ void Scheduler::check(const SessionSpec& spec) const {
 }
 
 void Scheduler::check(const Demand& demand) const {
-  require(demand.persistent >= 0 && demand.ephemeral >= 0, "a demand in bytes must not be negative");
+  require(demand.persistent >= 0 && demand.ephemeral >= 0,
+          "a demand in bytes must not be negative");
   const Bytes capacity = lanes_.capacity();
   if (demand.persistent <= capacity && demand.ephemeral <= capacity - demand.persistent) return;
   throw std::overflow_error("needs " + exact(demand.persistent) + " persistent and " +

@@ -40,8 +40,8 @@ class Scheduler {
   Decision finish(Seconds now, const std::string& id, TurnNumber turn);
   // `iterations` since the last report. A demand that has grown too large for now costs the session
   // its place, never a neighbour anything; one that can never fit is refused.
-  Decision report(Seconds now, const std::string& id, std::int64_t iterations,
-                  const Demand& demand, std::optional<std::int64_t> remaining_iterations);
+  Decision report(Seconds now, const std::string& id, std::int64_t iterations, const Demand& demand,
+                  std::optional<std::int64_t> remaining_iterations);
   Decision change(Seconds now, const std::string& id, std::optional<double> weight,
                   std::optional<int> priority, std::optional<bool> paused);
   Decision set_policy(Seconds now, std::string_view name);
@@ -145,9 +145,8 @@ class Scheduler {
   Contender* next_to_start(Contest& contest) const;
   bool can_start(const Contender& waiting) const;
   void ask_to_yield(Contest& contest, Decision& decision);
-  void time_turns(Contest& contest) const;
+  void time_turns(Contest& contest, Seconds now) const;
   void time_turn(Contender& holder, std::vector<const Contender*>& left) const;
-  static bool ends_anyway(const Contender& holder);
 
   // What follows from a session.
   Demand room_for(const Session& session) const;  // what it needs in the lanes

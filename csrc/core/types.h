@@ -23,9 +23,9 @@ namespace gpushare {
 
 using Bytes = std::int64_t;
 using Seconds = double;
-using LaneId = std::int64_t;         // counts from 1 and is never used again
-using TurnNumber = std::uint64_t;    // made by the client, so that a repeated message is harmless
-using SessionNumber = std::uint64_t; // the order in which sessions opened
+using LaneId = std::int64_t;          // counts from 1 and is never used again
+using TurnNumber = std::uint64_t;     // made by the client, so that a repeated message is harmless
+using SessionNumber = std::uint64_t;  // the order in which sessions opened
 
 inline constexpr LaneId kNoLane = 0;
 inline constexpr SessionNumber kNobody = 0;

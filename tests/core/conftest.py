@@ -48,7 +48,11 @@ class Simulation:
     """Runs jobs until `until`; after each event the scheduler must be valid."""
 
     def __init__(
-        self, jobs: list[Job], policy: str = "fair", capacity: int = 16 * GB, rules: Rules | None = None
+        self,
+        jobs: list[Job],
+        policy: str = "fair",
+        capacity: int = 16 * GB,
+        rules: Rules | None = None,
     ) -> None:
         self.jobs = {job.id: job for job in jobs}
         self.scheduler = Scheduler(capacity, policy, rules or Rules())
@@ -89,7 +93,9 @@ class Simulation:
             assert grant.turn == job.turn
             job.asked = False
             job.grants.append(self.now)
-            self.at(self.now + job.iteration, lambda job=job, turn=job.turn: self._boundary(job, turn))
+            self.at(
+                self.now + job.iteration, lambda job=job, turn=job.turn: self._boundary(job, turn)
+            )
 
     def change(self, id: str, **what: object) -> None:
         self.enact(self.scheduler.change(self.now, id, **what))

@@ -151,7 +151,9 @@ steps = st.tuples(st.sampled_from(["place", "resize", "remove"]), st.integers(0,
 
 
 @given(st.lists(st.tuples(steps, st.integers(0, 4)), max_size=60))
-def test_the_safety_rule_holds_and_no_room_is_refused(path: list[tuple[tuple[str, int, Demand], int]]) -> None:
+def test_the_safety_rule_holds_and_no_room_is_refused(
+    path: list[tuple[tuple[str, int, Demand], int]],
+) -> None:
     """Against a count of its own: without holders, what fits into one lane is never refused."""
     lanes, members = LaneAllocator(100), dict[str, Demand]()
 

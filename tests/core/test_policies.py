@@ -72,7 +72,9 @@ def test_weight_counts(policy: str, simulate: Callable, new_job: Callable) -> No
 def test_weight_is_the_ratio_of_shares_within_a_user(
     policy: str, simulate: Callable, new_job: Callable
 ) -> None:
-    run = simulate([new_job("one"), new_job("three", weight=3.0)], policy, rules=ONE_LANE).run(until=100)
+    run = simulate([new_job("one"), new_job("three", weight=3.0)], policy, rules=ONE_LANE).run(
+        until=100
+    )
     assert run.share("three") == pytest.approx(0.75, abs=0.02)
 
 
@@ -150,9 +152,7 @@ def test_fair_is_fair_over_users_first(lanes: int, simulate: Callable, new_job: 
         for i, user in enumerate(owners)
     ]
     run = simulate(jobs, "fair", rules=Rules(running_lanes=lanes)).run(until=300)
-    by_user = [
-        sum(job.seconds for job in run.jobs.values() if job.user == user) for user in "abc"
-    ]
+    by_user = [sum(job.seconds for job in run.jobs.values() if job.user == user) for user in "abc"]
     assert jain(by_user) >= 0.98
     if lanes == 1:
         assert jain([job.seconds for job in run.jobs.values() if job.user == "a"]) >= 0.98
@@ -165,6 +165,16 @@ def test_under_fair_a_newcomer_does_not_monopolise(simulate: Callable, new_job: 
     assert new.seconds == pytest.approx(0.5, abs=0.3)
     run.run(until=120)
     assert new.seconds == pytest.approx(10, abs=0.5)
+
+
+def test_under_fair_those_who_sleep_do_not_lower_the_start(
+    simulate: Callable, new_job: Callable
+) -> None:
+    sleeper = new_job("sleeper", user="s", cell=1, cells=1)
+    worker = new_job("worker", user="w")
+    new = new_job("new", user="n", start=100)
+    simulate([sleeper, worker, new], "fair").run(until=102)
+    assert new.seconds == pytest.approx(1.0, abs=0.4)
 
 
 def test_under_fair_idle_time_earns_no_credit(simulate: Callable, new_job: Callable) -> None:
@@ -190,7 +200,7 @@ def test_under_fair_a_short_break_does_not_cost_what_is_owed(
 def test_under_fair_a_short_cell_comes_soon(simulate: Callable, new_job: Callable) -> None:
     workers = [new_job(f"w{i}", user=f"u{i}") for i in range(5)]
     visitor = new_job("visitor", user="v", start=50, cell=2, cells=20, think=3)
-    run = simulate([*workers, visitor], "fair").run(until=150)
+    simulate([*workers, visitor], "fair").run(until=150)
     waits = [granted - 50 for granted in visitor.grants[:1]]
     assert visitor.cells_done == 20
     assert max(waits) < 0.5
@@ -200,7 +210,9 @@ def test_under_fair_used_time_is_forgotten(simulate: Callable, new_job: Callable
     """What was used long ago counts less: the debt halves with each half-life."""
     rules = Rules(half_life=10)
     first = new_job("first", user="a", cell=10**9)
-    run = simulate([first, new_job("second", user="b", start=100)], "las", rules=rules).run(until=100)
+    run = simulate([first, new_job("second", user="b", start=100)], "las", rules=rules).run(
+        until=100
+    )
     waiting = run.scheduler.picture(100).sessions
     assert waiting[0].device_seconds == pytest.approx(100, abs=0.1)
     run.run(until=400)
@@ -209,7 +221,9 @@ def test_under_fair_used_time_is_forgotten(simulate: Callable, new_job: Callable
 
 
 def test_a_turn_lasts_a_quantum_when_others_wait(simulate: Callable, new_job: Callable) -> None:
-    run = simulate([new_job("a", iteration=0.01), new_job("b", iteration=0.01)], "fair").run(until=50)
+    run = simulate([new_job("a", iteration=0.01), new_job("b", iteration=0.01)], "fair").run(
+        until=50
+    )
     assert len(run.jobs["a"].grants) == pytest.approx(50 / 0.25 / 2, rel=0.1)
 
 
@@ -232,18 +246,22 @@ def test_srtf_ends_the_shortest_first_and_preempts_at_once(
     long = new_job("long", cell=1000, cells=1, declares=True)
     middle = new_job("middle", cell=300, cells=1, declares=True)
     short = new_job("short", start=4, cell=20, cells=1, declares=True)
-    run = simulate([long, middle, short], "srtf").run(until=200)
+    simulate([long, middle, short], "srtf").run(until=200)
     assert short.done_at < middle.done_at < long.done_at
     assert short.done_at == pytest.approx(4 + 20 * 0.05, abs=0.2)
 
 
-def test_srtf_says_when_the_remaining_work_is_unknown(simulate: Callable, new_job: Callable) -> None:
+def test_srtf_says_when_the_remaining_work_is_unknown(
+    simulate: Callable, new_job: Callable
+) -> None:
     run = simulate([new_job("a"), new_job("b")], "srtf").run(until=1)
     waiting = [s for s in run.scheduler.picture(1).sessions if s.state == "waiting"]
     assert waiting[0].reason.endswith("remaining work unknown: ordered by service so far")
 
 
-def test_under_srtf_who_overran_is_not_first_for_ever(simulate: Callable, new_job: Callable) -> None:
+def test_under_srtf_who_overran_is_not_first_for_ever(
+    simulate: Callable, new_job: Callable
+) -> None:
     liar = new_job("liar", user="a", cell=400, cells=1)
     honest = new_job("honest", user="b", start=2, cell=60, cells=1, declares=True)
     run = simulate([liar, honest], "srtf")
@@ -256,7 +274,7 @@ def test_under_srtf_who_overran_is_not_first_for_ever(simulate: Callable, new_jo
 def test_las_lets_short_work_pass(simulate: Callable, new_job: Callable) -> None:
     long = new_job("long", cell=1000, cells=1)
     short = [new_job(f"s{i}", start=10 + 5 * i, cell=20, cells=1) for i in range(3)]
-    run = simulate([long, *short], "las").run(until=100)
+    simulate([long, *short], "las").run(until=100)
     for job in short:
         assert job.done_at - job.start < 1.5
     assert long.done_at is not None

@@ -63,7 +63,9 @@ def test_a_dead_client_loses_its_lane() -> None:
     assert [grant.session for grant in it.close(1, "dead").grants] == ["next"]
 
 
-def test_a_newcomer_under_fair_does_not_start_at_zero(simulate: Callable, new_job: Callable) -> None:
+def test_a_newcomer_under_fair_does_not_start_at_zero(
+    simulate: Callable, new_job: Callable
+) -> None:
     jobs = [new_job("old", user="a"), new_job("new", user="b", start=60)]
     run = simulate(jobs, "fair").run(until=62)
     assert run.jobs["new"].seconds < 1.3

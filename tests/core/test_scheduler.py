@@ -15,7 +15,9 @@ GB = 10**9
 UNMEASURED = Demand(0, 0, measured=False)
 
 
-def spec(persistent: float = 1, ephemeral: float = 2, user: str = "u", **more: object) -> SessionSpec:
+def spec(
+    persistent: float = 1, ephemeral: float = 2, user: str = "u", **more: object
+) -> SessionSpec:
     return SessionSpec(user, demand=Demand(int(persistent * GB), int(ephemeral * GB)), **more)
 
 
@@ -180,7 +182,9 @@ def test_who_has_waited_too_long_reserves() -> None:
     assert it.next_event(50) == pytest.approx(61)
     it.open(61, "small", spec(0.5, 1, waiting=True, turn=1))
     assert look(it, "small", 61).lane is None
-    assert look(it, "small", 61).reason == "waits for memory: large has waited longer and comes first"
+    assert (
+        look(it, "small", 61).reason == "waits for memory: large has waited longer and comes first"
+    )
     assert look(it, "large", 61).reason.endswith("are free, and is next")
     it.close(62, "a")
     assert look(it, "large", 62).lane is not None
@@ -237,9 +241,7 @@ def test_an_unmeasured_session_runs_alone() -> None:
     it.request(0, "a", 1)
     it.request(0, "b", 1)
     assert not it.request(0, "n", 1)
-    assert look(it, "n", 0.1).reason == (
-        "runs alone until its memory is measured; waits for a"
-    )
+    assert look(it, "n", 0.1).reason == ("runs alone until its memory is measured; waits for a")
     assert sorted(yields(it.assign(0.25))) == [("a", 1), ("b", 1)]
     assert not it.finish(0.3, "a", 1).grants
     assert not it.request(0.3, "a", 2)  # the device drains for the one that runs alone
@@ -350,7 +352,12 @@ def test_a_picture_tells_places_and_waits() -> None:
 
 def test_an_idle_session_has_nothing_to_run() -> None:
     state = look(scheduler("a"), "a", 1)
-    assert (state.state, state.reason, state.place, state.waiting) == ("idle", "nothing to run", None, None)
+    assert (state.state, state.reason, state.place, state.waiting) == (
+        "idle",
+        "nothing to run",
+        None,
+        None,
+    )
 
 
 def test_looking_changes_nothing() -> None:
@@ -366,7 +373,9 @@ def test_looking_changes_nothing() -> None:
 
 def test_wrong_values_are_refused_with_a_sentence() -> None:
     it = scheduler("a")
-    with pytest.raises(ValueError, match="no policy 'best'; choose one of fair, fifo, srtf, pack, las"):
+    with pytest.raises(
+        ValueError, match="no policy 'best'; choose one of fair, fifo, srtf, pack, las"
+    ):
         it.set_policy(1, "best")
     with pytest.raises(ValueError, match="weight must be a finite number above 0"):
         it.change(1, "a", weight=0)
@@ -392,5 +401,7 @@ def test_the_stubs_name_what_the_module_has() -> None:
             continue
         runtime = getattr(_core, node.name)
         for member in node.body:
-            name = getattr(member, "name", None) or getattr(getattr(member, "target", None), "id", None)
+            name = getattr(member, "name", None) or getattr(
+                getattr(member, "target", None), "id", None
+            )
             assert name is None or hasattr(runtime, name), f"{node.name}.{name}"

@@ -110,7 +110,9 @@ TEST_CASE("no random path breaks an invariant") {
             lanes.can_move(session, limit))
           lanes.move(session, limit);
         break;
-      case 7: lanes.merge_down(limit); break;
+      case 7:
+        lanes.merge_down(limit);
+        break;
     }
     REQUIRE(lanes.is_valid() == "");
   }

@@ -1,5 +1,6 @@
 // Equal time to all users, and within a user to notebooks by their weight. Clocks go with the time
-// used; the lowest is served first, and a turn ends when its clock has passed that of one who waits.
+// used; the lowest is served first, and a turn ends when its clock has passed that of one who
+// waits.
 #include "core/policies/fair.h"
 
 #include <tuple>

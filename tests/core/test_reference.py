@@ -1,0 +1,351 @@
+"""The scheduler against a slow model of its rules, written from the rules and not from its code.
+
+The model knows one lane. Times are multiples of 1/64 s, weights are powers of two and nothing
+fades, so that sums are exact and ties are the same on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, policies
+
+CAPACITY = 100
+QUANTUM, PATIENCE, LEASE = 0.25, 2.0, 1.0
+
+
+@dataclass
+class Notebook:
+    opened: int
+    user: str
+    demand: Demand
+    weight: float = 1.0
+    priority: int = 0
+    paused: bool = False
+    placed: bool = False
+    turn: int = 0
+    waits_since: float | None = None
+    order: int = 0
+    runs_since: float | None = None
+    asked: float | None = None
+    active: bool = False
+    idle_since: float = -math.inf
+    used: float = 0.0
+    clock: float = 0.0
+    iterations: int = 0
+    remaining: int | None = None
+    declared_at: float = 0.0  # device seconds at the last report
+
+    def ran(self, now: float) -> float:
+        return 0.0 if self.runs_since is None else now - self.runs_since
+
+    def left(self, now: float) -> float | None:
+        if self.remaining is None or self.iterations == 0:
+            return None
+        left = self.remaining * (self.declared_at / self.iterations)
+        left -= self.used + self.ran(now) - self.declared_at
+        return left if left > 0 else None
+
+
+@dataclass
+class User:
+    clock: float = 0.0
+    idle_since: float = -math.inf
+
+
+@dataclass
+class Model:
+    policy: str = "fair"
+    notebooks: dict[str, Notebook] = field(default_factory=dict)
+    users: dict[str, User] = field(default_factory=dict)
+    orders: int = 0
+
+    # what it is
+
+    def of_user(self, user: str) -> list[Notebook]:
+        return [n for n in self.notebooks.values() if n.user == user]
+
+    def user_clock(self, user: str, now: float) -> float:
+        return self.users[user].clock + sum(n.ran(now) for n in self.of_user(user))
+
+    def key(self, n: Notebook, now: float) -> tuple[float, ...]:
+        used = n.used + n.ran(now)
+        waited = 0.0 if n.waits_since is None else now - n.waits_since
+        left = n.left(now)
+        by_policy = {
+            "fair": (self.user_clock(n.user, now), n.clock + n.ran(now) / n.weight),
+            "fifo": (-waited * n.weight,),
+            "las": (used / n.weight,),
+            "srtf": ((used if left is None else left) / n.weight,),
+        }
+        by_policy["pack"] = by_policy["fair"]
+        return (-n.priority, *by_policy[self.policy], n.order)
+
+    @property
+    def holder(self) -> Notebook | None:
+        return next((n for n in self.notebooks.values() if n.runs_since is not None), None)
+
+    def waiting(self, placed: bool = True) -> list[Notebook]:
+        return [
+            n
+            for n in self.notebooks.values()
+            if n.waits_since is not None and not n.paused and n.placed == placed
+        ]
+
+    def should_end(self, now: float) -> bool:
+        holder = self.holder
+        assert holder is not None
+        return holder.paused or any(self.ends_for(holder, n, now) for n in self.waiting())
+
+    def ends_for(self, holder: Notebook, other: Notebook, now: float) -> bool:
+        if other.priority < holder.priority or self.policy == "fifo":
+            return False
+        is_higher = other.priority > holder.priority
+        mine, its = self.key(holder, now)[1:-1], self.key(other, now)[1:-1]
+        if self.policy == "srtf":
+            bound = its[0] + QUANTUM
+            return is_higher or (bound < mine[0] if holder.left(now) else bound <= mine[0])
+        if self.policy in ("fair", "pack"):
+            level = 1 if other.user == holder.user else 0
+            mine, its = mine[level:][:1], its[level:][:1]
+        return holder.ran(now) >= QUANTUM and (is_higher or its <= mine)
+
+    # what happens
+
+    def end_turn(self, n: Notebook, now: float) -> None:
+        n.used += n.ran(now)
+        n.clock += n.ran(now) / n.weight
+        self.users[n.user].clock += n.ran(now)
+        n.runs_since = n.asked = None
+
+    def assign(self, now: float) -> tuple[list[str], list[str]]:
+        while (n := self.next_to_admit(now)) is not None:
+            n.placed = True
+        self.settle(now)
+        grants, yields = [], []
+        if self.holder is None and (waiting := self.waiting()):
+            n = min(waiting, key=lambda n: self.key(n, now))
+            n.runs_since, n.waits_since = now, None
+            grants.append(n)
+        holder = self.holder
+        if holder is not None and holder.asked is None and self.should_end(now):
+            holder.asked = now
+            yields.append(holder)
+        names = {id(n): name for name, n in self.notebooks.items()}
+        return [names[id(n)] for n in grants], [names[id(n)] for n in yields]
+
+    def next_to_admit(self, now: float) -> Notebook | None:
+        def fits(new: Notebook) -> bool:
+            inside = [n.demand for n in self.notebooks.values() if n.placed] + [new.demand]
+            return sum(d.persistent for d in inside) + max(d.ephemeral for d in inside) <= CAPACITY
+
+        waiting = self.waiting(placed=False)
+        late = [n for n in waiting if n.waits_since <= now - PATIENCE]
+        if late:
+            oldest = min(late, key=lambda n: n.order)
+            return oldest if fits(oldest) else None
+        if able := [n for n in waiting if fits(n)]:
+            return min(able, key=lambda n: self.key(n, now))
+        able = [n for n in self.notebooks.values() if not n.placed and fits(n)]
+        return min(able, key=lambda n: n.opened, default=None)
+
+    def settle(self, now: float) -> None:
+        for n in self.notebooks.values():
+            waits = n.waits_since is not None and n.placed and not n.paused
+            active = waits or n.runs_since is not None
+            if active and not n.active:
+                self.enter(n, now)
+            if not active and n.active:
+                self.leave(n, now)
+
+    def enter(self, n: Notebook, now: float) -> None:
+        user = self.users[n.user]
+        if not any(other.active for other in self.of_user(n.user)):
+            clocks = {u: self.user_clock(u, now) for u in self.users if u != n.user}
+            busy = {other.user for other in self.notebooks.values() if other.active}
+            floor = self.floor({u: (c, u in busy) for u, c in clocks.items()})
+            user.clock = max(user.clock, min(floor - QUANTUM, user.clock + now - user.idle_since))
+        others = [other for other in self.of_user(n.user) if other is not n]
+        floor = self.floor({o.opened: (o.clock + o.ran(now) / o.weight, o.active) for o in others})
+        earned = n.clock + (now - n.idle_since) / n.weight
+        n.clock = max(n.clock, min(floor - QUANTUM / n.weight, earned))
+        n.active = True
+
+    @staticmethod
+    def floor(clocks: dict[object, tuple[float, bool]]) -> float:
+        active = [clock for clock, is_active in clocks.values() if is_active]
+        return min(active) if active else max((c for c, _ in clocks.values()), default=-math.inf)
+
+    def leave(self, n: Notebook, now: float) -> None:
+        n.active, n.idle_since = False, now
+        if not any(other.active for other in self.of_user(n.user)):
+            self.users[n.user].idle_since = now
+
+
+picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
+
+
+class AgainstTheModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        rules = Rules(QUANTUM, math.inf, LEASE, PATIENCE, running_lanes=1)
+        self.real = Scheduler(CAPACITY, "fair", rules)
+        self.model = Model()
+        self.now = 0.0
+        self.opened = 0
+
+    def agree(self, decision: Decision) -> None:
+        grants, yields = self.model.assign(self.now)
+        assert [grant.session for grant in decision.grants] == grants
+        assert [asked.session for asked in decision.yields] == yields
+        for message in (*decision.grants, *decision.yields):
+            assert message.turn == self.model.notebooks[message.session].turn
+
+    def pick(self, pick: int) -> tuple[str, Notebook]:
+        return list(self.model.notebooks.items())[pick % len(self.model.notebooks)]
+
+    def end(self, n: Notebook) -> None:
+        if n.runs_since is not None:
+            self.model.end_turn(n, self.now)
+        n.waits_since = None
+
+    @initialize(users=st.lists(st.sampled_from("uvw"), min_size=3, max_size=3))
+    def some_are_open(self, users: list[str]) -> None:
+        for user in users:
+            self.opens(user, Demand(5, 20), asks=True)
+
+    @rule(
+        user=st.sampled_from("uvw"),
+        demand=st.builds(Demand, st.integers(0, 40), st.integers(0, 60)),
+        asks=st.booleans(),
+    )
+    def opens(self, user: str, demand: Demand, asks: bool) -> None:
+        if len(self.model.notebooks) == 6:
+            return
+        self.opened += 1
+        id = f"n{self.opened}"
+        self.model.notebooks[id] = n = Notebook(self.opened, user, demand)
+        self.model.users.setdefault(user, User())
+        if asks:
+            self.request(n)
+        spec = SessionSpec(user, demand=demand, turn=n.turn, waiting=asks)
+        self.agree(self.real.open(self.now, id, spec))
+
+    @precondition(lambda self: len(self.model.notebooks) > 2)
+    @rule(pick=picks)
+    def closes(self, pick: int) -> None:
+        id, n = self.pick(pick)
+        self.end(n)
+        if n.active:
+            self.model.leave(n, self.now)
+        del self.model.notebooks[id]
+        if not self.model.of_user(n.user):
+            del self.model.users[n.user]
+        self.agree(self.real.close(self.now, id))
+
+    def request(self, n: Notebook) -> None:
+        self.model.orders += 1
+        n.turn, n.waits_since, n.order = n.turn + 1, self.now, self.model.orders
+
+    @rule(ticks=st.integers(1, 40))
+    def time_passes(self, ticks: int) -> None:
+        self.now += ticks / 64
+        self.agree(self.real.assign(self.now))
+
+    @rule()
+    def all_who_are_idle_ask(self) -> None:
+        for id, n in self.model.notebooks.items():
+            if n.waits_since is None and n.runs_since is None:
+                self.request(n)
+                self.agree(self.real.request(self.now, id, n.turn))
+
+    @rule(pick=picks)
+    def a_cell_ends(self, pick: int) -> None:
+        id, n = self.pick(pick)
+        self.end(n)
+        self.agree(self.real.finish(self.now, id, n.turn))
+
+    @precondition(lambda self: self.model.holder)
+    @rule(ticks=st.integers(1, 40))
+    def the_holder_reaches_a_boundary(self, ticks: int) -> None:
+        self.time_passes(ticks)
+        id, n = next((i, n) for i, n in self.model.notebooks.items() if n.runs_since is not None)
+        if n.asked is not None:
+            self.end(n)
+            self.agree(self.real.finish(self.now, id, n.turn))
+            self.request(n)
+            self.agree(self.real.request(self.now, id, n.turn))
+
+    @rule(pick=picks, iterations=st.integers(0, 4), remaining=st.none() | st.integers(0, 16))
+    def reports(self, pick: int, iterations: int, remaining: int | None) -> None:
+        id, n = self.pick(pick)
+        n.iterations += iterations
+        n.declared_at = n.used + n.ran(self.now)
+        if remaining is not None:
+            n.remaining = remaining
+        elif n.remaining is not None:
+            n.remaining = max(0, n.remaining - iterations)
+        self.agree(self.real.report(self.now, id, iterations, n.demand, remaining))
+
+    @rule(pick=picks, weight=st.sampled_from([0.5, 1.0, 2.0]), priority=st.integers(0, 4))
+    def weight_and_priority_change(self, pick: int, weight: float, priority: int) -> None:
+        id, n = self.pick(pick)
+        n.weight, n.priority = weight, priority // 4
+        self.agree(self.real.change(self.now, id, n.weight, n.priority))
+
+    @rule(pick=picks)
+    def is_paused_or_goes_on(self, pick: int) -> None:
+        id, n = self.pick(pick)
+        n.paused = not n.paused
+        self.agree(self.real.change(self.now, id, paused=n.paused))
+
+    @rule(policy=st.sampled_from([name for name, _ in policies()]))
+    def policy_changes(self, policy: str) -> None:
+        self.model.policy = policy
+        self.agree(self.real.set_policy(self.now, policy))
+
+    @rule()
+    def wakes_at_the_next_event(self) -> None:
+        """Then something happens, and nothing would have before."""
+        due = self.real.next_event(self.now)
+        holder = self.model.holder
+        marks = [n.waits_since + PATIENCE for n in self.model.waiting(placed=False)]
+        if holder is not None and holder.asked is not None:
+            marks.append(holder.asked + LEASE)
+        marks = [mark for mark in marks if mark > self.now]
+        if due is None:
+            assert not marks
+        elif due not in marks:
+            assert holder is not None
+            assert holder.asked is None
+            assert due <= min(marks, default=math.inf)
+            assert not self.model.should_end((self.now + due) / 2)
+            assert self.model.should_end(due + 1e-6)
+        if due in marks:
+            self.now = due
+            self.agree(self.real.assign(self.now))
+
+    @invariant()
+    def is_valid(self) -> None:
+        assert self.real.is_valid() == ""
+        for state in self.real.picture(self.now).sessions:
+            n = self.model.notebooks[state.id]
+            assert (state.lane is not None) == n.placed
+            assert state.device_seconds == n.used + n.ran(self.now)
+
+
+AgainstTheModel.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=60, deadline=None
+)
+TestAgainstTheModel = AgainstTheModel.TestCase
