@@ -35,7 +35,17 @@ MAY_KNOW = {
     "protocol.py": {"errors"},
     "settings.py": {"errors"},
     "remaining.py": set(),
-    "broker/service.py": {"_core", "_version", "devices", "errors", "protocol", "settings"},
+    "broker/service.py": {
+        "peer",
+        "rules",
+        "translation",
+        "_core",
+        "_version",
+        "devices",
+        "errors",
+        "protocol",
+        "settings",
+    },
     "broker/start.py": {"errors", "settings"},
 }
 

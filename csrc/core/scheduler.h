@@ -26,6 +26,10 @@
 
 namespace gpushare {
 
+// Closer than this counts as now: times are sums of floating point numbers, and a next_event that
+// lies a rounding error ahead would be asked for again and again.
+inline constexpr Seconds kSoon = 1e-6;
+
 class Scheduler {
  public:
   Scheduler(Bytes capacity, std::string_view policy, const Rules& rules);
@@ -128,7 +132,7 @@ class Scheduler {
   void end_wait(Session& session);
   void fit_to_demand(SessionNumber number, const Session& session);
 
-  // The pass.
+  // assign.cpp: the pass.
   int limit() const;  // lanes that may run at once; 0: no limit
   void admit();
   SessionNumber next_to_admit() const;
@@ -172,6 +176,7 @@ class Scheduler {
   std::string why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
   const Contender* who_is_in_the_way(const Contender& of, const Contest& contest) const;
 
+  // invariants.cpp
   std::string lanes_agree() const;
   std::string users_agree() const;
   std::string nobody_waits_in_vain() const;

@@ -21,7 +21,8 @@ from ..devices import find_all
 from ..errors import GpuShareError, LimitExceeded, ProtocolError
 from ..protocol import Error, Message
 from ..settings import Settings, socket_path
-from .service import Peer, Service
+from .peer import Peer
+from .service import Service
 from .start import checked, make_directory
 
 TICK_SECONDS = 0.1

@@ -6,7 +6,6 @@ No socket and no clock here: time is an argument, and a peer is whoever can be s
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +26,6 @@ from ..protocol import (
     PROTOCOL,
     Change,
     Close,
-    Demand,
     Done,
     Error,
     Finish,
@@ -49,34 +47,12 @@ from ..protocol import (
     Yield,
 )
 from ..settings import Settings
+from . import rules, translation
+from .peer import Peer
 
-ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-MAX_NAME_LENGTH = 200
-MAX_WEIGHT = 1000.0
-MAX_PRIORITY = 100
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
-
-
-class Peer:
-    """A connection, as the service sees it. `uid`, `pid` and `user` are the kernel's word."""
-
-    uid: int
-    pid: int
-    user: str
-    greeted = False
-    session: str | None = None
-
-    def send(self, *messages: Message) -> None:
-        raise NotImplementedError
-
-    def send_frame(self, frame: bytes) -> None:
-        raise NotImplementedError
-
-    def is_behind(self) -> bool:
-        """Whether it has not read yet what it was sent."""
-        raise NotImplementedError
 
 
 class Place(NamedTuple):
@@ -111,7 +87,9 @@ class Service:
         self._settings = settings
         self._started = started
         self._schedulers = {
-            device.name: _core.Scheduler(device.capacity_bytes, settings.policy, _rules(settings))
+            device.name: _core.Scheduler(
+                device.capacity_bytes, settings.policy, translation.rules(settings)
+            )
             for device in devices
         }
         self._default = devices[0].name
@@ -172,13 +150,17 @@ class Service:
             self._show(peer, watcher, now)
 
     def snapshot(self, now: float) -> Snapshot:
+        pids = {session: place.peer.pid for session, place in self._places.items()}
         return Snapshot(
             version=__version__,
             broker=protocol.BrokerView(os.getpid(), PROTOCOL, self._started),
             policy=next(iter(self._schedulers.values())).policy,
             policies=[protocol.PolicyView(name, text) for name, text in _core.policies()],
             sequence=self._sequence,
-            devices=[self._device(name, now) for name in self._schedulers],
+            devices=[
+                translation.device_view(name, scheduler.picture(now), pids)
+                for name, scheduler in self._schedulers.items()
+            ],
         )
 
     # --- one handler per message ---------------------------------------------------------------
@@ -197,7 +179,7 @@ class Service:
         self._check_open(peer, message, device)
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
-        decision = scheduler.open(now, message.id, _spec(peer, message, defers))
+        decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
         self._settle(peer, message.id, device)
         if defers:
             self._deferred[message.id] = message.turn
@@ -225,9 +207,8 @@ class Service:
 
     def _report(self, peer: Peer, message: Report, now: float) -> None:
         session = _own(peer)
-        if message.iterations < 0 or (message.remaining_iterations or 0) < 0:
-            raise InvalidValue("iterations are counted from 0 upwards")
-        demand = _demand(message.demand)
+        rules.check_report(message)
+        demand = translation.demand(message.demand)
         remaining = message.remaining_iterations
         scheduler = self._scheduler(session)
         try:
@@ -248,7 +229,7 @@ class Service:
         self._enact(decision)
 
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
-        self._check_administrator(peer, "choose the policy")
+        rules.check_administrator(peer, "choose the policy")
         devices = [message.device] if message.device else list(self._schedulers)
         for device in devices:
             scheduler = self._scheduler_of_device(device)
@@ -266,7 +247,7 @@ class Service:
         self._show(peer, watcher, now)
 
     def _shutdown(self, peer: Peer, message: Shutdown, now: float) -> None:
-        self._check_administrator(peer, "end the broker")
+        rules.check_administrator(peer, "end the broker")
         peer.send(Done())
         self.is_stopping = True
 
@@ -274,8 +255,6 @@ class Service:
 
     def _check_open(self, peer: Peer, message: Open, device: str) -> None:
         self._scheduler_of_device(device)
-        if not ID.fullmatch(message.id):
-            raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
@@ -285,8 +264,8 @@ class Service:
             self._check_room(peer)
         if place is not None and place.device != device:
             raise InvalidValue(f"the session {message.id} is open on the device {place.device}")
-        _check_counts(message)
-        self._check_values(peer, message.weight, message.priority)
+        rules.check_open(message)
+        rules.check_values(peer, message.weight, message.priority)
 
     def _check_room(self, peer: Peer) -> None:
         own = sum(place.peer.uid == peer.uid for place in self._places.values())
@@ -297,29 +276,15 @@ class Service:
             if count >= limit:
                 raise LimitExceeded(f"{limit} sessions are the limit of {whose}: close one first")
 
-    def _check_values(self, peer: Peer, weight: float | None, priority: int | None) -> None:
-        if weight is not None and not 0 < weight <= MAX_WEIGHT:
-            raise InvalidValue(f"a weight is above 0 and at most {MAX_WEIGHT:g}, not {weight:g}")
-        if priority is not None and not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
-            raise InvalidValue(
-                f"a priority is from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {priority}"
-            )
-        if priority is not None and priority > 0:
-            self._check_administrator(peer, "set a priority above 0")
-
     def _check_change(
         self, peer: Peer, session: str, weight: float | None, priority: int | None
     ) -> None:
         place = self._places.get(session)
         if place is None:
             raise UnknownSession(f"no session has the id {session}")
-        if peer.uid != place.peer.uid and not _is_administrator(peer):
+        if peer.uid != place.peer.uid and not rules.is_administrator(peer):
             raise NotPermitted("a session is changed by its owner or by the broker's")
-        self._check_values(peer, weight, priority)
-
-    def _check_administrator(self, peer: Peer, deed: str) -> None:
-        if not _is_administrator(peer):
-            raise NotPermitted(f"only the user who runs the broker may {deed}")
+        rules.check_values(peer, weight, priority)
 
     # --- parts -------------------------------------------------------------------------------
 
@@ -405,44 +370,6 @@ class Service:
             self._snapshot_frame = (self._sequence, protocol.encode(self.snapshot(now)))
         return self._snapshot_frame[1]
 
-    def _device(self, name: str, now: float) -> protocol.DeviceView:
-        picture = self._schedulers[name].picture(now)
-        return protocol.DeviceView(
-            name=name,
-            capacity_bytes=picture.capacity,
-            persistent_bytes=picture.persistent,
-            free_bytes=picture.free,
-            running_lanes=picture.running_lanes,
-            lanes=[
-                protocol.LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
-                for lane in picture.lanes
-            ],
-            sessions=[self._session(state) for state in picture.sessions],
-        )
-
-    def _session(self, state: _core.SessionState) -> protocol.SessionView:
-        return protocol.SessionView(
-            id=state.id,
-            name=state.name,
-            user=state.user,
-            pid=self._places[state.id].peer.pid,
-            state=state.state,
-            persistent_bytes=state.demand.persistent,
-            ephemeral_bytes=state.demand.ephemeral,
-            measured=state.demand.measured,
-            lane=state.lane,
-            place=state.place,
-            waiting_seconds=state.waiting,
-            expected_wait_seconds=state.expected_wait,
-            reason=state.reason,
-            device_seconds=state.device_seconds,
-            waited_seconds=state.waited_seconds,
-            iterations=state.iterations,
-            remaining_iterations=state.remaining_iterations,
-            weight=state.weight,
-            priority=state.priority,
-        )
-
 
 _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Hello: Service._hello,
@@ -459,64 +386,7 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
 }
 
 
-def _rules(settings: Settings) -> _core.Rules:
-    return _core.Rules(
-        quantum=settings.quantum_seconds,
-        half_life=settings.half_life_seconds,
-        lease=settings.lease_seconds,
-        patience=settings.patience_seconds,
-        running_lanes=settings.running_lanes,
-    )
-
-
 def _own(peer: Peer) -> str:
     if peer.session is None:
         raise UnknownSession("this connection has no session: open one first")
     return peer.session
-
-
-def _is_administrator(peer: Peer) -> bool:
-    return peer.uid in (0, os.getuid())
-
-
-def _demand(demand: Demand) -> _core.Demand:
-    if demand.persistent_bytes < 0 or demand.ephemeral_bytes < 0:
-        raise InvalidValue("a demand is in bytes, from 0 upwards")
-    return _core.Demand(demand.persistent_bytes, demand.ephemeral_bytes, demand.measured)
-
-
-def _check_counts(message: Open) -> None:
-    """What a session brings along is counted from 0 upwards (NaN fails this, too)."""
-    counts = (
-        message.turn,
-        message.iterations,
-        message.remaining_iterations or 0,
-        message.device_seconds,
-        message.waited_seconds,
-    )
-    if not all(0 <= count < 1 << 62 for count in counts):
-        raise InvalidValue("a session's counts and seconds are from 0 upwards")
-
-
-def _spec(peer: Peer, message: Open, defers: bool) -> _core.SessionSpec:
-    return _core.SessionSpec(
-        user=peer.user,
-        name=_printable(message.name),
-        weight=message.weight,
-        priority=message.priority,
-        demand=_demand(message.demand),
-        remaining_iterations=message.remaining_iterations,
-        turn=message.turn,
-        holding=message.holding,
-        waiting=message.waiting and not defers,
-        paused=message.paused,
-        device_seconds=message.device_seconds,
-        waited_seconds=message.waited_seconds,
-        iterations=message.iterations,
-    )
-
-
-def _printable(name: str) -> str:
-    """A name for other people's screens: no control characters, not endless."""
-    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
-    return shown[:MAX_NAME_LENGTH] or "unnamed"

@@ -1,0 +1,250 @@
+// The pass that every event ends in: whom memory admits, who starts, who is asked to yield, and
+// when to look again.
+#include <algorithm>
+#include <optional>
+
+#include "core/scheduler.h"
+
+namespace gpushare {
+
+Decision Scheduler::assign(Seconds now) {
+  advance(now);
+  lanes_.merge_down(limit());
+  admit();
+  settle_clocks();
+  Decision decision;
+  Contest contest = look(now_);
+  grant(contest, decision);
+  ask_to_yield(contest, decision);
+  return decision;
+}
+
+int Scheduler::limit() const {
+  if (rules_.running_lanes != 0) return rules_.running_lanes;
+  return policy_->packs ? 0 : 1;
+}
+
+void Scheduler::admit() {
+  while (const SessionNumber next = next_to_admit())
+    lanes_.place(next, room_for(sessions_.at(next)), limit());
+}
+
+// Of those for whom there is a place, the first. Others may overtake one for whom there is none,
+// but not for ever: after `patience` it comes first and nobody is admitted before it.
+SessionNumber Scheduler::next_to_admit() const {
+  if (lanes_.size() == sessions_.size()) return kNobody;
+  std::optional<Contender> best;
+  for (const auto& [number, session] : sessions_) {
+    if (lanes_.contains(number)) continue;
+    if (session.turn) return kNobody;  // it uses memory that is not counted
+    if (!has_waited_too_long(session, now_) && !lanes_.fits(room_for(session))) continue;
+    const Contender contender = this->contender(number, session, now_);
+    if (!best || is_admitted_before(contender, *best, now_)) best = contender;
+  }
+  return best && lanes_.fits(room_for(*best->session)) ? best->number : kNobody;
+}
+
+// Clocks of those who begin or cease to wait or run. Without a place or paused, a session earns no
+// credit by waiting: it would have the device to itself once it comes back.
+void Scheduler::settle_clocks() {
+  for (auto& [number, session] : sessions_) {
+    const bool waits = session.request && !session.paused && lanes_.contains(number);
+    const bool active = waits || session.turn;
+    if (active && !session.active) enter(session);
+    if (!active && session.active) leave(session);
+  }
+}
+
+void Scheduler::enter(Session& session) {
+  User& user = session.user->second;
+  if (user.active == 0) lift(user.clock, floor_over_users(user), user.idle_since, 1);
+  lift(session.clock, floor_within_user(session), session.idle_since, session.weight);
+  session.active = true;
+  ++user.active;
+}
+
+void Scheduler::leave(Session& session) {
+  User& user = session.user->second;
+  session.active = false;
+  session.idle_since = now_;
+  if (--user.active == 0) user.idle_since = now_;
+}
+
+// Who was away starts where the others are, less one quantum so that short cells come soon. It
+// counts as if it had run while it was away: idle time earns nothing, and a short break does not
+// cost what is owed from before it.
+void Scheduler::lift(Decayed& clock, std::optional<double> floor, Seconds idle_since,
+                     double weight) const {
+  if (!floor) return;
+  const double own = clock.at(now_, rules_.half_life);
+  const double as_if_run = own + (now_ - idle_since) / weight;
+  const double lifted = std::min(*floor - rules_.quantum / weight, as_if_run);
+  if (lifted > own) clock = {lifted, now_};
+}
+
+// The lowest clock of those who are active, or the highest of the others if none is.
+std::optional<double> Scheduler::floor_over_users(const User& newcomer) const {
+  std::optional<double> lowest, highest;
+  for (const auto& [name, user] : users_) {
+    if (&user == &newcomer) continue;
+    const double value = user_clock(user, now_);
+    if (user.active > 0) lowest = std::min(lowest.value_or(value), value);
+    highest = std::max(highest.value_or(value), value);
+  }
+  return lowest ? lowest : highest;
+}
+
+std::optional<double> Scheduler::floor_within_user(const Session& newcomer) const {
+  std::optional<double> lowest, highest;
+  for (const auto& [number, session] : sessions_) {
+    if (&session == &newcomer || session.user != newcomer.user) continue;
+    const double value = clock(session, now_);
+    if (session.active) lowest = std::min(lowest.value_or(value), value);
+    highest = std::max(highest.value_or(value), value);
+  }
+  return lowest ? lowest : highest;
+}
+
+Scheduler::Contest Scheduler::look(Seconds now) const {
+  Contest contest;
+  contest.waiting.reserve(sessions_.size());
+  for (const auto& [number, session] : sessions_) {
+    if (session.turn)
+      contest.running.push_back(contender(number, session, now));
+    else if (session.request && !session.paused)
+      contest.waiting.push_back(contender(number, session, now));
+  }
+  mark_those_who_must_end(contest.running);
+  mark_who_needs_lanes_merged(contest.waiting, now);
+  return contest;
+}
+
+// Held lanes do not merge. If merging would make room for somebody, the first of them waits for all
+// holders, so that their turns end.
+void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const {
+  if (lanes_.held() < 2) return;
+  Contender* first = nullptr;
+  for (Contender& contender : waiting) {
+    if (contender.lane != kNoLane) continue;
+    const Demand room = room_for(*contender.session);
+    if (lanes_.fits(room) || !lanes_.fits_when_idle(room)) continue;
+    if (!first || is_admitted_before(contender, *first, now)) first = &contender;
+  }
+  if (first) first->everywhere = true;
+}
+
+// Those who run and should not: paused, without a (large enough) place, alone but among others, and
+// the last by policy if more run than may. Of the last, those asked already count first.
+void Scheduler::mark_those_who_must_end(std::vector<Contender>& running) const {
+  for (Contender& holder : running)
+    holder.must_end = holder.session->paused || holder.lane == kNoLane ||
+                      has_outgrown(holder.number, *holder.session) ||
+                      (holder.everywhere && running.size() > 1);
+  const auto allowed = static_cast<std::size_t>(limit());
+  if (allowed == 0 || running.size() <= allowed) return;
+  std::ranges::sort(running, [&](const Contender& a, const Contender& b) {
+    const bool a_stays = !a.session->turn->asked, b_stays = !b.session->turn->asked;
+    return a_stays != b_stays ? a_stays : goes_before(a, b);
+  });
+  for (std::size_t i = allowed; i < running.size(); ++i) running[i].must_end = true;
+}
+
+void Scheduler::grant(Contest& contest, Decision& decision) {
+  while (Contender* next = next_to_start(contest)) {
+    Session& session = sessions_.at(next->number);
+    if (lanes_.holder_of(next->lane) != kNobody) lanes_.move(next->number, limit());
+    const TurnNumber turn = session.request->number;
+    end_wait(session);
+    begin_turn(session, turn);
+    lanes_.hold(next->number);
+    contest.running.push_back(contender(next->number, session, now_));
+    decision.grants.push_back({session.id, turn, lanes_.lane_of(next->number)});
+  }
+  std::erase_if(contest.waiting,
+                [](const Contender& other) { return other.session->turn.has_value(); });
+  mark_who_needs_lanes_merged(contest.waiting, now_);
+}
+
+// The best of those who can start. If the best of all has to run alone, the device drains for it.
+Scheduler::Contender* Scheduler::next_to_start(Contest& contest) const {
+  if (std::ranges::any_of(contest.running, &Contender::everywhere)) return nullptr;
+  Contender *best = nullptr, *able = nullptr;
+  for (Contender& waiting : contest.waiting) {
+    if (waiting.lane == kNoLane || waiting.session->turn) continue;
+    if (!best || goes_before(waiting, *best)) best = &waiting;
+    if ((!able || goes_before(waiting, *able)) && can_start(waiting)) able = &waiting;
+  }
+  return best && best->everywhere && able != best ? nullptr : able;
+}
+
+bool Scheduler::can_start(const Contender& waiting) const {
+  if (limit() != 0 && lanes_.held() >= limit()) return false;
+  if (waiting.everywhere) return lanes_.held() == 0;
+  return lanes_.holder_of(waiting.lane) == kNobody || lanes_.can_move(waiting.number, limit());
+}
+
+void Scheduler::ask_to_yield(Contest& contest, Decision& decision) {
+  time_turns(contest, now_);
+  for (const Contender& holder : contest.running) {
+    if (holder.session->turn->asked || holder.ends_in > kSoon) continue;
+    Session& session = sessions_.at(holder.number);
+    session.turn->asked = now_;
+    decision.yields.push_back({session.id, session.turn->number});
+  }
+}
+
+// When each running turn should end. Who waits may have any lane that it fits into, so the last of
+// those who run are asked first, and each one asked takes one of those who wait out of the count:
+// no more are asked than there are others to go on. Who was asked longest ago takes first.
+void Scheduler::time_turns(Contest& contest, Seconds now) const {
+  const auto asked = [&](const Contender& holder) {
+    return holder.session->turn->asked.value_or(holder.must_end ? now : kNever);
+  };
+  std::ranges::sort(contest.running, [&](const Contender& a, const Contender& b) {
+    if (asked(a) != asked(b)) return asked(a) < asked(b);
+    if (a.must_end != b.must_end) return a.must_end;
+    if (goes_before(a, b) != goes_before(b, a)) return goes_before(b, a);
+    return a.number > b.number;
+  });
+  std::vector<const Contender*> left;
+  for (const Contender& waiting : contest.waiting) left.push_back(&waiting);
+  for (Contender& holder : contest.running) time_turn(holder, left);
+}
+
+// For the soonest of those who are left. If it ends now, the best of them will have its lane.
+void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left) const {
+  if (holder.must_end || holder.session->turn->asked) holder.ends_in = 0;
+  const Bytes room = holder.lane == kNoLane ? 0 : lanes_.could_grow_to(holder.lane);
+  auto best = left.end();
+  for (auto waiting = left.begin(); waiting != left.end(); ++waiting) {
+    const Contender& other = **waiting;
+    const bool excludes = holder.everywhere || other.everywhere;
+    const bool fits = other.lane == holder.lane || room_for(*other.session).ephemeral <= room;
+    if (!excludes && (other.lane == kNoLane || !fits)) continue;
+    holder.ends_in = std::min(holder.ends_in,
+                              gpushare::ends_in(*policy_, holder.view, other.view, rules_.quantum));
+    if (!excludes && (best == left.end() || goes_before(other, **best))) best = waiting;
+  }
+  if (holder.ends_in <= kSoon && best != left.end()) left.erase(best);
+}
+
+std::optional<Seconds> Scheduler::next_event(Seconds now) const {
+  now = latest(now);
+  Seconds next = kNever;
+  const auto at = [&](Seconds time) {
+    if (time > now) next = std::min(next, time);
+  };
+  Contest contest = look(now);
+  time_turns(contest, now);
+  for (const Contender& holder : contest.running) {
+    if (const auto asked = holder.session->turn->asked)
+      at(*asked + rules_.lease);
+    else
+      next = std::min(next, now + holder.ends_in);
+  }
+  for (const Contender& waiting : contest.waiting)
+    if (waiting.lane == kNoLane) at(waiting.session->request->since + rules_.patience);
+  return next == kNever ? std::nullopt : std::optional(next);
+}
+
+}  // namespace gpushare

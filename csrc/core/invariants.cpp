@@ -1,0 +1,60 @@
+// What must stay true of a scheduler, in words where it is not.
+#include <tuple>
+
+#include "core/scheduler.h"
+
+namespace gpushare {
+
+std::string Scheduler::is_valid() const {
+  for (const std::string& broken :
+       {lanes_.is_valid(), lanes_agree(), users_agree(), nobody_waits_in_vain()})
+    if (!broken.empty()) return broken;
+  return "";
+}
+
+std::string Scheduler::lanes_agree() const {
+  if (numbers_.size() != sessions_.size()) return "a session has no id";
+  std::size_t placed = 0;
+  for (const auto& [number, session] : sessions_) {
+    if (numbers_.at(session.id) != number) return "an id leads to another session";
+    if (session.request && session.turn) return "a session waits and runs at once";
+    const LaneId lane = lanes_.lane_of(number);
+    if (lane == kNoLane) continue;
+    ++placed;
+    const bool holds = lanes_.holder_of(lane) == number;
+    if (holds != session.turn.has_value()) return "a lane is held and its holder does not run";
+    if (!session.turn && has_outgrown(number, session)) return "a place has another size";
+  }
+  return placed == lanes_.size() ? "" : "a session has a place and is not open";
+}
+
+std::string Scheduler::users_agree() const {
+  std::map<std::string, std::tuple<int, int, int>> counted;
+  for (const auto& [number, session] : sessions_) {
+    auto& [sessions, active, running] = counted[session.user->first];
+    ++sessions;
+    active += session.active;
+    running += session.turn.has_value();
+  }
+  if (counted.size() != users_.size()) return "a user without sessions is known";
+  for (const auto& [name, user] : users_)
+    if (counted[name] != std::tuple(user.sessions, user.active, user.running))
+      return "a user's sessions are counted wrong";
+  return "";
+}
+
+std::string Scheduler::nobody_waits_in_vain() const {
+  if (sessions_.empty()) return "";
+  if (next_to_admit() != kNobody) return "a session has no place although there is one";
+  Contest contest = look(now_);
+  if (next_to_start(contest)) return "a session waits although it could start";
+  for (const Contender& holder : contest.running) {
+    const bool asked = holder.session->turn->asked.has_value();
+    if (holder.must_end && !asked) return "a session that must end was not asked to yield";
+    if (holder.everywhere && contest.running.size() > 1 && !asked)
+      return "a session that runs alone runs beside others";
+  }
+  return "";
+}
+
+}  // namespace gpushare

@@ -1,0 +1,61 @@
+"""What a message may ask for: ranges of values, and who may change what."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import InvalidValue, NotPermitted
+from ..protocol import Demand, Open, Report
+from .peer import Peer
+
+ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_WEIGHT = 1000.0
+MAX_PRIORITY = 100
+MAX_COUNT = 1 << 62
+
+
+def check_open(message: Open) -> None:
+    """Raises InvalidValue for an id, a demand or a count that cannot be (NaN is none, either)."""
+    if not ID.fullmatch(message.id):
+        raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
+    check_demand(message.demand)
+    counts = (
+        message.turn,
+        message.iterations,
+        message.remaining_iterations or 0,
+        message.device_seconds,
+        message.waited_seconds,
+    )
+    if not all(0 <= count < MAX_COUNT for count in counts):
+        raise InvalidValue("a session's counts and seconds are from 0 upwards")
+
+
+def check_report(message: Report) -> None:
+    """Raises InvalidValue for counts or bytes below 0."""
+    check_demand(message.demand)
+    if message.iterations < 0 or (message.remaining_iterations or 0) < 0:
+        raise InvalidValue("iterations are counted from 0 upwards")
+
+
+def check_demand(demand: Demand) -> None:
+    if demand.persistent_bytes < 0 or demand.ephemeral_bytes < 0:
+        raise InvalidValue("a demand is in bytes, from 0 upwards")
+
+
+def check_values(peer: Peer, weight: float | None, priority: int | None) -> None:
+    if weight is not None and not 0 < weight <= MAX_WEIGHT:
+        raise InvalidValue(f"a weight is above 0 and at most {MAX_WEIGHT:g}, not {weight:g}")
+    if priority is not None and not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidValue(f"a priority is from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {priority}")
+    if priority is not None and priority > 0:
+        check_administrator(peer, "set a priority above 0")
+
+
+def check_administrator(peer: Peer, deed: str) -> None:
+    if not is_administrator(peer):
+        raise NotPermitted(f"only the user who runs the broker may {deed}")
+
+
+def is_administrator(peer: Peer) -> bool:
+    return peer.uid in (0, os.getuid())

@@ -1,0 +1,86 @@
+"""Between the words of the protocol and the values of the C++ core; nothing is decided here."""
+
+from __future__ import annotations
+
+from .. import _core, protocol
+from ..protocol import Demand, Open
+from ..settings import Settings
+
+MAX_NAME_LENGTH = 200
+
+
+def rules(settings: Settings) -> _core.Rules:
+    return _core.Rules(
+        quantum=settings.quantum_seconds,
+        half_life=settings.half_life_seconds,
+        lease=settings.lease_seconds,
+        patience=settings.patience_seconds,
+        running_lanes=settings.running_lanes,
+    )
+
+
+def demand(wanted: Demand) -> _core.Demand:
+    return _core.Demand(wanted.persistent_bytes, wanted.ephemeral_bytes, wanted.measured)
+
+
+def spec(user: str, message: Open, defers: bool) -> _core.SessionSpec:
+    return _core.SessionSpec(
+        user=user,
+        name=printable(message.name),
+        weight=message.weight,
+        priority=message.priority,
+        demand=demand(message.demand),
+        remaining_iterations=message.remaining_iterations,
+        turn=message.turn,
+        holding=message.holding,
+        waiting=message.waiting and not defers,
+        paused=message.paused,
+        device_seconds=message.device_seconds,
+        waited_seconds=message.waited_seconds,
+        iterations=message.iterations,
+    )
+
+
+def printable(name: str) -> str:
+    """A name for other people's screens: no control characters, not endless."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return shown[:MAX_NAME_LENGTH] or "unnamed"
+
+
+def device_view(name: str, picture: _core.Picture, pids: dict[str, int]) -> protocol.DeviceView:
+    return protocol.DeviceView(
+        name=name,
+        capacity_bytes=picture.capacity,
+        persistent_bytes=picture.persistent,
+        free_bytes=picture.free,
+        running_lanes=picture.running_lanes,
+        lanes=[
+            protocol.LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
+            for lane in picture.lanes
+        ],
+        sessions=[session_view(state, pids[state.id]) for state in picture.sessions],
+    )
+
+
+def session_view(state: _core.SessionState, pid: int) -> protocol.SessionView:
+    return protocol.SessionView(
+        id=state.id,
+        name=state.name,
+        user=state.user,
+        pid=pid,
+        state=state.state,
+        persistent_bytes=state.demand.persistent,
+        ephemeral_bytes=state.demand.ephemeral,
+        measured=state.demand.measured,
+        lane=state.lane,
+        place=state.place,
+        waiting_seconds=state.waiting,
+        expected_wait_seconds=state.expected_wait,
+        reason=state.reason,
+        device_seconds=state.device_seconds,
+        waited_seconds=state.waited_seconds,
+        iterations=state.iterations,
+        remaining_iterations=state.remaining_iterations,
+        weight=state.weight,
+        priority=state.priority,
+    )
