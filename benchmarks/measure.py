@@ -44,6 +44,7 @@ def broker(**settings: object) -> Iterator[tuple[Settings, Client]]:
         chosen = load({}, socket=f"{home}/broker.sock", device="host", **settings)
         with Client.connect(chosen, "benchmark") as client:
             yield chosen, client
+        with Client.connect(chosen, "benchmark") as client:  # the first may not live any more
             client.ask(Shutdown())
 
 

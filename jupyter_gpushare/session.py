@@ -393,9 +393,10 @@ class Session:
         poll = select.poll()
         with self._lock:
             client = self._client
-            if client is None:
+            descriptor = -1 if client is None else client.fileno()
+            if descriptor < 0:  # none, or closed by another thread just now
                 return
-            poll.register(client.fileno(), select.POLLRDHUP)
+            poll.register(descriptor, select.POLLRDHUP)
         while not poll.poll(HANG_UP_LOOK_MILLISECONDS) and self._client is client:
             pass
         with self._lock:

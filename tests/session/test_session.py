@@ -285,6 +285,14 @@ def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(settings: Sett
     session.close()
 
 
+def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
+    settings: Settings,
+) -> None:
+    session = opened(settings, "brief")
+    session.close()
+    session._await_hang_up()
+
+
 def test_a_paused_session_waits_until_it_is_resumed(settings: Settings) -> None:
     session = opened(settings, "paused")
     session.change(paused=True)

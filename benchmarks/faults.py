@@ -1,0 +1,98 @@
+"""How long others are held up by a death: a kernel's that holds the turn, or the broker's.
+
+One process trains without end; we ask for the turn beside it. `lane_again_s` is the time from the
+holder's SIGKILL to our grant. `service_again_s` is the time from the broker's SIGKILL until a new
+one answers, `turn_again_s` until it has granted a turn to a session that waited; the session that
+held the turn trains on all the while. Medians of ROUNDS.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import statistics
+import time
+from multiprocessing.process import BaseProcess
+
+from measure import Figure, broker, publish
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+ROUNDS = 7
+ITERATION_SECONDS = 0.005
+
+
+def train(settings: Settings) -> None:
+    session = Session(settings, name="holder")
+    session.open()
+    while True:
+        session.enter()
+        end = time.monotonic() + ITERATION_SECONDS
+        while time.monotonic() < end:
+            pass
+        session.boundary()
+
+
+def holder(settings: Settings, looker: Client) -> BaseProcess:
+    """A process that trains, once it holds the turn."""
+    process = multiprocessing.get_context("fork").Process(target=train, args=(settings,))
+    process.start()
+    for snapshot in looker.watch(0.05):
+        if any(lane.holder for lane in snapshot.devices[0].lanes):
+            break
+    return process
+
+
+def ours(settings: Settings) -> Session:
+    session = Session(settings, name="ours")
+    session.open()
+    return session
+
+
+def after_a_killed_holder() -> float:
+    """Seconds from the kill to the grant. A turn is long: only the death frees the lane."""
+    with broker(quantum_seconds=60.0) as (settings, looker):
+        process, session = holder(settings, looker), ours(settings)
+        start = time.monotonic()
+        process.kill()
+        session.enter()
+        seconds = time.monotonic() - start
+        session.close()
+        process.join()
+    return seconds
+
+
+def after_a_killed_broker() -> tuple[float, float]:
+    """Seconds from the kill until a new broker answers, and until it grants us a turn."""
+    with broker() as (settings, looker):
+        process, session = holder(settings, looker), ours(settings)
+        start = time.monotonic()
+        os.kill(looker.welcome.pid, signal.SIGKILL)
+        Client.connect(settings, "benchmark").close()
+        service = time.monotonic() - start
+        session.enter()
+        turn = time.monotonic() - start
+        session.close()
+        process.kill()
+        process.join()
+    return service, turn
+
+
+def main() -> None:
+    lane = statistics.median(after_a_killed_holder() for _ in range(ROUNDS))
+    service, turn = zip(*(after_a_killed_broker() for _ in range(ROUNDS)), strict=True)
+    publish(
+        "faults",
+        [
+            Figure("lane_again_s", lane, "s", target=1.0),
+            Figure("service_again_s", statistics.median(service), "s", target=2.0),
+            Figure("turn_again_s", statistics.median(turn), "s", target=2.0),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
