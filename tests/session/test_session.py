@@ -288,7 +288,8 @@ def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(settings: Sett
 def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
     settings: Settings,
 ) -> None:
-    session = opened(settings, "brief")
+    session = Session(settings, name="brief")
+    session._connect()  # without its keeper, whose part we play
     session.close()
     session._await_hang_up()
 
