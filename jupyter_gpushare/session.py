@@ -219,7 +219,8 @@ class Session:
         self._turn += 1
         self._waiting, self._since = True, time.monotonic()
         try:
-            self._ask_for_turn()
+            with contextlib.suppress(ConnectionLost):  # then the next connection asks for it
+                self._connected().send(Request(self._turn))
             while not self.holding and not self._closed.is_set():
                 self._await_news()
         except BaseException:
@@ -228,12 +229,6 @@ class Session:
         finally:
             self._waiting = False
             self.on_wait(None)
-
-    def _ask_for_turn(self) -> None:
-        try:
-            self._connected().send(Request(self._turn))
-        except ConnectionLost:
-            self._restore_while_waiting()
 
     def _await_news(self) -> None:
         try:
