@@ -29,16 +29,16 @@ class _Sharing:
         self._boundaries: Boundaries | None = None
         self._explicit = 0  # how many `iterations` and `turn` blocks are open; hooks are off then
 
-    def attach(self, torch: Any) -> None:
+    def attach(self) -> None:
         """PyTorch is there: measure its memory and notice its iterations. Idempotent."""
         if self._boundaries is not None:
             return
         from .torch_boundaries import Boundaries
-        from .torch_memory import Meter
+        from .torch_memory import Meter, settle
 
         self.session.meter = meter = Meter(self.session.device)
         if self.session.device.startswith("cuda"):
-            self.session.settle = torch.cuda.synchronize
+            self.session.settle = settle
         self._boundaries = Boundaries(self.session, meter)
         self._notice()
 
@@ -168,7 +168,7 @@ def _explicit() -> Iterator[_Sharing]:
 
 def _attach(torch: Any) -> None:
     if _sharing is not None:
-        _sharing.attach(torch)
+        _sharing.attach()
 
 
 def _attach_when_imported() -> None:
