@@ -1,8 +1,9 @@
 """The change-over of a turn between two processes, against two bare processes on one socket pair.
 
-Two real sessions both want the turn after each iteration. A change-over lasts from the moment
-before one gives the turn back to the moment after the other has it: two messages through the
-broker. The floor is a round trip of two messages of the same size without any broker.
+Two real sessions both want the turn after each iteration. A change-over lasts from the end of the
+one's iteration to the start of the other's: the look at the socket that finds that the turn should
+be given away, and two messages through the broker. The floor is a round trip of two messages of
+the same size without any broker.
 
 Both are measured in the same rhythm, in alternating blocks within the same two processes: whoever
 has the turn, or the message, computes for HOLD_SECONDS before it passes it on, as long as a short
@@ -28,6 +29,7 @@ from jupyter_gpushare.settings import Settings
 HOLD_SECONDS = 0.001
 BLOCKS = 30
 PER_BLOCK = 100
+PER_TURN = 100  # iterations at most
 WARM_UP = 10  # of each block: sockets, caches, the other process waking up
 MESSAGE = bytes(64)
 
@@ -72,16 +74,19 @@ def pong(peer: socket.socket, hold: float) -> list[float]:
 
 
 def turns(session: Session, hold: float) -> list[tuple[float, float]]:
-    """When each turn was there, and when it was given back; one clock for both processes."""
+    """When each turn was there, and when its last iteration was over; one clock for both."""
     times = []
     for _ in range(PER_BLOCK):
         session.enter()
         entered = time.monotonic()
-        compute(hold)
-        session.boundary()
-        left = time.monotonic()
-        session.leave()
-        times.append((entered, left))
+        for _ in range(PER_TURN):  # as in training: until a boundary gives it away
+            compute(hold)
+            over = time.monotonic()
+            session.boundary()
+            if not session.holding:
+                break
+        session.leave()  # nobody asked: the other has had all its turns
+        times.append((entered, over))
     return times
 
 
@@ -124,7 +129,7 @@ def measure(settings: Settings, hold: float) -> tuple[list[float], list[float]]:
 
 
 def main() -> None:
-    with broker() as (settings, _):
+    with broker(quantum_seconds=1e-6) as (settings, _):
         floor, across = measure(settings, HOLD_SECONDS)
         bare_floor, bare_across = measure(settings, 0.0)
     p50, floor_p50 = statistics.median(across), statistics.median(floor)

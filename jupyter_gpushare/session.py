@@ -27,6 +27,7 @@ from .protocol import (
     Error,
     Finish,
     Grant,
+    Message,
     Open,
     Opened,
     Report,
@@ -168,8 +169,8 @@ class Session:
     def declare(self, remaining_iterations: int | None) -> None:
         """Tell the broker how many iterations are still to come; None: nobody knows."""
         self._last_iteration = _plus(self.iterations, remaining_iterations)
-        with self._lock, contextlib.suppress(ConnectionLost):  # then the next connection tells
-            self._connected().send(self._report(time.monotonic()))
+        with self._lock:
+            self._say(self._report(time.monotonic()))
 
     # --- turns -------------------------------------------------------------------------------
 
@@ -195,20 +196,20 @@ class Session:
             self._lock.release()
 
     def leave(self) -> None:
-        """Give the turn back now, as at the end of a cell."""
-        if self.holding:
+        """Give the turn back now, as at the end of a cell, and report what is not reported yet."""
+        if self.holding or self._reported != self.iterations:
             with self._lock:
-                self._next_report = 0.0  # who looks between two cells sees what the last one did
                 self._give_back()
+                self._say(self._report(time.monotonic()))
 
     def _at_boundary(self, now: float) -> None:
         try:
             while self._client is not None and self._client.has_news():
                 self._take(self._client.receive())
-            if self.holding and now >= self._next_report:
-                self._connected().send(self._report(now))
         except (ConnectionLost, ProtocolError):
             self._drop_connection()  # the keeper restores it; training goes on
+        if now >= self._next_report:
+            self._say(self._report(now))
 
     def _obtain(self) -> None:
         """Wait for a grant. Lost connections are restored on the way."""
@@ -219,8 +220,7 @@ class Session:
         self._turn += 1
         self._waiting, self._since = True, time.monotonic()
         try:
-            with contextlib.suppress(ConnectionLost):  # then the next connection asks for it
-                self._connected().send(Request(self._turn))
+            self._say(Request(self._turn))
             while not self.holding and not self._closed.is_set():
                 self._await_news()
         except BaseException:
@@ -253,23 +253,19 @@ class Session:
         """After an interrupt nothing of the wait is left, whether or not a grant is on its way."""
         self._note_waited()
         self._stop_holding()
-        try:
-            self._connected().send(Finish(self._turn))
-        except GpuShareError:
-            self._drop_connection()
+        self._say(Finish(self._turn))
 
     def _give_back(self) -> None:
-        """The next one's grant comes first, the report of what was done afterwards."""
-        if not self.holding:
-            return
-        self.settle()
-        self._stop_holding()
+        if self.holding:
+            self.settle()
+            self._stop_holding()
+            self._say(Finish(self._turn))
+
+    def _say(self, message: Message) -> None:
+        """Send; if the connection is lost, the next one's registration says the same."""
         try:
-            client = self._connected()
-            client.send(Finish(self._turn))
-            if (now := time.monotonic()) >= self._next_report:
-                client.send(self._report(now))
-        except GpuShareError:
+            self._connected().send(message)
+        except ConnectionLost:
             self._drop_connection()
 
     def _stop_holding(self) -> None:
