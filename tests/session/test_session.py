@@ -285,6 +285,22 @@ def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(settings: Sett
     session.close()
 
 
+def test_the_end_of_a_cell_reports_what_a_change_over_left_unreported(
+    settings: Settings, sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    rare = msgspec.structs.replace(settings, quantum_seconds=1e-6, report_seconds=60.0)
+    session = opened(rare, "ours")
+    with Client.connect(rare) as other:
+        other.ask(Open(id="other", name="other", demand=Demand(1, 1, measured=True)))
+        session.enter()
+        session.boundary()
+        other.send(Request(1))
+        while session.holding:
+            session.boundary()
+        session.leave()
+        assert sessions()["ours"].iterations == session.iterations > 1
+
+
 def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
     settings: Settings,
 ) -> None:
