@@ -58,8 +58,8 @@ class Server:
     def _environment(self) -> dict[str, str]:
         """The user's, but no setting, configuration or broker of theirs takes part.
 
-        PyTorch's threads sleep where they would spin: on a busy machine spinning makes notebooks
-        ten times slower, alone or not.
+        PyTorch's idle threads sleep where they would spin, as sharing sees to by itself: here for
+        the runs without sharing too, so that all are alike.
         """
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
         paths = {

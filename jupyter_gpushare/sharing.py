@@ -84,6 +84,7 @@ def start(settings: Settings | None = None, **options: Any) -> Session:
     options.setdefault("name", os.path.basename(sys.argv[0]) or "python")
     session = Session(settings, **options)
     session.open()
+    _spare_the_cores(session.device)
     _sharing = _Sharing(session)
     _attach_when_imported()
     return session
@@ -164,6 +165,16 @@ def _explicit() -> Iterator[_Sharing]:
             yield sharing
         finally:
             sharing.end_explicit()
+
+
+def _spare_the_cores(device: str) -> None:
+    """Let OpenMP's idle threads sleep: by default they spin on the cores of whoever has the turn.
+
+    OpenMP reads this when torch loads it, so it helps where sharing is on before `import torch`;
+    it changes no result, and a value that the user has set stays.
+    """
+    if device == "host" and "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _attach(torch: Any) -> None:

@@ -326,6 +326,25 @@ def test_a_paused_session_waits_until_it_is_resumed(settings: Settings) -> None:
     session.close()
 
 
+# --- threads ----------------------------------------------------------------------------------
+
+SPIN = """
+import os
+import jupyter_gpushare as gpushare
+with gpushare.session(name="x"):
+    print(os.environ["OMP_WAIT_POLICY"])
+"""
+
+
+def test_idle_threads_of_a_sharing_process_sleep_unless_the_user_wants_them_to_spin(
+    run: Callable[..., Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert run(SPIN).line() == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert run(SPIN).line() == "ACTIVE"
+
+
 # --- fork -------------------------------------------------------------------------------------
 
 FORKS = """
