@@ -139,7 +139,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
     def _change(self, session: Session, given: dict[str, Any]) -> dict[str, Any]:
         """Change what is on and return what changed. A new device or name needs a new place."""
         wanted = {name: value for name, value in given.items() if (name, value) != ANY_DEVICE}
-        if session.paused:
+        if session.paused or _is_paused(session.id):
             wanted = {"paused": False} | wanted
         if any(wanted.get(name) not in (None, getattr(session, name)) for name in PLACE):
             session = self._move(session, wanted)
@@ -185,6 +185,12 @@ def _options(session: Session) -> dict[str, Any]:
 def _look() -> Snapshot:
     with Client.connect(start=False) as client:
         return client.look()
+
+
+def _is_paused(session: str) -> bool:
+    """Whether the broker has paused it, whoever asked for that."""
+    views = (view for device in _look().devices for view in device.sessions)
+    return any(view.id == session and view.state == "paused" for view in views)
 
 
 def _pause_another(name: str, paused: bool, session: Session | None) -> str:

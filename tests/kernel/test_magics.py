@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Change
 
 
 def one(sessions: Callable[[], Any]) -> Any:
@@ -198,6 +200,17 @@ def test_a_paused_notebook_stands_aside_until_on(
     notebook.finish()
     assert "the pause is over" in notebook.run("%gpushare on").text
     assert notebook.run("with jupyter_gpushare.turn(): print('mine')").stdout == "mine\n"
+
+
+def test_on_ends_a_pause_that_somebody_else_asked_for(
+    notebook: Any, sessions: Callable[[], Any]
+) -> None:
+    notebook.run("%gpushare on")
+    with Client.connect() as panel:
+        panel.ask(Change(one(sessions).id, paused=True))
+    assert one(sessions).state == "paused"
+    assert "the pause is over" in notebook.run("%gpushare on").text
+    assert one(sessions).state == "idle"
 
 
 def test_another_notebook_can_be_paused_and_resumed_by_name(
