@@ -10,6 +10,7 @@ import shutil
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -32,7 +33,7 @@ def sentence(wait: Wait) -> str:
     )
 
 
-class WaitingLine:
+class WaitingLine(ABC):
     """Sums up the waits of one cell; a subclass says where the line is shown. For any thread.
 
     A line that cannot be shown is given up: a front end that went away must not end a training.
@@ -58,9 +59,9 @@ class WaitingLine:
                 self._try(self.close, self.summary)
             self._times, self._seconds = 0, 0.0
 
+    @abstractmethod
     def show(self, text: str) -> None:
         """Put `text` in the place of the line, where it may still change."""
-        raise NotImplementedError
 
     def finish(self, summary: str) -> None:
         """A wait is over; the next one of this cell uses the same line."""

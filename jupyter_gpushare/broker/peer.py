@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from ..protocol import Message
 
 
-class Peer:
+class Peer(ABC):
     """A connection, as the service sees it. `uid`, `pid` and `user` are the kernel's word."""
 
     uid: int
@@ -14,12 +16,12 @@ class Peer:
     greeted = False
     session: str | None = None
 
-    def send(self, *messages: Message) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def send(self, *messages: Message) -> None: ...
 
-    def send_frame(self, frame: bytes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def send_frame(self, frame: bytes) -> None: ...
 
+    @abstractmethod
     def is_behind(self) -> bool:
         """Whether it has not read yet what it was sent."""
-        raise NotImplementedError
