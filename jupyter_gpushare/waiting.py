@@ -67,7 +67,7 @@ class WaitingLine(ABC):
         """A wait is over; the next one of this cell uses the same line."""
         self.show(summary)
 
-    def close(self, summary: str) -> None:
+    def close(self, summary: str) -> None:  # noqa: B027  (most lines need no end)
         """The cell is over: what comes next stands below."""
 
     @property
