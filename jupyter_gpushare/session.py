@@ -181,9 +181,23 @@ class Session:
         demand is larger than the device.
         """
         __tracebackhide__ = True
-        if not self.holding and not self._closed.is_set():
-            with self._lock:
-                self._obtain()
+        if self.holding or self._closed.is_set():
+            return
+        with self._lock:
+            if self.holding:  # another thread has obtained it
+                return
+            self._raise_refusal()
+            try:
+                self._begin_wait()
+                with contextlib.suppress(ConnectionLost):  # then the next connection asks
+                    self._connected().send(Request(self._turn))
+                while not self.holding and not self._closed.is_set():
+                    self._await_news()
+            except BaseException:
+                self._withdraw()
+                raise
+            finally:
+                self._end_wait()
 
     def boundary(self) -> None:
         """An iteration ended: count it, and give the turn away if the broker asked for it."""
@@ -211,24 +225,14 @@ class Session:
         if now >= self._next_report:
             self._say(self._report(now))
 
-    def _obtain(self) -> None:
-        """Wait for a grant. Lost connections are restored on the way."""
-        __tracebackhide__ = True
-        if self.holding:
-            return
-        self._raise_refusal()
+    def _begin_wait(self) -> None:
+        self._since = time.monotonic()
         self._turn += 1
-        self._waiting, self._since = True, time.monotonic()
-        try:
-            self._say(Request(self._turn))
-            while not self.holding and not self._closed.is_set():
-                self._await_news()
-        except BaseException:
-            self._withdraw()
-            raise
-        finally:
-            self._waiting = False
-            self.on_wait(None)
+        self._waiting = True
+
+    def _end_wait(self) -> None:
+        self._waiting = False
+        self.on_wait(None)
 
     def _await_news(self) -> None:
         try:

@@ -247,16 +247,16 @@ class Boundaries:
     def _is_ours(self) -> bool:
         """Whether this thread is inside an iteration; it begins one if no thread is."""
         __tracebackhide__ = True
-        if not self._inside or self._leader != get_ident():
-            with self._entering:
-                if self._inside:
-                    return False  # a passenger
-                self._enter()
+        if self._inside and self._leader == get_ident():
+            return True
+        with self._entering:
+            if self._inside:
+                return False  # a passenger
+            self._session.enter()
+            self._lead()
         return True
 
-    def _enter(self) -> None:
-        __tracebackhide__ = True
-        self._session.enter()
+    def _lead(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             self._thread.end = self._thread.end or _ThreadEnd(self._thread_ended)
         self._leader = get_ident()
