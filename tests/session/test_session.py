@@ -194,8 +194,8 @@ def opened(settings: Settings, name: str, **options: object) -> Session:
 
 
 @pytest.fixture(autouse=True)
-def close_all() -> Iterator[None]:
-    """A session that stays open would start a new broker when this test's ends."""
+def close_all(settings: Settings) -> Iterator[None]:
+    """Before the broker ends: a session that stays open would start a new one."""
     yield
     while _opened:
         _opened.pop().close()
