@@ -5,10 +5,10 @@ one's iteration to the start of the other's: the look at the socket that finds t
 be given away, and two messages through the broker. The floor is a round trip of two messages of
 the same size without any broker.
 
-Both are measured in the same rhythm, in alternating blocks within the same two processes: whoever
-has the turn, or the message, computes for HOLD_SECONDS before it passes it on, as long as a short
-iteration. Without that rhythm (`back_to_back`) the floor's two processes stay awake on one core,
-which no two notebooks that train ever do.
+`ratio` is the promise: iterations of no length against a bare ping-pong, back to back. There the
+floor's two processes stay awake on one core. The figures `at_1_ms` have both in the rhythm of a
+short iteration: whoever has the turn, or the message, computes for HOLD_SECONDS before it passes it
+on. All are measured in alternating blocks within the same two processes.
 """
 
 from __future__ import annotations
@@ -130,10 +130,10 @@ def measure(settings: Settings, hold: float) -> tuple[list[float], list[float]]:
 
 def main() -> None:
     with broker(quantum_seconds=1e-6) as (settings, _):
-        floor, across = measure(settings, HOLD_SECONDS)
-        bare_floor, bare_across = measure(settings, 0.0)
+        floor, across = measure(settings, 0.0)
+        slow_floor, slow_across = measure(settings, HOLD_SECONDS)
     p50, floor_p50 = statistics.median(across), statistics.median(floor)
-    bare_p50, bare_floor_p50 = statistics.median(bare_across), statistics.median(bare_floor)
+    slow_p50, slow_floor_p50 = statistics.median(slow_across), statistics.median(slow_floor)
     publish(
         "handover",
         [
@@ -141,9 +141,10 @@ def main() -> None:
             Figure("p99_us", percentile(across, 99) * 1e6, "us", target=2000),
             Figure("floor_p50_us", floor_p50 * 1e6, "us"),
             Figure("ratio", p50 / floor_p50, target=3),
-            Figure("back_to_back_p50_us", bare_p50 * 1e6, "us"),
-            Figure("back_to_back_floor_p50_us", bare_floor_p50 * 1e6, "us"),
-            Figure("back_to_back_ratio", bare_p50 / bare_floor_p50),
+            Figure("at_1_ms_p50_us", slow_p50 * 1e6, "us"),
+            Figure("at_1_ms_p99_us", percentile(slow_across, 99) * 1e6, "us", target=2000),
+            Figure("at_1_ms_floor_p50_us", slow_floor_p50 * 1e6, "us"),
+            Figure("at_1_ms_ratio", slow_p50 / slow_floor_p50),
         ],
     )
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from jupyter_gpushare.torch_boundaries import Boundaries  # noqa: E402
-from jupyter_gpushare.torch_memory import Meter  # noqa: E402
+from jupyter_gpushare.torch_boundaries import Boundaries
+from jupyter_gpushare.torch_memory import Meter
 
 Losses = list[float]
 Modules = list[Any]

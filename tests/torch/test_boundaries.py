@@ -11,14 +11,12 @@ import traceback
 import warnings
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from jupyter_gpushare import torch_boundaries  # noqa: E402
-from jupyter_gpushare.torch_boundaries import STEPLESS_FORWARDS, Boundaries  # noqa: E402
-from jupyter_gpushare.torch_memory import Meter  # noqa: E402
+from jupyter_gpushare import torch_boundaries
+from jupyter_gpushare.torch_boundaries import STEPLESS_FORWARDS, Boundaries
+from jupyter_gpushare.torch_memory import Meter
 
 CYCLES = 8
 PROFILED = torch_boundaries.RECURRENCES

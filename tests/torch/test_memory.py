@@ -10,15 +10,13 @@ import threading
 import weakref
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from jupyter_gpushare import _core, torch_memory  # noqa: E402
-from jupyter_gpushare.torch_memory import Meter, self_test  # noqa: E402
+from jupyter_gpushare import _core, torch_memory
+from jupyter_gpushare.torch_memory import Meter, self_test
 
 counter = _core.AllocationCounter
 MIB = 1 << 20
