@@ -56,6 +56,7 @@ class Grant:
 class Yield:
     session: str
     turn: int
+    successor: Grant | None
 
 class Decision:
     """What follows from one event. Enact all of it; an empty one is falsy."""

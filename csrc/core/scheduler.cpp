@@ -59,6 +59,7 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   session.demand = spec.demand;
   session.remaining_iterations = spec.remaining_iterations;
   session.last_turn = spec.turn;
+  due_ = {};  // a session that opens again has lost what it was told
   if (spec.holding) adopt_turn(number, session, spec.turn);
   if (spec.waiting) begin_wait(session, spec.turn);
   return assign(now);
@@ -216,12 +217,21 @@ void Scheduler::forget(SessionNumber number) {
 // It runs already, whatever we think of it. If there is no lane for it, it is asked to yield and
 // nobody else starts until then.
 void Scheduler::adopt_turn(SessionNumber number, Session& session, TurnNumber turn) {
-  lanes_.adopt(number, room_for(session), limit());
+  take_lane(number, session);
   begin_turn(session, turn);
 }
 
+// The one in which it has its place, or another if that is held.
+void Scheduler::take_lane(SessionNumber number, const Session& session) {
+  if (lanes_.contains(number)) {
+    if (lanes_.holder_of(lanes_.lane_of(number)) == kNobody) return lanes_.hold(number);
+    lanes_.remove(number);
+  }
+  lanes_.adopt(number, room_for(session), limit());
+}
+
 void Scheduler::begin_turn(Session& session, TurnNumber turn) {
-  session.turn = {turn, now_, std::nullopt};
+  session.turn = {turn, now_, std::nullopt, {}};
   ++session.user->second.running;
   session.user->second.granted += now_;
 }
@@ -234,6 +244,7 @@ void Scheduler::end_turn(SessionNumber number, Session& session) {
   session.clock.add(now_, rules_.half_life, used / session.weight);
   user.clock.add(now_, rules_.half_life, used);
   user.granted = --user.running == 0 ? 0 : user.granted - session.turn->since;
+  due_ = session.turn->successor;
   session.turn.reset();
   if (!lanes_.contains(number)) return;
   lanes_.release(number);

@@ -70,6 +70,8 @@ class Model:
     notebooks: dict[str, Notebook] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)
     orders: int = 0
+    named: tuple[Notebook, int] | None = None  # who has the turn next, and which of its turns
+    due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
 
     # what it is
 
@@ -128,12 +130,16 @@ class Model:
         n.clock += n.ran(now) / n.weight
         self.users[n.user].clock += n.ran(now)
         n.runs_since = n.asked = None
+        self.due, self.named = self.named, None
 
     def assign(self, now: float) -> tuple[list[str], list[str]]:
+        grants, yields = [], []
+        if (n := self.successor()) is not None:
+            n.runs_since, n.waits_since = now, None
+            grants.append(n)
         while (n := self.next_to_admit(now)) is not None:
             n.placed = True
         self.settle(now)
-        grants, yields = [], []
         if self.holder is None and (waiting := self.waiting()):
             n = min(waiting, key=lambda n: self.key(n, now))
             n.runs_since, n.waits_since = now, None
@@ -142,8 +148,19 @@ class Model:
         if holder is not None and holder.asked is None and self.should_end(now):
             holder.asked = now
             yields.append(holder)
+            self.named = self.name(holder, now)
         names = {id(n): name for name, n in self.notebooks.items()}
         return [names[id(n)] for n in grants], [names[id(n)] for n in yields]
+
+    def name(self, holder: Notebook, now: float) -> tuple[Notebook, int] | None:
+        best = min(self.waiting(), key=lambda n: self.key(n, now), default=None)
+        return (best, best.turn) if best is not None and best.user == holder.user else None
+
+    def successor(self) -> Notebook | None:
+        due, self.due = self.due, None
+        if due is None or due[0] not in self.notebooks.values():
+            return None
+        return due[0] if due[0].waits_since is not None and due[0].turn == due[1] else None
 
     def next_to_admit(self, now: float) -> Notebook | None:
         def fits(new: Notebook) -> bool:
@@ -209,6 +226,10 @@ class AgainstTheModel(RuleBasedStateMachine):
         grants, yields = self.model.assign(self.now)
         assert [grant.session for grant in decision.grants] == grants
         assert [asked.session for asked in decision.yields] == yields
+        names = {id(n): name for name, n in self.model.notebooks.items()}
+        for asked in decision.yields:
+            named = None if self.model.named is None else names[id(self.model.named[0])]
+            assert (asked.successor and asked.successor.session) == named
         for message in (*decision.grants, *decision.yields):
             assert message.turn == self.model.notebooks[message.session].turn
 
