@@ -64,6 +64,7 @@ std::string Lane::detach() {
   if (std::string reason = busy(); !reason.empty()) return reason;
   resize(0);
   pages_.detach();
+  predictor_.forget();
   return {};
 }
 

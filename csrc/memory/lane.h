@@ -64,6 +64,7 @@ class Lane {
   // Takes `bytes` of the memory behind `descriptor`; again, to change its size or for another.
   // Between iterations only, and with nothing alive in the lane.
   [[nodiscard]] std::string attach(int descriptor, size_t bytes);
+  // Gives it up, under the same conditions, and forgets what was learned about survivors.
   [[nodiscard]] std::string detach();
 
   // An iteration begins: this thread, and no other, allocates from the lane.

@@ -37,13 +37,17 @@ void Predictor::survived(const Birth& birth) {
   Lesson* lesson = &lesson_of(birth);
   if (lesson->bytes == 0) {
     if (size_ == kMostLessons) {  // shapes vary without end: one iteration teaches what matters
-      lessons_.fill({});
-      size_ = 0;
+      forget();
       lesson = &lesson_of(birth);
     }
     ++size_;
   }
   *lesson = {birth.bytes, birth.ordinal, kLearned};
+}
+
+void Predictor::forget() {
+  lessons_.fill({});
+  size_ = 0;
 }
 
 void Predictor::died(Note note) {

@@ -31,6 +31,7 @@ class Predictor {
   void died(Note note);
 
   void end_iteration() { ++iteration_; }
+  void forget();
   uint32_t iteration() const { return iteration_; }
 
  private:
