@@ -1,4 +1,4 @@
-"""Stubs of the C++ module: the scheduler (no I/O, threads or clock), and this process's memory."""
+"""Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -245,5 +245,44 @@ class Lane:
     @staticmethod
     def is_valid() -> str:
         """Empty, or the first broken invariant in words."""
+
+class BlockAllocator:
+    """Blocks of whole pages inside a range of addresses; it knows only the numbers of the pages.
+
+    Raises IndexError for pages outside the range, ValueError for a number of pages that cannot be
+    one and where no live block begins; a call that raises has changed nothing.
+    """
+
+    def __init__(self, pages: int) -> None:
+        """None of the pages is available yet. Untouched ones cost nothing."""
+    def add(self, first: int, count: int) -> None:
+        """Those of the pages that are unavailable become available."""
+    def take(self, first: int, count: int) -> bool:
+        """The contrary; False, and nothing changed, unless all of them are free."""
+    def allocate(self, count: int) -> int | None:
+        """The first page of a new block; None only where no free block is large enough."""
+    def free(self, first: int) -> None:
+        """End the live block that begins at this page."""
+    def size_of(self, first: int) -> int:
+        """Pages of the live block that begins at this page; 0 if none does."""
+    def live(self) -> list[tuple[int, int]]:
+        """First page and number of pages of each live block, by address."""
+    def reset_footprint(self) -> None:
+        """The footprint starts anew at what is alive now."""
+    def is_one_block(self) -> bool:
+        """Nothing is alive, and the free pages form as few blocks as their gaps allow."""
+    def is_valid(self) -> str:
+        """Empty, or the first broken invariant in words."""
+    @property
+    def pages(self) -> int: ...
+    @property
+    def used(self) -> int:
+        """Pages in live blocks."""
+    @property
+    def available(self) -> int:
+        """Pages that are used or free."""
+    @property
+    def footprint(self) -> int:
+        """One past the highest page that was in a live block since the last reset."""
 
 __version__: str

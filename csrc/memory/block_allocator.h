@@ -22,7 +22,7 @@ class BlockAllocator {
   ~BlockAllocator();
 
   // False where the system has no room for the book-keeping; then the range has no pages.
-  bool is_usable() const { return tags_ != nullptr; }
+  bool is_usable() const { return borders_ != nullptr; }
   Page pages() const { return pages_; }
 
   // Those of the pages that are unavailable become available.
@@ -36,7 +36,7 @@ class BlockAllocator {
   void free(Page first);
   // Pages of the live block that begins at `first`; 0 if none does.
   Page size_of(Page first) const {
-    return first < pages_ && tags_[first].begins == Kind::live ? tags_[first].length : 0;
+    return first < pages_ && borders_[first].begins == Kind::live ? borders_[first].after : 0;
   }
 
   Page used() const { return used_; }            // pages in live blocks
@@ -50,8 +50,8 @@ class BlockAllocator {
   // visit(first, count) for each live block, by address; it must not change the allocator.
   template <class F>
   void for_each_live(F visit) const {
-    for_each_block([&](Page first, const auto& tag) {
-      if (tag.begins == Kind::live) visit(first, tag.length);
+    for_each_block([&](Page first, Page count, auto kind) {
+      if (kind == Kind::live) visit(first, count);
     });
   }
 
@@ -61,11 +61,12 @@ class BlockAllocator {
   enum class Kind : std::uint8_t { none, unavailable, free, live };
 
   // Blocks of these kinds tile the range, and no two neighbours are both free or both unavailable.
-  // Its first and its last page know a block (boundary tags); pages between them know nothing.
-  struct Tag {
-    Page length;          // of the block that begins or ends here
-    Page next, previous;  // free blocks of the same class, at their first pages
-    Kind begins, ends;    // the kind of the block whose first, and whose last page this is
+  // A border lies before each page, and one after the last. Where a block ends and the next begins,
+  // it knows both (Knuth's boundary tags); inside a block it knows nothing.
+  struct Border {
+    Page before, after;   // lengths of the block that ends and of the one that begins here
+    Page next, previous;  // if a free block begins here: others of its class
+    Kind ends, begins;    // kinds of the two
   };
 
   // Lengths fall into classes, 16 for each power of two; those below 16 have one of their own.
@@ -76,15 +77,17 @@ class BlockAllocator {
   static unsigned class_of(Page length);
 
   template <class F>
-  void for_each_block(F visit) const {
-    for (Page first = 0; first < pages_; first += tags_[first].length) visit(first, tags_[first]);
+  void for_each_block(F visit) const {  // visit(first, count, kind)
+    for (Page first = 0; first < pages_; first = end_of(first)) {
+      visit(first, borders_[first].after, borders_[first].begins);
+    }
   }
   bool contains(Page first, Page count) const { return first <= pages_ && count <= pages_ - first; }
   Page block_at(Page page) const;
-  Page end_of(Page block) const { return block + tags_[block].length; }
+  Page end_of(Page block) const { return block + borders_[block].after; }
 
   void put(Page first, Page count, Kind kind);
-  void remove(Page block);
+  void withdraw(Page block);
   Page merge(Page first, Page count, Kind kind);
   void cut_out(Page block, Page first, Page end);
 
@@ -99,7 +102,7 @@ class BlockAllocator {
   std::string lists_are_right() const;
 
   Page pages_ = 0;
-  Tag* tags_ = nullptr;  // one more before the first page and one after the last, of no block
+  Border* borders_ = nullptr;
   Page used_ = 0, available_ = 0, footprint_ = 0;
   std::uint32_t filled_rows_ = 0;
   std::array<std::uint64_t, kRows> filled_ = {};  // a bit for each class that has a block
