@@ -185,6 +185,68 @@ class AllocationCounter:
     def take_peak() -> tuple[int, int]:
         """Live and peak bytes in one call; the next peak starts at what is alive now."""
 
+class LaneUsage:
+    """What the lane of this process was used for; "so far" is since the process began."""
+
+    footprint: int
+    """Bytes that the lane had to have in the last iteration."""
+    largest_footprint: int
+    """The same, in the last 64 iterations."""
+    overflows: int
+    """Blocks that did not fit, so far."""
+    overflow_bytes: int
+    """Theirs."""
+    expected_survivors: int
+    """Blocks that stayed out of the lane because they were to survive, so far."""
+    last_survivor_bytes: int
+    """Alive in the lane when the last iteration ended."""
+    promoted_pages: int
+    """So far."""
+    promoted_runs: int
+    """Runs of neighbouring pages, so far."""
+    living_promoted_bytes: int
+    """Promoted blocks that are alive now."""
+
+class Lane:
+    """The lane of this process: memory that it has in turn with others, for blocks of 64 KiB and
+    more that live inside one iteration.
+
+    What returns a string returns an empty one, or the sentence that says why not. From `promote`
+    to `enter` the lane may be another process's.
+    """
+
+    @staticmethod
+    def open(window_bytes: int) -> str:
+        """Reserve addresses, more than a lane will have bytes. Once per process."""
+    @staticmethod
+    def attach(descriptor: int, bytes: int) -> str:
+        """Use so many bytes of this memory; again, to change the size or for another memory.
+
+        Between iterations only, and with nothing alive in the lane. The descriptor stays yours.
+        """
+    @staticmethod
+    def detach() -> str: ...
+    @staticmethod
+    def enter() -> None:
+        """An iteration begins: this thread, and no other, allocates from the lane."""
+    @staticmethod
+    def leave() -> None:
+        """It ends: nobody does."""
+    @staticmethod
+    def survivors() -> int:
+        """Bytes that are alive in the lane."""
+    @staticmethod
+    def promote() -> int:
+        """Empty the lane, after leaving it if need be; the bytes that were alive in it.
+
+        MemoryError where there is no room for them: then the lane must not become another's.
+        """
+    @staticmethod
+    def usage() -> LaneUsage: ...
+    @staticmethod
+    def is_valid() -> str:
+        """Empty, or the first broken invariant in words."""
+
 class BlockAllocator:
     """Blocks of whole pages inside a range of addresses; it knows only the numbers of the pages.
 
