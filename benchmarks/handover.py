@@ -35,13 +35,21 @@ MESSAGE = bytes(64)
 
 
 class Known:
-    """The meter of a session whose demand is known: what PyTorch's has learned is as quick."""
+    """The memory of a session whose demand is known: what PyTorch's has learned is as quick."""
 
     how = "given"
+    has_news = False
 
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+    def use_lane(self, descriptor: int, size: int, capacity: int) -> None: ...
+
+    def survivors(self) -> int:
+        return 0
+
+    def evacuate(self) -> None: ...
 
     def demand(self) -> Demand:
         return Demand(100 << 20, 200 << 20, measured=True)

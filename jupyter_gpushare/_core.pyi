@@ -141,6 +141,8 @@ class Scheduler:
     def next_event(self, now: float) -> float | None:
         """When time alone changes something (a quantum, a lease, patience), or None."""
     def picture(self, now: float) -> Picture: ...
+    def lane_bytes(self, lane: int) -> int:
+        """0 if there is no such lane."""
     def is_valid(self) -> str:
         """Empty, or the first broken invariant in words."""
     @property
@@ -184,6 +186,17 @@ class AllocationCounter:
     @staticmethod
     def take_peak() -> tuple[int, int]:
         """Live and peak bytes in one call; the next peak starts at what is alive now."""
+
+class HostLaneMemory:
+    """The memory of a lane on the host, as the broker keeps it; RuntimeError if there is none."""
+
+    def __init__(self, capacity_bytes: int) -> None: ...
+    @property
+    def descriptor(self) -> int: ...
+    def shrink(self, bytes: int) -> None:
+        """Give what lies above `bytes` back to the system; it reads as zeros from then on."""
+    @property
+    def resident_bytes(self) -> int: ...
 
 class LaneUsage:
     """What the lane of this process was used for; "so far" is since the process began."""

@@ -139,13 +139,25 @@ class Welcome(Message, frozen=True):
 
 
 class Opened(Message, frozen=True):
+    """`capacity_bytes` is the device's, and the largest that a lane of it can be."""
+
     id: str
     device: str
+    capacity_bytes: int = 0
 
 
 class Grant(Message, frozen=True):
+    """Turn `turn` is yours until you finish it, with `bytes` of the memory of your lane.
+
+    `memory` numbers that memory (0: the turn has none). Where the number is another than in the
+    Grant before it on this connection, the descriptor of the memory comes with the message. Said
+    again for the same turn, it changes the lane from the next boundary on.
+    """
+
     turn: int
     lane: int
+    bytes: int = 0
+    memory: int = 0
 
 
 class Successor(msgspec.Struct, frozen=True):

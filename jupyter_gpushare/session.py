@@ -47,13 +47,14 @@ LAST_RETRY_SECONDS = 1.0
 HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
 
 
-class Meter(Protocol):
-    """Learns the demand of this process. `how` is one sentence for people."""
+class Memory(Protocol):
+    """The memory of this process's iterations: learns its demand, and uses the lane's."""
 
-    how: str
+    how: str  # one sentence for people
+    has_news: bool  # the demand should be reported at once
 
     def begin(self) -> None:
-        """An iteration begins."""
+        """An iteration begins, in this thread."""
 
     def end(self) -> None:
         """An iteration ended."""
@@ -61,15 +62,36 @@ class Meter(Protocol):
     def demand(self) -> Demand:
         """What was learned so far."""
 
+    def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
+        """The lane of the next iterations: `size` bytes behind `descriptor`, at most `capacity`
+        ever; -1 and 0 where the turn has none."""
+
+    def survivors(self) -> int:
+        """Bytes of the iteration that are still alive in the lane."""
+
+    def evacuate(self) -> None:
+        """When this returns, this process uses the device no more, and the lane is empty.
+
+        Raises MemoryError where there is no room for what is alive in the lane.
+        """
+
 
 class WholeProcess:
-    """The meter where nothing better is known: all memory of the process counts as persistent."""
+    """The memory where nothing better is known: all memory of the process counts as persistent."""
 
     how = "the whole process counts as persistent memory"
+    has_news = False
 
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+    def use_lane(self, descriptor: int, size: int, capacity: int) -> None: ...
+
+    def survivors(self) -> int:
+        return 0
+
+    def evacuate(self) -> None: ...
 
     def __init__(self) -> None:
         self._process: psutil.Process | None = None
@@ -103,8 +125,7 @@ class Session:
         self.priority = priority
         self.paused = False
         self.on_wait: Callable[[Wait | None], None] = lambda wait: None
-        self.meter: Meter = WholeProcess()
-        self.settle: Callable[[], None] = lambda: None  # returns when the device has done its work
+        self.memory: Memory = WholeProcess()
         self.iterations = 0
         self.device_seconds = 0.0
         self.waited_seconds = 0.0
@@ -112,6 +133,7 @@ class Session:
         self._last_iteration = _plus(0, remaining_iterations)  # where a declared end lies
         self._turn = 0
         self._waiting = False
+        self._capacity = 0  # bytes of the device
         self._asked: Yield | None = None  # to end this turn at the next boundary
         self._mailbox = Mailbox()
         self._since = 0.0  # when this turn, or this wait, began
@@ -212,7 +234,7 @@ class Session:
             self._look()
             if self._asked is not None:
                 self._connected().send(self._part())
-            if (now := time.monotonic()) >= self._next_report:
+            if (now := time.monotonic()) >= self._next_report or self.memory.has_news:
                 self._say(self._report(now))
         except (ConnectionLost, ProtocolError):
             self._drop_connection()  # the keeper restores it; training goes on
@@ -274,7 +296,7 @@ class Session:
 
     def _part(self) -> Finish:
         """This process uses the device no more, and its successor may; what to tell the broker."""
-        self.settle()
+        self.memory.evacuate()
         if self._asked is not None and self._asked.successor is not None:
             self._mailbox.send(self._asked.successor)
         self._stop_holding()
@@ -302,6 +324,8 @@ class Session:
     def _take(self, message: ToClient) -> None:
         """React to one message; stale turn numbers belong to withdrawn requests and are ignored."""
         if isinstance(message, Grant):
+            if message.turn == self._turn and (self._waiting or self.holding):
+                self._use_lane(message)
             if message.turn == self._turn and self._waiting:
                 self._note_waited()
                 self.holding = True
@@ -315,6 +339,12 @@ class Session:
             self._refusal = from_code(message.code, message.message)
             self._asked = Yield(self._turn)  # then end at the next boundary
 
+    def _use_lane(self, grant: Grant) -> None:
+        known = self._connected().lane_memory
+        is_known = grant.memory != 0 and grant.memory == known.number
+        descriptor, size = (known.descriptor, grant.bytes) if is_known else (-1, 0)
+        self.memory.use_lane(descriptor, size, self._capacity)
+
     def _raise_refusal(self) -> None:
         """Said once: the next cell tries again, since the user may have made room."""
         __tracebackhide__ = True
@@ -326,7 +356,7 @@ class Session:
         done = self.iterations - self._reported
         self._reported = self.iterations
         self._next_report = now + self._settings.report_seconds
-        return Report(done, self.meter.demand(), self._remaining())
+        return Report(done, self.memory.demand(), self._remaining())
 
     def _remaining(self) -> int | None:
         if self._last_iteration is not None:
@@ -351,6 +381,7 @@ class Session:
             client.close()
             raise
         self.device = answer.device
+        self._capacity = answer.capacity_bytes
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
         self._client = client
@@ -362,7 +393,7 @@ class Session:
             device=self.device,
             weight=self.weight,
             priority=self.priority,
-            demand=self.meter.demand() if self.iterations else Demand(),
+            demand=self.memory.demand() if self.iterations else Demand(),
             remaining_iterations=self._remaining(),
             turn=self._turn,
             holding=self.holding,

@@ -34,12 +34,10 @@ class _Sharing:
         if self._boundaries is not None:
             return
         from .torch_boundaries import Boundaries
-        from .torch_memory import Meter, settle
+        from .torch_memory import Memory
 
-        self.session.meter = meter = Meter(self.session.device)
-        if self.session.device.startswith("cuda"):
-            self.session.settle = settle
-        self._boundaries = Boundaries(self.session, meter)
+        self.session.memory = memory = Memory(self.session.device)
+        self._boundaries = Boundaries(self.session, memory)
         self._notice()
 
     def detach(self) -> None:
@@ -135,9 +133,9 @@ def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
         for _ in range(epochs):
             for batch in loader:
                 session.enter()
-                session.meter.begin()
+                session.memory.begin()
                 yield batch
-                session.meter.end()
+                session.memory.end()
                 session.boundary()
 
 
@@ -146,11 +144,11 @@ def turn() -> Iterator[Session]:
     """``with gpushare.turn():`` holds the turn for the block, for code that is not PyTorch."""
     with _explicit() as sharing:
         sharing.session.enter()
-        sharing.session.meter.begin()
+        sharing.session.memory.begin()
         try:
             yield sharing.session
         finally:
-            sharing.session.meter.end()
+            sharing.session.memory.end()
             sharing.session.boundary()
 
 

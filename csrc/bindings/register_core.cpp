@@ -241,6 +241,7 @@ void register_scheduler(py::module_& module) {
       .def("assign", &Scheduler::assign, now)
       .def("next_event", &Scheduler::next_event, now)
       .def("picture", &Scheduler::picture, now)
+      .def("lane_bytes", &Scheduler::lane_bytes, py::arg("lane"))
       .def("is_valid", &Scheduler::is_valid)
       .def_property_readonly("policy", &Scheduler::policy)
       .def("__contains__", &Scheduler::contains)

@@ -2,6 +2,7 @@
 
 #include "bindings/register.h"
 #include "memory/allocation_hook.h"
+#include "memory/host_lane_memory.h"
 
 namespace py = pybind11;
 
@@ -31,10 +32,21 @@ void register_usage(py::module_& module) {
                     "Promoted blocks that are alive now.");
 }
 
+void register_host_lane_memory(py::module_& module) {
+  py::class_<HostLaneMemory>(module, "HostLaneMemory",
+                             "The memory of a lane on the host, as the broker keeps it.")
+      .def(py::init<size_t>(), py::arg("capacity_bytes"))
+      .def_property_readonly("descriptor", &HostLaneMemory::descriptor)
+      .def("shrink", &HostLaneMemory::shrink, py::arg("bytes"),
+           "Give what lies above `bytes` back to the system; it reads as zeros from then on.")
+      .def_property_readonly("resident_bytes", &HostLaneMemory::resident_bytes);
+}
+
 }  // namespace
 
 void register_lane(py::module_& module) {
   register_usage(module);
+  register_host_lane_memory(module);
   py::class_<ProcessLane>(
       module, "Lane",
       "The lane of this process: memory that it has in turn with others, for what lives inside one "

@@ -267,6 +267,11 @@ void Scheduler::fit_to_demand(SessionNumber number, const Session& session) {
   if (!lanes_.resize(number, room_for(session)) && !session.turn) lanes_.remove(number);
 }
 
+Bytes Scheduler::lane_bytes(LaneId lane) const {
+  const auto found = lanes_.lanes().find(lane);
+  return found == lanes_.lanes().end() ? 0 : found->second.bytes();
+}
+
 // --- what follows from a session ---------------------------------------------------------------
 
 Demand Scheduler::room_for(const Session& session) const {

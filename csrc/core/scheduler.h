@@ -60,6 +60,7 @@ class Scheduler {
   std::string_view policy() const { return policy_->name; }
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   std::size_t size() const { return sessions_.size(); }
+  Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane
 
  private:
   // Fairness is over users first. A user's clock counts the seconds of all its turns; those that
