@@ -1,4 +1,4 @@
-"""Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the allocation counter."""
+"""Stubs of the C++ module: scheduler (no I/O, threads or clock), allocation counter, pager."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -183,5 +183,31 @@ class AllocationCounter:
     @staticmethod
     def take_peak() -> tuple[int, int]:
         """Live and peak bytes in one call; the next peak starts at what is alive now."""
+
+class Pager:
+    """Pages the CPU storages that AllocationCounter knows out to a file, and in again.
+
+    They stay at their addresses, and whoever touches one that is out gets its bytes from the file.
+    """
+
+    @staticmethod
+    def page_out(directory: str) -> str:
+        """Storages of at least 64 KiB go out to a file without a name; empty, or why not.
+
+        If not, nothing is out.
+        """
+    @staticmethod
+    def page_in() -> str:
+        """All comes back; empty, or what could not be read. Ends a `page_out` under way."""
+    @staticmethod
+    def cancel() -> None:
+        """End a `page_out` that is under way, with everything back in."""
+    @staticmethod
+    def bytes_out() -> int: ...
+    @staticmethod
+    def is_out(address: int) -> bool: ...
+    @staticmethod
+    def is_valid() -> str:
+        """Empty, or the first broken invariant."""
 
 __version__: str

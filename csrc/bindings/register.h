@@ -5,5 +5,6 @@ namespace gpushare {
 
 void register_core(pybind11::module_& module);
 void register_memory(pybind11::module_& module);
+void register_pager(pybind11::module_& module);
 
 }  // namespace gpushare

@@ -93,17 +93,19 @@ void AllocationCounter::add(const void* address, size_t bytes) { insert(address,
 
 void AllocationCounter::adopt(const void* address, size_t bytes) { insert(address, bytes, false); }
 
-void AllocationCounter::remove(const void* pointer) {
+size_t AllocationCounter::remove(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (address == 0) return;
+  if (address == 0) return 0;
   Shard& shard = shard_of(address);
   const std::lock_guard guard(shard.lock);
-  if (shard.size == 0) return;
+  if (shard.size == 0) return 0;
   const size_t slot = shard.slot_of(address);
-  if (shard.blocks[slot].address == 0) return;
-  change_live(-static_cast<int64_t>(shard.blocks[slot].bytes));
+  const size_t bytes = shard.blocks[slot].bytes;
+  if (shard.blocks[slot].address == 0) return 0;
+  change_live(-static_cast<int64_t>(bytes));
   shard.close_gap(slot);
   --shard.size;
+  return bytes;
 }
 
 void AllocationCounter::change_live(int64_t bytes) {

@@ -1,7 +1,9 @@
 #pragma once
 #include <string>
+#include <vector>
 
 #include "memory/allocation_counter.h"
+#include "memory/pager.h"
 
 namespace gpushare {
 
@@ -12,5 +14,11 @@ namespace gpushare {
 
 // What the hook counts; alive until the process ends.
 AllocationCounter& allocation_counter();
+
+// Pages the counted blocks out and in; the hook tells it of each that is freed.
+Pager& pager();
+
+// Appends the counted blocks that are large enough to be paged out: a source for the pager.
+void list_blocks(std::vector<Range>& ranges);
 
 }  // namespace gpushare
