@@ -10,8 +10,10 @@ namespace {
 
 struct ProcessPager {};  // the Python name of what the process has once
 
+// What is out must not be freed unseen, so the hook comes first.
 std::string page_out(const std::string& directory) {
-  return pager().page_out(list_blocks, directory);
+  std::string reason = install_allocation_hook();
+  return reason.empty() ? pager().page_out(list_blocks, directory) : reason;
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ namespace gpushare {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kPiece = 2 * kHugePage;  // a thread that writes waits for at most so many bytes
-constexpr size_t kRun = size_t{1} << 30;  // comes in as one mapping; whole pieces
+constexpr size_t kPiece = 2 * kHugePage;    // a thread that writes waits for at most so many bytes
+constexpr size_t kBatch = size_t{1} << 30;  // comes in as one mapping
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -249,12 +249,12 @@ std::string Pager::move_all_out(size_t bytes, const std::string& directory) {
     if (const int error = move_out(piece, file.number(), offset)) {
       return because("a file in " + directory + " cannot be written", error);
     }
-    offset += piece.bytes;
   }
   return {};
 }
 
-int Pager::move_out(Piece& piece, int file, size_t offset) {
+// To that offset of the file, which it advances.
+int Pager::move_out(Piece& piece, int file, size_t& offset) {
   if (!begin_move(piece, State::kIn)) return 0;
   int error;
   {
@@ -262,37 +262,52 @@ int Pager::move_out(Piece& piece, int file, size_t offset) {
     error = replace_by_file(piece.begin, piece.bytes, file, offset);
   }
   end_move(piece, error == 0 ? State::kOut : State::kIn);
+  offset += piece.bytes;
   return error;
 }
 
 std::string Pager::move_all_in() {
   int error = 0;
   for (auto first = pieces_.begin(); first != pieces_.end();) {
-    const auto last = end_of_run(first);
-    if (const int failed = move_run_in(first, last)) error = failed;
+    const auto last = end_of_batch(first);
+    if (const int failed = move_batch_in(first, last)) error = failed;
     first = last;
   }
   if (error == 0) return {};
   return because(mebibytes(bytes_out_) + " cannot be read back", error);
 }
 
-// Adjacent pieces share the fresh memory that they come to, so that they are one mapping again.
-Pager::Pieces::iterator Pager::end_of_run(Pieces::iterator first) {
+// A batch comes to one fresh mapping. It is a run of adjacent pieces, which are one mapping again
+// thereby, or many lone ones, for each of which a mapping would cost as much as its copy.
+Pager::Pieces::iterator Pager::end_of_batch(Pieces::iterator first) {
+  const bool is_run = continues(std::next(first));
   auto last = std::next(first);
-  while (last != pieces_.end() && last->begin == std::prev(last)->end() &&
-         last->end() <= first->begin + kRun) {
-    ++last;
+  for (size_t bytes = first->bytes; last != pieces_.end(); ++last) {
+    const bool belongs = is_run ? continues(last) : !continues(last) && !continues(std::next(last));
+    bytes += last->bytes;
+    if (!belongs || bytes > kBatch) break;
   }
   return last;
 }
 
-int Pager::move_run_in(Pieces::iterator first, Pieces::iterator last) {
-  const auto bytes = static_cast<size_t>(std::prev(last)->end() - first->begin);
-  std::byte* const fresh = fresh_memory(first->begin, bytes);
+// Whether there is such a piece, adjacent to the one before it.
+bool Pager::continues(Pieces::iterator piece) {
+  return piece != pieces_.end() && piece->begin == std::prev(piece)->end();
+}
+
+// Huge pages make the copy, and the next page-out, much faster. Lone pieces do not get them: what
+// one block frees would stay in use by another.
+int Pager::move_batch_in(Pieces::iterator first, Pieces::iterator last) {
+  size_t bytes = 0;
+  for (auto piece = first; piece != last; ++piece) bytes += piece->bytes;
+  std::byte* fresh = fresh_memory(first->begin, bytes);
   if (fresh == nullptr) return ENOMEM;
+  const bool is_run = continues(std::next(first));
+  madvise(fresh, bytes, is_run ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   int error = 0;
   for (auto piece = first; piece != last; ++piece) {
-    if (const int failed = move_in(*piece, fresh + (piece->begin - first->begin))) error = failed;
+    if (const int failed = move_in(*piece, fresh)) error = failed;
+    fresh += piece->bytes;
   }
   return error;
 }

@@ -75,13 +75,14 @@ class Pager {
   void add_range(const Range& range);
   bool overlaps(const Range& range);
   Pieces::iterator first_after(const std::byte* address);
-  Pieces::iterator end_of_run(Pieces::iterator first);
+  Pieces::iterator end_of_batch(Pieces::iterator first);
+  bool continues(Pieces::iterator piece);
 
   std::string move_all_out(size_t bytes, const std::string& directory);
   std::string move_all_in();
   // Zero, or the error.
-  int move_out(Piece& piece, int file, size_t offset);
-  int move_run_in(Pieces::iterator first, Pieces::iterator last);
+  int move_out(Piece& piece, int file, size_t& offset);
+  int move_batch_in(Pieces::iterator first, Pieces::iterator last);
   int move_in(Piece& piece, std::byte* fresh);
 
   bool begin_move(Piece& piece, State from);
