@@ -298,5 +298,30 @@ class BlockAllocator:
     @property
     def footprint(self) -> int:
         """One past the highest page that was in a live block since the last reset."""
+class Pager:
+    """Pages the CPU storages that AllocationCounter knows out to a file, and in again.
+
+    They stay at their addresses, and whoever touches one that is out gets its bytes from the file.
+    """
+
+    @staticmethod
+    def page_out(directory: str) -> str:
+        """Storages of at least 64 KiB go out to a file without a name; empty, or why not.
+
+        If not, nothing is out.
+        """
+    @staticmethod
+    def page_in() -> str:
+        """All comes back; empty, or what could not be read. Ends a `page_out` under way."""
+    @staticmethod
+    def cancel() -> None:
+        """End a `page_out` that is under way, with everything back in."""
+    @staticmethod
+    def bytes_out() -> int: ...
+    @staticmethod
+    def is_out(address: int) -> bool: ...
+    @staticmethod
+    def is_valid() -> str:
+        """Empty, or the first broken invariant."""
 
 __version__: str
