@@ -84,7 +84,10 @@ def main() -> None:
     build()
     figures = []
     for path in chosen.traces:
-        figures += figures_of(name_of(path), read(path, chosen.smallest))
+        steps = read(path, chosen.smallest)
+        if not steps:
+            arguments.error(f"nothing in {path} would come to a lane: see allocation_trace.py")
+        figures += figures_of(name_of(path), steps)
     publish("allocator", figures)
 
 

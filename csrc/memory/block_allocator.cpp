@@ -55,7 +55,7 @@ bool BlockAllocator::take(Page first, Page count) {
 }
 
 Page BlockAllocator::allocate(Page count) {
-  if (count == 0 || count > available_ - used_) return kNoPage;
+  if (count == 0) return kNoPage;
   const Page block = find(count);
   if (block == kNoPage) return kNoPage;
   const Page rest = borders_[block].after - count;
@@ -112,15 +112,13 @@ inline void BlockAllocator::withdraw(Page block) {
 
 // The pages become a block, together with the neighbours that are of its kind.
 Page BlockAllocator::merge(Page first, Page count, Kind kind) {
-  const auto open = [&](Page page) { borders_[page].ends = borders_[page].begins = Kind::none; };
   if (const Page end = first + count; borders_[end].begins == kind) {
     withdraw(end);
     count += borders_[end].after;
-    open(end);
   }
   if (borders_[first].ends == kind) {
     const Page before = borders_[first].before;
-    open(first);
+    borders_[first].begins = Kind::none;  // a live block may have begun there
     first -= before;
     count += before;
     withdraw(first);
@@ -172,18 +170,18 @@ inline void BlockAllocator::unlink(Page block) {
 }
 
 // First the class of `count` itself, some of whose blocks are too small; then the next class that
-// has any, whose blocks are all large enough.
+// has any, whose blocks are all large enough; then whatever the first look left out.
 inline Page BlockAllocator::find(Page count) const {
   const unsigned exact = class_of(count);
   if (const Page block = best_of(exact, count, kLooks); block != kNoPage) return block;
   const unsigned larger = filled_class(exact + 1);
-  return larger < kClasses ? best_of(larger, count, kLooks) : best_of(exact, count, pages_);
+  return larger < kClasses ? heads_[larger] : best_of(exact, count, pages_);
 }
 
-// The smallest block that is large enough, and of several the lowest.
+// The smallest block that is large enough, and of several the lowest: length and first page make
+// one number, of which less is better.
 inline Page BlockAllocator::best_of(unsigned size_class, Page count, unsigned looks) const {
-  std::uint64_t best =
-      ~std::uint64_t{0};  // length and first page as one number: the lower is better
+  std::uint64_t best = ~std::uint64_t{0};
   for (Page block = heads_[size_class]; block != kNoPage && looks > 0; --looks) {
     const Border& border = borders_[block];
     const std::uint64_t found = std::uint64_t{border.after} << 32 | block;

@@ -62,7 +62,7 @@ class BlockAllocator {
 
   // Blocks of these kinds tile the range, and no two neighbours are both free or both unavailable.
   // A border lies before each page, and one after the last. Where a block ends and the next begins,
-  // it knows both (Knuth's boundary tags); inside a block it knows nothing.
+  // it knows both (Knuth's boundary tags); inside a block, only that no live one begins there.
   struct Border {
     Page before, after;   // lengths of the block that ends and of the one that begins here
     Page next, previous;  // if a free block begins here: others of its class
