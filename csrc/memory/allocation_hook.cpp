@@ -86,9 +86,12 @@ AllocationCounter& allocation_counter() { return immortal<AllocationCounter>(); 
 
 Pager& pager() { return immortal<Pager>(); }
 
+// What is alive in the lane without being promoted is in memory that is not ours alone.
 void list_blocks(std::vector<Range>& ranges) {
-  allocation_counter().for_each_block(
-      kLeastPaged, [&](std::byte* begin, size_t bytes) { ranges.push_back({begin, bytes}); });
+  const bool is_lane_empty = lane().survivor_bytes() == 0;
+  allocation_counter().for_each_block(kLeastPaged, [&](std::byte* begin, size_t bytes) {
+    if (is_lane_empty || !lane().owns(begin)) ranges.push_back({begin, bytes});
+  });
 }
 
 Lane& lane() { return immortal<Lane>(immortal<HostPages>()); }

@@ -73,7 +73,10 @@ def train(iterations: int, between: Callable[[], None]) -> tuple[list[str], list
 
 def alone(code: str, status: int = 0) -> str:
     """Run code in a process of its own, where nothing was installed before; what it says."""
-    header = f"import torch; torch.set_num_threads(1)\nfrom jupyter_gpushare._core import *\nDIRECTORY = {DIRECTORY!r}\n"
+    header = (
+        "import torch; torch.set_num_threads(1)\n"
+        f"from jupyter_gpushare._core import *\nDIRECTORY = {DIRECTORY!r}\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", header + code], capture_output=True, text=True, timeout=100
     )
@@ -288,8 +291,8 @@ def test_a_model_that_was_there_before_us_goes_out() -> None:
         """
 model = torch.nn.Linear(1000, 1000)
 expected = model(torch.ones(1000)).sum().item()
-from jupyter_gpushare.torch_memory import Meter
-Meter()
+from jupyter_gpushare.torch_memory import Memory
+Memory()
 assert Pager.page_out(DIRECTORY) == "" and Pager.bytes_out() > 3_900_000
 assert model(torch.ones(1000)).sum().item() == expected
 assert Pager.page_in() == "" and model(torch.ones(1000)).sum().item() == expected
