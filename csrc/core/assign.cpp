@@ -253,7 +253,7 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
       next = std::min(next, now + holder.ends_in);
   }
   for (const Contender& waiting : contest.waiting)
-    if (waiting.lane == kNoLane) at(wait_of(*waiting.session).since + rules_.patience);
+    if (waiting.lane == kNoLane) at(wait_of(*waiting.session)->since + rules_.patience);
   return next == kNever ? std::nullopt : std::optional(next);
 }
 

@@ -71,7 +71,7 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   state.demand = session.demand;
   if (of.lane != kNoLane) state.lane = of.lane;
   state.turn = session.last_turn;
-  if (session.request || session.residence == Residence::returning) state.waiting = of.view.waiting;
+  if (wait_of(session)) state.waiting = of.view.waiting;
   state.reason = reason(of, contest, now);
   state.device_seconds = session.device_seconds + of.view.running;
   state.waited_seconds = session.waited_seconds + of.view.waiting;

@@ -285,17 +285,8 @@ bool Scheduler::has_outgrown(SessionNumber number, const Session& session) const
   return lanes_.contains(number) && lanes_.demand_of(number) != room_for(session);
 }
 
-bool Scheduler::waits(const Session& session) const {
-  return (session.request && !session.paused) || session.residence == Residence::returning;
-}
-
-// Of one that has a request or is returning.
-const Scheduler::Wait& Scheduler::wait_of(const Session& session) const {
-  return session.residence == Residence::returning ? session.back : *session.request;
-}
-
 bool Scheduler::has_waited_too_long(const Session& session, Seconds now) const {
-  return waits(session) && now - wait_of(session).since >= rules_.patience - kSoon;
+  return waits(session) && now - wait_of(session)->since >= rules_.patience - kSoon;
 }
 
 bool Scheduler::goes_before(const Contender& a, const Contender& b) const {
@@ -325,9 +316,9 @@ Candidate Scheduler::candidate(const Session& session, Seconds now) const {
   view.clock = clock(session, now);
   view.running = running_seconds(session, now);
   view.attained = session.attained.at(now, rules_.half_life) + view.running;
-  if (session.request || session.residence == Residence::returning) {
-    view.waiting = now - wait_of(session).since;
-    view.order = wait_of(session).order;
+  if (const Wait* wait = wait_of(session)) {
+    view.waiting = now - wait->since;
+    view.order = wait->order;
   }
   if (session.iterations > 0)
     view.iteration = session.reported_seconds / static_cast<double>(session.iterations);

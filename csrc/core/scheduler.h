@@ -211,8 +211,14 @@ class Scheduler {
   // What follows from a session.
   Demand room_for(const Session& session) const;  // what it needs in the lanes
   bool has_outgrown(SessionNumber number, const Session& session) const;
-  bool waits(const Session& session) const;  // for a turn, or for room to come back
-  const Wait& wait_of(const Session& session) const;
+  // For a turn, or for room to come back. Who is paused waits for no turn, though it has a request.
+  static bool waits(const Session& session) {
+    return (session.request && !session.paused) || session.residence == Residence::returning;
+  }
+  static const Wait* wait_of(const Session& session) {
+    if (session.residence == Residence::returning) return &session.back;
+    return session.request ? &*session.request : nullptr;
+  }
   bool has_waited_too_long(const Session& session, Seconds now) const;
   bool goes_before(const Contender& a, const Contender& b) const;
   bool is_admitted_before(const Contender& a, const Contender& b, Seconds now) const;

@@ -78,14 +78,12 @@ def test_idle_is_counted_from_the_last_cell_or_turn() -> None:
     it = three_idle()
     it.set_busy(3, "a", True)
     it.set_busy(4, "a", False)
-    it.set_busy(5, "a", False)  # says nothing new
-    it.request(4, "b", 1)
-    it.finish(4.5, "b", 1)
-    assert list(needy(it, 6, "d").page_outs) == ["c"]
-    it.close(6, "d")
-    it.paged_out(6, "c", GB)
-    it.open(7, "d", spec(3, 1))
-    assert list(needy(it, 7, "e").page_outs) == ["a"]
+    it.request(5, "b", 1)
+    it.finish(6, "b", 1)
+    it.set_busy(7, "a", False)  # says nothing new
+    assert list(needy(it, 8, "d").page_outs) == ["c"]
+    it.paged_out(9, "c", GB)
+    assert list(needy(it, 10, "e").page_outs) == ["a"]
 
 
 def test_as_many_are_asked_as_are_needed() -> None:
