@@ -85,8 +85,10 @@ def turns(session: Session, hold: float) -> list[tuple[float, float]]:
             session.boundary()
             if not session.holding:
                 break
-        session.leave()  # nobody asked: the other has had all its turns
+        if session.holding:  # nobody asked: the other has had all its turns
+            session.leave()
         times.append((entered, over))
+    session.leave()  # the end of the cell
     return times
 
 

@@ -12,6 +12,7 @@ from typing import NoReturn
 from . import protocol
 from .broker import start as broker_start
 from .errors import ConnectionLost, ProtocolError, from_code
+from .mailbox import Mailbox
 from .protocol import (
     Error,
     Grant,
@@ -95,6 +96,18 @@ class Client:
                 self._lost(None)
             self._received.extend(map(protocol.decode_from_broker, self._frames.feed(data)))
         return self._received.popleft()
+
+    def receive_or_find(self, mailbox: Mailbox) -> ToClient | None:
+        """As `receive`, or what comes into `mailbox` if that is first; None if that was nothing."""
+        if self._received:
+            return self._received.popleft()
+        both = select.poll()
+        both.register(self._socket, select.POLLIN)
+        if mailbox.is_open:
+            both.register(mailbox, select.POLLIN)
+        if any(descriptor == mailbox.fileno() for descriptor, _ in both.poll()):
+            return mailbox.receive()
+        return self.receive()
 
     def ask(self, message: Message, aside: Callable[[ToClient], None] | None = None) -> ToClient:
         """Send and wait for the answer; news that comes in between goes to `aside`.

@@ -11,6 +11,7 @@ parser of our own and with an import ten times lighter than pydantic's.
 
 from __future__ import annotations
 
+import hmac
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from .errors import LimitExceeded, ProtocolError
 
 PROTOCOL = 1
 HEADER_BYTES = 4
+KEY_LENGTH = 32  # hexadecimal digits of the key to a mailbox
 MAX_FRAME_BYTES = 1 << 20  # a client's frame; snapshots of a broker may be larger
 MAX_SNAPSHOT_BYTES = 64 << 20
 
@@ -52,6 +54,8 @@ class Open(Message, frozen=True):
     `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
     `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
     `device_seconds`, `waited_seconds` and `iterations` carry the history over.
+    `mailbox` is where whoever has the turn before this session hands it on, and `key` is known to
+    nobody else but the broker; empty ones say that turns come from the broker alone.
     """
 
     id: str
@@ -68,6 +72,8 @@ class Open(Message, frozen=True):
     device_seconds: float = 0.0
     waited_seconds: float = 0.0
     iterations: int = 0
+    mailbox: str = ""
+    key: str = ""
 
 
 class Close(Message, frozen=True):
@@ -142,10 +148,23 @@ class Grant(Message, frozen=True):
     lane: int
 
 
+class Successor(msgspec.Struct, frozen=True):
+    """Who has the turn next: put `letter` into `mailbox`."""
+
+    mailbox: str
+    letter: str
+
+
 class Yield(Message, frozen=True):
-    """Please finish `turn` at the next boundary: somebody waits."""
+    """Please finish `turn` at the next boundary: somebody waits.
+
+    A `successor` has the turn next, however this one ends. This session may hand it the turn, which
+    takes one way instead of two; the broker's own Grant follows in any case. Without a successor
+    the broker decides when the turn is over.
+    """
 
     turn: int
+    successor: Successor | None = None
 
 
 class Wait(Message, frozen=True):
@@ -257,8 +276,13 @@ _from_broker: msgspec.json.Decoder[ToClient] = msgspec.json.Decoder(ToClient)
 
 def encode(message: Message) -> bytes:
     """One frame: length, then JSON."""
-    body = _encoder.encode(message)
+    body = encode_body(message)
     return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def encode_body(message: Message) -> bytes:
+    """The JSON alone, for where each message is a datagram."""
+    return _encoder.encode(message)
 
 
 def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
@@ -269,6 +293,19 @@ def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
 def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
     """Raises ProtocolError with the field that is wrong."""
     return _decode(_from_broker, body)
+
+
+def write_letter(key: str, grant: Grant) -> str:
+    """What a session finds in its mailbox: its own key, then the Grant."""
+    return key + encode_body(grant).decode()
+
+
+def read_letter(letter: bytes, key: str) -> Grant | None:
+    """None for a letter with another key, or that is no Grant. Raises ProtocolError."""
+    if not hmac.compare_digest(letter[:KEY_LENGTH], key.encode()):
+        return None
+    message = decode_from_broker(letter[KEY_LENGTH:])
+    return message if isinstance(message, Grant) else None
 
 
 def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memoryview) -> Kind:

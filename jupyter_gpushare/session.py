@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from . import remaining
 from .client import Client
 from .errors import BrokerUnavailable, ConnectionLost, GpuShareError, ProtocolError, from_code
+from .mailbox import Mailbox
 from .protocol import (
     Change,
     Close,
@@ -111,6 +112,8 @@ class Session:
         self._last_iteration = _plus(0, remaining_iterations)  # where a declared end lies
         self._turn = 0
         self._waiting = False
+        self._asked: Yield | None = None  # to end this turn at the next boundary
+        self._mailbox = Mailbox()
         self._since = 0.0  # when this turn, or this wait, began
         self._reported = 0
         self._next_report = 0.0
@@ -143,6 +146,7 @@ class Session:
                 self._lock.release()
         if (client := self._client) is not None:
             client.close()
+        self._mailbox.close()
 
     def _say_goodbye(self) -> None:
         self._stop_holding()
@@ -205,7 +209,13 @@ class Session:
         if not self.holding or not self._lock.acquire(blocking=False):
             return  # whoever has the lock is restoring the connection and needs no look
         try:
-            self._at_boundary(time.monotonic())
+            self._look()
+            if self._asked is not None:
+                self._connected().send(self._part())
+            if (now := time.monotonic()) >= self._next_report:
+                self._say(self._report(now))
+        except (ConnectionLost, ProtocolError):
+            self._drop_connection()  # the keeper restores it; training goes on
         finally:
             self._lock.release()
 
@@ -216,19 +226,16 @@ class Session:
                 self._give_back()
                 self._say(self._report(time.monotonic()))
 
-    def _at_boundary(self, now: float) -> None:
-        try:
-            while self._client is not None and self._client.has_news():
-                self._take(self._client.receive())
-        except (ConnectionLost, ProtocolError):
-            self._drop_connection()  # the keeper restores it; training goes on
-        if now >= self._next_report:
-            self._say(self._report(now))
+    def _look(self) -> None:
+        """Take what has come, without waiting."""
+        while self._client is not None and self._client.has_news():
+            self._take(self._client.receive())
 
     def _begin_wait(self) -> None:
         self._since = time.monotonic()
         self._turn += 1
         self._waiting = True
+        self._asked = None
 
     def _end_wait(self) -> None:
         self._waiting = False
@@ -236,7 +243,9 @@ class Session:
 
     def _await_news(self) -> None:
         try:
-            self._take(self._connected().receive())
+            news = self._connected().receive_or_find(self._mailbox)
+            if news is not None:
+                self._take(news)
         except (ConnectionLost, ProtocolError):
             self._restore_while_waiting()
         if not self.holding:
@@ -261,9 +270,15 @@ class Session:
 
     def _give_back(self) -> None:
         if self.holding:
-            self.settle()
-            self._stop_holding()
-            self._say(Finish(self._turn))
+            self._say(self._part())
+
+    def _part(self) -> Finish:
+        """This process uses the device no more, and its successor may; what to tell the broker."""
+        self.settle()
+        if self._asked is not None and self._asked.successor is not None:
+            self._mailbox.send(self._asked.successor)
+        self._stop_holding()
+        return Finish(self._turn)
 
     def _say(self, message: Message) -> None:
         """Send; if the connection is lost, the next one's registration says the same."""
@@ -291,14 +306,14 @@ class Session:
                 self._note_waited()
                 self.holding = True
         elif isinstance(message, Yield):
-            if message.turn == self._turn:
-                self._give_back()
+            if message.turn == self._turn and self.holding:
+                self._asked = message
         elif isinstance(message, Wait):
             if message.turn == self._turn and self._waiting:
                 self.on_wait(message)
         elif isinstance(message, Error):
             self._refusal = from_code(message.code, message.message)
-            self._give_back()
+            self._asked = Yield(self._turn)  # then end at the next boundary
 
     def _raise_refusal(self) -> None:
         """Said once: the next cell tries again, since the user may have made room."""
@@ -336,6 +351,7 @@ class Session:
             client.close()
             raise
         self.device = answer.device
+        self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
         self._client = client
 
@@ -355,6 +371,8 @@ class Session:
             device_seconds=self.device_seconds,
             waited_seconds=self.waited_seconds,
             iterations=self.iterations,
+            mailbox=self._mailbox.name,
+            key=self._mailbox.key,
         )
 
     def _drop_connection(self) -> None:
@@ -409,6 +427,7 @@ class Session:
         self.holding = False
         if self._client is not None:
             self._client.abandon()
+        self._mailbox.close()
 
 
 def _plus(done: int, more: int | None) -> int | None:

@@ -374,18 +374,18 @@ class Boundaries:
         __tracebackhide__ = True
         if not torch.compiler.is_compiling() and self._thread.step == id(sys._getframe(1)):
             self._thread.step = 0
-            self._candidate("step", optimizer)
+            if self._ends_at("step", optimizer):
+                self._end()
 
-    def _candidate(self, kind: str, whose: Any) -> None:
-        __tracebackhide__ = True
+    def _ends_at(self, kind: str, whose: Any) -> bool:
+        """A candidate of this thread: whether its iteration ends there."""
         if self._leader != get_ident() or self._is_in_forward():
-            return
+            return False
         is_boundary = self._profile.is_boundary((kind, id(whose)))
         self._forget_forwards()
         if kind == "step":
             self._recording = False
-        if is_boundary and self._inside and not _is_captured():
-            self._end()
+        return is_boundary and self._inside and not _is_captured()
 
     # --- wrappers ----------------------------------------------------------------------------
 
@@ -393,8 +393,10 @@ class Boundaries:
         def zero_grad(whose: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             result = original(whose, *args, **kwargs)
-            if not torch.compiler.is_compiling() and not _runs(self._thread.step):
-                self._candidate("zero_grad", whose)
+            if torch.compiler.is_compiling() or _runs(self._thread.step):
+                return result
+            if self._ends_at("zero_grad", whose):
+                self._end()
             return result
 
         return zero_grad

@@ -156,7 +156,8 @@ void register_types(py::module_& module) {
       .def_readonly("lane", &Grant::lane);
   py::class_<Yield>(module, "Yield")
       .def_readonly("session", &Yield::session)
-      .def_readonly("turn", &Yield::turn);
+      .def_readonly("turn", &Yield::turn)
+      .def_readonly("successor", &Yield::successor);
   py::class_<Decision>(module, "Decision")
       .def_readonly("grants", &Decision::grants)
       .def_readonly("yields", &Decision::yields)

@@ -10,16 +10,31 @@ namespace gpushare {
 
 Decision Scheduler::assign(Seconds now) {
   advance(now);
+  Decision decision;
+  start_successor(decision);
   lanes_.merge_down(limit());
   admit();
   settle_clocks();
-  Decision decision;
   Contest contest = look(now_);
   grant(contest, decision);
   ask_to_yield(contest, decision);
   ask_to_page_out(decision);
   decision.page_ins = std::exchange(came_in_, {});
   return decision;
+}
+
+// It may run already, whatever has changed since it was named. If it does not wait for that turn
+// any more, it has withdrawn, and ignores what it is handed.
+void Scheduler::start_successor(Decision& decision) {
+  const auto [number, turn] = std::exchange(due_, {});
+  const auto found = sessions_.find(number);
+  if (found == sessions_.end()) return;
+  Session& session = found->second;
+  if (!session.request || session.request->number != turn) return;
+  end_wait(session);
+  take_lane(number, session);
+  begin_turn(session, turn);
+  decision.grants.push_back({session.id, turn, lanes_.lane_of(number)});
 }
 
 int Scheduler::limit() const {
@@ -199,8 +214,28 @@ void Scheduler::ask_to_yield(Contest& contest, Decision& decision) {
     if (holder.session->turn->asked || holder.ends_in > kSoon) continue;
     Session& session = sessions_.at(holder.number);
     session.turn->asked = now_;
-    decision.yields.push_back({session.id, session.turn->number});
+    decision.yields.push_back(yield_of(holder, contest, *session.turn));
   }
+}
+
+Yield Scheduler::yield_of(const Contender& holder, const Contest& contest, Turn& turn) const {
+  Yield yield{holder.session->id, turn.number, std::nullopt};
+  if (const Contender* to = holder.successor; to && may_pass_on(holder, *to, contest)) {
+    turn.successor = {to->number, to->session->request->number};
+    yield.successor = Grant{to->session->id, turn.successor.turn, holder.lane};
+  }
+  return yield;
+}
+
+// Only among sessions of one user, who trust each other, where the lane stays as it is, and past
+// nobody who comes first: not even one for whom the device has to drain.
+bool Scheduler::may_pass_on(const Contender& holder, const Contender& to,
+                            const Contest& contest) const {
+  return holder.session->user == to.session->user && holder.lane == to.lane &&
+         !has_outgrown(holder.number, *holder.session) &&
+         std::ranges::none_of(contest.waiting, [&](const Contender& other) {
+           return other.everywhere && goes_before(other, to);
+         });
 }
 
 // When each running turn should end. Who waits may have any lane that it fits into, so the last of
@@ -235,7 +270,9 @@ void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left
                               gpushare::ends_in(*policy_, holder.view, other.view, rules_.quantum));
     if (!excludes && (best == left.end() || goes_before(other, **best))) best = waiting;
   }
-  if (holder.ends_in <= kSoon && best != left.end()) left.erase(best);
+  if (holder.ends_in > kSoon || best == left.end()) return;
+  holder.successor = *best;
+  left.erase(best);
 }
 
 std::optional<Seconds> Scheduler::next_event(Seconds now) const {

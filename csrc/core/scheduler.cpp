@@ -63,6 +63,7 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   session.last_used = now_;
   session.paged_out_bytes = spec.paged_out_bytes;
   if (spec.paged_out_bytes > 0) move_to(session, Residence::out);
+  due_ = {};  // a session that opens again has lost what it was told
   if (spec.holding) adopt_turn(number, session, spec.turn);
   if (spec.waiting) begin_wait(session, spec.turn);
   if (spec.busy) call_back(session);
@@ -228,13 +229,22 @@ void Scheduler::forget(SessionNumber number) {
 // It runs already, whatever we think of it. If there is no lane for it, it is asked to yield and
 // nobody else starts until then.
 void Scheduler::adopt_turn(SessionNumber number, Session& session, TurnNumber turn) {
-  lanes_.adopt(number, room_for(session), limit());
+  take_lane(number, session);
   begin_turn(session, turn);
+}
+
+// The one in which it has its place, or another if that is held.
+void Scheduler::take_lane(SessionNumber number, const Session& session) {
+  if (lanes_.contains(number)) {
+    if (lanes_.holder_of(lanes_.lane_of(number)) == kNobody) return lanes_.hold(number);
+    lanes_.remove(number);
+  }
+  lanes_.adopt(number, room_for(session), limit());
 }
 
 void Scheduler::begin_turn(Session& session, TurnNumber turn) {
   if (is_out(session)) bring_in(session);  // whoever runs has its memory, or gets it by touching it
-  session.turn = {turn, now_, std::nullopt};
+  session.turn = {turn, now_, std::nullopt, {}};
   ++session.user->second.running;
   session.user->second.granted += now_;
 }
@@ -247,6 +257,7 @@ void Scheduler::end_turn(SessionNumber number, Session& session) {
   session.clock.add(now_, rules_.half_life, used / session.weight);
   user.clock.add(now_, rules_.half_life, used);
   user.granted = --user.running == 0 ? 0 : user.granted - session.turn->since;
+  due_ = session.turn->successor;
   session.turn.reset();
   session.last_used = now_;
   if (!lanes_.contains(number)) return;

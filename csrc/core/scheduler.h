@@ -99,10 +99,15 @@ class Scheduler {
   struct Request : Wait {
     TurnNumber number;
   };
+  struct Successor {
+    SessionNumber number = kNobody;
+    TurnNumber turn = 0;  // that it waited for when it was named
+  };
   struct Turn {
     TurnNumber number;
     Seconds since;
     std::optional<Seconds> asked;  // when it was asked to yield
+    Successor successor;           // as it was told then
   };
   // Where a session's persistent memory is: on the device; there, but asked to leave; on disk; or
   // on disk and waiting for room to come back.
@@ -142,6 +147,7 @@ class Scheduler {
     bool everywhere = false;   // it and all others exclude each other, whatever their lanes
     bool must_end = false;     // runs, and should not
     Seconds ends_in = kNever;  // runs: until somebody who waits should have its turn
+    const Contender* successor = nullptr;  // runs, and should end: who would have its lane next
   };
   struct Contest {
     std::vector<Contender> running, waiting;
@@ -165,6 +171,8 @@ class Scheduler {
   void vacate(SessionNumber number, Session& session);
   void forget(SessionNumber number);
   void adopt_turn(SessionNumber number, Session& session, TurnNumber turn);
+  void start_successor(Decision& decision);
+  void take_lane(SessionNumber number, const Session& session);
   void begin_turn(Session& session, TurnNumber turn);
   void end_turn(SessionNumber number, Session& session);
   void begin_wait(Session& session, TurnNumber turn);
@@ -205,6 +213,8 @@ class Scheduler {
   Contender* next_to_start(Contest& contest) const;
   bool can_start(const Contender& waiting) const;
   void ask_to_yield(Contest& contest, Decision& decision);
+  Yield yield_of(const Contender& holder, const Contest& contest, Turn& turn) const;
+  bool may_pass_on(const Contender& holder, const Contender& to, const Contest& contest) const;
   void time_turns(Contest& contest, Seconds now) const;
   void time_turn(Contender& holder, std::vector<const Contender*>& left) const;
 
@@ -257,6 +267,7 @@ class Scheduler {
   std::map<std::string, User> users_;  // of those sessions
   std::size_t out_ = 0;                // of the sessions, those that are out and not returning
   std::vector<std::string> came_in_;   // ids to be told so in the next decision
+  Successor due_;                      // of a turn that this event has ended
   Seconds now_ = -kNever;
   SessionNumber last_number_ = kNobody;
   std::uint64_t last_order_ = 0;

@@ -76,13 +76,16 @@ struct Grant {
   LaneId lane = kNoLane;
 };
 
+// `successor` is absent where the next turn has to be decided anew once this one is over.
 struct Yield {
   std::string session;
   TurnNumber turn = 0;
+  std::optional<Grant> successor;
 };
 
 // What follows from one event. A grant holds until the session finishes it; a yield asks for that
-// at the next boundary and is sent once per turn.
+// at the next boundary and is sent once per turn. Where it names a successor that one has the turn
+// next, whatever happens, unless it withdraws: the session that yields may hand it on by itself.
 //
 // `page_outs` and `page_ins` are ids. The former are asked to page out, and answer with paged_out
 // or page_out_failed unless they become busy or ask for a turn before. The latter have their places

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "memory/spin_lock.h"
+
 namespace gpushare {
 
 struct Usage {
@@ -22,11 +24,13 @@ class AllocationCounter {
   ~AllocationCounter();
 
   // A block lives at `address`; if one is known there, its end was missed and this one replaces it.
-  void add(const void* address, size_t bytes);
+  // `remove` tells the note again.
+  void add(const void* address, size_t bytes, uint32_t note = 0);
   // As `add`, but a block that is known at `address` stays as it is.
   void adopt(const void* address, size_t bytes);
-  // The block at `address` ends; call it before the memory can be used again.
-  void remove(const void* address);
+  // The block at `address` ends; call it before the memory can be used again. Returns its note, 0
+  // if none is known there.
+  uint32_t remove(const void* address);
 
   Usage usage() const;
   // The usage so far; the next peak starts at what is alive now.
@@ -40,19 +44,11 @@ class AllocationCounter {
   struct Block {
     uintptr_t address;
     size_t bytes;
-  };
-
-  class Lock {  // critical sections are some ten instructions: spinning is cheaper than sleeping
-   public:
-    void lock();
-    void unlock() { taken_.clear(std::memory_order_release); }
-
-   private:
-    std::atomic_flag taken_ = ATOMIC_FLAG_INIT;
+    uint32_t note;
   };
 
   struct alignas(64) Shard {
-    Lock lock;
+    SpinLock lock;
     Block* blocks = nullptr;
     size_t capacity = 0;
     size_t size = 0;
@@ -65,7 +61,7 @@ class AllocationCounter {
   static constexpr size_t kShards = 16;
 
   Shard& shard_of(uintptr_t address);
-  void insert(const void* address, size_t bytes, bool replace);
+  void insert(const Block& block, bool replace);
   void change_live(int64_t bytes);
   void raise_peak(int64_t live);
 

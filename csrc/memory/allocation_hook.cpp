@@ -8,6 +8,7 @@
 #include <new>
 
 #include "memory/got_patch.h"
+#include "memory/host_pages.h"
 
 namespace gpushare {
 namespace {
@@ -15,19 +16,42 @@ namespace {
 constexpr const char* kLibrary = "libc10.so";
 
 int hooked_posix_memalign(void** block, size_t alignment, size_t bytes) {
-  const int error = posix_memalign(block, alignment, bytes);
-  if (error == 0) allocation_counter().add(*block, bytes);
-  return error;
+  const Lane::Place place = lane().allocate(bytes, alignment);
+  if (place.address != nullptr) {
+    *block = place.address;
+  } else if (const int error = posix_memalign(block, alignment, bytes); error != 0) {
+    return error;
+  }
+  allocation_counter().add(*block, bytes, place.note);
+  return 0;
 }
 
 void hooked_free(void* block) {
-  allocation_counter().remove(block);  // first: the address may be another thread's at once
-  free(block);
+  // First the books: the address may be another thread's at once.
+  if (const auto note = allocation_counter().remove(block)) lane().ended(note);
+  if (lane().owns(block)) {
+    lane().free(block);
+  } else {
+    free(block);
+  }
 }
 
-// A fork happens between two changes of the counter, so the child's is whole and unlocked.
-void before_fork() { allocation_counter().lock_all(); }
-void after_fork() { allocation_counter().unlock_all(); }
+// A fork happens between two changes of the books, so the child's are whole and unlocked. The lane
+// comes first, since it takes memory while it is locked.
+void before_fork() {
+  lane().before_fork();
+  allocation_counter().lock_all();
+}
+
+void after_fork_in_parent() {
+  allocation_counter().unlock_all();
+  lane().after_fork_in_parent();
+}
+
+void after_fork_in_child() {
+  allocation_counter().unlock_all();
+  lane().after_fork_in_child();
+}
 
 std::string install() {
   const std::array redirections{
@@ -36,17 +60,26 @@ std::string install() {
       Redirection{"free", reinterpret_cast<void*>(&free), reinterpret_cast<void*>(&hooked_free)},
   };
   std::string reason = redirect_imports(kLibrary, redirections);
-  if (reason.empty()) pthread_atfork(before_fork, after_fork, after_fork);
+  if (reason.empty()) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  }
   return reason;
 }
 
 }  // namespace
 
+// Neither is ever destroyed: storages are freed until the very end of the process.
 AllocationCounter& allocation_counter() {
-  // Never destroyed: storages are freed until the very end of the process.
   alignas(AllocationCounter) static std::byte memory[sizeof(AllocationCounter)];
   static auto* counter = new (memory) AllocationCounter;
   return *counter;
+}
+
+Lane& lane() {
+  alignas(HostPages) static std::byte pages[sizeof(HostPages)];
+  alignas(Lane) static std::byte memory[sizeof(Lane)];
+  static auto* lane = new (memory) Lane(*new (pages) HostPages);
+  return *lane;
 }
 
 std::string install_allocation_hook() {

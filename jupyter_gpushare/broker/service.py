@@ -40,6 +40,7 @@ from ..protocol import (
     SetPolicy,
     Shutdown,
     Snapshot,
+    Successor,
     ToBroker,
     Wait,
     Watch,
@@ -60,6 +61,8 @@ class Place(NamedTuple):
 
     peer: Peer
     device: str
+    mailbox: str
+    key: str
 
 
 class Watcher:
@@ -180,7 +183,7 @@ class Service:
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
-        self._settle(peer, message.id, device)
+        self._settle(peer, message.id, Place(peer, device, message.mailbox, message.key))
         if defers:
             self._deferred[message.id] = message.turn
         peer.send(Opened(message.id, device))
@@ -288,12 +291,12 @@ class Service:
 
     # --- parts -------------------------------------------------------------------------------
 
-    def _settle(self, peer: Peer, session: str, device: str) -> None:
+    def _settle(self, peer: Peer, session: str, place: Place) -> None:
         """Note where the session is; an older connection of the same session loses it."""
         former = self._places.get(session)
         if former is not None and former.peer is not peer:
             former.peer.session = None
-        self._places[session] = Place(peer, device)
+        self._places[session] = place
         peer.session = session
 
     def _close(self, session: str, now: float) -> None:
@@ -330,7 +333,15 @@ class Service:
             for grant in decision.grants:
                 self._places[grant.session].peer.send(Grant(grant.turn, grant.lane))
             for wish in decision.yields:
-                self._places[wish.session].peer.send(Yield(wish.turn))
+                peer = self._places[wish.session].peer
+                peer.send(Yield(wish.turn, self._successor(wish.successor)))
+
+    def _successor(self, next_turn: _core.Grant | None) -> Successor | None:
+        if next_turn is None or not self._places[next_turn.session].mailbox:
+            return None
+        place = self._places[next_turn.session]
+        letter = protocol.write_letter(place.key, Grant(next_turn.turn, next_turn.lane))
+        return Successor(place.mailbox, letter)
 
     def _tell_waiters(self, now: float) -> None:
         for scheduler in self._schedulers.values():

@@ -132,6 +132,12 @@ def test_who_is_used_is_not_asked() -> None:
     assert list(it.finish(0.2, "waits", 1).page_outs) == ["waits"]
 
 
+def test_who_has_nothing_to_page_out_is_not_asked() -> None:
+    it = scheduler()
+    idle(it, 0, "a", 0, 8)
+    assert not needy(it, 1, "d", 5)
+
+
 def test_who_is_asked_already_counts_as_leaving() -> None:
     it = three_idle()
     needy(it, 3, "d")
@@ -235,6 +241,21 @@ def test_who_runs_keeps_its_place_and_pages_in_whatever_it_says() -> None:
     it.open(0, "a", spec(turn=1, holding=True))
     assert list(it.paged_out(1, "a", GB).page_ins) == ["a"]
     assert (look(it, "a", 1).state, look(it, "a", 1).paged_out_bytes) == ("running", 0)
+
+
+def test_a_named_successor_that_has_paged_out_since_runs_and_pages_in() -> None:
+    it = scheduler()
+    for id in "ab":
+        it.open(0, id, spec(busy=False))
+        it.request(0, id, 1)
+    assert it.assign(10).yields[0].successor
+    needy(it, 10, "c", 5, priority=1)
+    assert not it.paged_out(10, "b", GB)
+    assert where(it, 10) == {"a": "in", "b": "out", "c": "in"}
+    decision = it.finish(11, "a", 1)
+    assert (granted(decision), list(decision.page_ins)) == (["b"], ["b"])
+    assert look(it, "b", 11).state == "running"
+    assert [asked.session for asked in decision.yields] == ["b"]  # there is no lane for it
 
 
 # --- coming back ----------------------------------------------------------------------------------

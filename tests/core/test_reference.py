@@ -96,6 +96,8 @@ class Model:
     notebooks: dict[str, Notebook] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)
     orders: int = 0
+    named: tuple[Notebook, int] | None = None  # who has the turn next, and which of its turns
+    due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
 
     # what it is
 
@@ -131,7 +133,11 @@ class Model:
     def should_end(self, now: float) -> bool:
         holder = self.holder
         assert holder is not None
-        return holder.paused or any(self.ends_for(holder, n, now) for n in self.waiting())
+        return (
+            holder.paused
+            or not holder.placed
+            or any(self.ends_for(holder, n, now) for n in self.waiting())
+        )
 
     def ends_for(self, holder: Notebook, other: Notebook, now: float) -> bool:
         if other.priority < holder.priority or self.policy == "fifo":
@@ -154,6 +160,7 @@ class Model:
         self.users[n.user].clock += n.ran(now)
         n.runs_since = n.asked = None
         n.last_used = now
+        self.due, self.named = self.named, None
 
     def call_back(self, n: Notebook, now: float) -> None:
         if n.where == "leaving":
@@ -163,14 +170,20 @@ class Model:
             n.where, n.back = "returning", n.wait or (now, self.orders)
 
     def assign(self, now: float) -> tuple[list[str], ...]:
-        page_ins = []
+        grants, yields, page_ins = [], [], []
+        if (n := self.successor()) is not None:
+            n.runs_since, n.waits_since = now, None
+            grants.append(n)
+            n.placed = n.placed or self.fits(n)
+            if n.where == "returning":  # it has paged out since it was named
+                n.come_in(now)
+                page_ins.append(n)
         while (n := self.next_to_admit(now)) is not None:
             n.placed = True
             if n.where == "returning":
                 n.come_in(now)
                 page_ins.append(n)
         self.settle(now)
-        grants, yields = [], []
         if self.holder is None and (waiting := self.waiting()):
             n = min(waiting, key=lambda n: self.key(n, now))
             n.runs_since, n.waits_since = now, None
@@ -179,6 +192,7 @@ class Model:
         if holder is not None and holder.asked is None and self.should_end(now):
             holder.asked = now
             yields.append(holder)
+            self.named = self.name(holder, now)
         page_outs = self.who_leaves(now)
         for n in page_outs:
             n.where = "leaving"
@@ -191,7 +205,21 @@ class Model:
         inside = [n.demand for n in (*stays, new)]
         return sum(d.persistent for d in inside) + max(d.ephemeral for d in inside) <= CAPACITY
 
+    def name(self, holder: Notebook, now: float) -> tuple[Notebook, int] | None:
+        if not holder.placed:
+            return None
+        best = min(self.waiting(), key=lambda n: self.key(n, now), default=None)
+        return (best, best.turn) if best is not None and best.user == holder.user else None
+
+    def successor(self) -> Notebook | None:
+        due, self.due = self.due, None
+        if due is None or due[0] not in self.notebooks.values():
+            return None
+        return due[0] if due[0].waits_since is not None and due[0].turn == due[1] else None
+
     def next_to_admit(self, now: float) -> Notebook | None:
+        if self.holder is not None and not self.holder.placed:
+            return None
         waiting = self.waiting(placed=False)
         if self.is_late(waiting, now) or any(self.fits(n) for n in waiting):
             return self.first(waiting, [], now)
@@ -212,6 +240,8 @@ class Model:
 
     def who_leaves(self, now: float) -> list[Notebook]:
         """Longest idle first until there is room, less those without whom there is room too."""
+        if self.holder is not None and not self.holder.placed:
+            return []
         asked = [n for n in self.notebooks.values() if n.where == "leaving"]
         idle = [n for n in self.notebooks.values() if n.may_leave]
         idle.sort(key=lambda n: (n.last_used, n.opened))
@@ -278,6 +308,10 @@ class AgainstTheModel(RuleBasedStateMachine):
         assert [asked.session for asked in decision.yields] == yields
         assert list(decision.page_outs) == page_outs
         assert list(decision.page_ins) == [*comes_in, *page_ins]
+        names = {n: name for name, n in self.model.notebooks.items()}
+        for asked in decision.yields:
+            named = None if self.model.named is None else names[self.model.named[0]]
+            assert (asked.successor and asked.successor.session) == named
         for message in (*decision.grants, *decision.yields):
             assert message.turn == self.model.notebooks[message.session].turn
 
