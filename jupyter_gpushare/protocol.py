@@ -205,7 +205,7 @@ class Error(Message, frozen=True):
 
 # --- the one schema for every looker -------------------------------------------------------------
 
-State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused"]
+State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out"]
 
 
 class SessionView(msgspec.Struct, frozen=True):
