@@ -323,6 +323,7 @@ class BlockAllocator:
     @property
     def footprint(self) -> int:
         """One past the highest page that was in a live block since the last reset."""
+
 class Pager:
     """Pages the CPU storages that AllocationCounter knows out to a file, and in again.
 
