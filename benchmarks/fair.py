@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from measure import Figure, broker, publish
-from training import trainers
+from training import MODEL, trainers
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client import Client
@@ -38,7 +38,7 @@ def device_seconds(client: Client) -> dict[str, float]:
 
 
 def over_notebooks(settings: Settings, client: Client) -> float:
-    with trainers(settings, NOTEBOOKS) as started:
+    with trainers(settings, [MODEL] * NOTEBOOKS) as started:
         for trainer in started:
             trainer.start(0)
             time.sleep(1)

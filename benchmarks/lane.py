@@ -15,51 +15,16 @@ from collections.abc import Callable
 
 import torch
 from measure import Figure, publish
-from torch import nn
-from torch.nn import functional
+from models import TRAININGS
 
 from jupyter_gpushare import _core
 
 MIB = 1 << 20
 LANE = 512 * MIB
+MODELS = ("cnn", "transformer", "perceptron")
 PAIRS = 20
 SECONDS = 0.3  # of a block
 BOUNDARIES = 10_000
-
-
-def iterate(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Callable[[], None]:
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def iteration() -> None:
-        optimizer.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return iteration
-
-
-def cnn() -> Callable[[], None]:
-    model = nn.Sequential(
-        *(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()),
-        *(nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(64 * 8 * 8, 128), nn.ReLU(), nn.Linear(128, 10)),
-    )
-    return iterate(model, torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,)))
-
-
-def transformer() -> Callable[[], None]:
-    layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
-    model = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(128 * 64, 100))
-    return iterate(model, torch.randn(16, 64, 128), torch.randint(0, 100, (16,)))
-
-
-def perceptron() -> Callable[[], None]:
-    layers = (part for _ in range(4) for part in (nn.Linear(512, 512), nn.ReLU()))
-    model = nn.Sequential(*layers)
-    return iterate(model, torch.randn(128, 512), torch.randint(0, 512, (128,)))
-
-
-TRAININGS = {"cnn": cnn, "transformer": transformer, "perceptron": perceptron}
 
 
 def in_lane(iteration: Callable[[], None]) -> Callable[[], None]:
@@ -123,8 +88,8 @@ def main() -> None:
     ):
         assert not reason, reason
     figures = [Figure("boundary_us", boundary(), "us", target=1)]
-    for name, training in TRAININGS.items():
-        figures += figures_of(name, training())
+    for name in MODELS:
+        figures += figures_of(name, TRAININGS[name]())
     publish("lane", figures)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 
 from measure import Figure, broker, publish
-from training import Trainer, trainers
+from training import MODEL, Trainer, trainers
 
 from jupyter_gpushare.settings import Settings
 
@@ -39,7 +39,7 @@ def together(started: list[Trainer]) -> float:
 def measure(settings: Settings) -> tuple[float, float]:
     """Median seconds one after the other, and the median ratio of together to it."""
     serial, ratios = [], []
-    with trainers(settings, NOTEBOOKS) as started:
+    with trainers(settings, [MODEL] * NOTEBOOKS) as started:
         one_after_the_other(started, WARM_UP_ITERATIONS)
         for _ in range(ROUNDS):
             serial.append(one_after_the_other(started))

@@ -1,4 +1,4 @@
-"""One notebook of the benchmarks `fair` and `total`: trains with sharing on, in its own process.
+"""One notebook of the benchmarks: a training in its own process, with sharing on or off.
 
 Says `ready`, waits for a line that says how many iterations (0: until it is ended), trains, and
 says when it began and ended on the clock that all processes of the machine have in common.
@@ -6,33 +6,39 @@ says when it began and ended on the clock that all processes of the machine have
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from jupyter_gpushare.settings import Settings, as_environment
 
-WIDTH = 512  # about 10 ms an iteration
+MODEL = "perceptron"  # about 10 ms an iteration
 
 
 class Trainer:
-    """Such a process, seen from the benchmark that started it."""
+    """Such a process, seen from the benchmark that started it. Without `settings` it shares not."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
-        command = [sys.executable, __file__, name]
+    def __init__(self, settings: Settings | None, name: str, model: str = MODEL) -> None:
+        command = [sys.executable, __file__, name, model] + ["--stock"] * (settings is None)
+        ours = {} if settings is None else as_environment(settings)
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **as_environment(settings), "OMP_WAIT_POLICY": "PASSIVE"},
+            env={**os.environ, **ours, "OMP_WAIT_POLICY": "PASSIVE"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.pid = self._process.pid
+
+    def is_ready(self) -> None:
+        """Wait until it has its data and, with sharing on, its place at the broker."""
         self._hear()
 
     def start(self, iterations: int) -> None:
@@ -54,38 +60,39 @@ class Trainer:
 
 
 @contextmanager
-def trainers(settings: Settings, count: int) -> Iterator[list[Trainer]]:
-    """So many processes, ready to train; ended with the block."""
-    started: list[Trainer] = []
-    try:
-        for number in range(count):
-            started.append(Trainer(settings, f"notebook-{number}"))
-        yield started
-    finally:
+def trainers(settings: Settings | None, models: Iterable[str]) -> Iterator[list[Trainer]]:
+    """A process for each of the models, ready to train; ended with the block."""
+    with ExitStack() as stops:
+        started = []
+        for number, model in enumerate(models):
+            started.append(Trainer(settings, f"notebook-{number}", model))
+            stops.callback(started[-1].stop)
         for trainer in started:
-            trainer.stop()
+            trainer.is_ready()
+        yield started
 
 
-def train(name: str) -> None:
-    import torch
+def train(name: str, model: str, sharing: bool) -> None:
+    from models import TRAININGS
 
     import jupyter_gpushare as gpushare
 
-    layers = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(4))
-    model = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.ReLU())))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batch = torch.randn(128, WIDTH)
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        count = int(line)
-        began = time.monotonic()
-        with gpushare.session(name=name):
-            for _ in gpushare.iterations(range(count) if count else itertools.count()):
-                optimizer.zero_grad()
-                model(batch).square().mean().backward()
-                optimizer.step()
-        print(json.dumps([began, time.monotonic()]), flush=True)
+    iterate = TRAININGS[model]()
+    iterations = gpushare.iterations if sharing else iter
+    with gpushare.session(name=name) if sharing else nullcontext():
+        print(json.dumps("ready"), flush=True)
+        for line in sys.stdin:
+            count = int(line)
+            began = time.monotonic()
+            for _ in iterations(range(count) if count else itertools.count()):
+                iterate()
+            print(json.dumps([began, time.monotonic()]), flush=True)
 
 
 if __name__ == "__main__":
-    train(sys.argv[1])
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("name")
+    arguments.add_argument("model")
+    arguments.add_argument("--stock", action="store_true")
+    chosen = arguments.parse_args()
+    train(chosen.name, chosen.model, not chosen.stock)

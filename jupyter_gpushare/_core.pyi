@@ -212,6 +212,9 @@ class AllocationCounter:
     def take_peak() -> tuple[int, int]:
         """Live and peak bytes in one call; the next peak starts at what is alive now."""
 
+def return_free_memory() -> None:
+    """Give the system back what libc keeps of freed blocks, which may be hundreds of megabytes."""
+
 class HostLaneMemory:
     """The memory of a lane on the host, as the broker keeps it; RuntimeError if there is none."""
 

@@ -34,6 +34,8 @@ void register_memory(py::module_& module) {
       .def_static(
           "take_peak", [] { return as_tuple(allocation_counter().take_peak()); },
           "Live and peak bytes; the next peak starts at what is alive now.");
+  module.def("return_free_memory", &return_free_memory, py::call_guard<py::gil_scoped_release>(),
+             "Give the system back what libc keeps of freed blocks.");
 }
 
 }  // namespace gpushare

@@ -1,5 +1,6 @@
 #include "memory/allocation_hook.h"
 
+#include <malloc.h>
 #include <pthread.h>
 
 #include <array>
@@ -92,6 +93,12 @@ void list_blocks(std::vector<Range>& ranges) {
   allocation_counter().for_each_block(kLeastPaged, [&](std::byte* begin, size_t bytes) {
     if (is_lane_empty || !lane().owns(begin)) ranges.push_back({begin, bytes});
   });
+}
+
+void return_free_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 Lane& lane() { return immortal<Lane>(immortal<HostPages>()); }

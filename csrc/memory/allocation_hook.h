@@ -23,6 +23,9 @@ Lane& lane();
 // Pages the counted blocks out and in; the hook tells it of each that is freed.
 Pager& pager();
 
+// Gives the system back what libc keeps of freed blocks, which may be hundreds of megabytes.
+void return_free_memory();
+
 // Appends the counted blocks that are large enough to be paged out: a source for the pager.
 void list_blocks(std::vector<Range>& ranges);
 

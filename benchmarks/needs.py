@@ -1,0 +1,60 @@
+"""What a training needs of physical memory, measured in a process of its own that shares nothing.
+
+`persistent` is what the process has at a boundary once libc has given back what is free: the
+interpreter, what the libraries made at their first use, and the tensors that live on. `ephemeral`
+is what tensors take on top of it within one iteration, to the byte: nobody can do with less.
+
+Both leave the libraries' code out. It is in the page cache, once for the whole machine, and its
+part of a process's PSS depends on who else has it loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import NamedTuple
+
+ITERATIONS = 5  # the first few make what the optimiser and the libraries keep
+
+
+class Needs(NamedTuple):
+    """In bytes."""
+
+    persistent: int
+    ephemeral: int
+
+
+def anonymous_bytes(pid: int | str) -> int:
+    """PSS of a process's own memory; not of files, nor of the memory of a lane."""
+    with open(f"/proc/{pid}/smaps_rollup") as rollup:
+        (line,) = (line for line in rollup if line.startswith("Pss_Anon:"))
+    return int(line.split()[1]) << 10
+
+
+def needs(model: str) -> Needs:
+    """Of one of the models."""
+    run = subprocess.run(
+        [sys.executable, __file__, model], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return Needs(*json.loads(run.stdout))
+
+
+def measure(model: str) -> Needs:
+    from models import TRAININGS
+
+    from jupyter_gpushare import _core
+
+    reason = _core.AllocationCounter.install()
+    assert not reason, reason
+    iterate = TRAININGS[model]()
+    for _ in range(ITERATIONS):
+        _core.AllocationCounter.reset_peak()
+        iterate()
+    live, peak = _core.AllocationCounter.take_peak()
+    _core.return_free_memory()
+    return Needs(anonymous_bytes("self"), peak - live)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1])))
