@@ -14,7 +14,10 @@ from pathlib import Path
 from measure import RESULTS
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("handover", "alone", "decision", "allocator", "broker", "faults", "fair", "total")
+BENCHMARKS = (
+    *("handover", "alone", "decision", "allocator", "lane"),
+    *("broker", "faults", "fair", "total"),
+)
 
 
 def machine() -> dict[str, object]:

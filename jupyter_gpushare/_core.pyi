@@ -46,6 +46,8 @@ class SessionSpec:
         device_seconds: float = 0.0,
         waited_seconds: float = 0.0,
         iterations: int = 0,
+        paged_out_bytes: int = 0,
+        busy: bool = True,
     ) -> None: ...
 
 class Grant:
@@ -59,10 +61,16 @@ class Yield:
     successor: Grant | None
 
 class Decision:
-    """What follows from one event. Enact all of it; an empty one is falsy."""
+    """What follows from one event. Enact all of it; an empty one is falsy.
+
+    `page_outs` and `page_ins` are ids: the former are asked to page out, the latter have their
+    place again and page in before anything else.
+    """
 
     grants: Sequence[Grant]
     yields: Sequence[Yield]
+    page_outs: Sequence[str]
+    page_ins: Sequence[str]
     def __bool__(self) -> bool: ...
 
 class SessionState:
@@ -71,7 +79,7 @@ class SessionState:
     id: str
     name: str
     user: str
-    state: Literal["idle", "waiting", "running", "overdue", "paused"]
+    state: Literal["idle", "waiting", "running", "overdue", "paused", "paged_out"]
     demand: Demand
     lane: int | None
     turn: int
@@ -85,6 +93,8 @@ class SessionState:
     remaining_iterations: int | None
     weight: float
     priority: int
+    paged_out_bytes: int
+    busy: bool
 
 class LaneState:
     id: int
@@ -134,10 +144,22 @@ class Scheduler:
         priority: int | None = None,
         paused: bool | None = None,
     ) -> Decision: ...
+    def set_busy(self, now: float, id: str, busy: bool) -> Decision:
+        """A cell begins or ends. One that is out waits to come back, or does not any more."""
+    def paged_out(self, now: float, id: str, bytes: int) -> Decision:
+        """It is out, asked or not; if it is busy or wants a turn, it waits to come back."""
+    def page_out_failed(self, now: float, id: str) -> Decision:
+        """It stays, and is not asked again before it has been busy."""
+    def page_in(self, now: float, id: str) -> Decision:
+        """It wants to come back although it is not busy. Harmless if it is not out."""
+    def came_back(self, now: float, id: str) -> Decision:
+        """Its memory was touched and has come back by itself. Harmless if it is not out."""
     def set_policy(self, now: float, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
     def assign(self, now: float) -> Decision:
         """The one pass; call it when `next_event` has come. The events above end in it."""
+    def may_keep(self, id: str, persistent: int) -> bool:
+        """Would it keep its place, or find one, if its persistent bytes were at least these?"""
     def next_event(self, now: float) -> float | None:
         """When time alone changes something (a quantum, a lease, patience), or None."""
     def picture(self, now: float) -> Picture: ...
@@ -147,6 +169,9 @@ class Scheduler:
         """Empty, or the first broken invariant in words."""
     @property
     def policy(self) -> str: ...
+    @property
+    def free(self) -> int:
+        """Bytes of the device that neither persistent memory nor a lane has."""
     def __contains__(self, id: str) -> bool: ...
     def __len__(self) -> int: ...
 
@@ -298,5 +323,31 @@ class BlockAllocator:
     @property
     def footprint(self) -> int:
         """One past the highest page that was in a live block since the last reset."""
+
+class Pager:
+    """Pages the CPU storages that AllocationCounter knows out to a file, and in again.
+
+    They stay at their addresses, and whoever touches one that is out gets its bytes from the file.
+    """
+
+    @staticmethod
+    def page_out(directory: str) -> str:
+        """Storages of at least 64 KiB go out to a file without a name; empty, or why not.
+
+        If not, nothing is out.
+        """
+    @staticmethod
+    def page_in() -> str:
+        """All comes back; empty, or what could not be read. Ends a `page_out` under way."""
+    @staticmethod
+    def cancel() -> None:
+        """End a `page_out` that is under way, with everything back in."""
+    @staticmethod
+    def bytes_out() -> int: ...
+    @staticmethod
+    def is_out(address: int) -> bool: ...
+    @staticmethod
+    def is_valid() -> str:
+        """Empty, or the first broken invariant."""
 
 __version__: str

@@ -21,6 +21,8 @@ from .protocol import (
     Hello,
     Look,
     Message,
+    PageIn,
+    PageOut,
     Snapshot,
     ToClient,
     Wait,
@@ -34,7 +36,8 @@ RECEIVE_BYTES = 1 << 16
 RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
 GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
-UNASKED = (Grant, Yield, Wait)  # what a broker says by itself to a connection with a session
+# What a broker says by itself to a connection with a session.
+UNASKED = (Grant, Yield, PageOut, PageIn, Wait)
 
 
 class LaneMemory:

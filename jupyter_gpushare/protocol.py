@@ -54,6 +54,7 @@ class Open(Message, frozen=True):
     `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
     `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
     `device_seconds`, `waited_seconds` and `iterations` carry the history over.
+    `paged_out_bytes` lie in a file, and `busy` says whether a cell runs (a script always does).
     `mailbox` is where whoever has the turn before this session hands it on, and `key` is known to
     nobody else but the broker; empty ones say that turns come from the broker alone.
     """
@@ -72,6 +73,8 @@ class Open(Message, frozen=True):
     device_seconds: float = 0.0
     waited_seconds: float = 0.0
     iterations: int = 0
+    paged_out_bytes: int = 0
+    busy: bool = True
     mailbox: str = ""
     key: str = ""
 
@@ -96,6 +99,30 @@ class Report(Message, frozen=True):
     iterations: int
     demand: Demand
     remaining_iterations: int | None = None
+
+
+class Keep(Message, frozen=True):
+    """Ask whether the demand may grow to this, for what outlives its iteration: Done, or Error."""
+
+    demand: Demand
+
+
+class Busy(Message, frozen=True):
+    """A cell begins, or ends. Who is paged out and busy waits for PageIn."""
+
+    busy: bool
+
+
+class PagedOut(Message, frozen=True):
+    """So many persistent bytes lie in a file now and take no memory of the device."""
+
+    bytes: int
+
+
+class StaysIn(Message, frozen=True):
+    """Paging out was called off, and nothing is out."""
+
+    reason: str
 
 
 class Change(Message, frozen=True):
@@ -179,6 +206,14 @@ class Yield(Message, frozen=True):
     successor: Successor | None = None
 
 
+class PageOut(Message, frozen=True):
+    """Please page out: others need the room. Answer PagedOut or StaysIn, unless a cell begins."""
+
+
+class PageIn(Message, frozen=True):
+    """There is room again: page in."""
+
+
 class Wait(Message, frozen=True):
     """Why turn `turn` is not granted yet. `expected_seconds` is None where nobody can know."""
 
@@ -205,11 +240,14 @@ class Error(Message, frozen=True):
 
 # --- the one schema for every looker -------------------------------------------------------------
 
-State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused"]
+State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out"]
 
 
 class SessionView(msgspec.Struct, frozen=True):
-    """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes."""
+    """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes.
+
+    `paged_out_bytes` of its persistent ones lie in a file; `busy`: a cell runs, or it is a script.
+    """
 
     id: str
     name: str
@@ -230,6 +268,8 @@ class SessionView(msgspec.Struct, frozen=True):
     remaining_iterations: int | None
     weight: float
     priority: int
+    paged_out_bytes: int
+    busy: bool
 
 
 class LaneView(msgspec.Struct, frozen=True):
@@ -276,10 +316,26 @@ class Snapshot(Message, frozen=True):
 
 
 ToBroker: TypeAlias = (
-    Hello | Open | Close | Request | Finish | Report | Change | SetPolicy | Look | Watch | Shutdown
+    Hello
+    | Open
+    | Close
+    | Request
+    | Finish
+    | Report
+    | Keep
+    | Busy
+    | PagedOut
+    | StaysIn
+    | Change
+    | SetPolicy
+    | Look
+    | Watch
+    | Shutdown
 )
 Kind = TypeVar("Kind")
-ToClient: TypeAlias = Welcome | Opened | Grant | Yield | Wait | Done | Error | Snapshot
+ToClient: TypeAlias = (
+    Welcome | Opened | Grant | Yield | PageOut | PageIn | Wait | Done | Error | Snapshot
+)
 
 _encoder = msgspec.json.Encoder()
 _from_client: msgspec.json.Decoder[ToBroker] = msgspec.json.Decoder(ToBroker)

@@ -58,6 +58,7 @@ class _Sharing:
         """A background thread in the middle of an iteration keeps the turn to its own boundary."""
         if self._boundaries is None or self._boundaries.reset():
             self.session.leave()
+            self.session.cell_ends()
 
     def _notice(self) -> None:
         if self._boundaries is not None and not self._explicit and _sharing is self:
@@ -97,6 +98,12 @@ def stop() -> None:
         sharing.session.close()
 
 
+def cell_begins() -> None:
+    """A cell begins: what was paged out since the last one comes back."""
+    if _sharing is not None:
+        _sharing.session.cell_begins()
+
+
 def cell_ended() -> None:
     """The end of a cell, however it ended: its iteration is closed and its turn given back."""
     if _sharing is not None:
@@ -113,6 +120,7 @@ def session(settings: Settings | None = None, **options: Any) -> Iterator[Sessio
 
     opened = start(settings, **options)
     opened.on_wait = line = TerminalLine()
+    opened.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
     try:
         yield opened
     finally:

@@ -233,6 +233,20 @@ class Memory:
         """Bytes that are alive in the lane."""
         return self._lane.survivors()
 
+    def page_out(self, directory: str) -> tuple[int, str]:
+        """Storages of 64 KiB and more go to a file there: their bytes, or 0 and why not."""
+        if not isinstance(self._source, CountedStorages):
+            return 0, f"nothing can be paged out: {self.how}"
+        reason = _core.Pager.page_out(directory)
+        size = _core.Pager.bytes_out()
+        return size, reason or ("" if size else "there is nothing to page out")
+
+    def stop_paging_out(self) -> None:
+        _core.Pager.cancel()
+
+    def page_in(self) -> str:
+        return _core.Pager.page_in()
+
     def evacuate(self) -> None:
         """The device has done our work, and what is alive in the lane has private pages."""
         self._source.settle()

@@ -1,5 +1,5 @@
-// The pass that every event ends in: whom memory admits, who starts, who is asked to yield, and
-// when to look again.
+// The pass that every event ends in: whom memory admits, who starts, who is asked to yield or to
+// page out, and when to look again.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -18,6 +18,8 @@ Decision Scheduler::assign(Seconds now) {
   Contest contest = look(now_);
   grant(contest, decision);
   ask_to_yield(contest, decision);
+  ask_to_page_out(decision);
+  decision.page_ins = std::exchange(came_in_, {});
   return decision;
 }
 
@@ -41,23 +43,30 @@ int Scheduler::limit() const {
 }
 
 void Scheduler::admit() {
-  while (const SessionNumber next = next_to_admit())
-    lanes_.place(next, room_for(sessions_.at(next)), limit());
+  while (const SessionNumber next = next_to_admit()) {
+    Session& session = sessions_.at(next);
+    lanes_.place(next, room_for(session), limit());
+    if (is_out(session)) bring_in(session);
+  }
 }
 
-// Of those for whom there is a place, the first. Others may overtake one for whom there is none,
-// but not for ever: after `patience` it comes first and nobody is admitted before it.
 SessionNumber Scheduler::next_to_admit() const {
-  if (lanes_.size() == sessions_.size()) return kNobody;
+  if (all_have_places()) return kNobody;
+  return first_with_room([&](const Demand& room) { return lanes_.fits(room); });
+}
+
+// Of those for whom there is room, the first. Others may overtake one for whom there is none,
+// but not for ever: after `patience` it comes first and nobody is admitted before it.
+SessionNumber Scheduler::first_with_room(const std::function<bool(const Demand&)>& has_room) const {
   std::optional<Contender> best;
   for (const auto& [number, session] : sessions_) {
-    if (lanes_.contains(number)) continue;
+    if (session.residence == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return kNobody;  // it uses memory that is not counted
-    if (!has_waited_too_long(session, now_) && !lanes_.fits(room_for(session))) continue;
+    if (!has_waited_too_long(session, now_) && !has_room(room_for(session))) continue;
     const Contender contender = this->contender(number, session, now_);
     if (!best || is_admitted_before(contender, *best, now_)) best = contender;
   }
-  return best && lanes_.fits(room_for(*best->session)) ? best->number : kNobody;
+  return best && has_room(room_for(*best->session)) ? best->number : kNobody;
 }
 
 // Clocks of those who begin or cease to wait or run. Without a place or paused, a session earns no
@@ -127,7 +136,7 @@ Scheduler::Contest Scheduler::look(Seconds now) const {
   for (const auto& [number, session] : sessions_) {
     if (session.turn)
       contest.running.push_back(contender(number, session, now));
-    else if (session.request && !session.paused)
+    else if (waits(session))
       contest.waiting.push_back(contender(number, session, now));
   }
   mark_those_who_must_end(contest.running);
@@ -281,7 +290,7 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
       next = std::min(next, now + holder.ends_in);
   }
   for (const Contender& waiting : contest.waiting)
-    if (waiting.lane == kNoLane) at(waiting.session->request->since + rules_.patience);
+    if (waiting.lane == kNoLane) at(wait_of(*waiting.session)->since + rules_.patience);
   return next == kNever ? std::nullopt : std::optional(next);
 }
 

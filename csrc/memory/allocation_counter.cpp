@@ -89,19 +89,19 @@ void AllocationCounter::adopt(const void* address, size_t bytes) {
   insert({reinterpret_cast<uintptr_t>(address), bytes, 0}, false);
 }
 
-uint32_t AllocationCounter::remove(const void* pointer) {
+AllocationCounter::Counted AllocationCounter::remove(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (address == 0) return 0;
+  if (address == 0) return {};
   Shard& shard = shard_of(address);
   const std::lock_guard guard(shard.lock);
-  if (shard.size == 0) return 0;
+  if (shard.size == 0) return {};
   const size_t slot = shard.slot_of(address);
   const Block block = shard.blocks[slot];
-  if (block.address == 0) return 0;
+  if (block.address == 0) return {};
   change_live(-static_cast<int64_t>(block.bytes));
   shard.close_gap(slot);
   --shard.size;
-  return block.note;
+  return {block.bytes, block.note};
 }
 
 void AllocationCounter::change_live(int64_t bytes) {

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <span>
 
 #include "memory/spin_lock.h"
 
@@ -18,6 +20,11 @@ struct Usage {
 // Thread-safe; never calls malloc. Across a fork, hold it with `lock_all` and `unlock_all`.
 class AllocationCounter {
  public:
+  struct Counted {
+    size_t bytes = 0;
+    uint32_t note = 0;
+  };
+
   AllocationCounter() = default;
   AllocationCounter(const AllocationCounter&) = delete;
   AllocationCounter& operator=(const AllocationCounter&) = delete;
@@ -28,9 +35,14 @@ class AllocationCounter {
   void add(const void* address, size_t bytes, uint32_t note = 0);
   // As `add`, but a block that is known at `address` stays as it is.
   void adopt(const void* address, size_t bytes);
-  // The block at `address` ends; call it before the memory can be used again. Returns its note, 0
-  // if none is known there.
-  uint32_t remove(const void* address);
+  // The block at `address` ends; call it before the memory can be used again. What was known of it;
+  // zeros if nothing was.
+  Counted remove(const void* address);
+
+  // Calls visit(address, bytes) for each block of at least so many bytes. Nobody can remove a block
+  // at that time, so it must be quick and leave the counter alone.
+  template <class F>
+  void for_each_block(size_t least_bytes, F visit);
 
   Usage usage() const;
   // The usage so far; the next peak starts at what is alive now.
@@ -69,5 +81,16 @@ class AllocationCounter {
   alignas(64) std::atomic<int64_t> live_ = 0;
   std::atomic<int64_t> peak_ = 0;
 };
+
+template <class F>
+void AllocationCounter::for_each_block(size_t least_bytes, F visit) {
+  for (Shard& shard : shards_) {
+    const std::lock_guard guard(shard.lock);
+    for (const Block& block : std::span(shard.blocks, shard.capacity)) {
+      if (block.address == 0 || block.bytes < least_bytes) continue;
+      visit(reinterpret_cast<std::byte*>(block.address), block.bytes);
+    }
+  }
+}
 
 }  // namespace gpushare

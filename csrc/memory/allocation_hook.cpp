@@ -14,6 +14,15 @@ namespace gpushare {
 namespace {
 
 constexpr const char* kLibrary = "libc10.so";
+constexpr size_t kLeastPaged = size_t{64} << 10;  // what is smaller costs more calls than it frees
+
+// The process's only one. Never destroyed: storages are freed until the very end of the process.
+template <class T, class... Arguments>
+T& immortal(Arguments&... arguments) {
+  alignas(T) static std::byte memory[sizeof(T)];
+  static T* const object = new (memory) T(arguments...);
+  return *object;
+}
 
 int hooked_posix_memalign(void** block, size_t alignment, size_t bytes) {
   const Lane::Place place = lane().allocate(bytes, alignment);
@@ -28,7 +37,9 @@ int hooked_posix_memalign(void** block, size_t alignment, size_t bytes) {
 
 void hooked_free(void* block) {
   // First the books: the address may be another thread's at once.
-  if (const auto note = allocation_counter().remove(block)) lane().ended(note);
+  const auto counted = allocation_counter().remove(block);
+  pager().before_free(block, counted.bytes);
+  if (counted.note != 0) lane().ended(counted.note);
   if (lane().owns(block)) {
     lane().free(block);
   } else {
@@ -37,19 +48,22 @@ void hooked_free(void* block) {
 }
 
 // A fork happens between two changes of the books, so the child's are whole and unlocked. The lane
-// comes first, since it takes memory while it is locked.
+// comes first, since it takes memory while it is locked; the pager asks the counter for its blocks.
 void before_fork() {
   lane().before_fork();
+  pager().before_fork();
   allocation_counter().lock_all();
 }
 
 void after_fork_in_parent() {
   allocation_counter().unlock_all();
+  pager().after_fork_in_parent();
   lane().after_fork_in_parent();
 }
 
 void after_fork_in_child() {
   allocation_counter().unlock_all();
+  pager().after_fork_in_child();
   lane().after_fork_in_child();
 }
 
@@ -68,19 +82,19 @@ std::string install() {
 
 }  // namespace
 
-// Neither is ever destroyed: storages are freed until the very end of the process.
-AllocationCounter& allocation_counter() {
-  alignas(AllocationCounter) static std::byte memory[sizeof(AllocationCounter)];
-  static auto* counter = new (memory) AllocationCounter;
-  return *counter;
+AllocationCounter& allocation_counter() { return immortal<AllocationCounter>(); }
+
+Pager& pager() { return immortal<Pager>(); }
+
+// What is alive in the lane without being promoted is in memory that is not ours alone.
+void list_blocks(std::vector<Range>& ranges) {
+  const bool is_lane_empty = lane().survivor_bytes() == 0;
+  allocation_counter().for_each_block(kLeastPaged, [&](std::byte* begin, size_t bytes) {
+    if (is_lane_empty || !lane().owns(begin)) ranges.push_back({begin, bytes});
+  });
 }
 
-Lane& lane() {
-  alignas(HostPages) static std::byte pages[sizeof(HostPages)];
-  alignas(Lane) static std::byte memory[sizeof(Lane)];
-  static auto* lane = new (memory) Lane(*new (pages) HostPages);
-  return *lane;
-}
+Lane& lane() { return immortal<Lane>(immortal<HostPages>()); }
 
 std::string install_allocation_hook() {
   static std::mutex mutex;

@@ -1,8 +1,10 @@
 #pragma once
 #include <string>
+#include <vector>
 
 #include "memory/allocation_counter.h"
 #include "memory/lane.h"
+#include "memory/pager.h"
 
 namespace gpushare {
 
@@ -17,5 +19,11 @@ AllocationCounter& allocation_counter();
 
 // The lane of this process, on the device `host`; alive until the process ends.
 Lane& lane();
+
+// Pages the counted blocks out and in; the hook tells it of each that is freed.
+Pager& pager();
+
+// Appends the counted blocks that are large enough to be paged out: a source for the pager.
+void list_blocks(std::vector<Range>& ranges);
 
 }  // namespace gpushare

@@ -75,7 +75,7 @@ void BlockAllocator::free(Page first) {
 }
 
 void BlockAllocator::reset_footprint() {
-  footprint_ = pages_;
+  footprint_ = used_ == 0 ? 0 : pages_;
   while (footprint_ > 0 && borders_[footprint_].ends != Kind::live) {
     footprint_ -= borders_[footprint_].before;
   }

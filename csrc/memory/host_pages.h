@@ -4,7 +4,7 @@
 namespace gpushare {
 
 // The device `host`: a lane is a memfd, mapped shared.
-class HostPages final : public LanePages {
+class HostPages : public LanePages {
  public:
   HostPages();
   ~HostPages() override;

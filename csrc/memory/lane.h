@@ -38,12 +38,12 @@ class PromotionFailed : public std::bad_alloc {
 
 // The lane of this process: memory that it has in turn with other processes, mapped into a window
 // of addresses. Blocks that are alive when the lane goes to somebody else (survivors) are promoted:
-// their pages become private ones at the same addresses, until they die. Who calls must see to it
-// that between `promote` and `enter`, while the lane is another's, nothing is alive in it; this
-// class then touches none of its pages. All book-keeping lies outside the lane. Thread-safe.
+// their pages become private ones at the same addresses, until they die. From `promote` to `enter`
+// nothing of this process is in the lane, and none of its pages is touched. All book-keeping lies
+// outside it. Thread-safe.
 class Lane {
  public:
-  static constexpr size_t kSmallestBlock = 64 << 10;  // smaller ones are not worth a page's rest
+  static constexpr size_t kSmallestBlock = 64 << 10;  // of smaller ones too much would be rounding
 
   // A block of the lane; or none, and then the note that goes to `ended` with the block that is
   // made elsewhere instead (0: `ended` need not know).

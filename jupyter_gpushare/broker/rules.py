@@ -26,6 +26,7 @@ def check_open(message: Open) -> None:
     counts = (
         message.turn,
         message.iterations,
+        message.paged_out_bytes,
         message.remaining_iterations or 0,
         message.device_seconds,
         message.waited_seconds,

@@ -19,6 +19,7 @@ from ..errors import (
     GpuShareError,
     InvalidValue,
     LimitExceeded,
+    NoRoom,
     NotPermitted,
     ProtocolError,
     UnknownDevice,
@@ -26,6 +27,7 @@ from ..errors import (
 )
 from ..protocol import (
     PROTOCOL,
+    Busy,
     Change,
     Close,
     Done,
@@ -33,15 +35,20 @@ from ..protocol import (
     Finish,
     Grant,
     Hello,
+    Keep,
     Look,
     Message,
     Open,
     Opened,
+    PagedOut,
+    PageIn,
+    PageOut,
     Report,
     Request,
     SetPolicy,
     Shutdown,
     Snapshot,
+    StaysIn,
     Successor,
     ToBroker,
     Wait,
@@ -240,6 +247,28 @@ class Service:
             self._refused.discard(session)
             self._enact(decision)
 
+    def _keep(self, peer: Peer, message: Keep, now: float) -> None:
+        session = _own(peer)
+        rules.check_demand(message.demand)
+        scheduler = self._scheduler(session)
+        if not scheduler.may_keep(session, message.demand.persistent_bytes):
+            raise NoRoom(f"the device has {scheduler.free} bytes free, which is too little")
+        decision = scheduler.report(now, session, 0, translation.demand(message.demand), None)
+        peer.send(Done())
+        self._enact(decision)
+
+    def _busy(self, peer: Peer, message: Busy, now: float) -> None:
+        session = _own(peer)
+        self._enact(self._scheduler(session).set_busy(now, session, message.busy))
+
+    def _paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
+        session = _own(peer)
+        self._enact(self._scheduler(session).paged_out(now, session, message.bytes))
+
+    def _stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
+        session = _own(peer)
+        self._enact(self._scheduler(session).page_out_failed(now, session))
+
     def _change(self, peer: Peer, message: Change, now: float) -> None:
         session = message.session if message.session is not None else _own(peer)
         self._check_change(peer, session, message.weight, message.priority)
@@ -354,11 +383,15 @@ class Service:
         """Send what was decided. Every event comes through here, so here the picture is old."""
         self._sequence += 1
         if decision:
+            for session in decision.page_ins:  # before its grant
+                self._places[session].peer.send(PageIn())
             for grant in decision.grants:
                 self._grant(grant.session, grant.turn, grant.lane)
             for wish in decision.yields:
                 peer = self._places[wish.session].peer
                 peer.send(Yield(wish.turn, self._successor(wish.successor)))
+            for session in decision.page_outs:
+                self._places[session].peer.send(PageOut())
         self._tell_holders()
 
     def _grant(self, session: str, turn: int, lane: int) -> None:
@@ -475,6 +508,10 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Request: Service._request,
     Finish: Service._finish,
     Report: Service._report,
+    Keep: Service._keep,
+    Busy: Service._busy,
+    PagedOut: Service._paged_out,
+    StaysIn: Service._stays_in,
     Change: Service._change,
     SetPolicy: Service._set_policy,
     Look: Service._look,

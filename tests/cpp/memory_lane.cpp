@@ -21,6 +21,7 @@ namespace {
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 const size_t kBlock = Lane::kSmallestBlock;
+constexpr int kPlenty = 1'000'000;
 
 // The memory of a lane, as another session sees it.
 class Memory {
@@ -51,6 +52,16 @@ class Memory {
   unsigned char* view_;
 };
 
+// Whether there is memory at an address; the system looks, since a touch would end the process.
+bool is_readable(const void* address) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const bool readable = write(ends[1], address, 1) == 1;
+  close(ends[0]);
+  close(ends[1]);
+  return readable;
+}
+
 // A number at both ends of each page of a block, and nowhere else the same.
 struct Block {
   unsigned char* address;
@@ -76,6 +87,15 @@ struct Block {
   }
 };
 
+// A system that has no memory left from a certain call on.
+class ScarcePages : public HostPages {
+ public:
+  int maps_left = kPlenty, copies_left = kPlenty;
+
+  bool map(const Stretch& stretch) override { return maps_left-- > 0 && HostPages::map(stretch); }
+  void* copy(Run run) override { return copies_left-- > 0 ? HostPages::copy(run) : nullptr; }
+};
+
 struct Session {
   explicit Session(size_t window, const Memory* memory = nullptr) {
     REQUIRE(lane.open(window) == "");
@@ -96,7 +116,7 @@ struct Session {
     return blocks * kBlock;
   }
 
-  HostPages pages;
+  ScarcePages pages;
   Lane lane{pages};
   uint64_t last = 0;
 };
@@ -196,6 +216,23 @@ TEST_CASE("a survivor that dies gives its place back at the next iteration, not 
   CHECK(lane.is_valid() == "");
 }
 
+TEST_CASE("a survivor that dies outside the lane leaves no memory behind") {
+  const Memory memory(16 * kBlock);
+  Session session(64 * kBlock, &memory);
+  Lane& lane = session.lane;
+  lane.enter();
+  const Block first = session.allocate(8 * kBlock), second = session.allocate(8 * kBlock);
+  lane.promote();
+  REQUIRE(lane.attach(memory.descriptor(), 4 * kBlock) == "");
+  lane.free(first.address);
+  lane.free(second.address);
+  lane.enter();
+  CHECK(is_readable(first.address));
+  CHECK_FALSE(is_readable(first.address + 4 * kBlock));
+  CHECK_FALSE(is_readable(second.address));
+  CHECK(lane.is_valid() == "");
+}
+
 TEST_CASE("survivors of a lane that nobody wants stay in it") {
   const Memory memory(16 * kBlock);
   Session session(64 * kBlock, &memory);
@@ -254,6 +291,51 @@ TEST_CASE("the part of a lane that is used grows and shrinks") {
     session.lane.promote();  // all of it survives for good
     CHECK(session.lane.is_valid() == "");
   }
+}
+
+TEST_CASE("survivors that cannot be copied stay in the lane, and it is said") {
+  Memory memory(16 * kBlock);
+  Session session(64 * kBlock, &memory);
+  Lane& lane = session.lane;
+  lane.enter();
+  const Block first = session.allocate(kBlock), gap = session.allocate(kBlock);
+  const Block second = session.allocate(2 * kBlock);
+  lane.free(gap.address);
+  session.pages.copies_left = 1;
+  CHECK_THROWS_AS(lane.promote(), PromotionFailed);
+  CHECK(lane.is_valid() == "");
+  CHECK(lane.survivor_bytes() == 2 * kBlock);
+  CHECK(lane.detach() == "131072 bytes of this process are alive in the lane");
+  session.pages.copies_left = 1;
+  CHECK(lane.promote() == 2 * kBlock);
+  memory.overwrite();
+  CHECK(first.is_whole());
+  CHECK(second.is_whole());
+}
+
+TEST_CASE("a lane that cannot be mapped is not used, and one that can in part is used in part") {
+  const Memory memory(16 * kBlock);
+  Session session(64 * kBlock);
+  Lane& lane = session.lane;
+  session.pages.maps_left = 0;
+  CHECK(lane.attach(memory.descriptor(), 16 * kBlock) ==
+        "the system cannot map a lane of 1048576 bytes");
+  lane.enter();
+  CHECK(lane.allocate(kBlock).address == nullptr);
+  lane.leave();
+  session.pages.maps_left = 1;
+  REQUIRE(lane.attach(memory.descriptor(), 16 * kBlock) == "");
+  lane.enter();
+  session.allocate(kBlock);
+  lane.promote();
+  lane.enter();
+  CHECK(session.allocate_all() == 15 * kBlock);  // the page that the survivor displaced is missing
+  CHECK(lane.is_valid() == "");
+  lane.promote();
+  session.pages.maps_left = kPlenty;
+  lane.enter();
+  CHECK(session.allocate_all() == 16 * kBlock);
+  CHECK(lane.is_valid() == "");
 }
 
 TEST_CASE("the footprint is what a lane must have, wherever survivors are") {
@@ -346,6 +428,7 @@ TEST_CASE("a forked child has what was alive, and the parent its lane") {
     bool good = alive.is_whole() && promoted.is_whole() && lane.is_valid().empty();
     alive.write();
     good &= memory.is_untouched() && lane.allocate(kBlock).address == nullptr;
+    good &= !is_readable(dead.address);
     void* hole = mmap(dead.address, kPage, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     good &= hole == MAP_FAILED;  // nobody else gets the lane's addresses
@@ -382,6 +465,15 @@ TEST_CASE("no random path loses a byte") {
     if (is_anothers) CHECK(memory->is_untouched());
     is_anothers = false;
   };
+  const auto promote = [&] {
+    const size_t survivors = lane.survivor_bytes();
+    try {
+      const size_t promoted = lane.promote();
+      CHECK(promoted == survivors);
+    } catch (const PromotionFailed&) {
+      CHECK(lane.survivor_bytes() > 0);
+    }
+  };
   for (int step = 0; step < 100'000; ++step) {
     switch (below(16)) {
       case 0:
@@ -392,20 +484,21 @@ TEST_CASE("no random path loses a byte") {
       case 2:
         lane.leave();
         break;
-      case 3: {
-        const size_t survivors = lane.survivor_bytes();
-        CHECK(lane.promote() == survivors);
-        if (is_anothers) break;
+      case 3:
+        session.pages.copies_left = below(8) > 0 ? kPlenty : static_cast<int>(below(3));
+        promote();
+        if (is_anothers || lane.survivor_bytes() > 0) break;
         memory->overwrite();
         is_anothers = true;
         break;
-      }
       case 4:
+        session.pages.maps_left = below(8) > 0 ? kPlenty : static_cast<int>(below(3));
         if (is_anothers && below(4) == 0) {
           take_back();
           memory = memories[below(2)].get();
           const size_t bytes = below(memory->bytes() + 1);
-          REQUIRE(lane.attach(memory->descriptor(), bytes) == "");
+          const bool attached = lane.attach(memory->descriptor(), bytes).empty();
+          REQUIRE((attached || session.pages.maps_left <= 0));
         }
         break;
       case 5:  // all that is alive is whole

@@ -1,0 +1,45 @@
+#include <pybind11/pybind11.h>
+
+#include "bindings/register.h"
+#include "memory/allocation_hook.h"
+
+namespace py = pybind11;
+
+namespace gpushare {
+namespace {
+
+struct ProcessPager {};  // the Python name of what the process has once
+
+// What is out must not be freed unseen, so the hook comes first.
+std::string page_out(const std::string& directory) {
+  std::string reason = install_allocation_hook();
+  return reason.empty() ? pager().page_out(list_blocks, directory) : reason;
+}
+
+}  // namespace
+
+void register_pager(py::module_& module) {
+  using Released = py::call_guard<py::gil_scoped_release>;
+  py::class_<ProcessPager>(module, "Pager",
+                           "Pages the CPU storages that AllocationCounter knows out to a file, and "
+                           "in again at the same addresses.")
+      .def_static("page_out", &page_out, py::arg("directory"), Released(),
+                  "Storages of at least 64 KiB go out to a file without a name in `directory`; "
+                  "empty, or why not: then nothing is out.")
+      .def_static(
+          "page_in", [] { return pager().page_in(); }, Released(),
+          "All comes back; empty, or what could not be read. Ends a page_out that is under way.")
+      .def_static(
+          "cancel", [] { pager().cancel(); },
+          "End a page_out that is under way, with everything back in.")
+      .def_static("bytes_out", [] { return pager().bytes_out(); })
+      .def_static(
+          "is_out",
+          [](uintptr_t address) { return pager().is_out(reinterpret_cast<const void*>(address)); },
+          py::arg("address"))
+      .def_static(
+          "is_valid", [] { return pager().is_valid(); }, Released(),
+          "Empty, or the first broken invariant.");
+}
+
+}  // namespace gpushare

@@ -1,0 +1,360 @@
+"""Tensors that go out to a file and come back: every bit as before, whoever touches them when."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from jupyter_gpushare._core import AllocationCounter, Pager
+
+MIB = 1 << 20
+DIRECTORY = os.environ.get("TMPDIR", "/tmp")
+
+
+@pytest.fixture(autouse=True)
+def valid() -> Iterator[None]:
+    assert AllocationCounter.install() == ""
+    torch.set_num_threads(1)
+    gc.collect()
+    yield
+    assert Pager.is_valid() == ""
+    assert Pager.page_in() == ""
+    assert Pager.bytes_out() == 0
+
+
+def page_out() -> None:
+    assert Pager.page_out(DIRECTORY) == ""
+    assert Pager.is_valid() == ""
+
+
+def page_in() -> None:
+    assert Pager.page_in() == ""
+    assert Pager.is_valid() == ""
+
+
+def is_out(tensor: torch.Tensor) -> bool:
+    return Pager.is_out(tensor.data_ptr() + tensor.nbytes // 2)
+
+
+def tensors(count: int = 10, size: int = MIB) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(size // 4) for _ in range(count)]
+
+
+def bits(found: list[torch.Tensor]) -> list[bytes]:
+    return [tensor.detach().numpy().tobytes() for tensor in found]
+
+
+def train(iterations: int, between: Callable[[], None]) -> tuple[list[str], list[bytes]]:
+    """Losses and weights, to the last bit; `between` is called after each iteration."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(160, 160), nn.ReLU(), nn.Linear(160, 160))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    batch = torch.randn(160, 160)
+    losses = []
+    for _ in range(iterations):
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+        between()
+    return losses, bits(list(model.parameters()))
+
+
+def alone(code: str, status: int = 0) -> str:
+    """Run code in a process of its own, where nothing was installed before; what it says."""
+    header = (
+        "import torch; torch.set_num_threads(1)\n"
+        f"from jupyter_gpushare._core import *\nDIRECTORY = {DIRECTORY!r}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", header + code], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
+
+
+def memory_of(kind: str) -> int:
+    with open("/proc/self/smaps_rollup") as rollup:
+        return next(int(line.split()[1]) << 10 for line in rollup if line.startswith(f"{kind}:"))
+
+
+def test_training_goes_on_to_the_last_bit_after_a_thousand_page_outs() -> None:
+    def out_and_in() -> None:
+        page_out()
+        assert Pager.bytes_out() > 0
+        page_in()
+
+    assert train(1000, out_and_in) == train(1000, lambda: None)
+
+
+def test_training_goes_on_to_the_last_bit_where_nothing_comes_back_by_itself() -> None:
+    assert train(100, page_out) == train(100, lambda: None)
+
+
+def test_training_in_a_thread_goes_on_to_the_last_bit_while_pages_move() -> None:
+    expected = train(100, lambda: None)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(train(100, lambda: None)))
+    thread.start()
+    while thread.is_alive():
+        page_out()
+        page_in()
+    assert results == [expected]
+
+
+def test_memory_is_given_back_and_taken_again() -> None:
+    kept = tensors(64)
+    expected = bits(kept)
+    before = memory_of("Rss"), memory_of("Anonymous")
+    page_out()
+    assert Pager.bytes_out() > 63 * MIB
+    assert memory_of("Rss") < before[0] - 60 * MIB
+    page_in()
+    assert memory_of("Anonymous") > before[1] - MIB
+    assert bits(kept) == expected
+
+
+def test_addresses_stay() -> None:
+    kept = tensors()
+    before = [tensor.data_ptr() for tensor in kept]
+    page_out()
+    assert all(map(is_out, kept))
+    page_in()
+    assert not any(map(is_out, kept))
+    assert [tensor.data_ptr() for tensor in kept] == before
+
+
+def test_small_tensors_stay_in() -> None:
+    small = torch.zeros(1000)
+    page_out()
+    assert not is_out(small)
+
+
+def test_a_touch_from_the_main_thread_finds_the_bits() -> None:
+    kept = tensors()
+    expected = bits(kept)
+    page_out()
+    assert bits(kept) == expected
+    kept[3].add_(1)
+    page_in()
+    assert bits(kept[:3] + kept[4:]) == expected[:3] + expected[4:]
+    assert torch.equal(kept[3], tensors()[3].add_(1))
+
+
+def test_a_touch_from_a_background_thread_finds_the_bits() -> None:
+    kept = tensors()
+    expected = [tensor + 1 for tensor in kept]
+    page_out()
+    threads = [threading.Thread(target=tensor.add_, args=(1,)) for tensor in kept]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    page_in()
+    assert bits(kept) == bits(expected)
+
+
+def test_arrays_that_share_a_tensors_memory_see_the_same() -> None:
+    tensor = torch.arange(MIB)
+    array = tensor.numpy()
+    borrowed = np.arange(MIB)
+    around = torch.from_numpy(borrowed)
+    page_out()
+    assert is_out(tensor)
+    assert not is_out(around)  # numpy's memory, none of PyTorch's
+    array += 1
+    around += 1
+    assert tensor[5] == 6
+    page_in()
+    assert np.array_equal(array, np.arange(MIB) + 1)
+    assert np.array_equal(borrowed, array)
+    assert torch.equal(tensor, around)
+
+
+def test_a_file_can_be_written_from_what_is_out(tmp_path) -> None:
+    kept = tensors()
+    page_out()
+    torch.save(kept, tmp_path / "kept")
+    (tmp_path / "raw").write_bytes(memoryview(kept[0].numpy()))
+    assert bits(torch.load(tmp_path / "kept")) == bits(kept)
+    assert (tmp_path / "raw").read_bytes() == bits(kept)[0]
+
+
+def test_what_is_freed_while_it_is_out_is_gone_and_its_memory_can_be_used() -> None:
+    kept = tensors(20, MIB // 4)
+    expected = bits(kept[::2])
+    page_out()
+    out = Pager.bytes_out()
+    del kept[1::2]
+    assert Pager.bytes_out() < out
+    assert Pager.is_valid() == ""
+    again = [torch.full((size,), 7) for size in (1 << 14, 1 << 15, 1 << 16) for _ in range(10)]
+    page_in()
+    assert bits(kept) == expected
+    assert all(bool((tensor == 7).all()) for tensor in again)
+
+
+def test_many_tensors_go_out_and_leave_mappings_for_others() -> None:
+    kept = [torch.full((1 << 14,), float(number)) for number in range(10_000)]
+    for _ in range(3):
+        page_out()
+        assert all(map(is_out, kept))
+        page_in()
+        with open("/proc/self/maps") as maps:
+            assert sum(1 for _ in maps) < 30_000
+    assert all(bool((tensor == number).all()) for number, tensor in enumerate(kept))
+
+
+def test_a_page_out_that_is_cancelled_at_any_time_loses_nothing() -> None:
+    kept = tensors(64)
+    expected = bits(kept)
+    for number in range(20):
+        said: list[str] = []
+        thread = threading.Thread(target=lambda said=said: said.append(Pager.page_out(DIRECTORY)))
+        thread.start()
+        if number % 2:
+            Pager.cancel()
+            thread.join()
+        else:
+            page_in()
+            thread.join()
+        assert said[0] in ("", "paging out was cancelled")
+        assert (Pager.bytes_out() == 0) or said == [""]
+        page_in()
+    assert bits(kept) == expected
+
+
+def test_where_there_is_no_directory_nothing_goes_out() -> None:
+    kept = tensors()
+    assert Pager.page_out("/nowhere") == (
+        "no file can be made in /nowhere: No such file or directory"
+    )
+    assert Pager.bytes_out() == 0
+    assert not any(map(is_out, kept))
+
+
+def test_where_there_is_no_room_nothing_goes_out() -> None:
+    said = alone(
+        """
+import resource
+AllocationCounter.install()
+kept = torch.ones(3 << 20)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+print(Pager.page_out(DIRECTORY))
+assert Pager.bytes_out() == 0 and Pager.is_valid() == "" and kept.sum() == 3 << 20
+"""
+    )
+    assert "12 MiB do not fit into" in said
+    assert "File too large" in said
+
+
+def test_without_pytorch_there_is_nothing_to_page_out() -> None:
+    code = "from jupyter_gpushare._core import Pager; print(Pager.page_out('/tmp'))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.stdout == "libc10.so is not loaded\n"
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_comes_back() -> None:
+    said = alone(
+        """
+import ctypes, mmap, tempfile
+kept = torch.ones(3 << 20)
+AllocationCounter.install(); AllocationCounter.adopt(kept.data_ptr(), kept.nbytes)
+assert Pager.page_out(DIRECTORY) == ""
+page = (kept.data_ptr() + 4095) // 4096 * 4096
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
+with tempfile.TemporaryFile() as empty:  # reading beyond its end fails, as on a broken disk
+    assert libc.mmap(page, 4096, 3, mmap.MAP_PRIVATE | 0x10, empty.fileno(), 0) == page
+print(Pager.page_in())
+assert 0 < Pager.bytes_out() <= 4 << 20 and Pager.is_valid() == ""
+assert kept[2048:].sum() + 2048 == 3 << 20
+"""
+    )
+    assert "cannot be read back: Input/output error" in said
+
+
+def test_a_model_that_was_there_before_us_goes_out() -> None:
+    alone(
+        """
+model = torch.nn.Linear(1000, 1000)
+expected = model(torch.ones(1000)).sum().item()
+from jupyter_gpushare.torch_memory import Memory
+Memory()
+assert Pager.page_out(DIRECTORY) == "" and Pager.bytes_out() > 3_900_000
+assert model(torch.ones(1000)).sum().item() == expected
+assert Pager.page_in() == "" and model(torch.ones(1000)).sum().item() == expected
+"""
+    )
+
+
+def test_a_child_that_is_forked_while_all_is_out_reads_its_tensors() -> None:
+    alone(
+        """
+import os
+AllocationCounter.install()
+kept = [torch.full((1 << 18,), number) for number in range(20)]
+assert Pager.page_out(DIRECTORY) == ""
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    os.read(read, 1)  # until the parent has paged in, and changed all
+    right = all((tensor == number).all() for number, tensor in enumerate(kept))
+    right = right and Pager.page_in() == "" and Pager.is_valid() == ""
+    right = right and all((tensor == number).all() for number, tensor in enumerate(kept))
+    os._exit(not right)
+assert Pager.page_in() == ""
+for tensor in kept:
+    tensor.zero_()
+os.write(write, b"x")
+assert os.waitpid(child, 0)[1] == 0
+"""
+    )
+
+
+def test_forks_while_pages_move_are_whole() -> None:
+    alone(
+        """
+import os, threading
+AllocationCounter.install()
+kept = [torch.full((1 << 18,), number) for number in range(20)]
+ends = threading.Event()
+def move():
+    while not ends.is_set():
+        assert Pager.page_out(DIRECTORY) == "" and Pager.page_in() == ""
+mover = threading.Thread(target=move)
+mover.start()
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        right = Pager.is_valid() == "" and Pager.page_in() == "" and Pager.bytes_out() == 0
+        right = right and all((tensor == number).all() for number, tensor in enumerate(kept))
+        os._exit(not right)
+    assert os.waitpid(child, 0)[1] == 0
+ends.set()
+mover.join()
+"""
+    )
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_fault_of_the_program_ends_it_as_before(order: str) -> None:
+    enable = "import faulthandler; faulthandler.enable()\n"
+    page = "AllocationCounter.install(); kept = torch.ones(1 << 20)\n"
+    page += "assert Pager.page_out(DIRECTORY) == '' and Pager.page_in() == ''\n"
+    again = "assert Pager.page_out(DIRECTORY) == ''\n"
+    crash = "import ctypes; ctypes.memset(id(object.__doc__) * 0 + 8, 0, 1)\n"
+    said = alone((enable + page if order == "before" else page + enable) + again + crash, -11)
+    assert said.count("Segmentation fault") == 1
