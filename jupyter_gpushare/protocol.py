@@ -268,8 +268,8 @@ class SessionView(msgspec.Struct, frozen=True):
     remaining_iterations: int | None
     weight: float
     priority: int
-    paged_out_bytes: int = 0
-    busy: bool = True
+    paged_out_bytes: int
+    busy: bool
 
 
 class LaneView(msgspec.Struct, frozen=True):
