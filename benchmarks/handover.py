@@ -51,6 +51,17 @@ class Known:
 
     def evacuate(self) -> None: ...
 
+    def page_out(self, directory: str) -> tuple[int, str]:
+        return 0, self.how
+
+    def stop_paging_out(self) -> None: ...
+
+    def page_in(self) -> str:
+        return ""
+
+    def live(self) -> int:
+        return 0
+
     def demand(self) -> Demand:
         return Demand(100 << 20, 200 << 20, measured=True)
 

@@ -32,7 +32,7 @@ from .protocol import (
 )
 from .settings import Settings, load
 
-RECEIVE_BYTES = 1 << 16
+RECEIVE_BYTES = 1 << 13  # a larger buffer costs more to make than most messages to read
 RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
 GREETINGS = 3  # tries to reach a broker that does not end while it is greeted

@@ -226,6 +226,7 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
         Column("Iterations", on(_iterations), right=True, spare=1),
         Column("Persistent", on(lambda s: _measured(s, s.persistent_bytes)), right=True, spare=2),
         Column("Ephemeral", on(lambda s: _measured(s, s.ephemeral_bytes)), right=True, spare=3),
+        Column("On disk", on(lambda s: size(s.paged_out_bytes) if s.paged_out_bytes else ""), True),
         Column("Weight", on(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
         Column("Priority", on(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
         Column("Why", on(_why), cut=70, spare=7),

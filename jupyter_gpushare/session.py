@@ -77,6 +77,9 @@ class Memory(Protocol):
     def demand(self) -> Demand:
         """What was learned so far."""
 
+    def live(self) -> int:
+        """Bytes in use now."""
+
     def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
         """The lane of the next iterations: `size` bytes behind `descriptor`, at most `capacity`
         ever; -1 and 0 where the turn has none."""
@@ -129,11 +132,14 @@ class WholeProcess:
         self._process: psutil.Process | None = None
 
     def demand(self) -> Demand:
+        return Demand(self.live(), 0, measured=True)
+
+    def live(self) -> int:
         if self._process is None:
             import psutil  # not where PyTorch is measured
 
             self._process = psutil.Process()
-        return Demand(self._process.memory_info().rss, 0, measured=True)
+        return int(self._process.memory_info().rss)
 
 
 class Session:

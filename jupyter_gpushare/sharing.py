@@ -120,6 +120,7 @@ def session(settings: Settings | None = None, **options: Any) -> Iterator[Sessio
 
     opened = start(settings, **options)
     opened.on_wait = line = TerminalLine()
+    opened.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
     try:
         yield opened
     finally:

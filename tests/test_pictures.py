@@ -38,6 +38,8 @@ IDLE = SessionView(
     remaining_iterations=None,
     weight=1.0,
     priority=0,
+    paged_out_bytes=0,
+    busy=False,
 )
 WAITING = replace(
     IDLE,

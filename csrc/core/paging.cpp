@@ -148,7 +148,10 @@ Scheduler::PageOuts Scheduler::who_should_page_out() const {
 // Beginning with the one used last, an idle session stays if there is room for it beside. So those
 // leave who have been idle longest, and nobody without whose leaving there is room.
 std::vector<SessionNumber> Scheduler::who_must_leave(const Demand& room, Demand staying,
-                                                     const std::vector<const Entry*>& idle) const {
+                                                     std::vector<const Entry*> idle) const {
+  std::ranges::sort(idle, [](const Entry* a, const Entry* b) {
+    return std::pair(a->second.last_used, a->first) > std::pair(b->second.last_used, b->first);
+  });
   std::vector<SessionNumber> leaving;
   for (const Entry* entry : idle) {
     const Demand beside = together(staying, room_for(entry->second));
@@ -161,14 +164,11 @@ std::vector<SessionNumber> Scheduler::who_must_leave(const Demand& room, Demand 
   return leaving;
 }
 
-// Those who have a place and may be asked, used last first.
+// Those who have a place and may be asked.
 std::vector<const Scheduler::Entry*> Scheduler::idle_sessions() const {
   std::vector<const Entry*> idle;
   for (const Entry& entry : sessions_)
     if (may_be_paged_out(entry.second) && lanes_.contains(entry.first)) idle.push_back(&entry);
-  std::ranges::sort(idle, [](const Entry* a, const Entry* b) {
-    return std::pair(a->second.last_used, a->first) > std::pair(b->second.last_used, b->first);
-  });
   return idle;
 }
 

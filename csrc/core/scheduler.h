@@ -190,7 +190,7 @@ class Scheduler {
   bool may_be_paged_out(const Session& session) const;
   std::vector<const Entry*> idle_sessions() const;
   std::vector<SessionNumber> who_must_leave(const Demand& room, Demand staying,
-                                            const std::vector<const Entry*>& idle) const;
+                                            std::vector<const Entry*> idle) const;
   Demand what_stays() const;
   PageOuts who_should_page_out() const;
   void ask_to_page_out(Decision& decision);

@@ -31,6 +31,7 @@ RATE_WINDOW_SECONDS = 10.0
 GREETING_SECONDS = 10.0  # who says nothing for so long is no client
 MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
 BACKLOG_CONNECTIONS = 256
+EXITING = 0x4  # the kernel's PF_EXITING: this thread will not return to its program
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
@@ -103,12 +104,10 @@ class Connection(asyncio.BufferedProtocol, Peer):
                 self._transport.abort()
 
     def is_alive(self) -> bool:
-        """By the state in /proc; the name before it may contain anything but ends at the last )."""
-        try:
-            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, IndexError):
-            return self.pid == 0  # of another container, whose processes cannot be seen
-        return state not in "ZX"
+        """A killed one is seen for a while after its connection ended, but computes no more."""
+        if self.pid == 0:
+            return True  # of another container, whose processes cannot be seen
+        return any(map(_computes, Path(f"/proc/{self.pid}/task").glob("*/stat")))
 
     def is_behind(self) -> bool:
         return self._transport.get_write_buffer_size() > 0
@@ -259,6 +258,15 @@ def _credentials(connection: socket.socket) -> tuple[int, int]:
         "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     )
     return pid, uid
+
+
+def _computes(thread: Path) -> bool:
+    """By its state and flags; the name before them may contain anything but ends at the last )."""
+    try:
+        fields = thread.read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" and not int(fields[6]) & EXITING
 
 
 def _user_name(uid: int) -> str:

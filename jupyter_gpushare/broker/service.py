@@ -5,6 +5,7 @@ No socket and no clock here: time is an argument, and a peer is whoever can be s
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -111,6 +112,7 @@ class Service:
             if device.make_lane_memory is not None
         }
         self._granted: dict[str, Grant] = {}  # session -> the turn that it has, as it was told
+        self._handed: dict[str, Grant] = {}  # session -> the turn that it may have by letter
         self._default = devices[0].name
         self._places: dict[str, Place] = {}
         self._watchers: dict[Peer, Watcher] = {}
@@ -218,6 +220,7 @@ class Service:
     def _request(self, peer: Peer, message: Request, now: float) -> None:
         session = _own(peer)
         self._refused.discard(session)
+        self._turns_are_over(session, message.turn - 1)
         if now < self._grants_from:
             self._deferred[session] = message.turn
         else:
@@ -227,8 +230,7 @@ class Service:
         session = _own(peer)
         if self._deferred.get(session) == message.turn:
             del self._deferred[session]
-        if session in self._granted and self._granted[session].turn == message.turn:
-            del self._granted[session]
+        self._turns_are_over(session, message.turn)
         self._enact(self._scheduler(session).finish(now, session, message.turn))
 
     def _report(self, peer: Peer, message: Report, now: float) -> None:
@@ -337,9 +339,13 @@ class Service:
     # --- parts -------------------------------------------------------------------------------
 
     def _settle(self, peer: Peer, session: str, place: Place) -> None:
-        """Note where the session is; an older connection of the same session loses it."""
+        """Note where the session is; an older connection of the same session loses it.
+
+        What was said on that one is said no more, so a turn that goes on keeps its memory.
+        """
         former = self._places.get(session)
-        if former is not None and former.peer is not peer:
+        if former is not None:
+            self._leave_lane_to(former.peer, session)
             former.peer.session = None
         self._places[session] = place
         peer.session = session
@@ -350,6 +356,7 @@ class Service:
         self._deferred.pop(session, None)
         self._refused.discard(session)
         self._granted.pop(session, None)
+        self._handed.pop(session, None)
         self._enact(self._schedulers[place.device].close(now, session))
 
     def _refuse_demand(self, peer: Peer, session: str, sentence: str) -> None:
@@ -408,7 +415,9 @@ class Service:
         if not place.mailbox or (piece and piece.number != place.peer.memory):
             return None
         number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
-        grant = Grant(following.turn, following.lane, size, number)
+        self._handed[following.session] = grant = Grant(
+            following.turn, following.lane, size, number
+        )
         return Successor(place.mailbox, protocol.write_letter(place.key, grant))
 
     # --- memory of lanes ---------------------------------------------------------------------
@@ -417,9 +426,11 @@ class Service:
         return self._schedulers[place.device].lane_bytes(lane)
 
     def _piece(self, place: Place, lane: int) -> Piece | None:
-        if place.device not in self._lanes or not self._size(place, lane):
-            return None
-        return self._lanes[place.device].use(lane, place.peer.user)
+        """None where there is none to be had: then the turn has no memory of the lane's."""
+        if place.device in self._lanes and self._size(place, lane):
+            with contextlib.suppress(RuntimeError):
+                return self._lanes[place.device].use(lane, place.peer.user)
+        return None
 
     def _tell_holders(self) -> None:
         """A lane may have grown while somebody has its turn; one that shrank does so after it."""
@@ -428,20 +439,28 @@ class Service:
                 self._grant(session, told.turn, told.lane)
 
     def _lane_bytes(self, device: str, lane: int) -> int:
-        """What has to stay: at least what whoever is in the lane was told."""
+        """What has to stay: at least what whoever is in the lane, or may be by now, was told."""
         told = (
             grant.bytes
-            for session, grant in self._granted.items()
+            for turns in (self._granted, self._handed)
+            for session, grant in turns.items()
             if grant.lane == lane and self._places[session].device == device
         )
         return max(self._schedulers[device].lane_bytes(lane), *told, 0)
 
     def _leave_lane_to(self, peer: Peer, session: str) -> None:
         """A holder that is not dead may still write to the lane: the others get another one."""
-        told = self._granted.get(session)
         device = self._places[session].device
-        if told and told.memory and peer.is_alive():
-            self._lanes[device].abandon(told.lane, peer.user)
+        for turns in (self._granted, self._handed):
+            told = turns.pop(session, None)
+            if told and told.memory and peer.is_alive():
+                self._lanes[device].abandon(told.lane, peer.user)
+
+    def _turns_are_over(self, session: str, last: int) -> None:
+        """Those up to `last`: what was told of them does not count any more."""
+        for turns in (self._granted, self._handed):
+            if session in turns and turns[session].turn <= last:
+                del turns[session]
 
     def _tell_waiters(self, now: float) -> None:
         for scheduler in self._schedulers.values():

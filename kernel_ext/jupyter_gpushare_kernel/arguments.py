@@ -88,6 +88,7 @@ COMMANDS = {
             (RESUME,),
             "NAME",
         ),
+        Command("tidy", "let go of displayed results and the last error, and of their tensors"),
         Command("policy", "the policies, or choose one, at once and for all notebooks", (), "NAME"),
         Command(
             "cell",

@@ -22,6 +22,7 @@ from . import arguments, sentences
 from .arguments import Arguments
 from .cells import Cells
 from .display import as_page, show
+from .tidy import let_go
 
 WHAT = "Notebooks share a device: they take turns, iteration by iteration."
 HOW = "With JUPYTER_GPUSHARE_AUTO=1 in the environment, loading the extension does `%gpushare on`."
@@ -94,6 +95,12 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         name = _pause_another(asked.word or "", paused, session)
         return show(sentences.paused(name, paused))
 
+    def _tidy(self, asked: Arguments) -> None:
+        session = current()
+        before = session.memory.live() if session else 0
+        let_go(self.shell)
+        show(sentences.tidied(before - session.memory.live() if session else 0))
+
     def _policy(self, asked: Arguments) -> None:
         from jupyter_gpushare import pictures
 
@@ -134,6 +141,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             options["remaining_iterations"] = options.pop("iterations")
         session = start(**options)
         session.on_wait = self._line
+        session.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
         return session
 
     def _change(self, session: Session, given: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from itertools import starmap
 from typing import Any
 
-from jupyter_gpushare.pictures import duration
+from jupyter_gpushare.pictures import duration, size
 from jupyter_gpushare.session import Session
 
 
@@ -37,6 +37,11 @@ def _option(name: str, value: Any) -> str:
 
 def paused(name: str, paused: bool) -> str:
     return f"{name} stands aside until it is resumed." if paused else f"{name} takes turns again."
+
+
+def tidied(freed: int) -> str:
+    found = f": {size(freed)} were freed" if freed > 0 else "; no tensors were freed by that"
+    return f"Displayed results and the last error are forgotten{found}."
 
 
 def state(session: Session | None) -> str:

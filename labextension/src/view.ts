@@ -201,6 +201,9 @@ export class GpuShareView {
           bytes(session.ephemeral_bytes)
         )
       : trans.__('Memory is known after its first iteration');
+    const disk = session.paged_out_bytes
+      ? '\n' + trans.__('%1 on disk', bytes(session.paged_out_bytes))
+      : '';
     const used = trans.__(
       '%1 iterations, %2 on the device, %3 waited',
       session.iterations,
@@ -212,7 +215,7 @@ export class GpuShareView {
       session.weight,
       session.priority
     );
-    return `${session.name} (${session.user})\n${size}\n${used}\n${rank}`;
+    return `${session.name} (${session.user})\n${size}${disk}\n${used}\n${rank}`;
   }
 
   /** A text that depends on the seconds since the state came. */

@@ -27,6 +27,10 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
         "Memory of all lanes, which notebooks use in turn.",
         lambda device: sum(lane.bytes for lane in device.lanes),
     ),
+    "paged_out_bytes": (
+        "Memory of idle notebooks that lies on disk.",
+        lambda device: sum(view.paged_out_bytes for view in device.sessions),
+    ),
     "waiting": (
         "Notebooks that wait for a turn.",
         lambda device: sum(view.state == "waiting" for view in device.sessions),

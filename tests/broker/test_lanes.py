@@ -1,0 +1,566 @@
+"""The memory behind lanes: who gets which piece, when it is emptied, and when it is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare._core import HostLaneMemory
+from jupyter_gpushare.broker.lanes import Lanes
+from jupyter_gpushare.broker.peer import Peer
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.errors import NotPermitted
+from jupyter_gpushare.protocol import (
+    KEY_LENGTH,
+    PROTOCOL,
+    Close,
+    Demand,
+    Error,
+    Finish,
+    Grant,
+    Hello,
+    Message,
+    Open,
+    Report,
+    Request,
+    SetPolicy,
+    ToBroker,
+    Yield,
+    read_letter,
+)
+from jupyter_gpushare.settings import Settings, load
+
+MIB = 1 << 20
+CAPACITY = 64 * MIB
+SIZE = 2 * MIB
+NOBODY = 65534
+KEY = "a" * KEY_LENGTH
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root can act as another user, as a hub's users are"
+)
+
+
+def fill(descriptor: int, size: int = SIZE, byte: bytes = b"\xff") -> None:
+    """As a session does: through a mapping."""
+    with mmap.mmap(descriptor, size) as pages:
+        pages[:] = byte * size
+
+
+def has_only(descriptor: int, byte: bytes, size: int = SIZE) -> bool:
+    return os.pread(descriptor, size, 0) == byte * size
+
+
+def resident(descriptor: int) -> int:
+    return os.fstat(descriptor).st_blocks * 512
+
+
+# --- the pieces of a device's lanes ---------------------------------------------------------------
+
+
+@pytest.fixture
+def lanes() -> Lanes:
+    return Lanes(partial(HostLaneMemory, CAPACITY))
+
+
+def test_a_domain_finds_its_piece_of_a_lane_as_it_was(lanes: Lanes) -> None:
+    piece = lanes.use(1, "ada")
+    fill(piece.memory.descriptor)
+    assert lanes.use(1, "ada") is piece
+    assert has_only(piece.memory.descriptor, b"\xff")
+
+
+def test_each_domain_and_each_lane_has_a_piece_of_its_own(lanes: Lanes) -> None:
+    pieces = [lanes.use(lane, domain) for lane in (1, 2) for domain in ("ada", "bob")]
+    assert len({piece.number for piece in pieces}) == 4
+    assert len({os.fstat(piece.memory.descriptor).st_ino for piece in pieces}) == 4
+
+
+def test_a_turn_of_another_domain_empties_the_piece_and_that_lane_s_alone(lanes: Lanes) -> None:
+    ours, apart = lanes.use(1, "ada"), lanes.use(2, "ada")
+    for piece in (ours, apart):
+        fill(piece.memory.descriptor)
+    theirs = lanes.use(1, "bob")
+    assert (resident(ours.memory.descriptor), resident(apart.memory.descriptor)) == (0, SIZE)
+    assert has_only(theirs.memory.descriptor, b"\0")
+    fill(theirs.memory.descriptor)
+    assert lanes.use(1, "ada") is ours
+    assert has_only(ours.memory.descriptor, b"\0")
+    assert resident(theirs.memory.descriptor) == 0
+
+
+def test_a_lane_that_shrinks_gives_back_what_lies_above(lanes: Lanes) -> None:
+    descriptor = lanes.use(1, "ada").memory.descriptor
+    fill(descriptor)
+    lanes.follow(lambda lane: MIB)
+    assert resident(descriptor) == MIB
+    assert os.pread(descriptor, SIZE, 0) == b"\xff" * MIB + b"\0" * MIB
+
+
+def test_a_lane_that_closes_gives_all_back_and_its_number_is_never_used_again(
+    lanes: Lanes,
+) -> None:
+    gone, kept = lanes.use(1, "ada"), lanes.use(2, "ada")
+    fill(gone.memory.descriptor)
+    lanes.follow({1: 0, 2: SIZE}.__getitem__)
+    assert resident(gone.memory.descriptor) == 0
+    assert lanes.use(1, "ada").number not in (gone.number, kept.number)
+    assert lanes.use(2, "ada") is kept
+
+
+def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
+    left = lanes.use(1, "ada")
+    fill(left.memory.descriptor)
+    lanes.abandon(1, "ada")
+    lanes.abandon(1, "ada")
+    lanes.use(1, "bob")
+    lanes.follow(lambda lane: 0)
+    assert has_only(left.memory.descriptor, b"\xff")
+    assert lanes.use(1, "ada").number != left.number
+
+
+# --- what the service says of them ----------------------------------------------------------------
+
+
+class Notebook(Peer):
+    """A peer in this process that keeps what it is sent; a user's, in words alone."""
+
+    uid = pid = 0
+
+    def __init__(
+        self, service: Service, name: str, ephemeral: int = MIB, user: str = "ada"
+    ) -> None:
+        self.user = user
+        self.is_there = True
+        self.heard: list[Message] = []
+        self.descriptor = -1
+        self._service = service
+        self._name = name
+        self._ephemeral = ephemeral
+        self.says(Hello(PROTOCOL))
+        self.opens()
+
+    def opens(self, **fields: Any) -> None:
+        demand = Demand(0, self._ephemeral, measured=True)
+        mailbox = {"mailbox": self._name, "key": KEY}
+        self.says(
+            Open(id=self._name, name=self._name, device="host", demand=demand, **mailbox, **fields)
+        )
+
+    def says(self, message: ToBroker, now: float = 0.0) -> None:
+        self._service.handle(self, message, now)
+
+    def send(self, *messages: Message) -> None:
+        self.heard += messages
+
+    def send_frame(self, frame: bytes) -> None:
+        raise AssertionError("only lookers are sent frames")
+
+    def send_with(self, message: Message, descriptor: int) -> None:
+        self.send(message)
+        self.close()
+        self.descriptor = os.dup(descriptor)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+    def is_alive(self) -> bool:
+        return self.is_there
+
+    def is_behind(self) -> bool:
+        return False
+
+    def last(self, kind: type[Any]) -> Any:
+        """The last message of a kind that has come."""
+        return [message for message in self.heard if isinstance(message, kind)][-1]
+
+
+@pytest.fixture
+def service() -> Service:
+    device = Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))
+    return Service(load({}), [device], started=0.0)
+
+
+@pytest.fixture
+def notebook(service: Service) -> Iterator[Callable[..., Notebook]]:
+    opened: list[Notebook] = []
+
+    def notebook(*fields: Any, **more: Any) -> Notebook:
+        opened.append(Notebook(service, *fields, **more))
+        return opened[-1]
+
+    yield notebook
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def handed(
+    service: Service, notebook: Callable[..., Notebook]
+) -> tuple[Notebook, Notebook, Notebook]:
+    """The first has the turn, the second knows the memory and has a letter for the turn after it,
+    and a third, idle, makes their lane as large as it is."""
+    first, second, third = notebook("first"), notebook("second"), notebook("third", SIZE)
+    for each in (second, first):
+        each.says(Request(1))
+        each.says(Finish(1))
+    first.says(Request(2))
+    second.says(Request(2))
+    service.pass_time(1.0)
+    letter = first.last(Yield).successor.letter
+    assert read_letter(letter.encode(), KEY) == Grant(2, 1, SIZE, second.last(Grant).memory)
+    return first, second, third
+
+
+def test_what_a_letter_promises_stays_until_the_turn_is_over(
+    service: Service, handed: tuple[Notebook, Notebook, Notebook]
+) -> None:
+    """The successor computes before the broker knows it, in a lane that has shrunk meanwhile."""
+    first, second, third = handed
+    third.says(Close(), 1.1)
+    fill(second.descriptor)
+    service.tick(1.2)
+    first.says(Finish(2), 1.3)
+    assert second.last(Grant).bytes == MIB
+    service.tick(1.4)
+    assert has_only(second.descriptor, b"\xff")
+    second.says(Finish(2), 1.5)
+    service.tick(1.6)
+    assert resident(second.descriptor) == MIB
+
+
+def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
+    handed: tuple[Notebook, Notebook, Notebook], service: Service
+) -> None:
+    """It may compute there, although the broker has not heard that the turn was handed on."""
+    first, second, third = handed
+    third.says(Request(1), 1.1)
+    service.lost(second, 1.2)
+    first.says(Finish(2), 1.3)
+    assert third.last(Grant).memory not in (0, second.last(Grant).memory)
+
+
+def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    """The broker may hear of the new connection before the end of the old one; with several
+    lanes the neighbour then has the old one at once."""
+    first, second = notebook("first"), notebook("second")
+    first.says(SetPolicy(running_lanes=2))
+    first.says(Request(1))
+    used = first.last(Grant).memory
+    first.opens(turn=1, holding=True)
+    second.says(Request(1))
+    first.says(Finish(1))
+    first.says(Request(2))
+    assert used not in (first.last(Grant).memory, second.last(Grant).memory)
+
+
+@pytest.mark.parametrize(
+    "give_back", [lambda ours: ours.says(Request(2)), lambda ours: ours.opens(turn=2)]
+)
+def test_what_was_said_of_a_turn_that_is_over_empties_nobody_s_piece(
+    notebook: Callable[..., Notebook], give_back: Callable[[Notebook], None]
+) -> None:
+    """A Finish that was lost, as by an interrupt, is made up for by the next Request or Open."""
+    ours, theirs = notebook("ours"), notebook("theirs", user="bob")
+    ours.says(Request(1))
+    theirs.says(Request(1))
+    give_back(ours)
+    fill(theirs.descriptor, MIB)
+    ours.says(Report(1, Demand(0, SIZE, measured=True)))  # holders learn that their lane grows
+    assert theirs.last(Grant).bytes == SIZE
+    assert has_only(theirs.descriptor, b"\xff", MIB)
+
+
+def test_a_turn_has_no_memory_where_the_system_has_none_to_give(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    ours = notebook("ours")
+    with no_more_descriptors():
+        ours.says(Request(1))
+        service.tick(0.1)
+    assert ours.last(Grant) == Grant(1, 1)
+    ours.says(Finish(1))
+    ours.says(Request(2))
+    assert ours.last(Grant).memory > 0
+
+
+@contextlib.contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+# --- over the socket of a real broker -------------------------------------------------------------
+
+
+class Member:
+    """A session of this process: one connection, and its lane as it was granted last."""
+
+    def __init__(self, settings: Settings, name: str, **fields: Any) -> None:
+        self.client = Client.connect(settings, "tests")
+        demand = Demand(0, SIZE, measured=True)
+        self.client.ask(Open(id=name, name=name, device="host", demand=demand, **fields))
+        self.turn = int(fields.get("turn", 0))
+
+    def ask(self) -> None:
+        self.turn += 1
+        self.client.send(Request(self.turn))
+
+    def await_grant(self) -> Grant:
+        while not isinstance(message := self.client.receive(), Grant):
+            assert not isinstance(message, Error)
+        return message
+
+    def take(self) -> Grant:
+        self.ask()
+        return self.await_grant()
+
+    def finish(self) -> None:
+        self.client.send(Finish(self.turn))
+
+    @property
+    def descriptor(self) -> int:
+        return self.client.lane_memory.descriptor
+
+    @property
+    def file(self) -> int:
+        return os.fstat(self.descriptor).st_ino
+
+
+@pytest.fixture
+def join(settings: Settings) -> Iterator[Callable[..., Member]]:
+    members: list[Member] = []
+
+    def join(name: str, **fields: Any) -> Member:
+        members.append(Member(settings, name, **fields))
+        return members[-1]
+
+    yield join
+    for member in members:
+        member.client.close()
+
+
+@pytest.fixture
+def child(settings: Settings, broker_pid: int) -> Iterator[Callable[..., socket.socket]]:
+    """Run a function in a forked process as `uid`: it gets one end of a pair of sockets, the test
+    the other. Forked without exec, since other users may not run our Python."""
+    os.chmod(Path(settings.socket).parent, 0o711)
+    os.chmod(settings.socket, 0o666)
+    started: list[tuple[int, socket.socket]] = []
+
+    def child(play: Callable[[socket.socket], None], uid: int = 0) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                if uid:
+                    os.setgid(uid)
+                    os.setuid(uid)
+                play(theirs)
+            os._exit(0)
+        theirs.close()
+        started.append((pid, ours))
+        return ours
+
+    yield child
+    for pid, ours in started:
+        ours.close()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def hear(pair: socket.socket) -> Any:
+    answer = pair.recv(4096)
+    assert answer, "the child has ended"
+    return json.loads(answer)
+
+
+def test_the_descriptor_comes_with_the_first_grant_and_not_again(
+    join: Callable[..., Member],
+) -> None:
+    member = join("a")
+    assert member.descriptor == -1
+    grant = member.take()
+    assert (grant.bytes, grant.memory > 0) == (SIZE, True)
+    first = member.client.lane_memory
+    for _ in range(3):
+        member.finish()
+        assert member.take().memory == grant.memory
+    assert member.client.lane_memory is first
+    assert not member.client._descriptors
+
+
+def test_the_descriptor_comes_again_after_reconnecting(join: Callable[..., Member]) -> None:
+    before = join("a")
+    join("b")  # keeps the lane open
+    grant = before.take()
+    fill(before.descriptor)
+    before.finish()
+    before.client.ask(Close())
+    after = join("a", turn=before.turn)
+    assert after.take() == Grant(2, grant.lane, grant.bytes, grant.memory)
+    assert after.file == before.file
+    assert has_only(after.descriptor, b"\xff")
+
+
+def test_sessions_of_one_user_have_one_memory_in_turn(join: Callable[..., Member]) -> None:
+    first, second = join("first"), join("second")
+    grant = first.take()
+    fill(first.descriptor)
+    second.ask()
+    first.finish()
+    assert second.await_grant().memory == grant.memory
+    assert second.file == first.file
+    assert has_only(second.descriptor, b"\xff")
+
+
+def play_a_turn_for_each_word(pair: socket.socket, settings: Settings) -> None:
+    """For each word a turn: what was in the lane, which is filled then; the next word ends it."""
+    member = Member(settings, "theirs")
+    while pair.recv(64):
+        grant = member.take()
+        is_fresh = has_only(member.descriptor, b"\0", grant.bytes)
+        fill(member.descriptor, grant.bytes, b"\xaa")
+        pair.send(json.dumps([grant.memory, member.file, is_fresh]).encode())
+        pair.recv(64)
+        kept = has_only(member.descriptor, b"\xaa")
+        member.finish()
+        pair.send(json.dumps(kept).encode())
+
+
+@needs_root
+def test_another_user_has_a_memory_of_its_own_and_finds_nothing_in_it(
+    settings: Settings, join: Callable[..., Member], child: Callable[..., socket.socket]
+) -> None:
+    ours = join("ours")
+    theirs = child(partial(play_a_turn_for_each_word, settings=settings), NOBODY)
+    number = ours.take().memory
+    for _ in range(3):
+        fill(ours.descriptor)
+        theirs.send(b"take")
+        ours.finish()
+        their_number, their_file, is_fresh = hear(theirs)
+        assert is_fresh
+        assert their_number != number
+        assert their_file != ours.file
+        assert resident(ours.descriptor) == 0, "what we wrote is gone while they have the turn"
+        theirs.send(b"finish")
+        assert hear(theirs), "nobody else writes into it"
+        assert ours.take().memory == number
+        assert has_only(ours.descriptor, b"\0")
+
+
+def ask_for_the_session_of_another(pair: socket.socket, settings: Settings) -> None:
+    with Client.connect(settings, start=False) as client:
+        broker = client.welcome.pid
+        deeds = [
+            Open(id="ours", name="x", turn=1, holding=True),
+            Open(id="ours", name="x", turn=1, waiting=True),
+            Request(1),
+        ]
+        answers = []
+        for deed in deeds:
+            client.send(deed)
+            answers.append(getattr(client.receive(), "code", "accepted"))
+        has_descriptor = client.lane_memory.descriptor >= 0 or bool(client._descriptors)
+    try:
+        os.listdir(f"/proc/{broker}/fd")
+        answers.append("open")
+    except PermissionError:
+        answers.append("closed")
+    pair.send(json.dumps([answers, has_descriptor]).encode())
+
+
+@needs_root
+def test_nobody_gets_the_memory_of_another_user_s_session(
+    settings: Settings, join: Callable[..., Member], child: Callable[..., socket.socket]
+) -> None:
+    ours = join("ours")
+    ours.take()
+    answers, has_descriptor = hear(
+        child(partial(ask_for_the_session_of_another, settings=settings), NOBODY)
+    )
+    assert answers == [NotPermitted.code, NotPermitted.code, "unknown_session", "closed"]
+    assert not has_descriptor
+    fill(ours.descriptor)
+    assert has_only(ours.descriptor, b"\xff")
+
+
+def test_nobody_can_change_the_size_of_the_memory_that_others_map(
+    join: Callable[..., Member],
+) -> None:
+    member = join("a")
+    member.take()
+    size = os.fstat(member.descriptor).st_size
+    assert size >= SIZE
+    for wrong in (0, size - mmap.PAGESIZE, size + mmap.PAGESIZE):
+        with pytest.raises(PermissionError):
+            os.ftruncate(member.descriptor, wrong)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(member.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    assert os.fstat(member.descriptor).st_size == size
+
+
+def test_a_living_process_without_its_connection_keeps_the_piece_it_may_write_to(
+    join: Callable[..., Member],
+) -> None:
+    holder, other = join("holder"), join("other")
+    number = other.take().memory
+    other.finish()
+    assert holder.take().memory == number
+    fill(holder.descriptor)
+    left = os.dup(holder.descriptor)
+    other.ask()
+    holder.client.close()
+    assert other.await_grant().memory not in (0, number)
+    fill(other.descriptor, byte=b"\xaa")
+    assert has_only(left, b"\xff")
+    os.close(left)
+
+
+def hold(pair: socket.socket, settings: Settings, name: str) -> None:
+    member = Member(settings, name)
+    pair.send(json.dumps(member.take().memory).encode())
+    pair.recv(64)
+
+
+def test_a_killed_process_leaves_no_piece_behind(
+    settings: Settings, join: Callable[..., Member], child: Callable[..., socket.socket]
+) -> None:
+    """A process that dies is seen for a moment after its connections have ended."""
+    other = join("other")
+    number = other.take().memory
+    other.finish()
+    for count in range(20):
+        pair = child(partial(hold, settings=settings, name=f"holder{count}"))
+        assert hear(pair) == number
+        other.ask()
+        holder = next(view for view in other_sessions(settings) if view.state == "running")
+        os.kill(holder.pid, signal.SIGKILL)
+        assert other.await_grant().memory == number
+        other.finish()
+
+
+def other_sessions(settings: Settings) -> list[Any]:
+    with Client.connect(settings, start=False) as client:
+        return client.look().devices[0].sessions

@@ -1,0 +1,126 @@
+"""Idle notebooks give their memory to those who need it, and have it again for their next cell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyter_gpushare.protocol import SessionView
+
+from .conftest import last_json
+
+if TYPE_CHECKING:
+    from .conftest import Notebook
+
+CAPACITY = 100 << 20  # one of the notebooks fits, two do not
+MODEL = """
+import json, torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)])  # 32 MiB, as much again
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)  # in gradients
+x, losses = torch.randn(16, 1024), []
+"""
+TRAIN = """
+for _ in range(5):
+    optimizer.zero_grad(set_to_none=False)
+    loss = net(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""
+TELL = """
+print(json.dumps([losses, [parameter.double().sum().item() for parameter in net.parameters()]]))
+"""
+ADDRESSES = "print(json.dumps([parameter.data_ptr() for parameter in net.parameters()]))"
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where memory is paged out to, on a device that is small."""
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
+    monkeypatch.setenv("JUPYTER_GPUSHARE_PAGE_DIRECTORY", str(tmp_path / "pages"))
+    (tmp_path / "pages").mkdir()
+    return tmp_path / "pages"
+
+
+@pytest.fixture(scope="module")
+def alone() -> Any:
+    program = MODEL + TRAIN + TRAIN + TELL
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd="/")
+    assert run.returncode == 0, run.stderr
+    return last_json(run.stdout)
+
+
+def resident_from_outside(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_an_idle_notebook_makes_room_and_goes_on_as_if_nothing_had_been(
+    pages: Path,
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    alone: Any,
+) -> None:
+    first, second = notebook("first"), notebook("second")
+    first.run(MODEL + TRAIN)
+    addresses = last_json(first.run(ADDRESSES))
+    before = resident_from_outside(sessions()["first"].pid)
+    second.run(MODEL + TRAIN)
+    view = sessions()["first"]
+    assert view.state == "paged_out"
+    assert view.paged_out_bytes > 60 << 20
+    assert "second" in view.reason
+    assert before - resident_from_outside(view.pid) > 50 << 20
+    assert last_json(first.run(TRAIN + TELL)) == alone
+    assert last_json(first.run(ADDRESSES)) == addresses
+    assert sessions()["second"].state == "paged_out"
+    assert last_json(second.run(TRAIN + TELL)) == alone
+
+
+def test_notebooks_that_fit_together_stay_where_they_are(
+    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    for name in ("first", "second"):
+        notebook(name).run(MODEL + TRAIN)
+    assert {view.state for view in sessions().values()} == {"idle"}
+
+
+def test_where_nothing_can_be_written_nothing_is_lost(
+    pages: Path,
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    alone: Any,
+) -> None:
+    """The second waits for memory; the first stays, and its next cells run as ever."""
+    pages.rmdir()
+    first, second = notebook("first"), notebook("second")
+    first.run(MODEL + TRAIN)
+    second.run(MODEL)
+    waiting = second.start(TRAIN + TELL)
+    assert last_json(first.run(TRAIN + TELL)) == alone
+    assert sessions()["first"].paged_out_bytes == 0
+    first.run("%gpushare off")
+    second.end(waiting)
+
+
+def test_a_notebook_that_is_out_survives_a_broker_that_is_killed(
+    pages: Path,
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    broker_pid: int,
+    alone: Any,
+) -> None:
+    first, second = notebook("first"), notebook("second")
+    first.run(MODEL + TRAIN)
+    second.run(MODEL + TRAIN)
+    assert sessions()["first"].state == "paged_out"
+    os.kill(broker_pid, 9)
+    assert last_json(first.run(TRAIN + TELL)) == alone
+    assert last_json(second.run(TRAIN + TELL)) == alone

@@ -1,0 +1,78 @@
+"""What outlives its iteration when there is no room for it outside of the lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyter_gpushare.protocol import SessionView
+
+if TYPE_CHECKING:
+    from .conftest import Notebook
+
+CAPACITY = 100 << 20
+MODEL = """
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = torch.nn.Sequential(*[torch.nn.Conv2d(8, 8, 3, padding=1) for _ in range(6)])
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+x = torch.randn(16, 8, 128, 128)  # 8 MiB, and as much after each layer
+"""
+TRAIN = """
+for _ in range({steps}):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    optimizer.step()
+"""
+KEEP = "net(x)"  # displayed, so IPython keeps it, and it keeps what its backward would need
+
+
+@pytest.fixture(autouse=True)
+def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
+
+
+def errors(notebook: Notebook, cell: str) -> str:
+    """Run a cell; what it wrote to stderr."""
+    written = []
+    asked = notebook.start(cell)
+    while True:
+        message = notebook.client.get_iopub_msg(timeout=90)
+        content = message["content"]
+        if message["parent_header"].get("msg_id") != asked:
+            continue
+        if message["msg_type"] == "stream" and content["name"] == "stderr":
+            written.append(content["text"])
+        if message["msg_type"] == "status" and content["execution_state"] == "idle":
+            return "".join(written)
+
+
+def test_a_notebook_keeps_its_turn_rather_than_more_than_there_is(
+    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    keeper, other = notebook("keeper"), notebook("other")
+    keeper.run(MODEL + TRAIN.format(steps=5))
+    said = errors(keeper, KEEP)
+    assert "keeps its turn" in said
+    assert "%gpushare tidy" in said
+    assert sessions()["keeper"].state == "running"
+    waiting = other.start(MODEL + TRAIN.format(steps=5))
+    assert "keeps" not in errors(keeper, "%gpushare tidy")
+    other.end(waiting)
+    assert {view.state for view in sessions().values()} == {"idle"}
+
+
+def test_results_for_which_there_is_room_cost_nobody_the_turn(
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(10 * CAPACITY))
+    keeper = notebook("keeper")
+    keeper.run(MODEL + TRAIN.format(steps=5))
+    assert errors(keeper, KEEP) == ""
+    assert sessions()["keeper"].state == "idle"
+    assert sessions()["keeper"].persistent_bytes > 40 << 20
