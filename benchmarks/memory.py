@@ -25,7 +25,7 @@ from jupyter_gpushare.settings import Settings
 
 MODELS = ("large_cnn", "large_transformer")
 COUNTS = (1, 2, 4, 8)
-LEARNING, STEADY = 5, 5  # iterations of each
+LEARNING, STEADY = 8, 4  # iterations of each
 MIB = 1 << 20
 
 

@@ -50,6 +50,6 @@ TRAININGS: dict[str, Callable[[], Iterate]] = {
     "cnn": cnn,
     "transformer": transformer,
     "perceptron": perceptron,
-    "large_cnn": lambda: cnn(batch=64, side=64),
-    "large_transformer": lambda: transformer(batch=96),
+    "large_cnn": lambda: cnn(batch=48, side=64),
+    "large_transformer": lambda: transformer(batch=80),
 }

@@ -16,6 +16,7 @@ from .protocol import Demand
 
 WINDOW = 64  # iterations that a demand looks back
 LARGEST_MARGIN = 5  # the margin for varying shapes is at most one 5th of the ephemeral bytes
+LEARNINGS = 2  # so many iterations without a survivor, and what was before the second is forgotten
 WINDOW_OF_CAPACITY = 2  # survivors take addresses of the lane, but none of its bytes
 ODD_BYTES = 100_003  # nobody else allocates just this
 TRIES = 8  # of the self-test, since another thread may allocate in the middle of one
@@ -207,6 +208,7 @@ class Memory:
         self._recent: deque[Iteration] = deque(maxlen=WINDOW)
         self.has_news = False  # the demand is known now, or has turned out larger than it was said
         self._first_is_over = False
+        self._to_forget = LEARNINGS
         self._inside = False
         self._between = 0
 
@@ -225,10 +227,22 @@ class Memory:
         self._inside = False
         footprint, did_fit = self._lane.leave()
         live, peak = self._source.take_peak()
+        if footprint and did_fit and self._to_forget:
+            self._forget_learning()
         if self._first_is_over:
             self.has_news = self.has_news or not did_fit or not self._recent
             self._recent.append(Iteration(live, peak, self._between, footprint))
         self._first_is_over = True
+
+    def _forget_learning(self) -> None:
+        """The first iterations in the lane take more of it than any to come.
+
+        Survivors are among their blocks; and of those that nothing survives, the first finds the
+        places of earlier survivors taken. So it is forgotten, and all before it.
+        """
+        if not self._lane.survivors():
+            self._to_forget -= 1
+            self._recent.clear()
 
     def demand(self) -> Demand:
         """What was learned; until two iterations have ended, all that was used is persistent."""

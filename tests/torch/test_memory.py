@@ -330,6 +330,33 @@ def test_a_demand_forgets_what_is_long_ago():
     assert memory.demand().ephemeral_bytes == 1000
 
 
+IN_A_LANE = """
+import os, torch
+from jupyter_gpushare.torch_memory import Memory
+
+MIB = 1 << 20
+bytes_of = lambda size: torch.empty(size, dtype=torch.uint8)
+memory, kept = Memory(), []
+lane = os.memfd_create("lane")
+os.ftruncate(lane, 64 * MIB)
+memory.use_lane(lane, 64 * MIB, 256 * MIB)
+for number in range(6):
+    memory.begin()
+    kept.clear()
+    first = bytes_of(2 * MIB)
+    kept.append(bytes_of(MIB))
+    del first
+    bytes_of(3 * MIB)
+    memory.end()
+    memory.evacuate()
+    print(memory.demand().ephemeral_bytes // MIB)
+"""
+
+
+def test_what_survivors_took_of_the_lane_before_they_were_known_is_not_demanded_for_long():
+    assert list(map(int, alone(IN_A_LANE)))[1:] == [3, 7, 5, 3, 3]
+
+
 def test_events_out_of_order_change_nothing():
     memory = Memory()
     memory.end()
