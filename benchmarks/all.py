@@ -14,7 +14,7 @@ from pathlib import Path
 from measure import RESULTS
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("handover", "alone", "decision", "broker", "faults", "fair", "total")
+BENCHMARKS = ("handover", "alone", "decision", "broker", "faults", "fair", "total", "paging")
 
 
 def machine() -> dict[str, object]:
