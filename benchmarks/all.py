@@ -14,7 +14,10 @@ from pathlib import Path
 from measure import RESULTS
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("handover", "alone", "decision", "broker", "faults", "fair", "total", "paging")
+BENCHMARKS = (
+    *("handover", "alone", "decision", "allocator", "lane"),
+    *("broker", "faults", "fair", "total", "paging"),
+)
 
 
 def machine() -> dict[str, object]:

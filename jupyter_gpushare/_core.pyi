@@ -1,4 +1,4 @@
-"""Stubs of the C++ module: scheduler (no I/O, threads or clock), allocation counter, pager."""
+"""Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -46,6 +46,8 @@ class SessionSpec:
         device_seconds: float = 0.0,
         waited_seconds: float = 0.0,
         iterations: int = 0,
+        paged_out_bytes: int = 0,
+        busy: bool = True,
     ) -> None: ...
 
 class Grant:
@@ -56,12 +58,19 @@ class Grant:
 class Yield:
     session: str
     turn: int
+    successor: Grant | None
 
 class Decision:
-    """What follows from one event. Enact all of it; an empty one is falsy."""
+    """What follows from one event. Enact all of it; an empty one is falsy.
+
+    `page_outs` and `page_ins` are ids: the former are asked to page out, the latter have their
+    place again and page in before anything else.
+    """
 
     grants: Sequence[Grant]
     yields: Sequence[Yield]
+    page_outs: Sequence[str]
+    page_ins: Sequence[str]
     def __bool__(self) -> bool: ...
 
 class SessionState:
@@ -70,7 +79,7 @@ class SessionState:
     id: str
     name: str
     user: str
-    state: Literal["idle", "waiting", "running", "overdue", "paused"]
+    state: Literal["idle", "waiting", "running", "overdue", "paused", "paged_out"]
     demand: Demand
     lane: int | None
     turn: int
@@ -84,6 +93,8 @@ class SessionState:
     remaining_iterations: int | None
     weight: float
     priority: int
+    paged_out_bytes: int
+    busy: bool
 
 class LaneState:
     id: int
@@ -133,17 +144,34 @@ class Scheduler:
         priority: int | None = None,
         paused: bool | None = None,
     ) -> Decision: ...
+    def set_busy(self, now: float, id: str, busy: bool) -> Decision:
+        """A cell begins or ends. One that is out waits to come back, or does not any more."""
+    def paged_out(self, now: float, id: str, bytes: int) -> Decision:
+        """It is out, asked or not; if it is busy or wants a turn, it waits to come back."""
+    def page_out_failed(self, now: float, id: str) -> Decision:
+        """It stays, and is not asked again before it has been busy."""
+    def page_in(self, now: float, id: str) -> Decision:
+        """It wants to come back although it is not busy. Harmless if it is not out."""
+    def came_back(self, now: float, id: str) -> Decision:
+        """Its memory was touched and has come back by itself. Harmless if it is not out."""
     def set_policy(self, now: float, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
     def assign(self, now: float) -> Decision:
         """The one pass; call it when `next_event` has come. The events above end in it."""
+    def may_keep(self, id: str, persistent: int) -> bool:
+        """Would it keep its place, or find one, if its persistent bytes were at least these?"""
     def next_event(self, now: float) -> float | None:
         """When time alone changes something (a quantum, a lease, patience), or None."""
     def picture(self, now: float) -> Picture: ...
+    def lane_bytes(self, lane: int) -> int:
+        """0 if there is no such lane."""
     def is_valid(self) -> str:
         """Empty, or the first broken invariant in words."""
     @property
     def policy(self) -> str: ...
+    @property
+    def free(self) -> int:
+        """Bytes of the device that neither persistent memory nor a lane has."""
     def __contains__(self, id: str) -> bool: ...
     def __len__(self) -> int: ...
 
@@ -183,6 +211,118 @@ class AllocationCounter:
     @staticmethod
     def take_peak() -> tuple[int, int]:
         """Live and peak bytes in one call; the next peak starts at what is alive now."""
+
+class HostLaneMemory:
+    """The memory of a lane on the host, as the broker keeps it; RuntimeError if there is none."""
+
+    def __init__(self, capacity_bytes: int) -> None: ...
+    @property
+    def descriptor(self) -> int: ...
+    def shrink(self, bytes: int) -> None:
+        """Give what lies above `bytes` back to the system; it reads as zeros from then on."""
+    @property
+    def resident_bytes(self) -> int: ...
+
+class LaneUsage:
+    """What the lane of this process was used for; "so far" is since the process began."""
+
+    footprint: int
+    """Bytes that the lane had to have in the last iteration."""
+    largest_footprint: int
+    """The same, in the last 64 iterations."""
+    overflows: int
+    """Blocks that did not fit, so far."""
+    overflow_bytes: int
+    """Theirs."""
+    expected_survivors: int
+    """Blocks that stayed out of the lane because they were to survive, so far."""
+    last_survivor_bytes: int
+    """Alive in the lane when the last iteration ended."""
+    promoted_pages: int
+    """So far."""
+    promoted_runs: int
+    """Runs of neighbouring pages, so far."""
+    living_promoted_bytes: int
+    """Promoted blocks that are alive now."""
+
+class Lane:
+    """The lane of this process: memory that it has in turn with others, for blocks of 64 KiB and
+    more that live inside one iteration.
+
+    What returns a string returns an empty one, or the sentence that says why not. From `promote`
+    to `enter` the lane may be another process's.
+    """
+
+    @staticmethod
+    def open(window_bytes: int) -> str:
+        """Reserve addresses, more than a lane will have bytes. Once per process."""
+    @staticmethod
+    def attach(descriptor: int, bytes: int) -> str:
+        """Use so many bytes of this memory; again, to change the size or for another memory.
+
+        Between iterations only, and with nothing alive in the lane. The descriptor stays yours.
+        """
+    @staticmethod
+    def detach() -> str: ...
+    @staticmethod
+    def enter() -> None:
+        """An iteration begins: this thread, and no other, allocates from the lane."""
+    @staticmethod
+    def leave() -> None:
+        """It ends: nobody does."""
+    @staticmethod
+    def survivors() -> int:
+        """Bytes that are alive in the lane."""
+    @staticmethod
+    def promote() -> int:
+        """Empty the lane, after leaving it if need be; the bytes that were alive in it.
+
+        MemoryError where there is no room for them: then the lane must not become another's.
+        """
+    @staticmethod
+    def usage() -> LaneUsage: ...
+    @staticmethod
+    def is_valid() -> str:
+        """Empty, or the first broken invariant in words."""
+
+class BlockAllocator:
+    """Blocks of whole pages inside a range of addresses; it knows only the numbers of the pages.
+
+    Raises IndexError for pages outside the range, ValueError for a number of pages that cannot be
+    one and where no live block begins; a call that raises has changed nothing.
+    """
+
+    def __init__(self, pages: int) -> None:
+        """None of the pages is available yet. Untouched ones cost nothing."""
+    def add(self, first: int, count: int) -> None:
+        """Those of the pages that are unavailable become available."""
+    def take(self, first: int, count: int) -> bool:
+        """The contrary; False, and nothing changed, unless all of them are free."""
+    def allocate(self, count: int) -> int | None:
+        """The first page of a new block; None only where no free block is large enough."""
+    def free(self, first: int) -> None:
+        """End the live block that begins at this page."""
+    def size_of(self, first: int) -> int:
+        """Pages of the live block that begins at this page; 0 if none does."""
+    def live(self) -> list[tuple[int, int]]:
+        """First page and number of pages of each live block, by address."""
+    def reset_footprint(self) -> None:
+        """The footprint starts anew at what is alive now."""
+    def is_one_block(self) -> bool:
+        """Nothing is alive, and the free pages form as few blocks as their gaps allow."""
+    def is_valid(self) -> str:
+        """Empty, or the first broken invariant in words."""
+    @property
+    def pages(self) -> int: ...
+    @property
+    def used(self) -> int:
+        """Pages in live blocks."""
+    @property
+    def available(self) -> int:
+        """Pages that are used or free."""
+    @property
+    def footprint(self) -> int:
+        """One past the highest page that was in a live block since the last reset."""
 
 class Pager:
     """Pages the CPU storages that AllocationCounter knows out to a file, and in again.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NoReturn
@@ -12,12 +14,15 @@ from typing import NoReturn
 from . import protocol
 from .broker import start as broker_start
 from .errors import ConnectionLost, ProtocolError, from_code
+from .mailbox import Mailbox
 from .protocol import (
     Error,
     Grant,
     Hello,
     Look,
     Message,
+    PageIn,
+    PageOut,
     Snapshot,
     ToClient,
     Wait,
@@ -28,8 +33,23 @@ from .protocol import (
 from .settings import Settings, load
 
 RECEIVE_BYTES = 1 << 16
+RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
 GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
-UNASKED = (Grant, Yield, Wait)  # what a broker says by itself to a connection with a session
+# What a broker says by itself to a connection with a session.
+UNASKED = (Grant, Yield, PageOut, PageIn, Wait)
+
+
+class LaneMemory:
+    """The memory of the lane that the newest Grant is for; descriptor -1 before the first."""
+
+    def __init__(self, number: int, descriptor: int) -> None:
+        self.number = number
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
 class Client:
@@ -39,6 +59,8 @@ class Client:
         self._socket = connection
         self._frames = protocol.Frames(protocol.MAX_SNAPSHOT_BYTES)
         self._received: deque[ToClient] = deque()
+        self._descriptors: deque[int] = deque()  # came with Grants that are not received yet
+        self.lane_memory = LaneMemory(0, -1)
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self.welcome: Welcome
@@ -88,13 +110,43 @@ class Client:
         """The next message, waiting for it; interruptible. Raises ConnectionLost."""
         while not self._received:
             try:
-                data = self._socket.recv(RECEIVE_BYTES)
+                data = self._read()
             except OSError as error:
                 self._lost(error)
             if not data:
                 self._lost(None)
             self._received.extend(map(protocol.decode_from_broker, self._frames.feed(data)))
-        return self._received.popleft()
+        return self._next()
+
+    def _next(self) -> ToClient:
+        message = self._received.popleft()
+        if isinstance(message, Grant) and message.memory not in (0, self.lane_memory.number):
+            self._take_descriptor(message.memory)
+        return message
+
+    def _take_descriptor(self, number: int) -> None:
+        if not self._descriptors:
+            raise ProtocolError("a Grant of new memory came without its descriptor")
+        self.lane_memory = LaneMemory(number, self._descriptors.popleft())
+
+    def _read(self) -> bytes:
+        data, ancillary, _, _ = self._socket.recvmsg(RECEIVE_BYTES, ANCILLARY_BYTES, RECEIVE_FLAGS)
+        for level, kind, descriptors in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self._descriptors.extend(array("i", descriptors))
+        return data
+
+    def receive_or_find(self, mailbox: Mailbox) -> ToClient | None:
+        """As `receive`, or what comes into `mailbox` if that is first; None if that was nothing."""
+        if self._received:
+            return self._next()
+        both = select.poll()
+        both.register(self._socket, select.POLLIN)
+        if mailbox.is_open:
+            both.register(mailbox, select.POLLIN)
+        if any(descriptor == mailbox.fileno() for descriptor, _ in both.poll()):
+            return mailbox.receive()
+        return self.receive()
 
     def ask(self, message: Message, aside: Callable[[ToClient], None] | None = None) -> ToClient:
         """Send and wait for the answer; news that comes in between goes to `aside`.

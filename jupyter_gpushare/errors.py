@@ -51,6 +51,12 @@ class DoesNotFit(GpuShareError):
     code = "does_not_fit"
 
 
+class NoRoom(GpuShareError):
+    """There is no room on the device now; waiting or letting go of something would help."""
+
+    code = "no_room"
+
+
 class NotPermitted(GpuShareError):
     """The caller may look, but not change this."""
 
@@ -74,6 +80,7 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         UnknownDevice,
         UnknownSession,
         DoesNotFit,
+        NoRoom,
         NotPermitted,
         LimitExceeded,
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 # What to look at first comes first, also where a small screen cuts the rest.
-STATES = ("overdue", "running", "waiting", "paused", "idle")
+STATES = ("overdue", "running", "waiting", "paused", "paged_out", "idle")
 # Mid tones that can be read on white and on black; the terminal has its own names for them.
 COLOURS = {
     "overdue": ("red", "#d9534f"),
@@ -30,6 +30,7 @@ COLOURS = {
     "waiting": ("yellow", "#c98a1b"),
     "warning": ("yellow", "#c98a1b"),
     "paused": ("dim", "#8886"),
+    "paged out": ("dim", "#8886"),
     "idle": ("dim", "#8886"),
 }
 TEXT_WIDTH = 120
@@ -219,7 +220,7 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
         Column("Notebook", on(lambda s: f"→ {s.name}" if s.id == own else s.name), cut=36),
         Column("User", on(lambda s: s.user), cut=12, spare=5),
         Column("Device", lambda pair: pair[0].name if several else ""),
-        Column("State", on(lambda s: s.state)),
+        Column("State", on(lambda s: s.state.replace("_", " "))),
         Column("Place and wait", on(_wait)),
         Column("On device", on(lambda s: duration(s.device_seconds)), right=True, spare=4),
         Column("Iterations", on(_iterations), right=True, spare=1),
@@ -240,7 +241,7 @@ def _wait(session: SessionView) -> str:
 
 
 def _why(session: SessionView) -> str:
-    return session.reason if session.state in ("overdue", "running", "waiting") else ""
+    return session.reason if session.state not in ("idle", "paused") else ""
 
 
 def _iterations(session: SessionView) -> str:

@@ -11,6 +11,7 @@ parser of our own and with an import ten times lighter than pydantic's.
 
 from __future__ import annotations
 
+import hmac
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from .errors import LimitExceeded, ProtocolError
 
 PROTOCOL = 1
 HEADER_BYTES = 4
+KEY_LENGTH = 32  # hexadecimal digits of the key to a mailbox
 MAX_FRAME_BYTES = 1 << 20  # a client's frame; snapshots of a broker may be larger
 MAX_SNAPSHOT_BYTES = 64 << 20
 
@@ -52,6 +54,9 @@ class Open(Message, frozen=True):
     `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
     `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
     `device_seconds`, `waited_seconds` and `iterations` carry the history over.
+    `paged_out_bytes` lie in a file, and `busy` says whether a cell runs (a script always does).
+    `mailbox` is where whoever has the turn before this session hands it on, and `key` is known to
+    nobody else but the broker; empty ones say that turns come from the broker alone.
     """
 
     id: str
@@ -68,6 +73,10 @@ class Open(Message, frozen=True):
     device_seconds: float = 0.0
     waited_seconds: float = 0.0
     iterations: int = 0
+    paged_out_bytes: int = 0
+    busy: bool = True
+    mailbox: str = ""
+    key: str = ""
 
 
 class Close(Message, frozen=True):
@@ -90,6 +99,30 @@ class Report(Message, frozen=True):
     iterations: int
     demand: Demand
     remaining_iterations: int | None = None
+
+
+class Keep(Message, frozen=True):
+    """Ask whether the demand may grow to this, for what outlives its iteration: Done, or Error."""
+
+    demand: Demand
+
+
+class Busy(Message, frozen=True):
+    """A cell begins, or ends. Who is paged out and busy waits for PageIn."""
+
+    busy: bool
+
+
+class PagedOut(Message, frozen=True):
+    """So many persistent bytes lie in a file now and take no memory of the device."""
+
+    bytes: int
+
+
+class StaysIn(Message, frozen=True):
+    """Paging out was called off, and nothing is out."""
+
+    reason: str
 
 
 class Change(Message, frozen=True):
@@ -133,19 +166,52 @@ class Welcome(Message, frozen=True):
 
 
 class Opened(Message, frozen=True):
+    """`capacity_bytes` is the device's, and the largest that a lane of it can be."""
+
     id: str
     device: str
+    capacity_bytes: int = 0
 
 
 class Grant(Message, frozen=True):
+    """Turn `turn` is yours until you finish it, with `bytes` of the memory of your lane.
+
+    `memory` numbers that memory (0: the turn has none). Where the number is another than in the
+    Grant before it on this connection, the descriptor of the memory comes with the message. Said
+    again for the same turn, it changes the lane from the next boundary on.
+    """
+
     turn: int
     lane: int
+    bytes: int = 0
+    memory: int = 0
+
+
+class Successor(msgspec.Struct, frozen=True):
+    """Who has the turn next: put `letter` into `mailbox`."""
+
+    mailbox: str
+    letter: str
 
 
 class Yield(Message, frozen=True):
-    """Please finish `turn` at the next boundary: somebody waits."""
+    """Please finish `turn` at the next boundary: somebody waits.
+
+    A `successor` has the turn next, however this one ends. This session may hand it the turn, which
+    takes one way instead of two; the broker's own Grant follows in any case. Without a successor
+    the broker decides when the turn is over.
+    """
 
     turn: int
+    successor: Successor | None = None
+
+
+class PageOut(Message, frozen=True):
+    """Please page out: others need the room. Answer PagedOut or StaysIn, unless a cell begins."""
+
+
+class PageIn(Message, frozen=True):
+    """There is room again: page in."""
 
 
 class Wait(Message, frozen=True):
@@ -174,11 +240,14 @@ class Error(Message, frozen=True):
 
 # --- the one schema for every looker -------------------------------------------------------------
 
-State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused"]
+State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out"]
 
 
 class SessionView(msgspec.Struct, frozen=True):
-    """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes."""
+    """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes.
+
+    `paged_out_bytes` of its persistent ones lie in a file; `busy`: a cell runs, or it is a script.
+    """
 
     id: str
     name: str
@@ -199,6 +268,8 @@ class SessionView(msgspec.Struct, frozen=True):
     remaining_iterations: int | None
     weight: float
     priority: int
+    paged_out_bytes: int
+    busy: bool
 
 
 class LaneView(msgspec.Struct, frozen=True):
@@ -245,10 +316,26 @@ class Snapshot(Message, frozen=True):
 
 
 ToBroker: TypeAlias = (
-    Hello | Open | Close | Request | Finish | Report | Change | SetPolicy | Look | Watch | Shutdown
+    Hello
+    | Open
+    | Close
+    | Request
+    | Finish
+    | Report
+    | Keep
+    | Busy
+    | PagedOut
+    | StaysIn
+    | Change
+    | SetPolicy
+    | Look
+    | Watch
+    | Shutdown
 )
 Kind = TypeVar("Kind")
-ToClient: TypeAlias = Welcome | Opened | Grant | Yield | Wait | Done | Error | Snapshot
+ToClient: TypeAlias = (
+    Welcome | Opened | Grant | Yield | PageOut | PageIn | Wait | Done | Error | Snapshot
+)
 
 _encoder = msgspec.json.Encoder()
 _from_client: msgspec.json.Decoder[ToBroker] = msgspec.json.Decoder(ToBroker)
@@ -257,8 +344,13 @@ _from_broker: msgspec.json.Decoder[ToClient] = msgspec.json.Decoder(ToClient)
 
 def encode(message: Message) -> bytes:
     """One frame: length, then JSON."""
-    body = _encoder.encode(message)
+    body = encode_body(message)
     return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def encode_body(message: Message) -> bytes:
+    """The JSON alone, for where each message is a datagram."""
+    return _encoder.encode(message)
 
 
 def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
@@ -269,6 +361,19 @@ def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
 def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
     """Raises ProtocolError with the field that is wrong."""
     return _decode(_from_broker, body)
+
+
+def write_letter(key: str, grant: Grant) -> str:
+    """What a session finds in its mailbox: its own key, then the Grant."""
+    return key + encode_body(grant).decode()
+
+
+def read_letter(letter: bytes, key: str) -> Grant | None:
+    """None for a letter with another key, or that is no Grant. Raises ProtocolError."""
+    if not hmac.compare_digest(letter[:KEY_LENGTH], key.encode()):
+        return None
+    message = decode_from_broker(letter[KEY_LENGTH:])
+    return message if isinstance(message, Grant) else None
 
 
 def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memoryview) -> Kind:

@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,19 +20,34 @@ from typing import TYPE_CHECKING, Protocol
 
 from . import remaining
 from .client import Client
-from .errors import BrokerUnavailable, ConnectionLost, GpuShareError, ProtocolError, from_code
+from .errors import (
+    BrokerUnavailable,
+    ConnectionLost,
+    DoesNotFit,
+    GpuShareError,
+    NoRoom,
+    ProtocolError,
+    from_code,
+)
+from .mailbox import Mailbox
 from .protocol import (
+    Busy,
     Change,
     Close,
     Demand,
     Error,
     Finish,
     Grant,
+    Keep,
     Message,
     Open,
     Opened,
+    PagedOut,
+    PageIn,
+    PageOut,
     Report,
     Request,
+    StaysIn,
     ToClient,
     Wait,
     Yield,
@@ -46,13 +62,14 @@ LAST_RETRY_SECONDS = 1.0
 HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
 
 
-class Meter(Protocol):
-    """Learns the demand of this process. `how` is one sentence for people."""
+class Memory(Protocol):
+    """The memory of this process's iterations: learns its demand, and uses the lane's."""
 
-    how: str
+    how: str  # one sentence for people
+    has_news: bool  # the demand should be reported at once
 
     def begin(self) -> None:
-        """An iteration begins."""
+        """An iteration begins, in this thread."""
 
     def end(self) -> None:
         """An iteration ended."""
@@ -60,15 +77,53 @@ class Meter(Protocol):
     def demand(self) -> Demand:
         """What was learned so far."""
 
+    def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
+        """The lane of the next iterations: `size` bytes behind `descriptor`, at most `capacity`
+        ever; -1 and 0 where the turn has none."""
+
+    def survivors(self) -> int:
+        """Bytes of the iteration that are still alive in the lane."""
+
+    def page_out(self, directory: str) -> tuple[int, str]:
+        """Write what persists to a file and give its memory back: the bytes, or 0 and why not."""
+
+    def stop_paging_out(self) -> None:
+        """Call off a `page_out` that another thread does."""
+
+    def page_in(self) -> str:
+        """The contrary; empty, or what could not be read."""
+
+    def evacuate(self) -> None:
+        """When this returns, this process uses the device no more, and the lane is empty.
+
+        Raises MemoryError where there is no room for what is alive in the lane.
+        """
+
 
 class WholeProcess:
-    """The meter where nothing better is known: all memory of the process counts as persistent."""
+    """The memory where nothing better is known: all memory of the process counts as persistent."""
 
     how = "the whole process counts as persistent memory"
+    has_news = False
 
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+    def use_lane(self, descriptor: int, size: int, capacity: int) -> None: ...
+
+    def survivors(self) -> int:
+        return 0
+
+    def evacuate(self) -> None: ...
+
+    def page_out(self, directory: str) -> tuple[int, str]:
+        return 0, self.how
+
+    def stop_paging_out(self) -> None: ...
+
+    def page_in(self) -> str:
+        return ""
 
     def __init__(self) -> None:
         self._process: psutil.Process | None = None
@@ -102,8 +157,7 @@ class Session:
         self.priority = priority
         self.paused = False
         self.on_wait: Callable[[Wait | None], None] = lambda wait: None
-        self.meter: Meter = WholeProcess()
-        self.settle: Callable[[], None] = lambda: None  # returns when the device has done its work
+        self.memory: Memory = WholeProcess()
         self.iterations = 0
         self.device_seconds = 0.0
         self.waited_seconds = 0.0
@@ -111,9 +165,18 @@ class Session:
         self._last_iteration = _plus(0, remaining_iterations)  # where a declared end lies
         self._turn = 0
         self._waiting = False
+        self._capacity = 0  # bytes of the device
+        self._asked: Yield | None = None  # to end this turn at the next boundary
+        self._mailbox = Mailbox()
         self._since = 0.0  # when this turn, or this wait, began
         self._reported = 0
         self._next_report = 0.0
+        self._busy = True  # a cell runs; scripts do not know cells
+        self._returning = False  # a cell waits for this process's memory
+        self.paged_out_bytes = 0
+        self.on_trouble: Callable[[str], None] = lambda sentence: None
+        self._told_of_survivors = False
+        self._wake, self._woken = socket.socketpair()  # ends a sleep of the keeper
         self._refusal: GpuShareError | None = None
         self._trouble = ""  # why the connection could not be restored
         self._lock = threading.RLock()
@@ -143,6 +206,8 @@ class Session:
                 self._lock.release()
         if (client := self._client) is not None:
             client.close()
+        self._mailbox.close()
+        self._wake_keeper()
 
     def _say_goodbye(self) -> None:
         self._stop_holding()
@@ -205,9 +270,34 @@ class Session:
         if not self.holding or not self._lock.acquire(blocking=False):
             return  # whoever has the lock is restoring the connection and needs no look
         try:
-            self._at_boundary(time.monotonic())
+            self._look()
+            if self._asked is not None and self._may_part():
+                self._connected().send(self._part())
+            if (now := time.monotonic()) >= self._next_report or self.memory.has_news:
+                self._say(self._report(now))
+        except (ConnectionLost, ProtocolError):
+            self._drop_connection()  # the keeper restores it; training goes on
         finally:
             self._lock.release()
+
+    def cell_begins(self) -> None:
+        """Return when this process's memory is back on the device. Interruptible.
+
+        A session whose cells are announced is paged out between them when others need the room.
+        """
+        self._busy = True
+        self.memory.stop_paging_out()
+        with self._lock:
+            self._say(Busy(True))
+            self._come_back()
+        self._wake_keeper()
+
+    def cell_ends(self) -> None:
+        """Nothing runs in this process until a cell begins."""
+        with self._lock:
+            self._busy = False
+            self._say(Busy(False))
+        self._wake_keeper()
 
     def leave(self) -> None:
         """Give the turn back now, as at the end of a cell, and report what is not reported yet."""
@@ -216,19 +306,16 @@ class Session:
                 self._give_back()
                 self._say(self._report(time.monotonic()))
 
-    def _at_boundary(self, now: float) -> None:
-        try:
-            while self._client is not None and self._client.has_news():
-                self._take(self._client.receive())
-        except (ConnectionLost, ProtocolError):
-            self._drop_connection()  # the keeper restores it; training goes on
-        if now >= self._next_report:
-            self._say(self._report(now))
+    def _look(self) -> None:
+        """Take what has come, without waiting."""
+        while self._client is not None and self._client.has_news():
+            self._take(self._client.receive())
 
     def _begin_wait(self) -> None:
         self._since = time.monotonic()
         self._turn += 1
         self._waiting = True
+        self._asked = None
 
     def _end_wait(self) -> None:
         self._waiting = False
@@ -236,7 +323,9 @@ class Session:
 
     def _await_news(self) -> None:
         try:
-            self._take(self._connected().receive())
+            news = self._connected().receive_or_find(self._mailbox)
+            if news is not None:
+                self._take(news)
         except (ConnectionLost, ProtocolError):
             self._restore_while_waiting()
         if not self.holding:
@@ -260,10 +349,72 @@ class Session:
         self._say(Finish(self._turn))
 
     def _give_back(self) -> None:
-        if self.holding:
-            self.settle()
-            self._stop_holding()
-            self._say(Finish(self._turn))
+        with contextlib.suppress(ConnectionLost):  # the next connection says the same
+            if self.holding and self._may_part():
+                self._say(self._part())
+
+    def _may_part(self) -> bool:
+        """Whether there is room outside of the lane for what is alive in it."""
+        if not (survivors := self.memory.survivors()):
+            return True
+        try:
+            self._connected().ask(Keep(self.memory.demand()), aside=self._take)
+            self.memory.evacuate()
+        except (NoRoom, DoesNotFit, MemoryError):
+            self._tell_of_survivors(survivors)
+            return False
+        self._told_of_survivors = False
+        return True
+
+    def _tell_of_survivors(self, size: int) -> None:
+        if not self._told_of_survivors:
+            self._told_of_survivors = True
+            self.on_trouble(
+                f"{size / (1 << 20):.0f} MiB of the last iteration are still in use, and there is"
+                " no room for them outside of the lane, so this notebook keeps its turn and others"
+                " wait: `del` the results that hold them, or run `%gpushare tidy`"
+            )
+
+    # --- between cells -----------------------------------------------------------------------
+
+    def _come_back(self) -> None:
+        """Wait for room; without a broker there is nobody to wait for."""
+        self._since, self._returning = time.monotonic(), True
+        try:
+            while self.paged_out_bytes and not self._closed.is_set() and self._restored():
+                with contextlib.suppress(ConnectionLost, ProtocolError):
+                    self._take(self._connected().receive())
+                    continue
+                self._drop_connection()
+            self._page_in()
+        finally:
+            self._returning = False
+            self.on_wait(None)
+
+    def _page_in(self) -> None:
+        if self.paged_out_bytes:
+            self.paged_out_bytes = 0
+            if trouble := self.memory.page_in():
+                self.on_trouble(trouble)
+
+    def _page_out(self) -> None:
+        if self._busy or self.holding:
+            return  # then the broker knows that it was asked in vain
+        size, reason = self.memory.page_out(self._settings.page_directory or _cache_directory())
+        self.paged_out_bytes = size
+        self._say(StaysIn(reason) if reason else PagedOut(size))
+
+    def _wake_keeper(self) -> None:
+        with contextlib.suppress(OSError):  # the keeper has ended
+            self._wake.send(b"!")
+
+    def _part(self) -> Finish:
+        """This process uses the device no more, and its successor may; what to tell the broker."""
+        self.memory.evacuate()
+        if self._asked is not None and self._asked.successor is not None:
+            self._mailbox.send(self._asked.successor)
+        self._stop_holding()
+        return Finish(self._turn)
 
     def _say(self, message: Message) -> None:
         """Send; if the connection is lost, the next one's registration says the same."""
@@ -287,18 +438,30 @@ class Session:
     def _take(self, message: ToClient) -> None:
         """React to one message; stale turn numbers belong to withdrawn requests and are ignored."""
         if isinstance(message, Grant):
+            if message.turn == self._turn and (self._waiting or self.holding):
+                self._use_lane(message)
             if message.turn == self._turn and self._waiting:
                 self._note_waited()
                 self.holding = True
         elif isinstance(message, Yield):
-            if message.turn == self._turn:
-                self._give_back()
+            if message.turn == self._turn and self.holding:
+                self._asked = message
+        elif isinstance(message, PageOut):
+            self._page_out()
+        elif isinstance(message, PageIn):
+            self._page_in()
         elif isinstance(message, Wait):
-            if message.turn == self._turn and self._waiting:
+            if message.turn == self._turn and (self._waiting or self._returning):
                 self.on_wait(message)
         elif isinstance(message, Error):
             self._refusal = from_code(message.code, message.message)
-            self._give_back()
+            self._asked = Yield(self._turn)  # then end at the next boundary
+
+    def _use_lane(self, grant: Grant) -> None:
+        known = self._connected().lane_memory
+        is_known = grant.memory != 0 and grant.memory == known.number
+        descriptor, size = (known.descriptor, grant.bytes) if is_known else (-1, 0)
+        self.memory.use_lane(descriptor, size, self._capacity)
 
     def _raise_refusal(self) -> None:
         """Said once: the next cell tries again, since the user may have made room."""
@@ -311,7 +474,7 @@ class Session:
         done = self.iterations - self._reported
         self._reported = self.iterations
         self._next_report = now + self._settings.report_seconds
-        return Report(done, self.meter.demand(), self._remaining())
+        return Report(done, self.memory.demand(), self._remaining())
 
     def _remaining(self) -> int | None:
         if self._last_iteration is not None:
@@ -336,6 +499,8 @@ class Session:
             client.close()
             raise
         self.device = answer.device
+        self._capacity = answer.capacity_bytes
+        self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
         self._client = client
 
@@ -346,7 +511,7 @@ class Session:
             device=self.device,
             weight=self.weight,
             priority=self.priority,
-            demand=self.meter.demand() if self.iterations else Demand(),
+            demand=self.memory.demand() if self.iterations else Demand(),
             remaining_iterations=self._remaining(),
             turn=self._turn,
             holding=self.holding,
@@ -355,6 +520,10 @@ class Session:
             device_seconds=self.device_seconds,
             waited_seconds=self.waited_seconds,
             iterations=self.iterations,
+            paged_out_bytes=self.paged_out_bytes,
+            busy=self._busy,
+            mailbox=self._mailbox.name,
+            key=self._mailbox.key,
         )
 
     def _drop_connection(self) -> None:
@@ -376,24 +545,43 @@ class Session:
     def _keep(self) -> None:
         """Sleep until the connection hangs up, restore it, and so on until the session closes."""
         while not self._closed.is_set():
-            self._await_hang_up()
+            if self._is_woken():
+                continue
             for pause in _pauses():
                 with self._lock:
                     if self._closed.is_set() or self._restored():
                         break
                 self._closed.wait(pause)
+        self._wake.close()
+        self._woken.close()
 
-    def _await_hang_up(self) -> None:
-        """Only hang-ups are waited for: messages are left to the thread that runs iterations."""
+    def _is_woken(self) -> bool:
+        """Sleep; False if the connection hung up meanwhile. While a cell runs, messages are left to
+        the thread that runs iterations."""
         poll = select.poll()
         with self._lock:
             client = self._client
             descriptor = -1 if client is None else client.fileno()
             if descriptor < 0:  # none, or closed by another thread just now
-                return
-            poll.register(descriptor, select.POLLRDHUP)
-        while not poll.poll(HANG_UP_LOOK_MILLISECONDS) and self._client is client:
-            pass
+                return False
+            poll.register(descriptor, select.POLLRDHUP | (0 if self._busy else select.POLLIN))
+            poll.register(self._woken, select.POLLIN)
+        events = dict(poll.poll(HANG_UP_LOOK_MILLISECONDS))
+        if events.get(descriptor, 0) & ~select.POLLIN:
+            self._drop_if_current(client)
+            return False
+        if events.get(self._woken.fileno()):
+            self._woken.recv(64)
+        elif events:
+            self._look_between_cells()
+        return self._client is client
+
+    def _look_between_cells(self) -> None:
+        with self._lock, contextlib.suppress(ConnectionLost, ProtocolError):
+            if not self._busy:
+                self._look()
+
+    def _drop_if_current(self, client: Client | None) -> None:
         with self._lock:
             if self._client is client:
                 self._drop_connection()
@@ -409,6 +597,14 @@ class Session:
         self.holding = False
         if self._client is not None:
             self._client.abandon()
+        for end in (self._mailbox, self._wake, self._woken):
+            end.close()
+
+
+def _cache_directory() -> str:
+    import platformdirs
+
+    return platformdirs.user_cache_dir("jupyter_gpushare", ensure_exists=True)
 
 
 def _plus(done: int, more: int | None) -> int | None:

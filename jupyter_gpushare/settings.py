@@ -63,6 +63,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NotNegative,
         Meta(description="a session that waits for memory so long is overtaken no more"),
     ] = 60.0
+    page_directory: Annotated[
+        str,
+        Meta(
+            description="where the memory of idle notebooks is paged out to;"
+            " empty: the user's cache directory"
+        ),
+    ] = ""
     host_capacity_bytes: Annotated[
         int,
         NotNegative,

@@ -34,12 +34,10 @@ class _Sharing:
         if self._boundaries is not None:
             return
         from .torch_boundaries import Boundaries
-        from .torch_memory import Meter, settle
+        from .torch_memory import Memory
 
-        self.session.meter = meter = Meter(self.session.device)
-        if self.session.device.startswith("cuda"):
-            self.session.settle = settle
-        self._boundaries = Boundaries(self.session, meter)
+        self.session.memory = memory = Memory(self.session.device)
+        self._boundaries = Boundaries(self.session, memory)
         self._notice()
 
     def detach(self) -> None:
@@ -60,6 +58,7 @@ class _Sharing:
         """A background thread in the middle of an iteration keeps the turn to its own boundary."""
         if self._boundaries is None or self._boundaries.reset():
             self.session.leave()
+            self.session.cell_ends()
 
     def _notice(self) -> None:
         if self._boundaries is not None and not self._explicit and _sharing is self:
@@ -99,6 +98,12 @@ def stop() -> None:
         sharing.session.close()
 
 
+def cell_begins() -> None:
+    """A cell begins: what was paged out since the last one comes back."""
+    if _sharing is not None:
+        _sharing.session.cell_begins()
+
+
 def cell_ended() -> None:
     """The end of a cell, however it ended: its iteration is closed and its turn given back."""
     if _sharing is not None:
@@ -135,9 +140,9 @@ def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
         for _ in range(epochs):
             for batch in loader:
                 session.enter()
-                session.meter.begin()
+                session.memory.begin()
                 yield batch
-                session.meter.end()
+                session.memory.end()
                 session.boundary()
 
 
@@ -146,11 +151,11 @@ def turn() -> Iterator[Session]:
     """``with gpushare.turn():`` holds the turn for the block, for code that is not PyTorch."""
     with _explicit() as sharing:
         sharing.session.enter()
-        sharing.session.meter.begin()
+        sharing.session.memory.begin()
         try:
             yield sharing.session
         finally:
-            sharing.session.meter.end()
+            sharing.session.memory.end()
             sharing.session.boundary()
 
 

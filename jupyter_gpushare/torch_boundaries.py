@@ -49,7 +49,7 @@ class Turns(Protocol):
         """Give the turn back now."""
 
 
-class Meter(Protocol):
+class Memory(Protocol):
     """Whoever measures memory, in bytes."""
 
     def begin(self) -> None: ...
@@ -68,8 +68,8 @@ class Profile:
     the next batch is loaded, which then happens outside of the turn.
     """
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
         self._start()
 
     def _start(self) -> None:
@@ -96,8 +96,8 @@ class Profile:
         return is_new_step or self._seen[candidate] >= FORGET_AFTER
 
     def _record(self, candidate: Candidate) -> None:
-        self._peak = max(self._peak, self._meter.peak())
-        self._live[candidate] = self._meter.live()
+        self._peak = max(self._peak, self._memory.peak())
+        self._live[candidate] = self._memory.live()
         self._seen[candidate] += 1
         if self._seen[candidate] >= RECURRENCES:
             self.chosen = self._emptiest()
@@ -148,14 +148,14 @@ class _ForwardEnd:
 
 
 class Boundaries:
-    """Tells `session` where iterations begin and end, and `meter` to measure them.
+    """Tells `session` where iterations begin and end, and `memory` to measure them.
 
     At most one is installed in a process.
     """
 
-    def __init__(self, session: Turns, meter: Meter) -> None:
+    def __init__(self, session: Turns, memory: Memory) -> None:
         self._session = session
-        self._meter = meter
+        self._memory = memory
         self._entering = threading.RLock()  # while one thread waits for the turn, others do too
         self._thread = _Thread()
         self._undo = contextlib.ExitStack()
@@ -170,7 +170,7 @@ class Boundaries:
         self._leader = 0  # the thread that is inside, or was last
         self._forward = 0  # id of the frame that runs the outermost forward; 0: none
         self._recording = False  # a forward with gradients has begun, and no step has ended since
-        self._profile = Profile(self._meter)
+        self._profile = Profile(self._memory)
         self._forget_forwards()
 
     def _forget_forwards(self) -> None:
@@ -212,7 +212,7 @@ class Boundaries:
 
     def _close(self) -> None:
         if self._inside:
-            self._meter.end()
+            self._memory.end()
         self._start()
         self._unhook_end()
         self._forward_over()
@@ -261,13 +261,13 @@ class Boundaries:
             self._thread.end = self._thread.end or _ThreadEnd(self._thread_ended)
         self._leader = get_ident()
         self._inside = True
-        self._meter.begin()
+        self._memory.begin()
 
     def _end(self) -> None:
         """Ours until all is done: nobody else may enter before the turn is given away."""
         __tracebackhide__ = True
         try:
-            self._meter.end()
+            self._memory.end()
             self._session.boundary()
         finally:
             self._inside = self._recording = False
@@ -302,7 +302,7 @@ class Boundaries:
         __tracebackhide__ = True
         if not torch.is_grad_enabled():
             return True
-        live = self._meter.live()
+        live = self._memory.live()
         self._floor = min(self._floor, live)
         if self._forwards >= STEPLESS_FORWARDS and self._is_near_floor(live):
             self._end()
@@ -314,7 +314,7 @@ class Boundaries:
 
     def _is_near_floor(self, live: int) -> bool:
         """Whether no activations wait for a backward: a loop of recurrent cells is no inference."""
-        return live <= self._floor + self._meter.peak() // NEAR
+        return live <= self._floor + self._memory.peak() // NEAR
 
     def _forward_runs(self, frame: int) -> None:
         self._unhook_end()
@@ -374,18 +374,18 @@ class Boundaries:
         __tracebackhide__ = True
         if not torch.compiler.is_compiling() and self._thread.step == id(sys._getframe(1)):
             self._thread.step = 0
-            self._candidate("step", optimizer)
+            if self._ends_at("step", optimizer):
+                self._end()
 
-    def _candidate(self, kind: str, whose: Any) -> None:
-        __tracebackhide__ = True
+    def _ends_at(self, kind: str, whose: Any) -> bool:
+        """A candidate of this thread: whether its iteration ends there."""
         if self._leader != get_ident() or self._is_in_forward():
-            return
+            return False
         is_boundary = self._profile.is_boundary((kind, id(whose)))
         self._forget_forwards()
         if kind == "step":
             self._recording = False
-        if is_boundary and self._inside and not _is_captured():
-            self._end()
+        return is_boundary and self._inside and not _is_captured()
 
     # --- wrappers ----------------------------------------------------------------------------
 
@@ -393,8 +393,10 @@ class Boundaries:
         def zero_grad(whose: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             result = original(whose, *args, **kwargs)
-            if not torch.compiler.is_compiling() and not _runs(self._thread.step):
-                self._candidate("zero_grad", whose)
+            if torch.compiler.is_compiling() or _runs(self._thread.step):
+                return result
+            if self._ends_at("zero_grad", whose):
+                self._end()
             return result
 
         return zero_grad

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import deque
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from . import _core
 from .protocol import Demand
 
 WINDOW = 64  # iterations that a demand looks back
 LARGEST_MARGIN = 5  # the margin for varying shapes is at most one 5th of the ephemeral bytes
+WINDOW_OF_CAPACITY = 2  # survivors take addresses of the lane, but none of its bytes
 ODD_BYTES = 100_003  # nobody else allocates just this
 TRIES = 8  # of the self-test, since another thread may allocate in the middle of one
 
@@ -32,11 +33,16 @@ class Source(Protocol):
     def take_peak(self) -> tuple[int, int]:
         """Live and peak bytes; the next peak starts at what is alive now."""
 
+    def settle(self) -> None:
+        """Return when the device has done this process's work."""
+
 
 class CountedStorages:
     """CPU storages, counted at each allocation and each free."""
 
     how = "every CPU tensor is counted where PyTorch allocates it"
+
+    def settle(self) -> None: ...
 
     def __init__(self) -> None:
         self.live = _core.AllocationCounter.live
@@ -62,6 +68,8 @@ class WholeProcess:
     def take_peak(self) -> tuple[int, int]:
         return (live := self.live()), live
 
+    def settle(self) -> None: ...
+
 
 class CudaAllocator:
     """Bytes of tensors in PyTorch's caching allocator of one GPU. Not tested without a GPU."""
@@ -86,59 +94,180 @@ class CudaAllocator:
             self._cuda.reset_peak_memory_stats(self._index)
         return usage
 
+    def settle(self) -> None:
+        if self._cuda.is_initialized():  # a process that has given it no work waits not
+            self._cuda.synchronize(self._index)
 
-# Bytes: alive at the end, the most inside, and the most since the iteration before.
-Iteration: TypeAlias = tuple[int, int, int]
+
+class Iteration(NamedTuple):
+    """Bytes of one iteration. `footprint` is what it takes of the lane, holes included."""
+
+    live: int  # at its end
+    peak: int
+    between: int  # the most since the iteration before
+    footprint: int
+
+    @property
+    def ephemeral(self) -> int:
+        return max(self.peak - self.live, self.footprint)
+
+    @property
+    def persistent(self) -> int:
+        return max(self.live, self.between)
 
 
-class Meter:
-    """Learns the demand of this process's iterations. `device` is ``host`` or ``cuda:N``.
+class HostLane:
+    """This process's part of a lane of main memory; `is_open` while iterations may use it."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.trouble = ""  # why there is a lane that is not used, in a sentence
+        self._inside = False
+        self._overflow_bytes = 0
+
+    def use(self, descriptor: int, size: int, capacity: int) -> None:
+        if self.is_open and self.survivors():
+            return  # it stays as it is: what is alive in it would have to go
+        self.is_open = False
+        if descriptor >= 0 and size > 0:
+            self.trouble = _open_window(capacity) or _core.Lane.attach(descriptor, size)
+            self.is_open = not self.trouble
+
+    def enter(self) -> None:
+        if self.is_open:
+            self._inside = True
+            _core.Lane.enter()
+
+    def leave(self) -> tuple[int, bool]:
+        """Bytes that this iteration would have taken of the lane, and whether it has so many."""
+        if not self._inside:
+            return 0, True
+        self._inside = False
+        _core.Lane.leave()
+        usage = _core.Lane.usage()
+        overflow = usage.overflow_bytes - self._overflow_bytes
+        self._overflow_bytes = usage.overflow_bytes
+        return usage.footprint + overflow, overflow == 0
+
+    def survivors(self) -> int:
+        return _core.Lane.survivors()
+
+    def promote(self) -> None:
+        _core.Lane.promote()
+
+
+class NoLane:
+    """Where iterations cannot be given memory of ours."""
+
+    is_open = False
+    trouble = ""
+
+    def use(self, descriptor: int, size: int, capacity: int) -> None: ...
+
+    def enter(self) -> None: ...
+
+    def leave(self) -> tuple[int, bool]:
+        return 0, True
+
+    def survivors(self) -> int:
+        return 0
+
+    def promote(self) -> None: ...
+
+
+class Memory:
+    """Keeps and learns the memory of this process's iterations. `device` is ``host`` or ``cuda:N``.
 
     Persistent is what is alive at boundaries or comes up between iterations; ephemeral is what an
-    iteration has on top of its end. Both are the maximum of recent iterations. The first iteration
-    is left out: it makes what the optimiser and the libraries keep for good.
+    iteration has on top of its end, or takes of its lane. Both are the maximum of recent
+    iterations. The first iteration is left out: it makes what the optimiser and the libraries keep
+    for good. Until the demand is known, iterations stay outside of the lane.
     """
 
     def __init__(self, device: str = "host") -> None:
         self._source = _source(device)
+        self._lane = HostLane() if isinstance(self._source, CountedStorages) else NoLane()
         self.how = self._source.how
         self.live = self._source.live  # bytes now
         self.peak = self._source.peak  # bytes, since the last `begin` or `end`
         self._recent: deque[Iteration] = deque(maxlen=WINDOW)
+        self.has_news = False  # the demand is known now, or has turned out larger than it was said
         self._first_is_over = False
         self._inside = False
         self._between = 0
 
     def begin(self) -> None:
-        """An iteration begins; nothing if one has begun."""
+        """An iteration begins in this thread; nothing if one has begun."""
         if not self._inside:
             self._inside = True
             self._between = self._source.take_peak()[1]
+            if self._recent:
+                self._lane.enter()
 
     def end(self) -> None:
         """An iteration ended; nothing if none has begun."""
         if not self._inside:
             return
         self._inside = False
-        iteration = (*self._source.take_peak(), self._between)
+        footprint, did_fit = self._lane.leave()
+        live, peak = self._source.take_peak()
         if self._first_is_over:
-            self._recent.append(iteration)
+            self.has_news = self.has_news or not did_fit or not self._recent
+            self._recent.append(Iteration(live, peak, self._between, footprint))
         self._first_is_over = True
 
     def demand(self) -> Demand:
         """What was learned; until two iterations have ended, all that was used is persistent."""
+        self.has_news = False
         recent = tuple(self._recent)
         if not recent:
             return Demand(self.peak(), 0, measured=False)
-        persistent = max(max(live, between) for live, _, between in recent)
+        persistent = max(iteration.persistent for iteration in recent)
         return Demand(persistent, _ephemeral(recent), measured=True)
+
+    def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
+        """The lane of the next iterations; -1 and 0 where there is none."""
+        self._lane.use(descriptor, size, capacity)
+
+    def survivors(self) -> int:
+        """Bytes that are alive in the lane."""
+        return self._lane.survivors()
+
+    def page_out(self, directory: str) -> tuple[int, str]:
+        """Storages of 64 KiB and more go to a file there: their bytes, or 0 and why not."""
+        if not isinstance(self._source, CountedStorages):
+            return 0, f"nothing can be paged out: {self.how}"
+        reason = _core.Pager.page_out(directory)
+        size = _core.Pager.bytes_out()
+        return size, reason or ("" if size else "there is nothing to page out")
+
+    def stop_paging_out(self) -> None:
+        _core.Pager.cancel()
+
+    def page_in(self) -> str:
+        return _core.Pager.page_in()
+
+    def evacuate(self) -> None:
+        """The device has done our work, and what is alive in the lane has private pages."""
+        self._source.settle()
+        self._lane.promote()
 
 
 def _ephemeral(recent: tuple[Iteration, ...]) -> int:
     """The most that an iteration needed, and as much again as that varied, within limits."""
-    needs = [peak - live for live, peak, _ in recent]
+    needs = [iteration.ephemeral for iteration in recent]
     most = max(needs)
     return most + min(most - min(needs), most // LARGEST_MARGIN)
+
+
+def _open_window(capacity: int) -> str:
+    """Addresses for lanes of up to `capacity` bytes, once per process; empty, or why not."""
+    if not _window:
+        _window.append(_core.Lane.open(WINDOW_OF_CAPACITY * capacity))
+    return _window[0]
+
+
+_window: list[str] = []  # what opening it said
 
 
 def _source(device: str) -> Source:
@@ -148,17 +277,6 @@ def _source(device: str) -> Source:
         return WholeProcess(reason)
     _adopt_storages()
     return CountedStorages()
-
-
-def settle() -> None:
-    """Return when the GPU has done this process's work; a process that has given it none waits not.
-
-    Not tested without a GPU.
-    """
-    import torch
-
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
 
 
 def self_test() -> str:

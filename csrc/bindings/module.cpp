@@ -3,9 +3,11 @@
 #include "bindings/register.h"
 
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
-  module.doc() = "The C++ of jupyter_gpushare: scheduler, allocation counter, pager.";
+  module.doc() = "The C++ of jupyter_gpushare: scheduler and memory.";
   module.attr("__version__") = GPUSHARE_VERSION;
+  gpushare::register_block_allocator(module);
   gpushare::register_core(module);
+  gpushare::register_lane(module);
   gpushare::register_memory(module);
   gpushare::register_pager(module);
 }

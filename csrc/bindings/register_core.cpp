@@ -24,6 +24,8 @@ const char* name(State state) {
       return "overdue";
     case State::paused:
       return "paused";
+    case State::paged_out:
+      return "paged_out";
   }
   return "";
 }
@@ -123,7 +125,8 @@ void register_types(py::module_& module) {
       .def(py::init([](std::string user, std::string name, double weight, const py::int_& priority,
                        const Demand& demand, const std::optional<py::int_>& remaining_iterations,
                        const py::int_& turn, bool holding, bool waiting, bool paused,
-                       Seconds device_seconds, Seconds waited_seconds, const py::int_& iterations) {
+                       Seconds device_seconds, Seconds waited_seconds, const py::int_& iterations,
+                       const py::int_& paged_out_bytes, bool busy) {
              return SessionSpec{std::move(user),
                                 std::move(name),
                                 weight,
@@ -136,13 +139,16 @@ void register_types(py::module_& module) {
                                 paused,
                                 device_seconds,
                                 waited_seconds,
-                                whole<std::int64_t>(iterations, "iterations")};
+                                whole<std::int64_t>(iterations, "iterations"),
+                                whole<Bytes>(paged_out_bytes, "paged_out_bytes"),
+                                busy};
            }),
            py::arg("user"), py::arg("name") = "", py::arg("weight") = 1.0, py::arg("priority") = 0,
            py::arg("demand") = Demand{}, py::arg("remaining_iterations") = py::none(),
            py::arg("turn") = 0, py::arg("holding") = false, py::arg("waiting") = false,
            py::arg("paused") = false, py::arg("device_seconds") = 0.0,
-           py::arg("waited_seconds") = 0.0, py::arg("iterations") = 0);
+           py::arg("waited_seconds") = 0.0, py::arg("iterations") = 0,
+           py::arg("paged_out_bytes") = 0, py::arg("busy") = true);
 
   py::class_<Grant>(module, "Grant")
       .def_readonly("session", &Grant::session)
@@ -150,11 +156,17 @@ void register_types(py::module_& module) {
       .def_readonly("lane", &Grant::lane);
   py::class_<Yield>(module, "Yield")
       .def_readonly("session", &Yield::session)
-      .def_readonly("turn", &Yield::turn);
+      .def_readonly("turn", &Yield::turn)
+      .def_readonly("successor", &Yield::successor);
   py::class_<Decision>(module, "Decision")
       .def_readonly("grants", &Decision::grants)
       .def_readonly("yields", &Decision::yields)
-      .def("__bool__", [](const Decision& d) { return !d.grants.empty() || !d.yields.empty(); });
+      .def_readonly("page_outs", &Decision::page_outs)
+      .def_readonly("page_ins", &Decision::page_ins)
+      .def("__bool__", [](const Decision& d) {
+        return !d.grants.empty() || !d.yields.empty() || !d.page_outs.empty() ||
+               !d.page_ins.empty();
+      });
 }
 
 void register_picture(py::module_& module) {
@@ -175,7 +187,9 @@ void register_picture(py::module_& module) {
       .def_readonly("iterations", &SessionState::iterations)
       .def_readonly("remaining_iterations", &SessionState::remaining_iterations)
       .def_readonly("weight", &SessionState::weight)
-      .def_readonly("priority", &SessionState::priority);
+      .def_readonly("priority", &SessionState::priority)
+      .def_readonly("paged_out_bytes", &SessionState::paged_out_bytes)
+      .def_readonly("busy", &SessionState::busy);
   py::class_<LaneState>(module, "LaneState")
       .def_readonly("id", &LaneState::id)
       .def_readonly("bytes", &LaneState::bytes)
@@ -230,6 +244,16 @@ void register_scheduler(py::module_& module) {
           },
           now, id, py::arg("weight") = py::none(), py::arg("priority") = py::none(),
           py::arg("paused") = py::none())
+      .def("set_busy", &Scheduler::set_busy, now, id, py::arg("busy"))
+      .def(
+          "paged_out",
+          [](Scheduler& self, Seconds now, const std::string& id, const py::int_& bytes) {
+            return self.paged_out(now, id, whole<Bytes>(bytes, "bytes"));
+          },
+          now, id, py::arg("bytes"))
+      .def("page_out_failed", &Scheduler::page_out_failed, now, id)
+      .def("page_in", &Scheduler::page_in, now, id)
+      .def("came_back", &Scheduler::came_back, now, id)
       .def("set_policy", &Scheduler::set_policy, now, py::arg("name"))
       .def(
           "set_running_lanes",
@@ -238,10 +262,18 @@ void register_scheduler(py::module_& module) {
           },
           now, py::arg("lanes"))
       .def("assign", &Scheduler::assign, now)
+      .def(
+          "may_keep",
+          [](const Scheduler& self, const std::string& id, const py::int_& persistent) {
+            return self.may_keep(id, whole<Bytes>(persistent, "persistent"));
+          },
+          id, py::arg("persistent"))
       .def("next_event", &Scheduler::next_event, now)
       .def("picture", &Scheduler::picture, now)
+      .def("lane_bytes", &Scheduler::lane_bytes, py::arg("lane"))
       .def("is_valid", &Scheduler::is_valid)
       .def_property_readonly("policy", &Scheduler::policy)
+      .def_property_readonly("free", &Scheduler::free)
       .def("__contains__", &Scheduler::contains)
       .def("__len__", &Scheduler::size);
 }

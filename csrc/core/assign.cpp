@@ -1,7 +1,8 @@
-// The pass that every event ends in: whom memory admits, who starts, who is asked to yield, and
-// when to look again.
+// The pass that every event ends in: whom memory admits, who starts, who is asked to yield or to
+// page out, and when to look again.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "core/scheduler.h"
 
@@ -9,14 +10,31 @@ namespace gpushare {
 
 Decision Scheduler::assign(Seconds now) {
   advance(now);
+  Decision decision;
+  start_successor(decision);
   lanes_.merge_down(limit());
   admit();
   settle_clocks();
-  Decision decision;
   Contest contest = look(now_);
   grant(contest, decision);
   ask_to_yield(contest, decision);
+  ask_to_page_out(decision);
+  decision.page_ins = std::exchange(came_in_, {});
   return decision;
+}
+
+// It may run already, whatever has changed since it was named. If it does not wait for that turn
+// any more, it has withdrawn, and ignores what it is handed.
+void Scheduler::start_successor(Decision& decision) {
+  const auto [number, turn] = std::exchange(due_, {});
+  const auto found = sessions_.find(number);
+  if (found == sessions_.end()) return;
+  Session& session = found->second;
+  if (!session.request || session.request->number != turn) return;
+  end_wait(session);
+  take_lane(number, session);
+  begin_turn(session, turn);
+  decision.grants.push_back({session.id, turn, lanes_.lane_of(number)});
 }
 
 int Scheduler::limit() const {
@@ -25,23 +43,30 @@ int Scheduler::limit() const {
 }
 
 void Scheduler::admit() {
-  while (const SessionNumber next = next_to_admit())
-    lanes_.place(next, room_for(sessions_.at(next)), limit());
+  while (const SessionNumber next = next_to_admit()) {
+    Session& session = sessions_.at(next);
+    lanes_.place(next, room_for(session), limit());
+    if (is_out(session)) bring_in(session);
+  }
 }
 
-// Of those for whom there is a place, the first. Others may overtake one for whom there is none,
-// but not for ever: after `patience` it comes first and nobody is admitted before it.
 SessionNumber Scheduler::next_to_admit() const {
-  if (lanes_.size() == sessions_.size()) return kNobody;
+  if (all_have_places()) return kNobody;
+  return first_with_room([&](const Demand& room) { return lanes_.fits(room); });
+}
+
+// Of those for whom there is room, the first. Others may overtake one for whom there is none,
+// but not for ever: after `patience` it comes first and nobody is admitted before it.
+SessionNumber Scheduler::first_with_room(const std::function<bool(const Demand&)>& has_room) const {
   std::optional<Contender> best;
   for (const auto& [number, session] : sessions_) {
-    if (lanes_.contains(number)) continue;
+    if (session.residence == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return kNobody;  // it uses memory that is not counted
-    if (!has_waited_too_long(session, now_) && !lanes_.fits(room_for(session))) continue;
+    if (!has_waited_too_long(session, now_) && !has_room(room_for(session))) continue;
     const Contender contender = this->contender(number, session, now_);
     if (!best || is_admitted_before(contender, *best, now_)) best = contender;
   }
-  return best && lanes_.fits(room_for(*best->session)) ? best->number : kNobody;
+  return best && has_room(room_for(*best->session)) ? best->number : kNobody;
 }
 
 // Clocks of those who begin or cease to wait or run. Without a place or paused, a session earns no
@@ -111,7 +136,7 @@ Scheduler::Contest Scheduler::look(Seconds now) const {
   for (const auto& [number, session] : sessions_) {
     if (session.turn)
       contest.running.push_back(contender(number, session, now));
-    else if (session.request && !session.paused)
+    else if (waits(session))
       contest.waiting.push_back(contender(number, session, now));
   }
   mark_those_who_must_end(contest.running);
@@ -189,8 +214,28 @@ void Scheduler::ask_to_yield(Contest& contest, Decision& decision) {
     if (holder.session->turn->asked || holder.ends_in > kSoon) continue;
     Session& session = sessions_.at(holder.number);
     session.turn->asked = now_;
-    decision.yields.push_back({session.id, session.turn->number});
+    decision.yields.push_back(yield_of(holder, contest, *session.turn));
   }
+}
+
+Yield Scheduler::yield_of(const Contender& holder, const Contest& contest, Turn& turn) const {
+  Yield yield{holder.session->id, turn.number, std::nullopt};
+  if (const Contender* to = holder.successor; to && may_pass_on(holder, *to, contest)) {
+    turn.successor = {to->number, to->session->request->number};
+    yield.successor = Grant{to->session->id, turn.successor.turn, holder.lane};
+  }
+  return yield;
+}
+
+// Only among sessions of one user, who trust each other, where the lane stays as it is, and past
+// nobody who comes first: not even one for whom the device has to drain.
+bool Scheduler::may_pass_on(const Contender& holder, const Contender& to,
+                            const Contest& contest) const {
+  return holder.session->user == to.session->user && holder.lane == to.lane &&
+         !has_outgrown(holder.number, *holder.session) &&
+         std::ranges::none_of(contest.waiting, [&](const Contender& other) {
+           return other.everywhere && goes_before(other, to);
+         });
 }
 
 // When each running turn should end. Who waits may have any lane that it fits into, so the last of
@@ -225,7 +270,9 @@ void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left
                               gpushare::ends_in(*policy_, holder.view, other.view, rules_.quantum));
     if (!excludes && (best == left.end() || goes_before(other, **best))) best = waiting;
   }
-  if (holder.ends_in <= kSoon && best != left.end()) left.erase(best);
+  if (holder.ends_in > kSoon || best == left.end()) return;
+  holder.successor = *best;
+  left.erase(best);
 }
 
 std::optional<Seconds> Scheduler::next_event(Seconds now) const {
@@ -243,7 +290,7 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
       next = std::min(next, now + holder.ends_in);
   }
   for (const Contender& waiting : contest.waiting)
-    if (waiting.lane == kNoLane) at(waiting.session->request->since + rules_.patience);
+    if (waiting.lane == kNoLane) at(wait_of(*waiting.session)->since + rules_.patience);
   return next == kNever ? std::nullopt : std::optional(next);
 }
 

@@ -7,7 +7,7 @@ namespace gpushare {
 
 std::string Scheduler::is_valid() const {
   for (const std::string& broken :
-       {lanes_.is_valid(), lanes_agree(), users_agree(), nobody_waits_in_vain()})
+       {lanes_.is_valid(), lanes_agree(), users_agree(), paging_agrees(), nobody_waits_in_vain()})
     if (!broken.empty()) return broken;
   return "";
 }
@@ -43,9 +43,35 @@ std::string Scheduler::users_agree() const {
   return "";
 }
 
+std::string Scheduler::paging_agrees() const {
+  std::size_t out = 0;
+  for (const auto& [number, session] : sessions_) {
+    const std::string broken = paging_agrees(number, session);
+    if (!broken.empty()) return broken;
+    out += session.residence == Residence::out;
+  }
+  if (!came_in_.empty()) return "a session has come in and was not told";
+  return out == out_ ? "" : "the sessions that are out are counted wrong";
+}
+
+std::string Scheduler::paging_agrees(SessionNumber number, const Session& session) const {
+  const bool is_used = session.busy || session.request || session.turn;
+  if (is_out(session) && lanes_.contains(number)) return "a session is paged out and has a place";
+  if (is_out(session) && session.turn) return "a session is paged out and runs";
+  if (!is_out(session) && session.paged_out_bytes > 0)
+    return "a session has its memory on the device and on disk";
+  if (session.residence == Residence::out && is_used)
+    return "a session is used and does not want to come back";
+  if (session.residence == Residence::leaving && is_used)
+    return "a session is used and asked to page out";
+  return "";
+}
+
 std::string Scheduler::nobody_waits_in_vain() const {
   if (sessions_.empty()) return "";
   if (next_to_admit() != kNobody) return "a session has no place although there is one";
+  if (!who_should_page_out().sessions.empty())
+    return "a session waits for room that idle ones were not asked to make";
   Contest contest = look(now_);
   if (next_to_start(contest)) return "a session waits although it could start";
   for (const Contender& holder : contest.running) {

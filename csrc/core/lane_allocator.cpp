@@ -103,6 +103,10 @@ void LaneAllocator::merge_down(int max_lanes) {
   }
 }
 
+bool LaneAllocator::fits_alone(const Demand& demand) const {
+  return demand.persistent <= capacity_ && demand.ephemeral <= capacity_ - demand.persistent;
+}
+
 bool LaneAllocator::fits(const Demand& demand) const {
   if (std::max(demand.persistent, demand.ephemeral) > capacity_) return false;
   return persistent_ + demand.persistent + merged_bytes(demand.ephemeral) <= capacity_;
@@ -115,6 +119,11 @@ bool LaneAllocator::fits_when_idle(const Demand& demand) const {
 
 Bytes LaneAllocator::needs(const Demand& demand) const {
   return demand.persistent + std::max<Bytes>(0, demand.ephemeral - largest_lane());
+}
+
+bool LaneAllocator::fits_with(SessionNumber session, Bytes persistent) const {
+  if (persistent > capacity_) return false;
+  return persistent_ - demand_of(session).persistent + persistent + merged_bytes(0) <= capacity_;
 }
 
 LaneId LaneAllocator::lane_of(SessionNumber session) const {

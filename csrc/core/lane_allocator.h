@@ -52,12 +52,19 @@ class LaneAllocator {
   // Merges lanes down to `max_lanes` (0: no limit), as far as holders allow.
   void merge_down(int max_lanes);
 
-  // Would place() take it? Would it if nobody held a lane? What would it add at least?
+  // Would the device hold it and nothing else? Would place() take it? Would it if nobody held a
+  // lane? What would it add at least?
+  bool fits_alone(const Demand& demand) const;
   bool fits(const Demand& demand) const;
   bool fits_when_idle(const Demand& demand) const;
   Bytes needs(const Demand& demand) const;
+  // Would a member keep its place if its persistent bytes were these?
+  bool fits_with(SessionNumber session, Bytes persistent) const;
+  // The largest ephemeral of those members that `counts` says yes to.
+  template <class Counts>
+  Bytes largest_among(Counts counts) const;
   // How large the lane could be as things are.
-  Bytes could_grow_to(LaneId lane) const { return lanes_.at(lane).bytes() + capacity_ - used(); }
+  Bytes could_grow_to(LaneId lane) const { return lanes_.at(lane).bytes() + free(); }
 
   bool contains(SessionNumber session) const { return members_.contains(session); }
   LaneId lane_of(SessionNumber session) const;  // kNoLane if it has no place
@@ -69,6 +76,7 @@ class LaneAllocator {
   int held() const { return static_cast<int>(held_.size()); }
   Bytes capacity() const { return capacity_; }
   Bytes persistent() const { return persistent_; }
+  Bytes free() const { return capacity_ - used(); }
   Bytes used() const { return persistent_ + held_bytes_ + idle_bytes_; }
 
   std::string is_valid() const;  // empty, or the first broken invariant in words
@@ -114,5 +122,16 @@ class LaneAllocator {
   Bytes held_bytes_ = 0, idle_bytes_ = 0;
   std::multiset<Bytes> held_, idle_;  // sizes of the lanes that are held, and of the others
 };
+
+template <class Counts>
+Bytes LaneAllocator::largest_among(Counts counts) const {
+  Bytes largest = 0;
+  for (const auto& [id, lane] : lanes_) {
+    const auto first = std::ranges::find_if(
+        lane.members, [&](const auto& member) { return counts(member.second); });
+    if (first != lane.members.end()) largest = std::max(largest, first->first);
+  }
+  return largest;
+}
 
 }  // namespace gpushare

@@ -19,7 +19,7 @@ Picture Scheduler::picture(Seconds now) const {
   picture.policy = policy_->name;
   picture.capacity = lanes_.capacity();
   picture.persistent = lanes_.persistent();
-  picture.free = lanes_.capacity() - lanes_.used();
+  picture.free = lanes_.free();
   picture.running_lanes = rules_.running_lanes;
   picture.lanes = lane_states();
   std::unordered_map<SessionNumber, std::size_t> index;
@@ -55,6 +55,7 @@ State Scheduler::state(const Session& session, Seconds now) const {
     const auto asked = session.turn->asked;
     return asked && now >= *asked + rules_.lease ? State::overdue : State::running;
   }
+  if (is_out(session)) return State::paged_out;
   if (session.paused) return State::paused;
   return session.request ? State::waiting : State::idle;
 }
@@ -70,7 +71,7 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   state.demand = session.demand;
   if (of.lane != kNoLane) state.lane = of.lane;
   state.turn = session.last_turn;
-  if (session.request) state.waiting = of.view.waiting;
+  if (wait_of(session)) state.waiting = of.view.waiting;
   state.reason = reason(of, contest, now);
   state.device_seconds = session.device_seconds + of.view.running;
   state.waited_seconds = session.waited_seconds + of.view.waiting;
@@ -78,6 +79,8 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   state.remaining_iterations = session.remaining_iterations;
   state.weight = session.weight;
   state.priority = session.priority;
+  state.paged_out_bytes = session.paged_out_bytes;
+  state.busy = session.busy;
   return state;
 }
 
@@ -116,27 +119,28 @@ std::vector<Scheduler::Queued> Scheduler::queue(const Contest& contest, Seconds 
 
 // --- sentences ---------------------------------------------------------------------------------
 
-namespace {
-
-template <class Session>
-const std::string& title(const Session& session) {
+const std::string& Scheduler::title(const Session& session) {
   return session.name.empty() ? session.id : session.name;
 }
-
-}  // namespace
 
 // Sentences hold no times that grow: they stay true until the next event, and whoever shows them
 // has the seconds beside them.
 std::string Scheduler::reason(const Contender& of, const Contest& contest, Seconds now) const {
-  switch (state(*of.session, now)) {
+  const Session& session = *of.session;
+  if (session.residence == Residence::leaving)
+    return "is asked to make room for " + session.makes_room_for;
+  switch (state(session, now)) {
     case State::overdue:
       return "overdue: was asked to yield and has not";
     case State::running:
-      return why_it_runs(*of.session);
+      return why_it_runs(session);
     case State::paused:
       return "paused";
     case State::idle:
       return "nothing to run";
+    case State::paged_out:
+      if (session.residence == Residence::out) return why_it_is_out(session);
+      break;
     case State::waiting:
       break;
   }
@@ -147,6 +151,12 @@ std::string Scheduler::why_it_runs(const Session& session) const {
   if (session.turn->asked) return "ends its iteration, then lets others run";
   if (!session.demand.measured) return "runs alone until its memory is measured";
   return "runs";
+}
+
+std::string Scheduler::why_it_is_out(const Session& session) const {
+  const std::string text = "paged out: " + bytes_in_words(session.paged_out_bytes) + " are on disk";
+  if (session.makes_room_for.empty()) return text;
+  return text + " to make room for " + session.makes_room_for;
 }
 
 std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
@@ -182,19 +192,20 @@ const Scheduler::Contender* Scheduler::who_is_in_the_way(const Contender& of,
 std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
                                     Seconds now) const {
   const Demand room = room_for(*of.session);
+  const std::string text =
+      is_out(*of.session) ? "waits for room to come back: " : "waits for memory: ";
   if (!lanes_.fits(room))
-    return "waits for memory: needs " + bytes_in_words(lanes_.needs(room)) + ", " +
-           bytes_in_words(lanes_.capacity() - lanes_.used()) + " are free" +
+    return text + "needs " + bytes_in_words(lanes_.needs(room)) + ", " +
+           bytes_in_words(lanes_.free()) + " are free" +
            (has_waited_too_long(*of.session, now) ? ", and is next" : "");
   for (const Contender& running : contest.running)
-    if (running.lane == kNoLane)
-      return "waits for memory: " + title(*running.session) + " runs and has no lane";
+    if (running.lane == kNoLane) return text + title(*running.session) + " runs and has no lane";
   const auto first =
       std::ranges::min_element(contest.waiting, [&](const Contender& a, const Contender& b) {
         if ((a.lane == kNoLane) != (b.lane == kNoLane)) return a.lane == kNoLane;
         return is_admitted_before(a, b, now);
       });
-  return "waits for memory: " + title(*first->session) + " has waited longer and comes first";
+  return text + title(*first->session) + " has waited longer and comes first";
 }
 
 }  // namespace gpushare

@@ -59,8 +59,14 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   session.demand = spec.demand;
   session.remaining_iterations = spec.remaining_iterations;
   session.last_turn = spec.turn;
+  session.busy = spec.busy;
+  session.last_used = now_;
+  session.paged_out_bytes = spec.paged_out_bytes;
+  if (spec.paged_out_bytes > 0) move_to(session, Residence::out);
+  due_ = {};  // a session that opens again has lost what it was told
   if (spec.holding) adopt_turn(number, session, spec.turn);
   if (spec.waiting) begin_wait(session, spec.turn);
+  if (spec.busy) call_back(session);
   return assign(now);
 }
 
@@ -155,18 +161,22 @@ void Scheduler::check(const SessionSpec& spec) const {
   require(std::isfinite(spec.device_seconds) && spec.device_seconds >= 0 &&
               std::isfinite(spec.waited_seconds) && spec.waited_seconds >= 0,
           "seconds of the past must be finite and not negative");
+  check_paged_out(spec.paged_out_bytes);
   require(!spec.holding || !spec.waiting, "a session holds its turn or waits for it, not both");
   check(spec.demand);
+}
+
+void Scheduler::check_paged_out(Bytes bytes) {
+  require(bytes >= 0, "the bytes that are paged out must not be negative");
 }
 
 void Scheduler::check(const Demand& demand) const {
   require(demand.persistent >= 0 && demand.ephemeral >= 0,
           "a demand in bytes must not be negative");
-  const Bytes capacity = lanes_.capacity();
-  if (demand.persistent <= capacity && demand.ephemeral <= capacity - demand.persistent) return;
+  if (lanes_.fits_alone(demand)) return;
   throw std::overflow_error("needs " + exact(demand.persistent) + " persistent and " +
                             exact(demand.ephemeral) + " ephemeral; the device has " +
-                            exact(capacity));
+                            exact(lanes_.capacity()));
 }
 
 Seconds Scheduler::latest(Seconds now) const {
@@ -199,9 +209,12 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
 }
 
 void Scheduler::vacate(SessionNumber number, Session& session) {
+  if (session.residence == Residence::returning) end_return(session, Residence::out);
   if (session.turn) end_turn(number, session);
   if (session.request) end_wait(session);
   if (lanes_.contains(number)) lanes_.remove(number);
+  move_to(session, Residence::in);
+  session.refused = false;
 }
 
 void Scheduler::forget(SessionNumber number) {
@@ -216,12 +229,22 @@ void Scheduler::forget(SessionNumber number) {
 // It runs already, whatever we think of it. If there is no lane for it, it is asked to yield and
 // nobody else starts until then.
 void Scheduler::adopt_turn(SessionNumber number, Session& session, TurnNumber turn) {
-  lanes_.adopt(number, room_for(session), limit());
+  take_lane(number, session);
   begin_turn(session, turn);
 }
 
+// The one in which it has its place, or another if that is held.
+void Scheduler::take_lane(SessionNumber number, const Session& session) {
+  if (lanes_.contains(number)) {
+    if (lanes_.holder_of(lanes_.lane_of(number)) == kNobody) return lanes_.hold(number);
+    lanes_.remove(number);
+  }
+  lanes_.adopt(number, room_for(session), limit());
+}
+
 void Scheduler::begin_turn(Session& session, TurnNumber turn) {
-  session.turn = {turn, now_, std::nullopt};
+  if (is_out(session)) bring_in(session);  // whoever runs has its memory, or gets it by touching it
+  session.turn = {turn, now_, std::nullopt, {}};
   ++session.user->second.running;
   session.user->second.granted += now_;
 }
@@ -234,26 +257,37 @@ void Scheduler::end_turn(SessionNumber number, Session& session) {
   session.clock.add(now_, rules_.half_life, used / session.weight);
   user.clock.add(now_, rules_.half_life, used);
   user.granted = --user.running == 0 ? 0 : user.granted - session.turn->since;
+  due_ = session.turn->successor;
   session.turn.reset();
+  session.last_used = now_;
   if (!lanes_.contains(number)) return;
   lanes_.release(number);
   if (has_outgrown(number, session)) lanes_.remove(number);
 }
 
 void Scheduler::begin_wait(Session& session, TurnNumber turn) {
-  session.request = {turn, now_, ++last_order_};
+  session.request = Request{{now_, ++last_order_}, turn};
   session.last_turn = turn;
+  call_back(session);
 }
 
+// While it is returning, that wait is counted, which began no later.
 void Scheduler::end_wait(Session& session) {
-  session.waited_seconds += now_ - session.request->since;
+  const bool returns = session.residence == Residence::returning;
+  if (!returns) session.waited_seconds += now_ - session.request->since;
   session.request.reset();
+  if (returns && !session.busy) end_return(session, Residence::out);
 }
 
 // A holder that has outgrown its place keeps it until its turn ends, which is asked for at once.
 void Scheduler::fit_to_demand(SessionNumber number, const Session& session) {
   if (!lanes_.contains(number)) return;
   if (!lanes_.resize(number, room_for(session)) && !session.turn) lanes_.remove(number);
+}
+
+Bytes Scheduler::lane_bytes(LaneId lane) const {
+  const auto found = lanes_.lanes().find(lane);
+  return found == lanes_.lanes().end() ? 0 : found->second.bytes();
 }
 
 // --- what follows from a session ---------------------------------------------------------------
@@ -268,8 +302,7 @@ bool Scheduler::has_outgrown(SessionNumber number, const Session& session) const
 }
 
 bool Scheduler::has_waited_too_long(const Session& session, Seconds now) const {
-  return session.request && !session.paused &&
-         now - session.request->since >= rules_.patience - kSoon;
+  return waits(session) && now - wait_of(session)->since >= rules_.patience - kSoon;
 }
 
 bool Scheduler::goes_before(const Contender& a, const Contender& b) const {
@@ -280,7 +313,7 @@ bool Scheduler::goes_before(const Contender& a, const Contender& b) const {
 bool Scheduler::is_admitted_before(const Contender& a, const Contender& b, Seconds now) const {
   const auto rank = [&](const Contender& of) {
     if (has_waited_too_long(*of.session, now)) return 0;
-    return of.session->request && !of.session->paused ? 1 : 2;
+    return waits(*of.session) ? 1 : 2;
   };
   const int a_ranks = rank(a), b_ranks = rank(b);
   if (a_ranks != b_ranks) return a_ranks < b_ranks;
@@ -299,8 +332,10 @@ Candidate Scheduler::candidate(const Session& session, Seconds now) const {
   view.clock = clock(session, now);
   view.running = running_seconds(session, now);
   view.attained = session.attained.at(now, rules_.half_life) + view.running;
-  if (session.request) view.waiting = now - session.request->since;
-  if (session.request) view.order = session.request->order;
+  if (const Wait* wait = wait_of(session)) {
+    view.waiting = now - wait->since;
+    view.order = wait->order;
+  }
   if (session.iterations > 0)
     view.iteration = session.reported_seconds / static_cast<double>(session.iterations);
   view.remaining = remaining(session, now);

@@ -2,17 +2,22 @@
 //
 // Events go in with their time, grants and yields come out. Every event changes what is known and
 // then ends in the same pass, assign(): it admits whom memory allows, grants the lanes that are
-// free to the best who wait, and asks holders to yield whose turn should end. A crash is a close
-// and takes no other path. What can be derived is derived anew in each pass.
+// free to the best who wait, asks holders to yield whose turn should end, and asks idle sessions to
+// page out where that makes room for somebody who waits for memory. A crash is a close and takes no
+// other path. What can be derived is derived anew in each pass.
 //
 // What must stay true, and is_valid() looks at:
 //   - the safety rule of lane_allocator.h, over all sessions that have a place;
 //   - a lane is held by one session at most, and only by one that runs;
 //   - a session that runs alone (its memory is unknown) is granted only when nothing else runs,
 //     and nothing is granted while it runs;
-//   - nobody waits who could start, and nobody is without a place for whom there is one.
+//   - nobody waits who could start, and nobody is without a place for whom there is one;
+//   - who is paged out has no place and no turn, and who is asked to page out neither runs a cell
+//     nor has or wants a turn;
+//   - nobody waits for room that idle sessions could make without their being asked.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,18 +53,34 @@ class Scheduler {
                   std::optional<std::int64_t> remaining_iterations);
   Decision change(Seconds now, const std::string& id, std::optional<double> weight,
                   std::optional<int> priority, std::optional<bool> paused);
+  // paging.cpp. A session is busy while a cell runs in it. One that becomes busy while it is paged
+  // out waits for room to come back; one that ceases to be does not want to any more.
+  Decision set_busy(Seconds now, const std::string& id, bool busy);
+  // Its persistent memory is on disk, so it has no place any more. Who has come to need it
+  // meanwhile waits to come back at once.
+  Decision paged_out(Seconds now, const std::string& id, Bytes bytes);
+  // It stays, and is not asked again before it has been busy.
+  Decision page_out_failed(Seconds now, const std::string& id);
+  // It wants to come back although it is not busy.
+  Decision page_in(Seconds now, const std::string& id);
+  // Its memory was touched and has come back by itself, whether there is room for it or not.
+  Decision came_back(Seconds now, const std::string& id);
   Decision set_policy(Seconds now, std::string_view name);
   Decision set_running_lanes(Seconds now, int lanes);
 
   Decision assign(Seconds now);
+  // Would this session keep its place, or find one, if its persistent memory were at least this?
+  bool may_keep(const std::string& id, Bytes persistent) const;
   // When time alone changes something: a turn that should end, a lease or a patience that runs out.
   std::optional<Seconds> next_event(Seconds now) const;
   Picture picture(Seconds now) const;
   std::string is_valid() const;  // empty, or the first broken invariant in words
 
   std::string_view policy() const { return policy_->name; }
+  Bytes free() const { return lanes_.free(); }
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   std::size_t size() const { return sessions_.size(); }
+  Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane
 
  private:
   // Fairness is over users first. A user's clock counts the seconds of all its turns; those that
@@ -72,25 +93,39 @@ class Scheduler {
     Decayed clock;
     Seconds idle_since = -kNever;
   };
-  struct Request {
-    TurnNumber number;
+  struct Wait {
     Seconds since;
     std::uint64_t order;
+  };
+  struct Request : Wait {
+    TurnNumber number;
+  };
+  struct Successor {
+    SessionNumber number = kNobody;
+    TurnNumber turn = 0;  // that it waited for when it was named
   };
   struct Turn {
     TurnNumber number;
     Seconds since;
     std::optional<Seconds> asked;  // when it was asked to yield
+    Successor successor;           // as it was told then
   };
+  // Where a session's persistent memory is: on the device; there, but asked to leave; on disk; or
+  // on disk and waiting for room to come back.
+  enum class Residence { in, leaving, out, returning };
   struct Session {
     std::string id, name;
     std::map<std::string, User>::iterator user;
     double weight = 1.0;
     int priority = 0;
     bool paused = false;
+    bool busy = true;
+    bool refused = false;  // it could not be paged out, and has not been busy since
+    Residence residence = Residence::in;
     Demand demand;
     std::optional<Request> request;  // it waits; never together with a turn
     std::optional<Turn> turn;        // it runs
+    Wait back{};                     // while it is returning
     TurnNumber last_turn = 0;
     bool active = false;  // it waits or runs, as its clocks were told last
     Seconds idle_since = -kNever;
@@ -99,7 +134,11 @@ class Scheduler {
     std::int64_t iterations = 0;
     std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
     Seconds reported_seconds = 0;                      // device seconds at the last report
+    Seconds last_used = -kNever;  // when it opened, came back, or a cell or turn of it ended last
+    Bytes paged_out_bytes = 0;
+    std::string makes_room_for;  // title of the one for whom it was asked to leave
   };
+  using Entry = std::map<SessionNumber, Session>::value_type;
   // A session that waits or runs, in one pass.
   struct Contender {
     Candidate view;
@@ -109,15 +148,22 @@ class Scheduler {
     bool everywhere = false;   // it and all others exclude each other, whatever their lanes
     bool must_end = false;     // runs, and should not
     Seconds ends_in = kNever;  // runs: until somebody who waits should have its turn
+    const Contender* successor = nullptr;  // runs, and should end: who would have its lane next
   };
   struct Contest {
     std::vector<Contender> running, waiting;
   };
   struct Queued;  // picture.cpp
+  // Who should be asked to page out, longest idle first, and for whom.
+  struct PageOuts {
+    SessionNumber beneficiary = kNobody;
+    std::vector<SessionNumber> sessions;
+  };
 
   SessionNumber number_of(const std::string& id) const;
   void check(const SessionSpec& spec) const;
   void check(const Demand& demand) const;
+  static void check_paged_out(Bytes bytes);
   void advance(Seconds now) { now_ = latest(now); }
   Seconds latest(Seconds now) const;  // time does not go back
 
@@ -126,16 +172,35 @@ class Scheduler {
   void vacate(SessionNumber number, Session& session);
   void forget(SessionNumber number);
   void adopt_turn(SessionNumber number, Session& session, TurnNumber turn);
+  void start_successor(Decision& decision);
+  void take_lane(SessionNumber number, const Session& session);
   void begin_turn(Session& session, TurnNumber turn);
   void end_turn(SessionNumber number, Session& session);
   void begin_wait(Session& session, TurnNumber turn);
   void end_wait(Session& session);
   void fit_to_demand(SessionNumber number, const Session& session);
 
+  // paging.cpp: where their memory is.
+  void move_to(Session& session, Residence residence);
+  void call_back(Session& session);
+  void end_return(Session& session, Residence residence);
+  void come_in(Session& session);
+  void bring_in(Session& session);
+  bool is_out(const Session& session) const;
+  bool may_be_paged_out(const Session& session) const;
+  std::vector<const Entry*> idle_sessions() const;
+  std::vector<SessionNumber> who_must_leave(const Demand& room, Demand staying,
+                                            const std::vector<const Entry*>& idle) const;
+  Demand what_stays() const;
+  PageOuts who_should_page_out() const;
+  void ask_to_page_out(Decision& decision);
+
   // assign.cpp: the pass.
   int limit() const;  // lanes that may run at once; 0: no limit
   void admit();
+  bool all_have_places() const { return lanes_.size() + out_ == sessions_.size(); }
   SessionNumber next_to_admit() const;
+  SessionNumber first_with_room(const std::function<bool(const Demand&)>& has_room) const;
   void settle_clocks();
   void enter(Session& session);
   void leave(Session& session);
@@ -149,12 +214,22 @@ class Scheduler {
   Contender* next_to_start(Contest& contest) const;
   bool can_start(const Contender& waiting) const;
   void ask_to_yield(Contest& contest, Decision& decision);
+  Yield yield_of(const Contender& holder, const Contest& contest, Turn& turn) const;
+  bool may_pass_on(const Contender& holder, const Contender& to, const Contest& contest) const;
   void time_turns(Contest& contest, Seconds now) const;
   void time_turn(Contender& holder, std::vector<const Contender*>& left) const;
 
   // What follows from a session.
   Demand room_for(const Session& session) const;  // what it needs in the lanes
   bool has_outgrown(SessionNumber number, const Session& session) const;
+  // For a turn, or for room to come back. Who is paused waits for no turn, though it has a request.
+  static bool waits(const Session& session) {
+    return (session.request && !session.paused) || session.residence == Residence::returning;
+  }
+  static const Wait* wait_of(const Session& session) {
+    if (session.residence == Residence::returning) return &session.back;
+    return session.request ? &*session.request : nullptr;
+  }
   bool has_waited_too_long(const Session& session, Seconds now) const;
   bool goes_before(const Contender& a, const Contender& b) const;
   bool is_admitted_before(const Contender& a, const Contender& b, Seconds now) const;
@@ -172,14 +247,18 @@ class Scheduler {
   std::vector<Queued> queue(const Contest& contest, Seconds now) const;
   std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_it_runs(const Session& session) const;
+  std::string why_it_is_out(const Session& session) const;
   std::string why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
   const Contender* who_is_in_the_way(const Contender& of, const Contest& contest) const;
+  static const std::string& title(const Session& session);
 
   // invariants.cpp
   std::string lanes_agree() const;
   std::string users_agree() const;
   std::string nobody_waits_in_vain() const;
+  std::string paging_agrees() const;
+  std::string paging_agrees(SessionNumber number, const Session& session) const;
 
   Rules rules_;
   const Policy* policy_;
@@ -187,6 +266,9 @@ class Scheduler {
   std::map<SessionNumber, Session> sessions_;  // in the order in which they opened
   std::unordered_map<std::string, SessionNumber> numbers_;
   std::map<std::string, User> users_;  // of those sessions
+  std::size_t out_ = 0;                // of the sessions, those that are out and not returning
+  std::vector<std::string> came_in_;   // ids to be told so in the next decision
+  Successor due_;                      // of a turn that this event has ended
   Seconds now_ = -kNever;
   SessionNumber last_number_ = kNobody;
   std::uint64_t last_order_ = 0;

@@ -49,8 +49,9 @@ struct Rules {
   int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
 };
 
-// What a session says of itself when it opens. The last seven fields bring its history back after
-// a lost broker: `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
+// What a session says of itself when it opens. The fields from `turn` to `iterations` bring its
+// history back after a lost broker: `holding` says that it still has turn `turn`, `waiting` that it
+// has asked for it; `paged_out_bytes` above 0, that its persistent memory is out.
 struct SessionSpec {
   std::string user;
   std::string name;
@@ -65,6 +66,8 @@ struct SessionSpec {
   Seconds device_seconds = 0;
   Seconds waited_seconds = 0;
   std::int64_t iterations = 0;
+  Bytes paged_out_bytes = 0;
+  bool busy = true;  // a cell runs in it; a script is always busy
 };
 
 struct Grant {
@@ -73,22 +76,32 @@ struct Grant {
   LaneId lane = kNoLane;
 };
 
+// `successor` is absent where the next turn has to be decided anew once this one is over.
 struct Yield {
   std::string session;
   TurnNumber turn = 0;
+  std::optional<Grant> successor;
 };
 
 // What follows from one event. A grant holds until the session finishes it; a yield asks for that
-// at the next boundary and is sent once per turn.
+// at the next boundary and is sent once per turn. Where it names a successor that one has the turn
+// next, whatever happens, unless it withdraws: the session that yields may hand it on by itself.
+//
+// `page_outs` and `page_ins` are ids. The former are asked to page out, and answer with paged_out
+// or page_out_failed unless they become busy or ask for a turn before. The latter have their places
+// again, and page in before anything else, a grant in the same decision included; who does not want
+// that any more says paged_out again.
 struct Decision {
   std::vector<Grant> grants;
   std::vector<Yield> yields;
+  std::vector<std::string> page_outs;
+  std::vector<std::string> page_ins;
 };
 
-enum class State { idle, waiting, running, overdue, paused };
+enum class State { idle, waiting, running, overdue, paused, paged_out };
 
-// One session as people see it. `place` counts from 1 over all who wait for the device;
-// `expected_wait` is absent where nobody can know.
+// One session as people see it. `place` counts from 1 over all who wait for the device, or for room
+// to come back to it; `expected_wait` is absent where nobody can know.
 struct SessionState {
   std::string id, name, user;
   State state = State::idle;
@@ -105,6 +118,8 @@ struct SessionState {
   std::optional<std::int64_t> remaining_iterations;
   double weight = 1.0;
   int priority = 0;
+  Bytes paged_out_bytes = 0;  // on disk instead of on the device
+  bool busy = true;
 };
 
 struct LaneState {

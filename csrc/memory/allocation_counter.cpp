@@ -1,6 +1,5 @@
 #include "memory/allocation_counter.h"
 
-#include <sched.h>
 #include <sys/mman.h>
 
 #include <mutex>
@@ -8,7 +7,7 @@
 namespace gpushare {
 namespace {
 
-constexpr size_t kFirstCapacity = 1024;  // blocks of one shard: four pages
+constexpr size_t kFirstCapacity = 1024;  // blocks of one shard: six pages
 
 // Fibonacci hashing: storages are aligned to 64 bytes, and the product's high bits depend on all.
 uint64_t hash(uintptr_t address) { return (address >> 4) * 0x9E3779B97F4A7C15u; }
@@ -19,12 +18,6 @@ void* map(size_t bytes) {
 }
 
 }  // namespace
-
-void AllocationCounter::Lock::lock() {
-  for (int spins = 0; taken_.test_and_set(std::memory_order_acquire); ++spins) {
-    if (spins >= 64) sched_yield();  // the holder may be preempted
-  }
-}
 
 AllocationCounter::~AllocationCounter() {
   for (auto& shard : shards_) {
@@ -70,42 +63,45 @@ void AllocationCounter::Shard::close_gap(size_t gap) {
     blocks[gap] = blocks[next];
     gap = next;
   }
-  blocks[gap] = {0, 0};
+  blocks[gap] = {};
 }
 
-void AllocationCounter::insert(const void* pointer, size_t bytes, bool replace) {
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (address == 0) return;
-  Shard& shard = shard_of(address);
+void AllocationCounter::insert(const Block& added, bool replace) {
+  if (added.address == 0) return;
+  Shard& shard = shard_of(added.address);
   const std::lock_guard guard(shard.lock);
   if (!shard.make_room()) return;  // then the block stays uncounted, as one that was never seen
-  Block& block = shard.blocks[shard.slot_of(address)];
+  Block& block = shard.blocks[shard.slot_of(added.address)];
   if (block.address == 0) {
     ++shard.size;
   } else if (!replace) {
     return;
   }
-  change_live(static_cast<int64_t>(bytes) - static_cast<int64_t>(block.bytes));
-  block = {address, bytes};
+  change_live(static_cast<int64_t>(added.bytes) - static_cast<int64_t>(block.bytes));
+  block = added;
 }
 
-void AllocationCounter::add(const void* address, size_t bytes) { insert(address, bytes, true); }
+void AllocationCounter::add(const void* address, size_t bytes, uint32_t note) {
+  insert({reinterpret_cast<uintptr_t>(address), bytes, note}, true);
+}
 
-void AllocationCounter::adopt(const void* address, size_t bytes) { insert(address, bytes, false); }
+void AllocationCounter::adopt(const void* address, size_t bytes) {
+  insert({reinterpret_cast<uintptr_t>(address), bytes, 0}, false);
+}
 
-size_t AllocationCounter::remove(const void* pointer) {
+AllocationCounter::Counted AllocationCounter::remove(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (address == 0) return 0;
+  if (address == 0) return {};
   Shard& shard = shard_of(address);
   const std::lock_guard guard(shard.lock);
-  if (shard.size == 0) return 0;
+  if (shard.size == 0) return {};
   const size_t slot = shard.slot_of(address);
-  const size_t bytes = shard.blocks[slot].bytes;
-  if (shard.blocks[slot].address == 0) return 0;
-  change_live(-static_cast<int64_t>(bytes));
+  const Block block = shard.blocks[slot];
+  if (block.address == 0) return {};
+  change_live(-static_cast<int64_t>(block.bytes));
   shard.close_gap(slot);
   --shard.size;
-  return bytes;
+  return {block.bytes, block.note};
 }
 
 void AllocationCounter::change_live(int64_t bytes) {

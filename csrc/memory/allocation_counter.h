@@ -6,6 +6,8 @@
 #include <mutex>
 #include <span>
 
+#include "memory/spin_lock.h"
+
 namespace gpushare {
 
 struct Usage {
@@ -18,18 +20,24 @@ struct Usage {
 // Thread-safe; never calls malloc. Across a fork, hold it with `lock_all` and `unlock_all`.
 class AllocationCounter {
  public:
+  struct Counted {
+    size_t bytes = 0;
+    uint32_t note = 0;
+  };
+
   AllocationCounter() = default;
   AllocationCounter(const AllocationCounter&) = delete;
   AllocationCounter& operator=(const AllocationCounter&) = delete;
   ~AllocationCounter();
 
   // A block lives at `address`; if one is known there, its end was missed and this one replaces it.
-  void add(const void* address, size_t bytes);
+  // `remove` tells the note again.
+  void add(const void* address, size_t bytes, uint32_t note = 0);
   // As `add`, but a block that is known at `address` stays as it is.
   void adopt(const void* address, size_t bytes);
-  // The block at `address` ends; call it before the memory can be used again. Its bytes, or 0 if it
-  // was not known.
-  size_t remove(const void* address);
+  // The block at `address` ends; call it before the memory can be used again. What was known of it;
+  // zeros if nothing was.
+  Counted remove(const void* address);
 
   // Calls visit(address, bytes) for each block of at least so many bytes. Nobody can remove a block
   // at that time, so it must be quick and leave the counter alone.
@@ -48,19 +56,11 @@ class AllocationCounter {
   struct Block {
     uintptr_t address;
     size_t bytes;
-  };
-
-  class Lock {  // critical sections are some ten instructions: spinning is cheaper than sleeping
-   public:
-    void lock();
-    void unlock() { taken_.clear(std::memory_order_release); }
-
-   private:
-    std::atomic_flag taken_ = ATOMIC_FLAG_INIT;
+    uint32_t note;
   };
 
   struct alignas(64) Shard {
-    Lock lock;
+    SpinLock lock;
     Block* blocks = nullptr;
     size_t capacity = 0;
     size_t size = 0;
@@ -73,7 +73,7 @@ class AllocationCounter {
   static constexpr size_t kShards = 16;
 
   Shard& shard_of(uintptr_t address);
-  void insert(const void* address, size_t bytes, bool replace);
+  void insert(const Block& block, bool replace);
   void change_live(int64_t bytes);
   void raise_peak(int64_t live);
 

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "memory/got_patch.h"
+#include "memory/host_pages.h"
 
 namespace gpushare {
 namespace {
@@ -16,39 +17,53 @@ constexpr const char* kLibrary = "libc10.so";
 constexpr size_t kLeastPaged = size_t{64} << 10;  // what is smaller costs more calls than it frees
 
 // The process's only one. Never destroyed: storages are freed until the very end of the process.
-template <class T>
-T& immortal() {
+template <class T, class... Arguments>
+T& immortal(Arguments&... arguments) {
   alignas(T) static std::byte memory[sizeof(T)];
-  static T* const object = new (memory) T;
+  static T* const object = new (memory) T(arguments...);
   return *object;
 }
 
 int hooked_posix_memalign(void** block, size_t alignment, size_t bytes) {
-  const int error = posix_memalign(block, alignment, bytes);
-  if (error == 0) allocation_counter().add(*block, bytes);
-  return error;
+  const Lane::Place place = lane().allocate(bytes, alignment);
+  if (place.address != nullptr) {
+    *block = place.address;
+  } else if (const int error = posix_memalign(block, alignment, bytes); error != 0) {
+    return error;
+  }
+  allocation_counter().add(*block, bytes, place.note);
+  return 0;
 }
 
 void hooked_free(void* block) {
-  const size_t bytes = allocation_counter().remove(block);
-  pager().before_free(block, bytes);
-  free(block);  // last: the address may be another thread's at once
+  // First the books: the address may be another thread's at once.
+  const auto counted = allocation_counter().remove(block);
+  pager().before_free(block, counted.bytes);
+  if (counted.note != 0) lane().ended(counted.note);
+  if (lane().owns(block)) {
+    lane().free(block);
+  } else {
+    free(block);
+  }
 }
 
-// A fork happens between two changes of counter and pager, so the child's are whole and unlocked.
-// The pager is first, as it asks the counter for its blocks.
+// A fork happens between two changes of the books, so the child's are whole and unlocked. The pager
+// comes first, since it asks the lane and the counter for its blocks while it is locked.
 void before_fork() {
   pager().before_fork();
+  lane().before_fork();
   allocation_counter().lock_all();
 }
 
 void after_fork_in_parent() {
   allocation_counter().unlock_all();
+  lane().after_fork_in_parent();
   pager().after_fork_in_parent();
 }
 
 void after_fork_in_child() {
   allocation_counter().unlock_all();
+  lane().after_fork_in_child();
   pager().after_fork_in_child();
 }
 
@@ -71,10 +86,15 @@ AllocationCounter& allocation_counter() { return immortal<AllocationCounter>(); 
 
 Pager& pager() { return immortal<Pager>(); }
 
+// What is alive in the lane without being promoted is in memory that is not ours alone.
 void list_blocks(std::vector<Range>& ranges) {
-  allocation_counter().for_each_block(
-      kLeastPaged, [&](std::byte* begin, size_t bytes) { ranges.push_back({begin, bytes}); });
+  const bool is_lane_empty = lane().survivor_bytes() == 0;
+  allocation_counter().for_each_block(kLeastPaged, [&](std::byte* begin, size_t bytes) {
+    if (is_lane_empty || !lane().owns(begin)) ranges.push_back({begin, bytes});
+  });
 }
+
+Lane& lane() { return immortal<Lane>(immortal<HostPages>()); }
 
 std::string install_allocation_hook() {
   static std::mutex mutex;

@@ -3,17 +3,22 @@
 #include <vector>
 
 #include "memory/allocation_counter.h"
+#include "memory/lane.h"
 #include "memory/pager.h"
 
 namespace gpushare {
 
 // PyTorch allocates and frees the storages of CPU tensors in libc10.so alone, by posix_memalign and
 // free. The hook stands in those imports for good: a block that it counted may be freed at any
-// time. Returns an empty string, or the sentence that says why it is impossible. Idempotent.
+// time. It says where a block goes, to the lane or to libc, and counts both. Returns an empty
+// string, or the sentence that says why it is impossible. Idempotent.
 [[nodiscard]] std::string install_allocation_hook();
 
 // What the hook counts; alive until the process ends.
 AllocationCounter& allocation_counter();
+
+// The lane of this process, on the device `host`; alive until the process ends.
+Lane& lane();
 
 // Pages the counted blocks out and in; the hook tells it of each that is freed.
 Pager& pager();

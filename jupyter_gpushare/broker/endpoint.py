@@ -88,6 +88,28 @@ class Connection(asyncio.BufferedProtocol, Peer):
             log.warning("process %d does not read: connection closed", self.pid)
             self._transport.abort()
 
+    def send_with(self, message: Message, descriptor: int) -> None:
+        """Past asyncio, which cannot send descriptors; so nothing may wait to be sent before it."""
+        if self._transport.is_closing():
+            return
+        own = self._transport.get_extra_info("socket").fileno()
+        with socket.socket(fileno=os.dup(own)) as connection:
+            try:
+                if self.is_behind():
+                    raise BlockingIOError
+                socket.send_fds(connection, [protocol.encode(message)], [descriptor])
+            except OSError:
+                log.warning("process %d does not read: connection closed", self.pid)
+                self._transport.abort()
+
+    def is_alive(self) -> bool:
+        """By the state in /proc; the name before it may contain anything but ends at the last )."""
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return self.pid == 0  # of another container, whose processes cannot be seen
+        return state not in "ZX"
+
     def is_behind(self) -> bool:
         return self._transport.get_write_buffer_size() > 0
 

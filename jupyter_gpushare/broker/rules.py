@@ -6,10 +6,11 @@ import os
 import re
 
 from ..errors import InvalidValue, NotPermitted
-from ..protocol import Demand, Open, Report
+from ..protocol import KEY_LENGTH, Demand, Open, Report
 from .peer import Peer
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 MAX_WEIGHT = 1000.0
 MAX_PRIORITY = 100
 MAX_COUNT = 1 << 62
@@ -20,9 +21,12 @@ def check_open(message: Open) -> None:
     if not ID.fullmatch(message.id):
         raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
     check_demand(message.demand)
+    if message.mailbox and not (ID.fullmatch(message.mailbox) and KEY.fullmatch(message.key)):
+        raise InvalidValue(f"a mailbox has a name like an id, and a key of {KEY_LENGTH} digits")
     counts = (
         message.turn,
         message.iterations,
+        message.paged_out_bytes,
         message.remaining_iterations or 0,
         message.device_seconds,
         message.waited_seconds,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from .. import _core, protocol
@@ -17,6 +18,7 @@ from ..errors import (
     GpuShareError,
     InvalidValue,
     LimitExceeded,
+    NoRoom,
     NotPermitted,
     ProtocolError,
     UnknownDevice,
@@ -24,6 +26,7 @@ from ..errors import (
 )
 from ..protocol import (
     PROTOCOL,
+    Busy,
     Change,
     Close,
     Done,
@@ -31,15 +34,21 @@ from ..protocol import (
     Finish,
     Grant,
     Hello,
+    Keep,
     Look,
     Message,
     Open,
     Opened,
+    PagedOut,
+    PageIn,
+    PageOut,
     Report,
     Request,
     SetPolicy,
     Shutdown,
     Snapshot,
+    StaysIn,
+    Successor,
     ToBroker,
     Wait,
     Watch,
@@ -48,6 +57,7 @@ from ..protocol import (
 )
 from ..settings import Settings
 from . import rules, translation
+from .lanes import Lanes, Piece
 from .peer import Peer
 
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
@@ -60,6 +70,8 @@ class Place(NamedTuple):
 
     peer: Peer
     device: str
+    mailbox: str
+    key: str
 
 
 class Watcher:
@@ -92,6 +104,13 @@ class Service:
             )
             for device in devices
         }
+        self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self._lanes = {
+            device.name: Lanes(device.make_lane_memory)
+            for device in devices
+            if device.make_lane_memory is not None
+        }
+        self._granted: dict[str, Grant] = {}  # session -> the turn that it has, as it was told
         self._default = devices[0].name
         self._places: dict[str, Place] = {}
         self._watchers: dict[Peer, Watcher] = {}
@@ -124,6 +143,7 @@ class Service:
         """The connection ended: its session's place is free at once."""
         self._watchers.pop(peer, None)
         if peer.session is not None:
+            self._leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
 
     # --- time --------------------------------------------------------------------------------
@@ -143,6 +163,8 @@ class Service:
 
     def tick(self, now: float) -> None:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
+        for device, lanes in self._lanes.items():
+            lanes.follow(partial(self._lane_bytes, device))
         if now >= self._next_wait:
             self._next_wait = now + WAIT_INTERVAL_SECONDS
             self._tell_waiters(now)
@@ -180,10 +202,12 @@ class Service:
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
-        self._settle(peer, message.id, device)
+        self._settle(peer, message.id, Place(peer, device, message.mailbox, message.key))
         if defers:
             self._deferred[message.id] = message.turn
-        peer.send(Opened(message.id, device))
+        peer.send(Opened(message.id, device, self._capacities[device]))
+        if message.holding:
+            self._granted[message.id] = Grant(message.turn, 0)
         self._enact(decision)
 
     def _close_own(self, peer: Peer, message: Close, now: float) -> None:
@@ -203,6 +227,8 @@ class Service:
         session = _own(peer)
         if self._deferred.get(session) == message.turn:
             del self._deferred[session]
+        if session in self._granted and self._granted[session].turn == message.turn:
+            del self._granted[session]
         self._enact(self._scheduler(session).finish(now, session, message.turn))
 
     def _report(self, peer: Peer, message: Report, now: float) -> None:
@@ -218,6 +244,28 @@ class Service:
         else:
             self._refused.discard(session)
             self._enact(decision)
+
+    def _keep(self, peer: Peer, message: Keep, now: float) -> None:
+        session = _own(peer)
+        rules.check_demand(message.demand)
+        scheduler = self._scheduler(session)
+        if not scheduler.may_keep(session, message.demand.persistent_bytes):
+            raise NoRoom(f"the device has {scheduler.free} bytes free, which is too little")
+        decision = scheduler.report(now, session, 0, translation.demand(message.demand), None)
+        peer.send(Done())
+        self._enact(decision)
+
+    def _busy(self, peer: Peer, message: Busy, now: float) -> None:
+        session = _own(peer)
+        self._enact(self._scheduler(session).set_busy(now, session, message.busy))
+
+    def _paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
+        session = _own(peer)
+        self._enact(self._scheduler(session).paged_out(now, session, message.bytes))
+
+    def _stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
+        session = _own(peer)
+        self._enact(self._scheduler(session).page_out_failed(now, session))
 
     def _change(self, peer: Peer, message: Change, now: float) -> None:
         session = message.session if message.session is not None else _own(peer)
@@ -288,12 +336,12 @@ class Service:
 
     # --- parts -------------------------------------------------------------------------------
 
-    def _settle(self, peer: Peer, session: str, device: str) -> None:
+    def _settle(self, peer: Peer, session: str, place: Place) -> None:
         """Note where the session is; an older connection of the same session loses it."""
         former = self._places.get(session)
         if former is not None and former.peer is not peer:
             former.peer.session = None
-        self._places[session] = Place(peer, device)
+        self._places[session] = place
         peer.session = session
 
     def _close(self, session: str, now: float) -> None:
@@ -301,6 +349,7 @@ class Service:
         place.peer.session = None
         self._deferred.pop(session, None)
         self._refused.discard(session)
+        self._granted.pop(session, None)
         self._enact(self._schedulers[place.device].close(now, session))
 
     def _refuse_demand(self, peer: Peer, session: str, sentence: str) -> None:
@@ -327,10 +376,72 @@ class Service:
         """Send what was decided. Every event comes through here, so here the picture is old."""
         self._sequence += 1
         if decision:
+            for session in decision.page_ins:  # before its grant
+                self._places[session].peer.send(PageIn())
             for grant in decision.grants:
-                self._places[grant.session].peer.send(Grant(grant.turn, grant.lane))
+                self._grant(grant.session, grant.turn, grant.lane)
             for wish in decision.yields:
-                self._places[wish.session].peer.send(Yield(wish.turn))
+                peer = self._places[wish.session].peer
+                peer.send(Yield(wish.turn, self._successor(wish.successor)))
+            for session in decision.page_outs:
+                self._places[session].peer.send(PageOut())
+        self._tell_holders()
+
+    def _grant(self, session: str, turn: int, lane: int) -> None:
+        """Give a turn, or say how the lane of a turn has changed."""
+        place = self._places[session]
+        piece = self._piece(place, lane)
+        number, size = (piece.number, self._size(place, lane)) if piece else (0, 0)
+        self._granted[session] = message = Grant(turn, lane, size, number)
+        if piece is None or place.peer.memory == number:
+            place.peer.send(message)
+        else:
+            place.peer.memory = number
+            place.peer.send_with(message, piece.memory.descriptor)
+
+    def _successor(self, following: _core.Grant | None) -> Successor | None:
+        """Nobody who could not be handed the lane as well: then the broker's own Grant does it."""
+        if following is None:
+            return None
+        place = self._places[following.session]
+        piece = self._piece(place, following.lane)
+        if not place.mailbox or (piece and piece.number != place.peer.memory):
+            return None
+        number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
+        grant = Grant(following.turn, following.lane, size, number)
+        return Successor(place.mailbox, protocol.write_letter(place.key, grant))
+
+    # --- memory of lanes ---------------------------------------------------------------------
+
+    def _size(self, place: Place, lane: int) -> int:
+        return self._schedulers[place.device].lane_bytes(lane)
+
+    def _piece(self, place: Place, lane: int) -> Piece | None:
+        if place.device not in self._lanes or not self._size(place, lane):
+            return None
+        return self._lanes[place.device].use(lane, place.peer.user)
+
+    def _tell_holders(self) -> None:
+        """A lane may have grown while somebody has its turn; one that shrank does so after it."""
+        for session, told in tuple(self._granted.items()):
+            if told.lane and self._size(self._places[session], told.lane) > told.bytes:
+                self._grant(session, told.turn, told.lane)
+
+    def _lane_bytes(self, device: str, lane: int) -> int:
+        """What has to stay: at least what whoever is in the lane was told."""
+        told = (
+            grant.bytes
+            for session, grant in self._granted.items()
+            if grant.lane == lane and self._places[session].device == device
+        )
+        return max(self._schedulers[device].lane_bytes(lane), *told, 0)
+
+    def _leave_lane_to(self, peer: Peer, session: str) -> None:
+        """A holder that is not dead may still write to the lane: the others get another one."""
+        told = self._granted.get(session)
+        device = self._places[session].device
+        if told and told.memory and peer.is_alive():
+            self._lanes[device].abandon(told.lane, peer.user)
 
     def _tell_waiters(self, now: float) -> None:
         for scheduler in self._schedulers.values():
@@ -378,6 +489,10 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Request: Service._request,
     Finish: Service._finish,
     Report: Service._report,
+    Keep: Service._keep,
+    Busy: Service._busy,
+    PagedOut: Service._paged_out,
+    StaysIn: Service._stays_in,
     Change: Service._change,
     SetPolicy: Service._set_policy,
     Look: Service._look,

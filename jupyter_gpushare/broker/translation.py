@@ -38,6 +38,8 @@ def spec(user: str, message: Open, defers: bool) -> _core.SessionSpec:
         device_seconds=message.device_seconds,
         waited_seconds=message.waited_seconds,
         iterations=message.iterations,
+        paged_out_bytes=message.paged_out_bytes,
+        busy=message.busy,
     )
 
 
@@ -81,6 +83,8 @@ def session_view(state: _core.SessionState, pid: int) -> protocol.SessionView:
         waited_seconds=state.waited_seconds,
         iterations=state.iterations,
         remaining_iterations=state.remaining_iterations,
+        paged_out_bytes=state.paged_out_bytes,
+        busy=state.busy,
         weight=state.weight,
         priority=state.priority,
     )

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+
+class LaneMemory(Protocol):
+    """The memory of a lane, which sessions map through its descriptor."""
+
+    @property
+    def descriptor(self) -> int: ...
+
+    def shrink(self, bytes: int) -> None:
+        """Give what lies above `bytes` back to the system."""
 
 
 class Device(NamedTuple):
-    """`name` as users type it (host, cuda:0); `capacity_bytes` is what may be shared out."""
+    """`name` as users type it (host, cuda:0); `capacity_bytes` is what may be shared out.
+
+    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically.
+    """
 
     name: str
     capacity_bytes: int
     description: str
+    make_lane_memory: Callable[[], LaneMemory] | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+from .._core import HostLaneMemory
 from ..settings import Settings
 from .device import Device
 
@@ -16,7 +18,7 @@ CGROUP_LIMITS = (
 
 def find(settings: Settings) -> list[Device]:
     capacity = settings.host_capacity_bytes or int(SHARED_FRACTION * memory_bytes())
-    return [Device("host", capacity, "main memory and cores")]
+    return [Device("host", capacity, "main memory and cores", partial(HostLaneMemory, capacity))]
 
 
 def memory_bytes() -> int:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from IPython.core.inputtransformer2 import cell_magic
 
-from jupyter_gpushare.sharing import cell_ended
+from jupyter_gpushare.sharing import cell_begins, cell_ended
 from jupyter_gpushare.waiting import WaitingLine
 
 CELL_MAGIC = "%%gpushare"
+INTERRUPTED = (
+    "This notebook does not wait for room any more: the cell runs with its tensors on disk, which"
+    " is slow. Interrupt again to stop it."
+)
 
 
 class Cells:
@@ -26,15 +31,24 @@ class Cells:
         self._at_end: list[Callable[[], None]] = []
 
     def watch(self) -> None:
+        self._events.register("pre_execute", self._begins)
         self._events.register("post_execute", self._ended)
 
     def unwatch(self) -> None:
+        self._events.unregister("pre_execute", self._begins)
         self._events.unregister("post_execute", self._ended)
         self._ended()
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Call once when the present cell ends, the last given first."""
         self._at_end.append(call)
+
+    def _begins(self) -> None:
+        """IPython would report an interrupt here as a fault of ours, and run the cell after it."""
+        try:
+            cell_begins()
+        except KeyboardInterrupt:
+            print(INTERRUPTED, file=sys.stderr)
 
     def _ended(self) -> None:
         cell_ended()

@@ -17,7 +17,7 @@ def begun(session: Session) -> str:
 
 def noticed(session: Session) -> str:
     if "torch" in sys.modules:
-        return f"Iterations of PyTorch take turns; {session.meter.how}."
+        return f"Iterations of PyTorch take turns; {session.memory.how}."
     if importlib.util.find_spec("torch") is not None:
         return "Iterations of PyTorch will take turns as soon as it is imported."
     return "PyTorch is not installed: code takes a turn inside `with jupyter_gpushare.turn():`."
@@ -44,7 +44,7 @@ def state(session: Session | None) -> str:
         return "Sharing is off in this notebook; `%gpushare on` begins it."
     aside = ", paused" if session.paused else ""
     shared = f"Sharing {session.device} as {session.name}{aside}"
-    return f"{shared}: {totals(session)}; {session.meter.how}."
+    return f"{shared}: {totals(session)}; {session.memory.how}."
 
 
 def totals(session: Session) -> str:

@@ -62,12 +62,14 @@ export function stateName(session: ISessionView, trans: ITranslate): string {
       return trans.__('waiting');
     case 'paused':
       return trans.__('paused');
+    case 'paged_out':
+      return trans.__('paged out');
     case 'idle':
       return trans.__('idle');
   }
 }
 
-const ORDER = ['overdue', 'running', 'waiting', 'idle', 'paused'];
+const ORDER = ['overdue', 'running', 'waiting', 'idle', 'paused', 'paged_out'];
 
 /** Who runs, then the queue in its order, then the others by name. */
 export function inOrder(sessions: ISessionView[]): ISessionView[] {

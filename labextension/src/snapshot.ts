@@ -39,7 +39,7 @@ export interface ISessionView {
   name: string;
   user: string;
   pid: number;
-  state: 'idle' | 'overdue' | 'paused' | 'running' | 'waiting';
+  state: 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'waiting';
   persistent_bytes: number;
   ephemeral_bytes: number;
   measured: boolean;
@@ -54,6 +54,8 @@ export interface ISessionView {
   remaining_iterations: number | null;
   weight: number;
   priority: number;
+  paged_out_bytes: number;
+  busy: boolean;
 }
 
 export interface ISnapshot {

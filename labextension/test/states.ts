@@ -23,6 +23,8 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     remaining_iterations: null,
     weight: 1,
     priority: 0,
+    paged_out_bytes: 0,
+    busy: false,
     ...changes
   };
 }

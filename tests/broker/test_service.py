@@ -50,6 +50,12 @@ class Notebook(Peer):
     def send_frame(self, frame: bytes) -> None:
         raise AssertionError("only lookers are sent frames")
 
+    def send_with(self, message: Message, descriptor: int) -> None:
+        self.heard.append(message)
+
+    def is_alive(self) -> bool:
+        return False
+
     def is_behind(self) -> bool:
         return False
 
@@ -63,7 +69,7 @@ def service() -> Service:
 
 
 def test_auto_is_the_first_device(service: Service) -> None:
-    assert Notebook(service, "a").heard_of(Opened) == [Opened("a", "cuda:0")]
+    assert Notebook(service, "a").heard_of(Opened) == [Opened("a", "cuda:0", 16 * GB)]
 
 
 def test_devices_give_turns_independently(service: Service) -> None:

@@ -7,6 +7,7 @@ fades, so that sums are exact and ties are the same on both sides.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -25,7 +26,7 @@ CAPACITY = 100
 QUANTUM, PATIENCE, LEASE = 0.25, 2.0, 1.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Notebook:
     opened: int
     user: str
@@ -46,6 +47,31 @@ class Notebook:
     iterations: int = 0
     remaining: int | None = None
     declared_at: float = 0.0  # device seconds at the last report
+    waited: float = 0.0
+    busy: bool = True
+    where: str = "in"  # or leaving, out, returning
+    back: tuple[float, int] | None = None  # it is returning: since when, and its order
+    refused: bool = False
+    last_used: float = 0.0
+
+    @property
+    def wait(self) -> tuple[float, int] | None:
+        if self.back is None and self.waits_since is not None:
+            return self.waits_since, self.order
+        return self.back
+
+    @property
+    def waits(self) -> bool:
+        return self.back is not None or (self.waits_since is not None and not self.paused)
+
+    @property
+    def may_leave(self) -> bool:
+        is_used = self.busy or self.wait is not None or self.runs_since is not None
+        can = self.where == "in" and self.placed and not self.refused
+        return can and not is_used and self.demand.persistent > 0
+
+    def come_in(self, now: float) -> None:
+        self.where, self.back, self.last_used = "in", None, now
 
     def ran(self, now: float) -> float:
         return 0.0 if self.runs_since is None else now - self.runs_since
@@ -70,43 +96,48 @@ class Model:
     notebooks: dict[str, Notebook] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)
     orders: int = 0
+    named: tuple[Notebook, int] | None = None  # who has the turn next, and which of its turns
+    due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
 
     # what it is
 
     def of_user(self, user: str) -> list[Notebook]:
         return [n for n in self.notebooks.values() if n.user == user]
 
+    def those(self, *where: str) -> list[str]:
+        return [id for id, n in self.notebooks.items() if n.where in where]
+
     def user_clock(self, user: str, now: float) -> float:
         return self.users[user].clock + sum(n.ran(now) for n in self.of_user(user))
 
     def key(self, n: Notebook, now: float) -> tuple[float, ...]:
         used = n.used + n.ran(now)
-        waited = 0.0 if n.waits_since is None else now - n.waits_since
+        since, order = n.wait or (now, 0)
         left = n.left(now)
         by_policy = {
             "fair": (self.user_clock(n.user, now), n.clock + n.ran(now) / n.weight),
-            "fifo": (-waited * n.weight,),
+            "fifo": ((since - now) * n.weight,),
             "las": (used / n.weight,),
             "srtf": ((used if left is None else left) / n.weight,),
         }
         by_policy["pack"] = by_policy["fair"]
-        return (-n.priority, *by_policy[self.policy], n.order)
+        return (-n.priority, *by_policy[self.policy], order)
 
     @property
     def holder(self) -> Notebook | None:
         return next((n for n in self.notebooks.values() if n.runs_since is not None), None)
 
     def waiting(self, placed: bool = True) -> list[Notebook]:
-        return [
-            n
-            for n in self.notebooks.values()
-            if n.waits_since is not None and not n.paused and n.placed == placed
-        ]
+        return [n for n in self.notebooks.values() if n.waits and n.placed == placed]
 
     def should_end(self, now: float) -> bool:
         holder = self.holder
         assert holder is not None
-        return holder.paused or any(self.ends_for(holder, n, now) for n in self.waiting())
+        return (
+            holder.paused
+            or not holder.placed
+            or any(self.ends_for(holder, n, now) for n in self.waiting())
+        )
 
     def ends_for(self, holder: Notebook, other: Notebook, now: float) -> bool:
         if other.priority < holder.priority or self.policy == "fifo":
@@ -128,12 +159,31 @@ class Model:
         n.clock += n.ran(now) / n.weight
         self.users[n.user].clock += n.ran(now)
         n.runs_since = n.asked = None
+        n.last_used = now
+        self.due, self.named = self.named, None
 
-    def assign(self, now: float) -> tuple[list[str], list[str]]:
+    def call_back(self, n: Notebook, now: float) -> None:
+        if n.where == "leaving":
+            n.where = "in"
+        if n.where == "out":
+            self.orders += 1
+            n.where, n.back = "returning", n.wait or (now, self.orders)
+
+    def assign(self, now: float) -> tuple[list[str], ...]:
+        grants, yields, page_ins = [], [], []
+        if (n := self.successor()) is not None:
+            n.runs_since, n.waits_since = now, None
+            grants.append(n)
+            n.placed = n.placed or self.fits(n)
+            if n.where == "returning":  # it has paged out since it was named
+                n.come_in(now)
+                page_ins.append(n)
         while (n := self.next_to_admit(now)) is not None:
             n.placed = True
+            if n.where == "returning":
+                n.come_in(now)
+                page_ins.append(n)
         self.settle(now)
-        grants, yields = [], []
         if self.holder is None and (waiting := self.waiting()):
             n = min(waiting, key=lambda n: self.key(n, now))
             n.runs_since, n.waits_since = now, None
@@ -142,23 +192,70 @@ class Model:
         if holder is not None and holder.asked is None and self.should_end(now):
             holder.asked = now
             yields.append(holder)
-        names = {id(n): name for name, n in self.notebooks.items()}
-        return [names[id(n)] for n in grants], [names[id(n)] for n in yields]
+            self.named = self.name(holder, now)
+        page_outs = self.who_leaves(now)
+        for n in page_outs:
+            n.where = "leaving"
+        names = {n: name for name, n in self.notebooks.items()}
+        decided = (grants, yields, page_outs, page_ins)
+        return tuple([names[n] for n in those] for those in decided)
+
+    def fits(self, new: Notebook, gone: Sequence[Notebook] = ()) -> bool:
+        stays = [n for n in self.notebooks.values() if n.placed and n not in gone]
+        inside = [n.demand for n in (*stays, new)]
+        return sum(d.persistent for d in inside) + max(d.ephemeral for d in inside) <= CAPACITY
+
+    def name(self, holder: Notebook, now: float) -> tuple[Notebook, int] | None:
+        if not holder.placed:
+            return None
+        best = min(self.waiting(), key=lambda n: self.key(n, now), default=None)
+        return (best, best.turn) if best is not None and best.user == holder.user else None
+
+    def successor(self) -> Notebook | None:
+        due, self.due = self.due, None
+        if due is None or due[0] not in self.notebooks.values():
+            return None
+        return due[0] if due[0].waits_since is not None and due[0].turn == due[1] else None
 
     def next_to_admit(self, now: float) -> Notebook | None:
-        def fits(new: Notebook) -> bool:
-            inside = [n.demand for n in self.notebooks.values() if n.placed] + [new.demand]
-            return sum(d.persistent for d in inside) + max(d.ephemeral for d in inside) <= CAPACITY
-
+        if self.holder is not None and not self.holder.placed:
+            return None
         waiting = self.waiting(placed=False)
-        late = [n for n in waiting if n.waits_since <= now - PATIENCE]
-        if late:
-            oldest = min(late, key=lambda n: n.order)
-            return oldest if fits(oldest) else None
-        if able := [n for n in waiting if fits(n)]:
-            return min(able, key=lambda n: self.key(n, now))
-        able = [n for n in self.notebooks.values() if not n.placed and fits(n)]
+        if self.is_late(waiting, now) or any(self.fits(n) for n in waiting):
+            return self.first(waiting, [], now)
+        outside = [n for n in self.notebooks.values() if not n.placed and n.where != "out"]
+        able = [n for n in outside if self.fits(n)]
         return min(able, key=lambda n: n.opened, default=None)
+
+    def is_late(self, waiting: list[Notebook], now: float) -> list[Notebook]:
+        return [n for n in waiting if n.wait[0] <= now - PATIENCE]
+
+    def first(self, waiting: list[Notebook], gone: list[Notebook], now: float) -> Notebook | None:
+        """Of those who wait, who has room first if some were gone."""
+        if late := self.is_late(waiting, now):
+            oldest = min(late, key=lambda n: n.wait[1])
+            return oldest if self.fits(oldest, gone) else None
+        able = [n for n in waiting if self.fits(n, gone)]
+        return min(able, key=lambda n: self.key(n, now), default=None)
+
+    def who_leaves(self, now: float) -> list[Notebook]:
+        """Longest idle first until there is room, less those without whom there is room too."""
+        if self.holder is not None and not self.holder.placed:
+            return []
+        asked = [n for n in self.notebooks.values() if n.where == "leaving"]
+        idle = [n for n in self.notebooks.values() if n.may_leave]
+        idle.sort(key=lambda n: (n.last_used, n.opened))
+        first = self.first(self.waiting(placed=False), asked + idle, now)
+        if first is None:
+            return []
+        leave: list[Notebook] = []
+        while not self.fits(first, asked + leave):
+            leave.append(idle[len(leave)])
+        for n in reversed(leave.copy()):
+            others = [other for other in leave if other is not n]
+            if self.fits(first, asked + others):
+                leave = others
+        return leave
 
     def settle(self, now: float) -> None:
         for n in self.notebooks.values():
@@ -205,10 +302,16 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.now = 0.0
         self.opened = 0
 
-    def agree(self, decision: Decision) -> None:
-        grants, yields = self.model.assign(self.now)
+    def agree(self, decision: Decision, comes_in: Sequence[str] = ()) -> None:
+        grants, yields, page_outs, page_ins = self.model.assign(self.now)
         assert [grant.session for grant in decision.grants] == grants
         assert [asked.session for asked in decision.yields] == yields
+        assert list(decision.page_outs) == page_outs
+        assert list(decision.page_ins) == [*comes_in, *page_ins]
+        names = {n: name for name, n in self.model.notebooks.items()}
+        for asked in decision.yields:
+            named = None if self.model.named is None else names[self.model.named[0]]
+            assert (asked.successor and asked.successor.session) == named
         for message in (*decision.grants, *decision.yields):
             assert message.turn == self.model.notebooks[message.session].turn
 
@@ -218,28 +321,37 @@ class AgainstTheModel(RuleBasedStateMachine):
     def end(self, n: Notebook) -> None:
         if n.runs_since is not None:
             self.model.end_turn(n, self.now)
+        if n.waits_since is not None and n.back is not None and not n.busy:
+            n.where, n.back = "out", None
         n.waits_since = None
 
     @initialize(users=st.lists(st.sampled_from("uvw"), min_size=3, max_size=3))
     def some_are_open(self, users: list[str]) -> None:
         for user in users:
-            self.opens(user, Demand(5, 20), asks=True)
+            self.opens(user, Demand(20, 20), asks=True, busy=False, out=0)
 
     @rule(
         user=st.sampled_from("uvw"),
-        demand=st.builds(Demand, st.integers(0, 40), st.integers(0, 60)),
+        demand=st.builds(Demand, st.integers(0, 60), st.integers(0, 40)),
         asks=st.booleans(),
+        busy=st.booleans(),
+        out=st.sampled_from([0, 0, 0, 7]),
     )
-    def opens(self, user: str, demand: Demand, asks: bool) -> None:
+    def opens(self, user: str, demand: Demand, asks: bool, busy: bool, out: int) -> None:
         if len(self.model.notebooks) == 6:
             return
         self.opened += 1
         id = f"n{self.opened}"
         self.model.notebooks[id] = n = Notebook(self.opened, user, demand)
+        n.busy, n.last_used, n.where = busy, self.now, "out" if out else "in"
         self.model.users.setdefault(user, User())
         if asks:
             self.request(n)
-        spec = SessionSpec(user, demand=demand, turn=n.turn, waiting=asks)
+        if busy:
+            self.model.call_back(n, self.now)
+        spec = SessionSpec(
+            user, demand=demand, turn=n.turn, waiting=asks, busy=busy, paged_out_bytes=out
+        )
         self.agree(self.real.open(self.now, id, spec))
 
     @precondition(lambda self: len(self.model.notebooks) > 2)
@@ -257,10 +369,17 @@ class AgainstTheModel(RuleBasedStateMachine):
     def request(self, n: Notebook) -> None:
         self.model.orders += 1
         n.turn, n.waits_since, n.order = n.turn + 1, self.now, self.model.orders
+        self.model.call_back(n, self.now)
+
+    def go_on(self, now: float) -> None:
+        for n in self.model.notebooks.values():
+            if n.wait is not None:
+                n.waited += now - self.now
+        self.now = now
 
     @rule(ticks=st.integers(1, 40))
     def time_passes(self, ticks: int) -> None:
-        self.now += ticks / 64
+        self.go_on(self.now + ticks / 64)
         self.agree(self.real.assign(self.now))
 
     @rule()
@@ -269,6 +388,74 @@ class AgainstTheModel(RuleBasedStateMachine):
             if n.waits_since is None and n.runs_since is None:
                 self.request(n)
                 self.agree(self.real.request(self.now, id, n.turn))
+
+    @rule(pick=picks)
+    def becomes_busy(self, pick: int) -> None:
+        id, n = self.pick(pick)
+        n.busy, n.refused = True, False
+        self.model.call_back(n, self.now)
+        self.agree(self.real.set_busy(self.now, id, True))
+
+    @rule(pick=picks)
+    def becomes_idle(self, pick: int) -> None:
+        id, n = self.pick(pick)
+        if n.runs_since is not None or n.waits_since is not None:
+            self.a_cell_ends(pick)
+        if n.busy:
+            n.last_used = self.now
+        n.busy = False
+        if n.back is not None:
+            n.where, n.back = "out", None
+        self.agree(self.real.set_busy(self.now, id, False))
+
+    @rule()
+    def a_large_one_asks(self) -> None:
+        self.opens("v", Demand(50, 30), asks=True, busy=False, out=0)
+
+    @precondition(lambda self: self.model.those("leaving"))
+    @rule(works=st.booleans())
+    def answers_the_ask_to_page_out(self, works: bool) -> None:
+        id = self.model.those("leaving")[0]
+        (self.pages_out if works else self.does_not_page_out)(id)
+
+    @rule(pick=picks)
+    def pages_out_unasked(self, pick: int) -> None:
+        self.pages_out(self.pick(pick)[0])
+
+    def pages_out(self, id: str) -> None:
+        n = self.model.notebooks[id]
+        if n.where in ("in", "leaving"):
+            n.where = "out"
+        comes_in = []
+        if n.runs_since is not None:
+            n.come_in(self.now)
+            comes_in.append(id)
+        else:
+            n.placed = False
+        if n.busy or n.wait is not None:
+            self.model.call_back(n, self.now)
+        self.agree(self.real.paged_out(self.now, id, 7), comes_in)
+
+    def does_not_page_out(self, id: str) -> None:
+        n = self.model.notebooks[id]
+        n.where, n.refused = "in", True
+        self.agree(self.real.page_out_failed(self.now, id))
+
+    @precondition(lambda self: self.model.those("out"))
+    @rule(pick=picks)
+    def wants_to_come_back(self, pick: int) -> None:
+        out = self.model.those("out")
+        id = out[pick % len(out)]
+        self.model.call_back(self.model.notebooks[id], self.now)
+        self.agree(self.real.page_in(self.now, id))
+
+    @precondition(lambda self: self.model.those("out", "returning"))
+    @rule(pick=picks)
+    def comes_back_by_itself(self, pick: int) -> None:
+        out = self.model.those("out", "returning")
+        id = out[pick % len(out)]
+        self.model.notebooks[id].come_in(self.now)
+        self.agree(self.real.came_back(self.now, id))
 
     @rule(pick=picks)
     def a_cell_ends(self, pick: int) -> None:
@@ -320,7 +507,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         """Then something happens, and nothing would have before."""
         due = self.real.next_event(self.now)
         holder = self.model.holder
-        marks = [n.waits_since + PATIENCE for n in self.model.waiting(placed=False)]
+        marks = [n.wait[0] + PATIENCE for n in self.model.waiting(placed=False)]
         if holder is not None and holder.asked is not None:
             marks.append(holder.asked + LEASE)
         marks = [mark for mark in marks if mark > self.now]
@@ -333,7 +520,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             assert not self.model.should_end((self.now + due) / 2)
             assert self.model.should_end(due + 1e-6)
         if due in marks:
-            self.now = due
+            self.go_on(due)
             self.agree(self.real.assign(self.now))
 
     @invariant()
@@ -343,6 +530,10 @@ class AgainstTheModel(RuleBasedStateMachine):
             n = self.model.notebooks[state.id]
             assert (state.lane is not None) == n.placed
             assert state.device_seconds == n.used + n.ran(self.now)
+            assert state.waited_seconds == n.waited
+            assert (state.state == "paged_out") == (n.where in ("out", "returning"))
+            assert (state.waiting is None) == (n.wait is None)
+            assert state.busy == n.busy
 
 
 AgainstTheModel.TestCase.settings = settings(

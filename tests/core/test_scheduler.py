@@ -52,6 +52,75 @@ def test_a_free_lane_is_granted_at_once_with_the_turn_of_the_client() -> None:
     assert decision.grants[0].lane == look(it, "a", 1).lane
 
 
+def asked_to_yield(*ids: str, **options: str) -> tuple[Scheduler, Decision]:
+    """The first of `ids` runs, and is asked to yield to the others."""
+    it = Scheduler(12 * GB)
+    for id in ids:
+        it.open(0, id, spec(user=options.get(id, "u")))
+        it.request(0, id, 1)
+    return it, it.assign(10)
+
+
+def test_a_yield_names_who_is_next_of_the_same_user() -> None:
+    _, decision = asked_to_yield("a", "b")
+    successor = decision.yields[0].successor
+    assert successor is not None
+    assert (successor.session, successor.turn) == ("b", 1)
+
+
+def test_nobody_is_named_whose_user_is_another() -> None:
+    _, decision = asked_to_yield("a", "b", b="v")
+    assert yields(decision) == [("a", 1)]
+    assert decision.yields[0].successor is None
+
+
+def test_nobody_is_named_past_one_who_comes_first() -> None:
+    it = scheduler("a", "b")
+    it.open(0, "first", SessionSpec("u", demand=UNMEASURED, priority=1))
+    for id in ("a", "b", "first"):
+        it.request(0, id, 1)
+    decision = it.assign(10)
+    assert yields(decision) == [("a", 1)]
+    assert decision.yields[0].successor is None
+
+
+def test_a_named_successor_runs_whoever_has_come_since() -> None:
+    it, _ = asked_to_yield("a", "b")
+    it.open(10, "urgent", spec())
+    it.change(10, "urgent", priority=5)
+    assert not it.request(10, "urgent", 1)
+    assert grants(it.finish(10.1, "a", 1)) == [("b", 1)]
+    assert look(it, "b", 10.1).state == "running"
+
+
+def test_a_named_successor_runs_even_if_it_is_paused_meanwhile() -> None:
+    """It may have been handed the turn already; then it is asked to give it back."""
+    it, _ = asked_to_yield("a", "b")
+    it.change(10, "b", paused=True)
+    decision = it.finish(10.1, "a", 1)
+    assert grants(decision) == [("b", 1)]
+    assert yields(decision) == [("b", 1)]
+
+
+def test_a_named_successor_that_withdraws_is_passed_over() -> None:
+    it, _ = asked_to_yield("a", "b", "c")
+    it.finish(10, "b", 1)
+    it.request(10, "b", 2)
+    assert grants(it.finish(10.1, "a", 1)) == [("c", 1)]
+
+
+def test_a_named_successor_runs_after_a_holder_that_died() -> None:
+    it, _ = asked_to_yield("a", "b")
+    assert grants(it.close(10.1, "a")) == [("b", 1)]
+
+
+def test_a_holder_that_opens_again_names_anew() -> None:
+    it, _ = asked_to_yield("a", "b")
+    again = it.open(10.1, "a", SessionSpec("u", demand=Demand(GB, GB), turn=1, holding=True))
+    assert grants(again) == []
+    assert look(it, "b", 10.1).state == "waiting"
+
+
 def test_the_next_is_granted_when_the_turn_is_finished() -> None:
     it = scheduler("a", "b")
     it.request(1, "a", 1)

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 
 #include "core/scheduler.h"
@@ -15,7 +16,8 @@ namespace {
 constexpr int kEvents = 1'000'000;
 constexpr int kSessions = 6;
 
-// What clients know: their turns, and that a yield is sent once for each.
+// What clients know: their turns, that a yield is sent once for each, whether a cell runs, and
+// where their memory is. They also say things that make no sense.
 class Clients {
  public:
   explicit Clients(unsigned seed) : random_(seed), scheduler_(100, "fair", rules()) {}
@@ -41,11 +43,14 @@ class Clients {
   Decision step() {
     const std::string id = any();
     const auto kind = below(100);
-    if (kind < 12) return open(id);
-    if (kind < 17) return close(id);
-    if (kind < 47) return scheduler_.request(now_, id, ++turns_[id]);
-    if (kind < 77) return scheduler_.finish(now_, id, turns_[id] - (below(10) == 0 ? 1 : 0));
-    if (kind < 87) return report(id);
+    if (kind < 9) return open(id);
+    if (kind < 12) return close(id);
+    if (kind < 36) return request(id);
+    if (kind < 60) return scheduler_.finish(now_, id, turns_[id] - (below(10) == 0 ? 1 : 0));
+    if (kind < 68) return report(id);
+    if (kind < 80) return set_busy(id);
+    if (kind < 88) return leaving_.empty() ? page(id) : answer(*leaving_.begin());
+    if (kind < 89) return page(id);
     if (kind < 92)
       return scheduler_.change(now_, id, 1.0 + below(3), static_cast<int>(below(2)), below(3) == 0);
     if (kind < 94) return scheduler_.set_policy(now_, policies()[below(5)].name);
@@ -62,12 +67,62 @@ class Clients {
     spec.holding = below(4) == 0;
     spec.waiting = !spec.holding && below(2) == 0;
     spec.paused = below(10) == 0;
-    asked_.erase(id);
+    spec.busy = below(2) == 0;
+    spec.paged_out_bytes = below(6) == 0 ? 1 + below(20) : 0;
+    forget(id);
+    busy_[id] = spec.busy;
+    if (spec.paged_out_bytes > 0) out_.insert(id);
     return scheduler_.open(now_, id, spec);
   }
   Decision close(const std::string& id) {
-    asked_.erase(id);
+    forget(id);
     return scheduler_.close(now_, id);
+  }
+  void forget(const std::string& id) {
+    asked_.erase(id);
+    leaving_.erase(id);
+    out_.erase(id);
+  }
+  Decision request(const std::string& id) {
+    leaving_.erase(id);
+    return scheduler_.request(now_, id, ++turns_[id]);
+  }
+  Decision set_busy(const std::string& id) {
+    busy_[id] = below(3) == 0;
+    if (busy_[id]) leaving_.erase(id);
+    return scheduler_.set_busy(now_, id, busy_[id]);
+  }
+
+  Decision answer(const std::string& id) {
+    if (below(4) == 0) return page_out_failed(id);
+    return paged_out(id);
+  }
+  Decision page(const std::string& id) {
+    switch (below(4)) {
+      case 0:
+        return paged_out(id);  // without being asked, or twice
+      case 1:
+        return page_out_failed(id);
+      case 2:
+        return scheduler_.page_in(now_, id);
+      default:
+        return came_back(id);
+    }
+  }
+  Decision paged_out(std::string id) {
+    Decision decision = scheduler_.paged_out(now_, id, 1 + below(20));
+    leaving_.erase(id);
+    out_.insert(id);
+    return decision;
+  }
+  Decision page_out_failed(std::string id) {
+    leaving_.erase(id);
+    return scheduler_.page_out_failed(now_, id);
+  }
+  Decision came_back(const std::string& id) {
+    Decision decision = scheduler_.came_back(now_, id);
+    out_.erase(id);
+    return decision;
   }
   Decision report(const std::string& id) {
     std::optional<std::int64_t> remaining;
@@ -84,6 +139,12 @@ class Clients {
       REQUIRE(asked_[yield.session] != yield.turn);
       asked_[yield.session] = yield.turn;
     }
+    for (const std::string& id : decision.page_ins) REQUIRE(out_.erase(id) == 1);
+    for (const std::string& id : decision.page_outs) {
+      REQUIRE(!busy_[id]);
+      REQUIRE(!out_.contains(id));
+      REQUIRE(leaving_.insert(id).second);  // nobody is asked twice
+    }
   }
 
   // Waking at the next event must do something or lie ahead, or a broker would spin.
@@ -95,6 +156,13 @@ class Clients {
     for (const LaneState& lane : picture.lanes) lanes += lane.bytes;
     REQUIRE(picture.persistent + lanes + picture.free == picture.capacity);
     REQUIRE(picture.free >= 0);
+    for (const SessionState& state : picture.sessions) look(state);
+  }
+  void look(const SessionState& state) {
+    REQUIRE((state.paged_out_bytes > 0) == out_.contains(state.id));
+    REQUIRE(!scheduler_.may_keep(state.id, 101));
+    if (state.lane && state.state != State::running && state.state != State::overdue)
+      REQUIRE(scheduler_.may_keep(state.id, 0));
   }
 
   std::mt19937 random_;
@@ -102,6 +170,8 @@ class Clients {
   Seconds now_ = 0;
   std::map<std::string, TurnNumber> turns_;
   std::map<std::string, TurnNumber> asked_;
+  std::map<std::string, bool> busy_;
+  std::set<std::string> leaving_, out_;
 };
 
 }  // namespace

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +20,18 @@ import pytest
 import jupyter_gpushare as gpushare
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import BrokerUnavailable, DoesNotFit
-from jupyter_gpushare.protocol import Change, Demand, Finish, Open, Request, SessionView, Wait
+from jupyter_gpushare.protocol import (
+    KEY_LENGTH,
+    Change,
+    Demand,
+    Finish,
+    Grant,
+    Open,
+    Request,
+    SessionView,
+    Wait,
+    write_letter,
+)
 from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
 
@@ -307,7 +320,7 @@ def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
     session = Session(settings, name="brief")
     session._connect()  # without its keeper, whose part we play
     session.close()
-    session._await_hang_up()
+    assert not session._is_woken()
 
 
 def test_a_paused_session_waits_until_it_is_resumed(settings: Settings) -> None:
@@ -426,3 +439,90 @@ def test_a_session_in_a_session_is_the_same(settings: Settings) -> None:
             assert inner is outer
         with gpushare.turn() as still:
             assert still is outer
+
+
+# --- a turn that is handed on -----------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(settings: Settings) -> Iterator[tuple[Session, Session, threading.Thread]]:
+    """Two sessions whose demands are known; one has the turn, has been asked to yield it, and the
+    other waits for it in a thread."""
+    pair = opened(settings, "first"), opened(settings, "second")
+    for session in pair:
+        session.enter()
+        session.boundary()
+        session.leave()
+    first, second = pair
+    first.enter()
+    waiting = threading.Thread(target=second.enter)
+    waiting.start()
+    assert first._client is not None
+    select.select([first._client], [], [])
+    yield first, second, waiting
+    for session in pair:
+        session.close()
+
+
+def test_a_turn_is_handed_on_without_the_broker(
+    broker_pid: int, pair: tuple[Session, Session, threading.Thread]
+) -> None:
+    first, second, waiting = pair
+    os.kill(broker_pid, signal.SIGSTOP)
+    first.boundary()
+    waiting.join()
+    assert (first.holding, second.holding) == (False, True)
+    os.kill(broker_pid, signal.SIGCONT)
+
+
+def test_the_broker_learns_of_a_turn_that_was_handed_on(
+    pair: tuple[Session, Session, threading.Thread],
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    first, second, waiting = pair
+    first.boundary()
+    waiting.join()
+    first.leave()
+    assert {name: view.state for name, view in sessions().items()} == {
+        "first": "idle",
+        "second": "running",
+    }
+    second.boundary()
+    assert second.holding, "nobody else waits"
+
+
+def test_a_letter_that_gets_lost_costs_nobody_the_turn(
+    pair: tuple[Session, Session, threading.Thread],
+) -> None:
+    first, second, waiting = pair
+    first._mailbox.close()
+    first.boundary()
+    waiting.join()
+    assert (first.holding, second.holding) == (False, True)
+
+
+def test_a_letter_of_somebody_else_gives_no_turn(
+    pair: tuple[Session, Session, threading.Thread],
+) -> None:
+    _, second, waiting = pair
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+        for letter in (b"", b"?", write_letter("0" * KEY_LENGTH, Grant(2, 1)).encode()):
+            stranger.sendto(letter, f"\0{second._mailbox.name}")
+    waiting.join(0.2)
+    assert not second.holding
+
+
+def test_a_session_that_lost_its_connection_hands_nothing_on(
+    pair: tuple[Session, Session, threading.Thread],
+) -> None:
+    """Whoever was named, was named on the connection that is lost."""
+    first, second, waiting = pair
+    with first._lock:
+        first._look()
+        first._drop_connection()
+        assert first._restored()
+    assert first._asked is None
+    first.boundary()
+    first.leave()
+    waiting.join()
+    assert second.holding

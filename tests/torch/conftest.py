@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from jupyter_gpushare.torch_boundaries import Boundaries
-from jupyter_gpushare.torch_memory import Meter
+from jupyter_gpushare.torch_memory import Memory
 
 Losses = list[float]
 Modules = list[Any]
@@ -61,7 +61,7 @@ def turns() -> Turns:
 
 @pytest.fixture
 def boundaries(turns: Turns) -> Iterator[Boundaries]:
-    installed = Boundaries(turns, Meter())
+    installed = Boundaries(turns, Memory())
     installed.install()
     yield installed
     installed.remove()
@@ -73,7 +73,7 @@ def shared(turns: Turns) -> Callable[[Callable[[], tuple[Losses, Modules]]], int
 
     def run(train: Callable[[], tuple[Losses, Modules]]) -> int:
         alone = _bits(train)
-        boundaries = Boundaries(turns, Meter())
+        boundaries = Boundaries(turns, Memory())
         boundaries.install()
         try:
             together = _bits(train)

@@ -16,7 +16,7 @@ from torch import nn
 
 from jupyter_gpushare import torch_boundaries
 from jupyter_gpushare.torch_boundaries import STEPLESS_FORWARDS, Boundaries
-from jupyter_gpushare.torch_memory import Meter
+from jupyter_gpushare.torch_memory import Memory
 
 CYCLES = 8
 PROFILED = torch_boundaries.RECURRENCES
@@ -746,7 +746,7 @@ def test_a_child_forked_in_the_middle_takes_no_turns(boundaries, turns):
 def test_removed_hooks_leave_torch_as_it_was(turns):
     names = ["zero_grad", "compile"]
     before = [getattr(nn.Module, name) for name in names] + [torch.optim.Optimizer.zero_grad]
-    boundaries = Boundaries(turns, Meter())
+    boundaries = Boundaries(turns, Memory())
     boundaries.install()
     boundaries.install()
     boundaries.remove()
@@ -760,7 +760,7 @@ def test_removed_hooks_leave_torch_as_it_was(turns):
 
 def test_the_one_installed_last_is_the_only_one(boundaries, turns):
     second_turns = type(turns)()
-    second = Boundaries(second_turns, Meter())
+    second = Boundaries(second_turns, Memory())
     second.install()
     trained("zfbs", width=16, rows=512)()
     second.remove()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from jupyter_gpushare import _core, torch_memory
-from jupyter_gpushare.torch_memory import Meter, self_test
+from jupyter_gpushare.torch_memory import Memory, self_test
 
 counter = _core.AllocationCounter
 MIB = 1 << 20
@@ -208,12 +208,12 @@ def test_a_child_forked_in_the_middle_counts_on_and_does_not_hang():
     assert counter.live() == start
 
 
-# --- the meter ------------------------------------------------------------------------------------
+# --- the memory of iterations --------------------------------------------------------------------
 
 
 def test_the_self_test_passes_here():
     assert self_test() == ""
-    assert Meter().how == torch_memory.CountedStorages.how
+    assert Memory().how == torch_memory.CountedStorages.how
 
 
 def test_a_meter_finds_all_tensors_from_before_it():
@@ -229,8 +229,8 @@ class Trap:
     def __class__(self):
         raise RuntimeError("asked an object what it is")
 trap = Trap()
-from jupyter_gpushare.torch_memory import Meter
-print(Meter().live())
+from jupyter_gpushare.torch_memory import Memory
+print(Memory().live())
 print(4 * (100 * 50 + 50) * 4 + 2 * 4)  # weights, gradients, two moments; and two step counts
 """)
     assert live == expected
@@ -247,23 +247,23 @@ class Perceptron:
         self.model = nn.Sequential(nn.Linear(inputs, width), nn.Sigmoid(), nn.Linear(width, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, foreach=False)
 
-    def iterate(self, meter):
-        meter.begin()
+    def iterate(self, memory):
+        memory.begin()
         loss = self.model(self.x).sum()
         loss.backward()
         del loss
         self.optimizer.step()
         self.optimizer.zero_grad()
-        meter.end()
+        memory.end()
 
 
 def test_persistent_and_ephemeral_bytes_of_a_perceptron_are_exact():
     start = counter.live()
     perceptron = Perceptron()
-    meter = Meter()
+    memory = Memory()
     for _ in range(4):
-        perceptron.iterate(meter)
-    demand = meter.demand()
+        perceptron.iterate(memory)
+    demand = memory.demand()
     assert demand.measured
     assert demand.persistent_bytes - start == perceptron.parameters + perceptron.batch
     # The most is alive in the sigmoid's backward: its result and the gradients of its result and
@@ -274,47 +274,47 @@ def test_persistent_and_ephemeral_bytes_of_a_perceptron_are_exact():
 
 def test_gradients_alive_at_the_boundary_are_persistent():
     start = counter.live()
-    perceptron, meter = Perceptron(), Meter()
+    perceptron, memory = Perceptron(), Memory()
     zero_grad, perceptron.optimizer.zero_grad = perceptron.optimizer.zero_grad, lambda: None
     for _ in range(3):
         zero_grad()
-        perceptron.iterate(meter)
+        perceptron.iterate(memory)
     expected = 2 * perceptron.parameters + perceptron.batch
-    assert meter.demand().persistent_bytes - start == expected
+    assert memory.demand().persistent_bytes - start == expected
 
 
 def test_nothing_is_measured_before_the_second_iteration_and_all_of_it_is_persistent():
-    perceptron, meter = Perceptron(), Meter()
-    assert meter.demand().measured is False
-    perceptron.iterate(meter)
-    unmeasured = meter.demand()
+    perceptron, memory = Perceptron(), Memory()
+    assert memory.demand().measured is False
+    perceptron.iterate(memory)
+    unmeasured = memory.demand()
     assert (unmeasured.measured, unmeasured.ephemeral_bytes) == (False, 0)
-    assert unmeasured.persistent_bytes == meter.peak()
-    perceptron.iterate(meter)
-    assert meter.demand().measured is True
+    assert unmeasured.persistent_bytes == memory.peak()
+    perceptron.iterate(memory)
+    assert memory.demand().measured is True
 
 
 def test_memory_between_iterations_is_persistent():
     start = counter.live()
-    meter = Meter()
+    memory = Memory()
     for _ in range(3):
-        meter.begin()
-        meter.end()
+        memory.begin()
+        memory.end()
         bytes_of(7 * MIB)
-    meter.begin()
-    meter.end()
-    assert meter.demand().persistent_bytes - start == 7 * MIB
-    assert meter.demand().ephemeral_bytes == 0
+    memory.begin()
+    memory.end()
+    assert memory.demand().persistent_bytes - start == 7 * MIB
+    assert memory.demand().ephemeral_bytes == 0
 
 
 def test_varying_shapes_get_a_margin_of_their_spread_up_to_a_fifth():
     def demand_of(sizes):
-        meter = Meter()
+        memory = Memory()
         for size in sizes:
-            meter.begin()
+            memory.begin()
             bytes_of(size)
-            meter.end()
-        return meter.demand().ephemeral_bytes
+            memory.end()
+        return memory.demand().ephemeral_bytes
 
     assert demand_of([1, 1000, 1000]) == 1000
     assert demand_of([1, 1000, 950]) == 1050
@@ -322,43 +322,43 @@ def test_varying_shapes_get_a_margin_of_their_spread_up_to_a_fifth():
 
 
 def test_a_demand_forgets_what_is_long_ago():
-    meter = Meter()
+    memory = Memory()
     for size in [1, MIB] + [1000] * torch_memory.WINDOW:
-        meter.begin()
+        memory.begin()
         bytes_of(size)
-        meter.end()
-    assert meter.demand().ephemeral_bytes == 1000
+        memory.end()
+    assert memory.demand().ephemeral_bytes == 1000
 
 
 def test_events_out_of_order_change_nothing():
-    meter = Meter()
-    meter.end()
+    memory = Memory()
+    memory.end()
     for _ in range(3):
-        meter.begin()
+        memory.begin()
         kept = bytes_of(1000)
-        meter.begin()
+        memory.begin()
         del kept
-        meter.end()
-        meter.end()
-    assert meter.demand().ephemeral_bytes == 1000
+        memory.end()
+        memory.end()
+    assert memory.demand().ephemeral_bytes == 1000
 
 
 def test_where_counting_fails_the_whole_process_is_persistent_and_it_is_said(monkeypatch):
     monkeypatch.setattr(torch_memory, "self_test", lambda: "tensors cannot be counted here")
-    meter = Meter()
+    memory = Memory()
     for _ in range(3):
-        meter.begin()
-        meter.end()
-    demand = meter.demand()
+        memory.begin()
+        memory.end()
+    demand = memory.demand()
     assert demand.measured
     assert demand.ephemeral_bytes == 0
     assert demand.persistent_bytes > 50 * MIB
-    assert "tensors cannot be counted here" in meter.how
+    assert "tensors cannot be counted here" in memory.how
 
 
 def test_a_meter_keeps_no_tensor_alive():
     tensor = bytes_of(1000)
     alive = weakref.ref(tensor)
-    Meter()
+    Memory()
     del tensor
     assert alive() is None

@@ -1,0 +1,132 @@
+"""What a lane costs or saves a training that is alone: CPU time of an iteration in it over without.
+
+Blocks of iterations in the lane and outside alternate in one process, so that a change of the
+machine's pace falls on both; a block in the lane is compared with the mean of those around it, and
+the ratio is the median. One thread. Every iteration ends as if the lane changed hands: with its
+promotion, which is nothing once the survivors are known.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from measure import Figure, publish
+from torch import nn
+from torch.nn import functional
+
+from jupyter_gpushare import _core
+
+MIB = 1 << 20
+LANE = 512 * MIB
+PAIRS = 20
+SECONDS = 0.3  # of a block
+BOUNDARIES = 10_000
+
+
+def iterate(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Callable[[], None]:
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def iteration() -> None:
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return iteration
+
+
+def cnn() -> Callable[[], None]:
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()),
+        *(nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(64 * 8 * 8, 128), nn.ReLU(), nn.Linear(128, 10)),
+    )
+    return iterate(model, torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,)))
+
+
+def transformer() -> Callable[[], None]:
+    layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(128 * 64, 100))
+    return iterate(model, torch.randn(16, 64, 128), torch.randint(0, 100, (16,)))
+
+
+def perceptron() -> Callable[[], None]:
+    layers = (part for _ in range(4) for part in (nn.Linear(512, 512), nn.ReLU()))
+    model = nn.Sequential(*layers)
+    return iterate(model, torch.randn(128, 512), torch.randint(0, 512, (128,)))
+
+
+TRAININGS = {"cnn": cnn, "transformer": transformer, "perceptron": perceptron}
+
+
+def in_lane(iteration: Callable[[], None]) -> Callable[[], None]:
+    def whole() -> None:
+        _core.Lane.enter()
+        iteration()
+        _core.Lane.leave()
+        _core.Lane.promote()
+
+    return whole
+
+
+def block(iteration: Callable[[], None], iterations: int) -> float:
+    """Median seconds of CPU time of an iteration."""
+    times = []
+    for _ in range(iterations):
+        start = time.thread_time()
+        iteration()
+        times.append(time.thread_time() - start)
+    return statistics.median(times)
+
+
+def figures_of(name: str, iteration: Callable[[], None]) -> list[Figure]:
+    shared = in_lane(iteration)
+    for warm_up in (iteration, shared):
+        block(warm_up, 5)
+    iterations = max(5, int(SECONDS / block(iteration, 5)))
+    promoted = _core.Lane.usage().promoted_pages
+    outside, ratios = [block(iteration, iterations)], []
+    for _ in range(PAIRS):
+        inside = block(shared, iterations)
+        outside.append(block(iteration, iterations))
+        ratios.append(2 * inside / (outside[-2] + outside[-1]))
+    usage = _core.Lane.usage()
+    return [
+        Figure(f"{name}_ms", statistics.median(outside) * 1e3, "ms"),
+        Figure(f"{name}_ratio", statistics.median(ratios), target=1.01),
+        Figure(f"{name}_footprint", usage.footprint / MIB, "MiB"),
+        Figure(f"{name}_promoted_pages", usage.promoted_pages - promoted, target=0),
+    ]
+
+
+def boundary() -> float:
+    """Microseconds of CPU time that an iteration without a survivor spends on its two ends."""
+    start = time.thread_time()
+    for _ in range(BOUNDARIES):
+        _core.Lane.enter()
+        _core.Lane.leave()
+    return (time.thread_time() - start) / BOUNDARIES * 1e6
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    descriptor = os.memfd_create("lane")
+    os.ftruncate(descriptor, LANE)
+    for reason in (
+        _core.AllocationCounter.install(),
+        _core.Lane.open(2 * LANE),
+        _core.Lane.attach(descriptor, LANE),
+    ):
+        assert not reason, reason
+    figures = [Figure("boundary_us", boundary(), "us", target=1)]
+    for name, training in TRAININGS.items():
+        figures += figures_of(name, training())
+    publish("lane", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+#include <pybind11/pybind11.h>
+
+#include "bindings/register.h"
+#include "memory/allocation_hook.h"
+#include "memory/host_lane_memory.h"
+
+namespace py = pybind11;
+
+namespace gpushare {
+namespace {
+
+struct ProcessLane {};  // the Python name of what the process has once
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+void register_usage(py::module_& module) {
+  py::class_<LaneUsage>(module, "LaneUsage", "What the lane of this process was used for.")
+      .def_readonly("footprint", &LaneUsage::footprint,
+                    "Bytes that the lane had to have in the last iteration.")
+      .def_readonly("largest_footprint", &LaneUsage::largest_footprint,
+                    "The same, in the last 64 iterations.")
+      .def_readonly("overflows", &LaneUsage::overflows, "Blocks that did not fit, so far.")
+      .def_readonly("overflow_bytes", &LaneUsage::overflow_bytes, "Theirs.")
+      .def_readonly("expected_survivors", &LaneUsage::expected_survivors,
+                    "Blocks that stayed out of the lane because they were to survive, so far.")
+      .def_readonly("last_survivor_bytes", &LaneUsage::last_survivor_bytes,
+                    "Alive in the lane when the last iteration ended.")
+      .def_readonly("promoted_pages", &LaneUsage::promoted_pages, "So far.")
+      .def_readonly("promoted_runs", &LaneUsage::promoted_runs,
+                    "Runs of neighbouring pages, so far.")
+      .def_readonly("living_promoted_bytes", &LaneUsage::living_promoted_bytes,
+                    "Promoted blocks that are alive now.");
+}
+
+void register_host_lane_memory(py::module_& module) {
+  py::class_<HostLaneMemory>(module, "HostLaneMemory",
+                             "The memory of a lane on the host, as the broker keeps it.")
+      .def(py::init<size_t>(), py::arg("capacity_bytes"))
+      .def_property_readonly("descriptor", &HostLaneMemory::descriptor)
+      .def("shrink", &HostLaneMemory::shrink, py::arg("bytes"),
+           "Give what lies above `bytes` back to the system; it reads as zeros from then on.")
+      .def_property_readonly("resident_bytes", &HostLaneMemory::resident_bytes);
+}
+
+}  // namespace
+
+void register_lane(py::module_& module) {
+  register_usage(module);
+  register_host_lane_memory(module);
+  py::class_<ProcessLane>(
+      module, "Lane",
+      "The lane of this process: memory that it has in turn with others, for what lives inside one "
+      "iteration. What returns a string returns an empty one, or the sentence that says why not.")
+      .def_static(
+          "open", [](size_t window_bytes) { return lane().open(window_bytes); },
+          py::arg("window_bytes"),
+          "Reserve addresses, more than a lane will have bytes. Once per process.")
+      .def_static(
+          "attach", [](int descriptor, size_t bytes) { return lane().attach(descriptor, bytes); },
+          py::arg("descriptor"), py::arg("bytes"), Unlocked(),
+          "Use so many bytes of this memory; again, to change the size or for another memory.")
+      .def_static(
+          "detach", [] { return lane().detach(); }, Unlocked())
+      .def_static(
+          "enter", [] { lane().enter(); },
+          "An iteration begins: this thread, and no other, allocates from the lane.")
+      .def_static(
+          "leave", [] { lane().leave(); }, "It ends.")
+      .def_static(
+          "survivors", [] { return lane().survivor_bytes(); }, "Bytes that are alive in the lane.")
+      .def_static(
+          "promote", [] { return lane().promote(); }, Unlocked(),
+          "Empty the lane before it is another's; returns the bytes that were alive in it.")
+      .def_static("usage", [] { return lane().usage(); })
+      .def_static(
+          "is_valid", [] { return lane().is_valid(); },
+          "Empty, or the first broken invariant in words.");
+}
+
+}  // namespace gpushare

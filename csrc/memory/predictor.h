@@ -1,0 +1,67 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpushare {
+
+// Learns which allocations of an iteration survive it. Iterations of a training are alike, so an
+// allocation is known by its size and by how many of that size came before it in its iteration.
+// One survival is enough to learn, dying several times in a row to forget. Bounded; never calls
+// malloc; not thread-safe.
+class Predictor {
+ public:
+  // Which allocation a block came from.
+  struct Birth {
+    uint64_t bytes;
+    uint32_t ordinal;
+    uint32_t iteration;
+  };
+
+  // Names one expectation; 0: there is none.
+  using Note = uint32_t;
+
+  // The next allocation of this size.
+  Birth next(size_t bytes);
+  // Whether this allocation is expected to survive. If so, `died` must be told of its end.
+  Note expect(const Birth& birth);
+  // An allocation that nobody expected to survive did.
+  void survived(const Birth& birth);
+  // A block that was expected to survive ended, now or long after its iteration.
+  void died(Note note);
+
+  void end_iteration() { ++iteration_; }
+  void forget();
+  uint32_t iteration() const { return iteration_; }
+
+ private:
+  // How many allocations of one size there have been. Sizes with the same hash share a count: as
+  // long as iterations are alike, that is as good an ordinal.
+  struct Count {
+    uint32_t iteration;
+    uint32_t next;
+  };
+
+  // Linear probing in a power of two of slots; bytes 0 is a free one.
+  struct Lesson {
+    uint64_t bytes;
+    uint32_t ordinal;
+    int32_t confidence;  // expected to survive while it is above 0
+  };
+
+  static constexpr unsigned kSlotBits = 13;
+  static constexpr size_t kSlots = size_t{1} << kSlotBits;
+  static constexpr size_t kMostLessons = kSlots / 4 * 3;
+  static constexpr size_t kCounts = 1024;
+  static constexpr int32_t kLearned = 2;
+  static constexpr int32_t kCertain = 5;
+
+  Lesson& lesson_of(const Birth& birth);
+
+  std::array<Count, kCounts> counts_{};
+  std::array<Lesson, kSlots> lessons_{};
+  size_t size_ = 0;
+  uint32_t iteration_ = 1;
+};
+
+}  // namespace gpushare

@@ -1,0 +1,66 @@
+"""The memory behind a device's lanes: one piece for each lane and each trust domain.
+
+Whoever maps a piece can read what is in it, so a piece belongs to one domain: the sessions of one
+user. Of the pieces of a lane at most one has anything in it, that of whoever had the turn last, so
+that together they never take more than the lane.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..devices.device import LaneMemory
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The `number` is never used again, so it says to a session whether it has the piece."""
+
+    number: int
+    memory: LaneMemory
+
+
+Place = tuple[int, str]  # a lane, and the domain that the piece belongs to
+
+
+class Lanes:
+    """Of one device. `make` makes the memory of a lane."""
+
+    def __init__(self, make: Callable[[], LaneMemory]) -> None:
+        self._make = make
+        self._numbers = itertools.count(1)
+        self._pieces: dict[Place, Piece] = {}
+        self._last: dict[int, str] = {}  # lane -> the domain that has something in it
+
+    def use(self, lane: int, domain: str) -> Piece:
+        """The piece for a turn of `domain`; whatever another domain left in the lane is gone.
+
+        Raises RuntimeError where the system has no memory to give.
+        """
+        self._empty_of_others(lane, domain)
+        place = (lane, domain)
+        if place not in self._pieces:
+            self._pieces[place] = Piece(next(self._numbers), self._make())
+        self._last[lane] = domain
+        return self._pieces[place]
+
+    def follow(self, bytes_of: Callable[[int], int]) -> None:
+        """Lanes have shrunk, or are no more (then they have 0 bytes). Nobody may be in these."""
+        for lane, domain in tuple(self._pieces):
+            size = bytes_of(lane)
+            self._pieces[lane, domain].memory.shrink(size)
+            if not size:
+                self.abandon(lane, domain)
+
+    def abandon(self, lane: int, domain: str) -> None:
+        """Leave a piece to whoever still writes to it; the next turn gets another one."""
+        self._pieces.pop((lane, domain), None)
+        if self._last.get(lane) == domain:
+            del self._last[lane]
+
+    def _empty_of_others(self, lane: int, domain: str) -> None:
+        last = self._last.get(lane, domain)
+        if last != domain:
+            self._pieces[lane, last].memory.shrink(0)

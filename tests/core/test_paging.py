@@ -1,0 +1,483 @@
+"""Who is asked to page out, who comes back, in which order, and what people are told about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
+
+GB = 10**9
+
+
+def spec(
+    persistent: float = 3, ephemeral: float = 1, user: str = "u", **more: object
+) -> SessionSpec:
+    return SessionSpec(user, demand=Demand(int(persistent * GB), int(ephemeral * GB)), **more)
+
+
+def scheduler(capacity: float = 10, **rules: float) -> Scheduler:
+    return Scheduler(int(capacity * GB), "fair", Rules(**rules))
+
+
+def idle(it: Scheduler, now: float, id: str, *size: float, **more: object) -> Decision:
+    """Opens a session in which no cell runs since `now`."""
+    return it.open(now, id, spec(*size, name=f"{id}.ipynb", busy=False, **more))
+
+
+def needy(it: Scheduler, now: float, id: str, *size: float, **more: object) -> Decision:
+    """Opens a session that asks for its first turn."""
+    return it.open(now, id, spec(*size, name=f"{id}.ipynb", turn=1, waiting=True, **more))
+
+
+def three_idle(**rules: float) -> Scheduler:
+    """Sessions a, b and c, which became idle in this order and leave no room for a fourth."""
+    it = scheduler(**rules)
+    for now, id in enumerate("abc"):
+        idle(it, now, id)
+    return it
+
+
+def one_out(**rules: float) -> Scheduler:
+    """Session a is out, b, c and d are in, and no cell runs in b and c."""
+    it = three_idle(**rules)
+    assert list(needy(it, 3, "d").page_outs) == ["a"]
+    assert granted(it.paged_out(4, "a", 2 * GB)) == ["d"]
+    return it
+
+
+def granted(decision: Decision) -> list[str]:
+    return [grant.session for grant in decision.grants]
+
+
+def look(it: Scheduler, id: str, now: float) -> SessionState:
+    assert it.is_valid() == ""
+    return next(state for state in it.picture(now).sessions if state.id == id)
+
+
+def where(it: Scheduler, now: float) -> dict[str, str]:
+    """Of each session whether it has a place, is out, or is neither."""
+    picture = it.picture(now)
+    assert it.is_valid() == ""
+    out = {s.id: "out" if s.state == "paged_out" else "nowhere" for s in picture.sessions}
+    return {id: "in" if look(it, id, now).lane else other for id, other in out.items()}
+
+
+# --- who is asked to page out ---------------------------------------------------------------------
+
+
+def test_the_longest_idle_pages_out_for_one_that_waits() -> None:
+    it = three_idle()
+    assert list(needy(it, 3, "d").page_outs) == ["a"]
+    assert look(it, "a", 3).reason == "is asked to make room for d.ipynb"
+    assert where(it, 3)["d"] == "nowhere"
+    assert granted(it.paged_out(4, "a", 2 * GB)) == ["d"]
+    assert where(it, 4) == {"a": "out", "b": "in", "c": "in", "d": "in"}
+
+
+def test_idle_is_counted_from_the_last_cell_or_turn() -> None:
+    it = three_idle()
+    it.set_busy(3, "a", True)
+    it.set_busy(4, "a", False)
+    it.request(5, "b", 1)
+    it.finish(6, "b", 1)
+    it.set_busy(7, "a", False)  # says nothing new
+    assert list(needy(it, 8, "d").page_outs) == ["c"]
+    it.paged_out(9, "c", GB)
+    assert list(needy(it, 10, "e").page_outs) == ["a"]
+
+
+def test_as_many_are_asked_as_are_needed() -> None:
+    it = three_idle()
+    assert list(needy(it, 3, "d", 6, 1).page_outs) == ["a", "b"]
+
+
+def test_who_turns_out_unnecessary_is_not_asked() -> None:
+    it = scheduler()
+    idle(it, 0, "small", 1)
+    idle(it, 1, "large", 6)
+    idle(it, 2, "last", 1)
+    assert list(needy(it, 3, "d", 6).page_outs) == ["large"]
+
+
+def test_who_has_the_largest_iteration_pages_out_for_the_lane_to_shrink() -> None:
+    it = scheduler()
+    idle(it, 0, "a", 1, 1)
+    idle(it, 1, "b", 1, 7)
+    assert list(needy(it, 2, "d", 5, 1).page_outs) == ["b"]
+
+
+def test_nobody_is_asked_if_all_would_not_be_enough() -> None:
+    it = three_idle()
+    it.set_busy(3, "c", True)
+    assert not needy(it, 4, "d", 8)
+    assert look(it, "d", 4).reason == "waits for memory: needs 8.0 GB, 0 B are free"
+    assert list(it.set_busy(5, "c", False).page_outs) == ["a", "b", "c"]
+
+
+def test_nobody_is_asked_for_one_that_only_is_open_or_is_paused() -> None:
+    it = three_idle()
+    assert not it.open(3, "d", spec())
+    assert not needy(it, 3, "e", paused=True)
+    assert list(it.change(4, "e", paused=False).page_outs) == ["a"]
+
+
+def test_who_is_used_is_not_asked() -> None:
+    it = scheduler()
+    idle(it, 0, "runs", 2, holding=True, turn=1)
+    idle(it, 0, "waits", 2, waiting=True, turn=1)
+    it.open(0, "busy", spec(2))
+    idle(it, 0, "empty", 0)
+    assert not needy(it, 0.1, "d", 4)
+    assert not it.finish(0.2, "waits", 2)  # not its turn
+    assert list(it.finish(0.2, "waits", 1).page_outs) == ["waits"]
+
+
+def test_who_has_nothing_to_page_out_is_not_asked() -> None:
+    it = scheduler()
+    idle(it, 0, "a", 0, 8)
+    assert not needy(it, 1, "d", 5)
+
+
+def test_who_is_asked_already_counts_as_leaving() -> None:
+    it = three_idle()
+    needy(it, 3, "d")
+    assert not it.assign(4)
+    assert not needy(it, 5, "e")  # its turn comes when d has its place
+    assert list(it.paged_out(6, "a", GB).page_outs) == ["b"]
+    assert look(it, "b", 6).reason == "is asked to make room for e.ipynb"
+
+
+def test_one_asked_for_another_counts_for_who_comes_first() -> None:
+    it = three_idle(patience=60)
+    needy(it, 3, "d", 3)
+    assert list(needy(it, 3, "first", 6, priority=1).page_outs) == ["b"]
+
+
+def test_a_small_one_overtakes_one_whom_no_page_out_helps_but_not_for_ever() -> None:
+    it = scheduler(patience=60)
+    it.open(0, "busy", spec(3))
+    idle(it, 0, "a")
+    idle(it, 1, "b", 2)
+    assert not needy(it, 2, "large", 8)
+    assert list(needy(it, 3, "small", 2).page_outs) == ["a"]
+    it.paged_out(4, "a", GB)
+    it.finish(4, "small", 1)
+    it.set_busy(4, "small", False)
+    assert not needy(it, 62, "late", 6)  # `large` has waited for a minute and comes first
+    assert list(it.close(63, "large").page_outs) == ["b", "small"]
+
+
+def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
+    it = Scheduler(12 * GB, "pack")
+    needy(it, 0, "a", 1, 4)
+    needy(it, 0, "b", 1, 4, user="v")
+    idle(it, 0, "i", 1, 0)
+    assert not needy(it, 0, "c", 2, 4, user="w").page_outs
+    assert sorted(y.session for y in it.assign(0.3).yields) == ["a", "b"]
+    it.finish(0.4, "a", 1)
+    assert where(it, 0.4)["c"] == "in"
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_who_is_out_takes_nothing_of_the_device() -> None:
+    it = three_idle()
+    it.paged_out(3, "a", 2 * GB)
+    assert it.free == it.picture(3).free == 3 * GB
+    state = look(it, "a", 3)
+    assert (state.state, state.lane, state.paged_out_bytes) == ("paged_out", None, 2 * GB)
+    assert state.reason == "paged out: 2.0 GB are on disk"
+
+
+def test_people_are_told_for_whom_a_session_is_out() -> None:
+    it = one_out()
+    assert look(it, "a", 4).reason == "paged out: 2.0 GB are on disk to make room for d.ipynb"
+    it.close(5, "d")
+    assert look(it, "a", 5).reason == "paged out: 2.0 GB are on disk to make room for d.ipynb"
+
+
+def test_who_could_not_page_out_stays_and_is_not_asked_before_it_was_busy() -> None:
+    it = three_idle()
+    needy(it, 3, "d")
+    assert list(it.page_out_failed(4, "a").page_outs) == ["b"]
+    it.page_out_failed(5, "c")  # nobody asked it: says nothing
+    assert list(it.page_out_failed(5, "b").page_outs) == ["c"]
+    assert not it.page_out_failed(6, "c")
+    assert look(it, "a", 6).reason == "nothing to run"
+    it.set_busy(7, "b", True)
+    assert list(it.set_busy(8, "b", False).page_outs) == ["b"]
+
+
+def test_who_becomes_busy_before_it_has_paged_out_is_not_asked_any_more() -> None:
+    it = three_idle()
+    needy(it, 3, "d")
+    assert list(it.set_busy(4, "a", True).page_outs) == ["b"]
+    assert where(it, 4)["a"] == "in"
+    assert not it.page_out_failed(5, "a")  # called off: it may be asked when it is idle again
+    it.set_busy(6, "b", True)
+    it.set_busy(6, "c", True)
+    assert list(it.set_busy(7, "a", False).page_outs) == ["a"]
+
+
+def test_who_asks_for_a_turn_is_not_asked_to_page_out_any_more() -> None:
+    it = three_idle()
+    needy(it, 3, "d")
+    decision = it.request(4, "a", 1)
+    assert (granted(decision), list(decision.page_outs)) == (["a"], ["b"])
+
+
+def test_who_has_paged_out_although_it_became_busy_wants_to_come_back_at_once() -> None:
+    it = three_idle()
+    needy(it, 3, "d")
+    it.set_busy(4, "a", True)
+    assert granted(it.paged_out(5, "a", 2 * GB)) == ["d"]
+    assert look(it, "a", 5).state == "paged_out"
+    assert list(it.paged_out(6, "b", 2 * GB).page_ins) == ["a"]
+
+
+def test_who_runs_keeps_its_place_and_pages_in_whatever_it_says() -> None:
+    it = scheduler()
+    it.open(0, "a", spec(turn=1, holding=True))
+    assert list(it.paged_out(1, "a", GB).page_ins) == ["a"]
+    assert (look(it, "a", 1).state, look(it, "a", 1).paged_out_bytes) == ("running", 0)
+
+
+def test_a_named_successor_that_has_paged_out_since_runs_and_pages_in() -> None:
+    it = scheduler()
+    for id in "ab":
+        it.open(0, id, spec(busy=False))
+        it.request(0, id, 1)
+    assert it.assign(10).yields[0].successor
+    needy(it, 10, "c", 5, priority=1)
+    assert not it.paged_out(10, "b", GB)
+    assert where(it, 10) == {"a": "in", "b": "out", "c": "in"}
+    decision = it.finish(11, "a", 1)
+    assert (granted(decision), list(decision.page_ins)) == (["b"], ["b"])
+    assert look(it, "b", 11).state == "running"
+    assert [asked.session for asked in decision.yields] == ["b"]  # there is no lane for it
+
+
+# --- coming back ----------------------------------------------------------------------------------
+
+
+def test_who_becomes_busy_comes_back_at_once_where_there_is_room() -> None:
+    it = one_out()
+    it.finish(5, "d", 1)
+    it.close(5, "d")
+    assert where(it, 5)["a"] == "out"  # nobody comes back unasked
+    assert list(it.set_busy(6, "a", True).page_ins) == ["a"]
+    assert not it.set_busy(6, "a", True)
+    state = look(it, "a", 6)
+    assert (state.state, state.paged_out_bytes, state.busy) == ("idle", 0, True)
+
+
+def test_who_comes_back_pages_others_out() -> None:
+    it = one_out()
+    assert list(it.set_busy(5, "a", True).page_outs) == ["b"]
+    state = look(it, "a", 6)
+    assert state.reason == "waits for room to come back: needs 3.0 GB, 0 B are free"
+    assert (state.state, state.place, state.waiting) == ("paged_out", 1, pytest.approx(1))
+    assert list(it.paged_out(7, "b", GB).page_ins) == ["a"]
+    assert look(it, "b", 7).reason == "paged out: 1.0 GB are on disk to make room for a.ipynb"
+    assert look(it, "a", 7).waited_seconds == pytest.approx(2)
+
+
+def test_who_comes_back_unasked_for_by_a_cell_is_the_last_to_be_asked_again() -> None:
+    it = one_out()
+    assert list(it.page_in(5, "a").page_outs) == ["b"]
+    assert list(it.paged_out(6, "b", GB).page_ins) == ["a"]
+    assert list(it.page_in(7, "b").page_outs) == ["c"]
+    it.page_in(7, "c")  # is in: says nothing
+    it.paged_out(8, "c", GB)
+    assert where(it, 8) == {"a": "in", "b": "in", "c": "out", "d": "in"}
+
+
+def test_an_interrupt_withdraws_the_wish_to_come_back() -> None:
+    it = one_out()
+    it.set_busy(5, "a", True)
+    it.set_busy(6, "a", False)
+    state = look(it, "a", 7)
+    assert (state.waiting, state.place, state.waited_seconds) == (None, None, pytest.approx(1))
+    assert not it.close(8, "c").page_ins
+
+
+def test_a_request_of_one_that_is_out_brings_it_back_first() -> None:
+    it = one_out()
+    assert list(it.request(5, "a", 7).page_outs) == ["b"]
+    assert look(it, "a", 5).state == "paged_out"
+    decision = it.paged_out(6, "b", GB)
+    assert (list(decision.page_ins), granted(decision)) == (["a"], [])
+    assert look(it, "a", 6).reason == "waits for d.ipynb"
+    assert granted(it.finish(7, "d", 1)) == ["a"]
+    assert look(it, "a", 7).waited_seconds == pytest.approx(2)
+
+
+def test_a_request_that_is_withdrawn_withdraws_the_wish_to_come_back() -> None:
+    it = one_out()
+    it.request(5, "a", 7)
+    it.set_busy(5, "a", False)  # it waits for its turn all the same
+    assert look(it, "a", 6).waiting == pytest.approx(1)
+    it.finish(7, "a", 7)
+    assert look(it, "a", 7).waiting is None
+    assert look(it, "a", 7).waited_seconds == pytest.approx(2)
+
+
+def test_a_wait_for_room_and_then_for_the_turn_is_counted_once() -> None:
+    it = one_out()
+    it.set_busy(5, "a", True)
+    it.request(6, "a", 7)
+    assert look(it, "a", 7).waiting == pytest.approx(2)
+    it.paged_out(8, "b", GB)
+    assert look(it, "a", 9).waiting == pytest.approx(3)
+    assert look(it, "a", 9).waited_seconds == pytest.approx(4)
+
+
+@pytest.mark.parametrize("first", ["a", "c"])
+def test_who_wants_to_come_back_queues_with_those_who_wait_for_memory(first: str) -> None:
+    it = Scheduler(10 * GB, "fifo")
+    idle(it, 0, "a", 5, paged_out_bytes=GB)
+    it.open(0, "b", spec(8))
+    if first == "c":
+        needy(it, 1, "c", 5)
+    it.set_busy(2, "a", True)
+    if first == "a":
+        needy(it, 3, "c", 5)
+    assert (look(it, first, 4).place, look(it, first, 4).expected_wait) == (1, None)
+    decision = it.close(5, "b")
+    assert list(decision.page_ins) + granted(decision) == [first]
+
+
+def test_who_has_waited_too_long_to_come_back_is_overtaken_no_more() -> None:
+    it = scheduler(patience=60)
+    idle(it, 0, "a", 5)
+    it.paged_out(0, "a", GB)
+    it.open(0, "b", spec(6))
+    it.set_busy(1, "a", True)
+    assert it.next_event(1) == pytest.approx(61)
+    needy(it, 2, "small", 1)
+    assert where(it, 2)["small"] == "in"
+    it.close(3, "small")
+    needy(it, 61, "small", 1)
+    state = look(it, "a", 61)
+    assert state.reason == "waits for room to come back: needs 5.0 GB, 3.0 GB are free, and is next"
+    assert look(it, "small", 61).reason == (
+        "waits for memory: a.ipynb has waited longer and comes first"
+    )
+    decision = it.close(62, "b")
+    assert (list(decision.page_ins), granted(decision)) == (["a"], ["small"])
+
+
+def test_a_paused_session_comes_back_for_its_cell() -> None:
+    it = scheduler()
+    idle(it, 0, "a", paused=True, paged_out_bytes=GB)
+    assert look(it, "a", 0).state == "paged_out"
+    assert list(it.set_busy(1, "a", True).page_ins) == ["a"]
+    assert look(it, "a", 1).state == "paused"
+
+
+def test_who_is_touched_while_it_is_out_has_its_place_if_there_is_one() -> None:
+    it = scheduler()
+    idle(it, 0, "a", paged_out_bytes=GB)
+    assert not it.came_back(1, "a")
+    assert where(it, 1) == {"a": "in"}
+    assert look(it, "a", 1).paged_out_bytes == 0
+
+
+def test_who_is_touched_while_there_is_no_room_is_there_without_a_place() -> None:
+    it = one_out()
+    it.set_busy(5, "a", True)
+    assert not it.came_back(6, "a")
+    assert where(it, 6)["a"] == "nowhere"
+    assert look(it, "a", 6).waited_seconds == pytest.approx(1)
+    assert not it.paged_out(7, "b", GB).page_ins  # it is in already
+    assert where(it, 7)["a"] == "in"
+
+
+def test_a_demand_that_changed_while_it_was_out_counts_when_it_comes_back() -> None:
+    it = one_out()
+    assert not it.report(5, "a", 1, Demand(6 * GB, 1 * GB))
+    assert list(it.set_busy(6, "a", True).page_outs) == ["b", "c"]
+
+
+# --- sessions that come and go --------------------------------------------------------------------
+
+
+def test_a_session_closes_wherever_its_memory_is() -> None:
+    it = one_out()
+    it.request(5, "a", 1)
+    assert look(it, "b", 5).reason == "is asked to make room for a.ipynb"
+    for id in "abcd":
+        it.close(6, id)
+        assert it.is_valid() == ""
+    assert it.free == 10 * GB
+
+
+def test_a_session_that_registers_while_it_is_out_stays_out_until_it_is_needed() -> None:
+    it = scheduler()
+    assert not idle(it, 0, "a", paged_out_bytes=GB)
+    assert where(it, 0) == {"a": "out"}
+    assert list(it.open(1, "b", spec(paged_out_bytes=GB, busy=True)).page_ins) == ["b"]
+    assert list(needy(it, 2, "c", paged_out_bytes=GB).page_ins) == ["c"]
+    it.open(3, "a", spec(paged_out_bytes=0, busy=False))
+    assert where(it, 3)["a"] == "in"
+
+
+def test_a_session_that_registers_with_its_turn_keeps_it() -> None:
+    it = scheduler()
+    decision = it.open(0, "a", spec(turn=1, holding=True, paged_out_bytes=GB))
+    assert list(decision.page_ins) == ["a"]
+    assert (look(it, "a", 0).state, look(it, "a", 0).paged_out_bytes) == ("running", 0)
+
+
+def test_a_session_that_opens_again_has_not_been_asked() -> None:
+    it = three_idle()
+    it.set_busy(3, "b", True)
+    it.set_busy(3, "c", True)
+    needy(it, 3, "d")
+    it.page_out_failed(4, "a")
+    assert granted(idle(it, 5, "a")) == ["d"]  # nobody is overtaken by opening again
+    assert look(it, "a", 5).reason == "nothing to run"
+    it.close(6, "d")
+    assert list(needy(it, 7, "e").page_outs) == ["a"]
+
+
+# --- may it keep more? ----------------------------------------------------------------------------
+
+
+def test_persistent_memory_may_grow_as_far_as_the_safety_rule_allows() -> None:
+    it = scheduler()
+    it.open(0, "a", spec(3, 2))
+    it.open(0, "b", spec(1, 1))
+    assert it.free == 4 * GB
+    assert it.may_keep("a", 7 * GB)
+    assert not it.may_keep("a", 7 * GB + 1)
+    assert it.may_keep("a", 0)
+    it.report(1, "a", 1, Demand(7 * GB, 2 * GB))
+    assert look(it, "a", 1).lane is not None
+    assert not it.may_keep("b", 2 * GB)
+
+
+def test_who_has_no_place_may_keep_what_one_could_be_found_for() -> None:
+    it = scheduler()
+    it.open(0, "a", spec(3, 2))
+    idle(it, 0, "b", 1, 1, paged_out_bytes=GB)
+    assert it.may_keep("b", 5 * GB)
+    assert not it.may_keep("b", 5 * GB + 1)
+    assert not it.may_keep("b", 2**62)
+    with pytest.raises(KeyError, match="no session 'c' is open"):
+        it.may_keep("c", 1)
+
+
+def test_wrong_values_are_refused_with_a_sentence() -> None:
+    it = scheduler()
+    idle(it, 0, "a")
+    with pytest.raises(ValueError, match="bytes that are paged out must not be negative"):
+        it.paged_out(1, "a", -1)
+    with pytest.raises(ValueError, match="bytes that are paged out must not be negative"):
+        it.open(1, "b", spec(paged_out_bytes=-1))
+    with pytest.raises(ValueError, match="bytes is out of range"):
+        it.paged_out(1, "a", 2**63)
+    with pytest.raises(KeyError, match="no session 'b' is open"):
+        it.set_busy(1, "b", True)
+    assert where(it, 1) == {"a": "in"}
