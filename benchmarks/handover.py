@@ -80,10 +80,8 @@ def turns(session: Session, hold: float) -> list[tuple[float, float]]:
             session.boundary()
             if not session.holding:
                 break
-        if session.holding:  # nobody asked: the other has had all its turns
-            session.leave()
+        session.leave()  # nobody asked: the other has had all its turns
         times.append((entered, over))
-    session.leave()  # the end of the cell
     return times
 
 
