@@ -16,7 +16,7 @@ from measure import RESULTS
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     *("handover", "alone", "decision", "allocator", "lane"),
-    *("broker", "faults", "fair", "total"),
+    *("survivors", "memory", "overcommit", "broker", "faults", "fair", "total"),
 )
 
 
