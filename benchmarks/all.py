@@ -16,7 +16,8 @@ from measure import RESULTS
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     *("handover", "alone", "decision", "allocator", "lane"),
-    *("survivors", "memory", "overcommit", "broker", "faults", "fair", "total"),
+    *("survivors", "memory", "overcommit", "paging"),
+    *("broker", "faults", "fair", "total"),
 )
 
 

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 
 from measure import Figure, broker, percentile, publish
 
+from jupyter_gpushare.memory import WholeProcess
 from jupyter_gpushare.protocol import Demand
 from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
@@ -34,33 +35,8 @@ WARM_UP = 10  # of each block: sockets, caches, the other process waking up
 MESSAGE = bytes(64)
 
 
-class Known:
+class Known(WholeProcess):
     """The memory of a session whose demand is known: what PyTorch's has learned is as quick."""
-
-    how = "given"
-    has_news = False
-
-    def begin(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def use_lane(self, descriptor: int, size: int, capacity: int) -> None: ...
-
-    def survivors(self) -> int:
-        return 0
-
-    def evacuate(self) -> None: ...
-
-    def page_out(self, directory: str) -> tuple[int, str]:
-        return 0, self.how
-
-    def stop_paging_out(self) -> None: ...
-
-    def page_in(self) -> str:
-        return ""
-
-    def live(self) -> int:
-        return 0
 
     def demand(self) -> Demand:
         return Demand(100 << 20, 200 << 20, measured=True)

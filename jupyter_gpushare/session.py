@@ -16,7 +16,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
 
 from . import remaining
 from .client import Client
@@ -30,6 +29,7 @@ from .errors import (
     from_code,
 )
 from .mailbox import Mailbox
+from .memory import Memory, WholeProcess
 from .protocol import (
     Busy,
     Change,
@@ -54,92 +54,9 @@ from .protocol import (
 )
 from .settings import Settings, load
 
-if TYPE_CHECKING:
-    import psutil
-
 FIRST_RETRY_SECONDS = 0.02
 LAST_RETRY_SECONDS = 1.0
 HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
-
-
-class Memory(Protocol):
-    """The memory of this process's iterations: learns its demand, and uses the lane's."""
-
-    how: str  # one sentence for people
-    has_news: bool  # the demand should be reported at once
-
-    def begin(self) -> None:
-        """An iteration begins, in this thread."""
-
-    def end(self) -> None:
-        """An iteration ended."""
-
-    def demand(self) -> Demand:
-        """What was learned so far."""
-
-    def live(self) -> int:
-        """Bytes in use now."""
-
-    def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
-        """The lane of the next iterations: `size` bytes behind `descriptor`, at most `capacity`
-        ever; -1 and 0 where the turn has none."""
-
-    def survivors(self) -> int:
-        """Bytes of the iteration that are still alive in the lane."""
-
-    def page_out(self, directory: str) -> tuple[int, str]:
-        """Write what persists to a file and give its memory back: the bytes, or 0 and why not."""
-
-    def stop_paging_out(self) -> None:
-        """Call off a `page_out` that another thread does."""
-
-    def page_in(self) -> str:
-        """The contrary; empty, or what could not be read."""
-
-    def evacuate(self) -> None:
-        """When this returns, this process uses the device no more, and the lane is empty.
-
-        Raises MemoryError where there is no room for what is alive in the lane.
-        """
-
-
-class WholeProcess:
-    """The memory where nothing better is known: all memory of the process counts as persistent."""
-
-    how = "the whole process counts as persistent memory"
-    has_news = False
-
-    def begin(self) -> None: ...
-
-    def end(self) -> None: ...
-
-    def use_lane(self, descriptor: int, size: int, capacity: int) -> None: ...
-
-    def survivors(self) -> int:
-        return 0
-
-    def evacuate(self) -> None: ...
-
-    def page_out(self, directory: str) -> tuple[int, str]:
-        return 0, self.how
-
-    def stop_paging_out(self) -> None: ...
-
-    def page_in(self) -> str:
-        return ""
-
-    def __init__(self) -> None:
-        self._process: psutil.Process | None = None
-
-    def demand(self) -> Demand:
-        return Demand(self.live(), 0, measured=True)
-
-    def live(self) -> int:
-        if self._process is None:
-            import psutil  # not where PyTorch is measured
-
-            self._process = psutil.Process()
-        return int(self._process.memory_info().rss)
 
 
 class Session:

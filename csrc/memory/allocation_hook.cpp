@@ -48,24 +48,24 @@ void hooked_free(void* block) {
   }
 }
 
-// A fork happens between two changes of the books, so the child's are whole and unlocked. The lane
-// comes first, since it takes memory while it is locked; the pager asks the counter for its blocks.
+// A fork happens between two changes of the books, so the child's are whole and unlocked. The pager
+// comes first, since it asks the lane and the counter for its blocks while it is locked.
 void before_fork() {
-  lane().before_fork();
   pager().before_fork();
+  lane().before_fork();
   allocation_counter().lock_all();
 }
 
 void after_fork_in_parent() {
   allocation_counter().unlock_all();
-  pager().after_fork_in_parent();
   lane().after_fork_in_parent();
+  pager().after_fork_in_parent();
 }
 
 void after_fork_in_child() {
   allocation_counter().unlock_all();
-  pager().after_fork_in_child();
   lane().after_fork_in_child();
+  pager().after_fork_in_child();
 }
 
 std::string install() {

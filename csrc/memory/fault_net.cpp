@@ -54,10 +54,10 @@ void take_default(const siginfo_t& info, bool ignores) {
 }
 
 void pass_on(const struct sigaction& previous, int number, siginfo_t* info, void* machine) {
-  if (previous.sa_flags & SA_SIGINFO) {
-    previous.sa_sigaction(number, info, machine);
-  } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
+  if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
     take_default(*info, previous.sa_handler == SIG_IGN);
+  } else if (previous.sa_flags & SA_SIGINFO) {
+    previous.sa_sigaction(number, info, machine);
   } else {
     previous.sa_handler(number);
   }

@@ -73,10 +73,12 @@ def train(iterations: int, between: Callable[[], None]) -> tuple[list[str], list
 
 def alone(code: str, status: int = 0) -> str:
     """Run code in a process of its own, where nothing was installed before; what it says."""
-    header = (
-        "import torch; torch.set_num_threads(1)\n"
-        f"from jupyter_gpushare._core import *\nDIRECTORY = {DIRECTORY!r}\n"
-    )
+    header = f"""
+import torch
+from jupyter_gpushare._core import AllocationCounter, Pager
+torch.set_num_threads(1)
+DIRECTORY = {DIRECTORY!r}
+"""
     done = subprocess.run(
         [sys.executable, "-c", header + code], capture_output=True, text=True, timeout=100
     )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-HEAD = """
+SMALL = "batch, width, hidden = 32, 16, 64"
+LARGE = "batch, width, hidden = 256, 64, 512"  # activations are large enough for a lane
+
+MODEL = """
 import torch
 from torch import nn
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-net = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 4))
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-data = [(torch.randn(32, 16), torch.randint(0, 4, (32,))) for _ in range(8)]
+data = [(torch.randn(batch, width), torch.randint(0, 4, (batch,))) for _ in range(8)]
 losses, modules = [], [net]
 """
+HEAD = SMALL + MODEL
 
 RESULT = """
 import hashlib, json
@@ -59,7 +63,7 @@ modules.append(critic)
 for x, y in data * 5:
     real, fake = nn.functional.one_hot(y, 4).float(), net(x)
     critic_optimizer.zero_grad()
-    ones, zeros = torch.ones(32, 1), torch.zeros(32, 1)
+    ones, zeros = torch.ones(batch, 1), torch.zeros(batch, 1)
     critic_loss = bce(critic(real), ones) + bce(critic(fake.detach()), zeros)
     critic_loss.backward()
     critic_optimizer.step()
@@ -151,7 +155,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 rows = TensorDataset(torch.cat([x for x, _ in data]), torch.cat([y for _, y in data]))
 for epoch in range(2):
-    for x, y in DataLoader(rows, batch_size=32, shuffle=True, num_workers=2):
+    for x, y in DataLoader(rows, batch_size=batch, shuffle=True, num_workers=2):
         optimizer.zero_grad()
         loss = criterion(net(x), y)
         loss.backward()
@@ -169,7 +173,7 @@ for x, y in data * 5:
     losses.append(loss.item())
 """,
     "without_modules": """
-weight = torch.zeros(16, 4, requires_grad=True)
+weight = torch.zeros(width, 4, requires_grad=True)
 for x, y in data * 5:
     loss = nn.functional.cross_entropy(x @ weight, y)
     (gradient,) = torch.autograd.grad(loss, weight)
@@ -183,6 +187,6 @@ losses = [float(number * number) for number in range(1000)]
 }
 
 
-def program(case: str) -> str:
+def program(case: str, sizes: str = SMALL) -> str:
     """The cells of a case as one, with its result printed last."""
-    return HEAD + BODIES[case] + RESULT
+    return sizes + MODEL + BODIES[case] + RESULT

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +14,7 @@ from jupyter_gpushare.protocol import SessionView
 from jupyter_gpushare.settings import Settings
 
 from .cases import BODIES, HEAD, program
-from .conftest import last_json
+from .conftest import last_json, results_alone
 
 if TYPE_CHECKING:
     from .conftest import Notebook
@@ -36,26 +33,10 @@ FOREVER = "for name in iter(int, 1):\n" + "\n".join(
 )
 
 
-ALL_CASES = """
-import contextlib, io, json, sys
-
-found = {}
-for case, source in json.load(sys.stdin).items():
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(compile(source, case, "exec"), {"__name__": "__main__"})
-    found[case] = json.loads(printed.getvalue().splitlines()[-1])
-print(json.dumps(found))
-"""
-
-
 @pytest.fixture(scope="module")
 def alone() -> Any:
     """Results of all cases in a plain interpreter, where nobody has heard of sharing."""
-    programs = json.dumps({case: program(case) for case in BODIES})
-    command = [sys.executable, "-c", ALL_CASES]
-    run = subprocess.run(command, input=programs, capture_output=True, text=True, cwd="/")
-    assert run.returncode == 0, run.stderr
-    return last_json(run.stdout)
+    return results_alone({case: program(case) for case in BODIES})
 
 
 def test_losses_and_weights_are_bit_identical_with_sharing_on(

@@ -1,0 +1,109 @@
+"""What paging out and in costs: its rate over that of a plain copy to and from the same directory.
+
+The tensors are the weights of a transformer with both of Adam's moments. A plain copy writes as
+many bytes from one buffer to a file, and reads them into fresh memory. Copies and pages alternate,
+so that a change of the machine's pace falls on both; the ratio is the median over the rounds. The
+first page-out of a tensor has small pages to give back, and later ones the huge pages that paging
+in has made; both are measured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from measure import Figure, publish
+
+from jupyter_gpushare._core import AllocationCounter, Pager
+
+WIDTH, LAYERS = 768, 4
+ROUNDS = 15
+CALL = 4 << 20  # bytes of one system call of the plain copy
+DIRECTORY = tempfile.gettempdir()
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+M_MMAP_THRESHOLD = -3  # of mallopt
+
+
+def tensors() -> list[torch.Tensor]:
+    """Weights and moments, in memory that is fresh from the system."""
+    layer = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (WIDTH,)]
+    return [torch.ones(shape) for shape in layer for _ in range(LAYERS * 3)]
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def memory(size: int) -> Iterator[memoryview]:
+    mapped = mmap.mmap(-1, size, flags=PRIVATE)
+    with memoryview(mapped) as view:
+        yield view
+    mapped.close()
+
+
+def plain_copy(source: memoryview) -> tuple[float, float]:
+    """Seconds to write `source` to a new file, and to read it into fresh memory."""
+    starts = range(0, len(source), CALL)
+    with tempfile.TemporaryFile(dir=DIRECTORY, buffering=0) as file, memory(len(source)) as target:
+        number = file.fileno()
+        write = seconds(lambda: [os.pwrite(number, source[at : at + CALL], at) for at in starts])
+        read = seconds(lambda: [os.preadv(number, [target[at : at + CALL]], at) for at in starts])
+    return write, read
+
+
+def page() -> tuple[float, float, int]:
+    """Seconds to page out and in, and the bytes."""
+    said = []
+    out = seconds(lambda: said.append(Pager.page_out(DIRECTORY)))
+    size = Pager.bytes_out()
+    back = seconds(lambda: said.append(Pager.page_in()))
+    assert said == ["", ""], said
+    return out, back, size
+
+
+def compare() -> tuple[list[float], int]:
+    """Ratios of one round: first page-out and page-in, then both again."""
+    kept = tensors()
+    ratios = []
+    size = sum(tensor.nbytes for tensor in kept)
+    with memory(size) as source:
+        source[:] = bytes(size)
+        for _ in range(2):
+            write, read = plain_copy(source)
+            out, back, paged = page()
+            ratios += [paged / out / (size / write), paged / back / (size / read)]
+    return ratios, paged
+
+
+def main() -> None:
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 16)
+    torch.set_num_threads(1)
+    assert AllocationCounter.install() == ""
+    rounds = [compare() for _ in range(ROUNDS)]
+    out, back, out_again, back_again = map(
+        statistics.median, zip(*(ratios for ratios, _ in rounds), strict=True)
+    )
+    publish(
+        "paging",
+        [
+            Figure("bytes", rounds[0][1] / (1 << 20), "MiB"),
+            Figure("page_out_over_copy", out, target=0.8, at_least=True),
+            Figure("page_in_over_copy", back, target=0.8, at_least=True),
+            Figure("page_out_again_over_copy", out_again, target=0.8, at_least=True),
+            Figure("page_in_again_over_copy", back_again, target=0.8, at_least=True),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

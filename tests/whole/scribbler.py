@@ -1,0 +1,90 @@
+"""The worst neighbour that a lane allows: whenever it has the turn, it overwrites everything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+
+from jupyter_gpushare.errors import BrokerUnavailable
+from jupyter_gpushare.memory import WholeProcess
+from jupyter_gpushare.protocol import Demand
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+
+class Noise(WholeProcess):
+    """Memory of which nothing is kept: 0xFF in all of the lane, NaN to whoever reads floats."""
+
+    how = "all of the lane is overwritten"
+
+    def __init__(self, ephemeral: int) -> None:
+        self.ephemeral = ephemeral
+        self.overwrites = 0
+        self.has_news = True
+        self._lane = (-1, 0)
+
+    def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
+        self._lane = (descriptor, size)
+
+    def begin(self) -> None:
+        descriptor, size = self._lane
+        if size:
+            assert os.pwrite(descriptor, b"\xff" * size, 0) == size
+            self.overwrites += 1
+
+    def demand(self) -> Demand:
+        self.has_news = False
+        return Demand(0, self.ephemeral, measured=True)
+
+
+class Scribbler:
+    """A session, in a thread of this process, that asks for a turn as soon as it has given the last
+    one back. It comes before all others while it waits, and after all others once it has the turn.
+    """
+
+    def __init__(self, settings: Settings, ephemeral: int = 1) -> None:
+        self.memory = Noise(ephemeral)
+        self._session = Session(settings, name="scribbler", device="host")
+        self._session.memory = self.memory
+        self._session.open()
+        self._is_over = threading.Event()
+        self._woken, self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._scribble)
+        self._thread.start()
+
+    @property
+    def overwrites(self) -> int:
+        """How often a lane that has any bytes was overwritten."""
+        return self.memory.overwrites
+
+    def _scribble(self) -> None:
+        with contextlib.suppress(BrokerUnavailable):  # when it closes
+            while not self._is_over.is_set():
+                self._session.change(priority=1)
+                self._session.enter()
+                self.memory.begin()
+                self._session.boundary()
+                self._session.change(priority=-1)
+                self._give_back_when_asked()
+
+    def _give_back_when_asked(self) -> None:
+        self._session.boundary()
+        while self._session.holding and not self._is_over.is_set():
+            self._await_news()
+            self._session.boundary()
+
+    def _await_news(self) -> None:
+        with contextlib.suppress(ValueError, TypeError):  # the connection has just been lost
+            select.select([self._session._client, self._woken], [], [])
+
+    def close(self) -> None:
+        if self._is_over.is_set():
+            return
+        self._is_over.set()
+        os.write(self._wake, b"!")
+        self._session.close()
+        self._thread.join()
+        os.close(self._wake)
+        os.close(self._woken)
