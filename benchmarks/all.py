@@ -16,7 +16,8 @@ from measure import RESULTS
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     *("handover", "alone", "decision", "allocator", "lane"),
-    *("broker", "faults", "fair", "total", "paging"),
+    *("survivors", "memory", "overcommit", "paging"),
+    *("broker", "faults", "fair", "total"),
 )
 
 

@@ -28,10 +28,10 @@ def one_after_the_other(started: list[Trainer], iterations: int = ITERATIONS) ->
     return total
 
 
-def together(started: list[Trainer]) -> float:
+def together(started: list[Trainer], iterations: int = ITERATIONS) -> float:
     """Seconds from the start of all until the last is done."""
     for trainer in started:
-        trainer.start(ITERATIONS)
+        trainer.start(iterations)
     times = [trainer.ended() for trainer in started]
     return max(ended for _, ended in times) - min(began for began, _ in times)
 

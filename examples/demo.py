@@ -35,6 +35,7 @@ SHARING = ("%load_ext jupyter_gpushare", "%gpushare on")
 PHASE_SECONDS = 240.0
 POLL_SECONDS = 0.25
 SETTLE_SECONDS = 10.0
+MIB = 1 << 20
 
 
 class DemoError(Exception):
@@ -94,6 +95,7 @@ class Phase:
         self.holders: list[str | None] = []
         self.seconds = 0.0
         self.device: JSON = {}
+        self.lane_bytes = 0  # of this machine's memory, at the last look
         self._server = server
         self._sharing = sharing
 
@@ -137,6 +139,7 @@ class Phase:
     async def look(self) -> None:
         """Take what the broker says now into the runs."""
         snapshot = await self._server.snapshot()
+        self.lane_bytes = self._server.lane_bytes()
         for device in snapshot["devices"]:
             for shown in device["sessions"]:
                 self._take(device, shown)
@@ -257,6 +260,22 @@ class Comparison:
             "makespan_shared": round(self.together.seconds, 2),
             "makespan_unshared": round(self.unshared.seconds, 2) if self.unshared else None,
             "lane_bytes": [lane["bytes"] for lane in device["lanes"]],
+            "memory": self.memory(),
+        }
+
+    def memory(self) -> JSON:
+        """Bytes of tensors: what each needed when it was alone, added up, and all three together.
+
+        Together they had what each has for good, by count, and the lane, by what it has of the
+        machine's memory.
+        """
+        alone = (self.alone[name].shown for name in self.alone)
+        persistent, lanes = self.together.device["persistent_bytes"], self.together.lane_bytes
+        return {
+            "sum_of_peaks_alone": sum(s["persistent_bytes"] + s["ephemeral_bytes"] for s in alone),
+            "together": persistent + lanes,
+            "persistent": persistent,
+            "resident_in_lanes": lanes,
         }
 
     def check(self) -> None:
@@ -271,6 +290,11 @@ class Comparison:
                 )
         if not any(row["waited_seconds"] for row in self.rows()):
             raise DemoError("no notebook waited for another: they did not share the device")
+        memory = self.memory()
+        if self.together.device["name"] == "host" and not memory["resident_in_lanes"]:
+            raise DemoError("no notebook used the memory of the lane")
+        if memory["together"] >= memory["sum_of_peaks_alone"]:
+            raise DemoError("together the notebooks needed as much memory as each by itself")
 
 
 def summary(result: JSON, holders: list[str | None]) -> Group:
@@ -279,18 +303,32 @@ def summary(result: JSON, holders: list[str | None]) -> Group:
         title=f"three notebooks, one device: {result['device']['name']}", title_justify="left"
     )
     table.add_column("notebook")
-    for column in ("alone", "shared", "waited", "on device", "iterations"):
+    for column in ("alone", "shared", "waited", "device", "iterations", "P + E, MiB"):
         table.add_column(column, justify="right")
-    table.add_column("losses and weights")
+    table.add_column("losses, weights")
     for row in result["notebooks"]:
         seconds = (row[f"{name}_seconds"] for name in ("waited", "device"))
         times = (row["seconds_alone"], row["seconds_shared"], *seconds)
         same = "identical" if row["losses_identical"] else "different"
         name = Text(row["name"], COLOURS[row["name"]])
-        table.add_row(name, *(f"{t:.1f} s" for t in times), str(row["iterations"]), same)
+        parts = (row[f"{part}_bytes"] / MIB for part in ("persistent", "ephemeral"))
+        memory = " + ".join(f"{part:.1f}" for part in parts)
+        table.add_row(name, *(f"{t:.1f} s" for t in times), str(row["iterations"]), memory, same)
     serial, together = result["makespan_serial"], result["makespan_shared"]
     ending = f"one after the other {serial:.1f} s, together {together:.1f} s; who held the device:"
-    return Group(table, ending, strip(holders))
+    return Group(table, memory_line(result["memory"]), ending, strip(holders))
+
+
+def memory_line(memory: JSON) -> str:
+    """What sharing saved, in words."""
+    alone, together, persistent, lanes = (
+        memory[part] / MIB
+        for part in ("sum_of_peaks_alone", "together", "persistent", "resident_in_lanes")
+    )
+    return (
+        f"memory: each by itself {alone:.1f} MiB in all, together {together:.1f} MiB: "
+        f"{persistent:.1f} P and {lanes:.1f} in the lane"
+    )
 
 
 async def compare(console: Console, server: Server, unshared: bool) -> Comparison:
