@@ -15,6 +15,7 @@ class Memory(Protocol):
 
     how: str  # one sentence for people
     has_news: bool  # the demand should be reported at once
+    is_torn: bool  # an iteration was ended from outside: its thread may still use the lane
 
     def begin(self) -> None:
         """An iteration begins, in this thread."""
@@ -56,6 +57,7 @@ class WholeProcess:
 
     how = "the whole process counts as persistent memory"
     has_news = False
+    is_torn = False
 
     def begin(self) -> None: ...
 

@@ -133,10 +133,22 @@ class Session:
         self._wake_keeper()
 
     def _say_goodbye(self) -> None:
+        """Say nothing where something of ours stays in the lane: then the broker finds the
+        connection lost and this process alive, and leaves the lane's memory to it."""
+        stays = self.holding and not self._is_lane_empty()
         self._stop_holding()
-        if self._client is not None:
+        if self._client is not None and not stays:
             with contextlib.suppress(GpuShareError):  # the broker forgets whoever is gone
                 self._client.ask(Close())
+
+    def _is_lane_empty(self) -> bool:
+        if self.memory.is_torn:
+            return False
+        try:
+            self.memory.evacuate()
+        except MemoryError:
+            return False
+        return True
 
     def change(
         self,

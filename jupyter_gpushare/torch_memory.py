@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import deque
+from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
 from . import _core
@@ -210,12 +211,14 @@ class Memory:
         self._first_is_over = False
         self._to_forget = LEARNINGS
         self._inside = False
+        self._thread = 0  # whose iteration it is
+        self.is_torn = False
         self._between = 0
 
     def begin(self) -> None:
         """An iteration begins in this thread; nothing if one has begun."""
         if not self._inside:
-            self._inside = True
+            self._inside, self.is_torn, self._thread = True, False, get_ident()
             self._between = self._source.take_peak()[1]
             if self._recent:
                 self._lane.enter()
@@ -225,6 +228,7 @@ class Memory:
         if not self._inside:
             return
         self._inside = False
+        self.is_torn = self._thread != get_ident()
         footprint, did_fit = self._lane.leave()
         live, peak = self._source.take_peak()
         if footprint and did_fit and self._to_forget:

@@ -46,6 +46,7 @@ class Scribbler:
 
     def __init__(self, settings: Settings, ephemeral: int = 1) -> None:
         self.memory = Noise(ephemeral)
+        self.settings = settings
         self._session = Session(settings, name="scribbler", device="host")
         self._session.memory = self.memory
         self._session.open()

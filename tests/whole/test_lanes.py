@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
 
 from .cases import BODIES, LARGE, MODEL, RESULT, program
 from .conftest import last_json, results_alone
-from .scribbler import Scribbler
+from .scribbler import Noise, Scribbler
 
 if TYPE_CHECKING:
     from .conftest import Notebook
@@ -195,3 +196,59 @@ def test_what_is_kept_from_cell_to_cell_is_the_same_in_a_lane_that_is_overwritte
         assert results(ours, cells) == results(reference, cells), case
         assert scribbler.overwrites - before >= 40 * (len(cells) + 1), case
         assert min(used_in_lane(ours)[-40:]) > 0, case
+
+
+# --- leaving in the middle ------------------------------------------------------------------------
+
+LEAVE = """
+kept = net(data[0][0])
+%gpushare off
+"""
+LEAVE_UNDER_A_THREAD = """
+import threading
+begun, go_on = threading.Event(), threading.Event()
+def work():
+    activations = net[0](data[0][0])
+    begun.set()
+    go_on.wait()
+    kept.append(net[1:](activations))
+kept = []
+thread = threading.Thread(target=work)
+thread.start()
+begun.wait()
+%gpushare off
+"""
+
+
+def leave(notebook: Notebook, scribbler: Scribbler, cell: str) -> None:
+    """Run a cell in which the notebook leaves, and let the neighbour overwrite what it can."""
+    notebook.run(cell)
+    before = scribbler.overwrites
+    other = Session(scribbler.settings, name="other", device="host")
+    other.memory = Noise(1 << 20)
+    other.open()
+    while scribbler.overwrites < before + 3:
+        other.enter()
+        other.boundary()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("cell", "tell"),
+    [
+        (LEAVE, "print(json.dumps(digest_of(kept)))"),
+        (
+            LEAVE_UNDER_A_THREAD,
+            "go_on.set(); thread.join(); print(json.dumps(digest_of(*kept)))",
+        ),
+    ],
+    ids=["with_results", "under_a_thread"],
+)
+def test_a_notebook_that_leaves_keeps_what_is_its_own(
+    ours: Notebook, reference: Notebook, scribbler: Scribbler, cell: str, tell: str
+) -> None:
+    for notebook in (ours, reference):
+        notebook.run(LARGE + MODEL + DIGEST)
+    leave(ours, scribbler, cell)
+    reference.run(cell.replace("%gpushare off", ""))
+    assert last_json(ours.run(tell)) == last_json(reference.run(tell))
