@@ -139,7 +139,7 @@ def figures(prefix: str, floor: list[float], across: list[float]) -> list[Figure
 
 
 def main() -> None:
-    with broker(quantum_seconds=1e-6) as (settings, _):
+    with broker(quantum_seconds=1e-6, half_life_seconds=1e-6) as (settings, _):
         measured = {
             "": measure(settings),
             "at_1_ms_": measure(settings, hold=HOLD_SECONDS),
