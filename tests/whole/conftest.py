@@ -14,6 +14,9 @@ from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.settings import Settings
 
+from .cases import BODIES, LARGE, MODEL
+from .scribbler import CHANGE_OVER, TELL, Scribbler
+
 CELL_SECONDS = 90
 RUN_ALL = """
 import contextlib, io, json, sys
@@ -89,8 +92,32 @@ def notebook(settings: Settings) -> Iterator[Callable[..., Notebook]]:
         each.kill()
 
 
+@pytest.fixture
+def scribbler(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scribbler]:
+    """It asks for each turn at once, and turns end at once."""
+    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
+    scribbler = Scribbler(settings)
+    yield scribbler
+    scribbler.close()
+
+
+@pytest.fixture
+def ours(scribbler: Scribbler, notebook: Callable[..., Notebook]) -> Notebook:
+    """A notebook whose demand is known and whose turn is over at each boundary."""
+    ours = notebook("ours")
+    ours.run(LARGE + MODEL + CHANGE_OVER)
+    ours.run(BODIES["zero_grad_first"])
+    assert scribbler.overwrites > 0
+    return ours
+
+
 def last_json(printed: str) -> Any:
     return json.loads(printed.strip().splitlines()[-1])
+
+
+def used_in_lane(notebook: Notebook) -> list[int]:
+    """Bytes that each iteration since the last call had in the lane, of those that had any."""
+    return [footprint for footprint in last_json(notebook.run(TELL)) if footprint]
 
 
 def results_alone(programs: dict[str, str]) -> Any:
