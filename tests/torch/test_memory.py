@@ -321,6 +321,18 @@ def test_varying_shapes_get_a_margin_of_their_spread_up_to_a_fifth():
     assert demand_of([1, 1000, 10]) == 1200
 
 
+def test_a_margin_takes_no_more_than_the_device_has():
+    memory = Memory()
+    for size in (1, 1000, 10):
+        memory.begin()
+        bytes_of(size)
+        memory.end()
+    persistent = memory.demand().persistent_bytes
+    for room, expected in ((1100, 1100), (1000, 1000), (500, 1000)):
+        memory.use_lane(-1, 0, persistent + room)
+        assert memory.demand().ephemeral_bytes == expected
+
+
 def test_a_demand_forgets_what_is_long_ago():
     memory = Memory()
     for size in [1, MIB] + [1000] * torch_memory.WINDOW:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +48,17 @@ session.boundary = counting
 """
 
 
-def alone(*cells: str) -> Any:
-    """What the cells leave behind in a plain interpreter, where nobody has heard of sharing."""
-    return results_alone({"cells": "".join((LARGE, MODEL, *cells, RESULT))})["cells"]
+def alone(*notebooks: Sequence[str]) -> list[Any]:
+    """What cells leave behind in a plain interpreter, where nobody has heard of sharing."""
+    programs = {
+        str(number): "".join((LARGE, MODEL, *cells, RESULT))
+        for number, cells in enumerate(notebooks)
+    }
+    return list(results_alone(programs).values())
+
+
+def result(notebook: Notebook) -> Any:
+    return last_json(notebook.run(RESULT))
 
 
 @pytest.fixture
@@ -67,11 +75,13 @@ def lane_bytes(lanes: Callable[[], list[LaneView]]) -> Callable[[], list[int]]:
 
 @pytest.fixture
 def in_memory(look: Callable[[], Snapshot]) -> Callable[[], list[int]]:
-    """What there is in memory of each lane that the broker, a session or this process has."""
+    """What there is in memory of each lane that somebody has: the broker, this process, or who has
+    ever been seen as a session."""
+    pids = {os.getpid()}
 
     def in_memory() -> list[int]:
         snapshot = look()
-        pids = {os.getpid(), snapshot.broker.pid}
+        pids.add(snapshot.broker.pid)
         pids.update(view.pid for view in snapshot.devices[0].sessions)
         found = dict(entry for pid in pids for entry in _memory_of_lanes(pid))
         return sorted(size for size in found.values() if size)
@@ -108,7 +118,7 @@ def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
     short, medium, tall, still_tall, short_again = sizes
     assert short_again == short < medium < tall == still_tall
     assert tall >= 4096 * 512 * 4, "one activation"
-    assert last_json(ours.run(RESULT)) == alone(*cells)
+    assert [result(ours)] == alone(cells)
 
 
 def test_a_lane_leaves_nothing_in_memory_when_its_last_notebook_leaves(
@@ -143,4 +153,94 @@ def test_what_overflows_a_lane_is_computed_elsewhere_and_the_next_turn_has_a_lar
     assert overflows[1:] == [overflows[0]] * (ITERATIONS - 1)
     assert sessions()["ours"].ephemeral_bytes > demand
     assert lane_bytes() > [before]
-    assert last_json(ours.run(RESULT)) == alone(SHORT, TALL)
+    assert [result(ours)] == alone([SHORT, TALL])
+
+
+# --- several lanes --------------------------------------------------------------------------------
+
+# In the notebook: whoever gets the turn overwrites all of the lane.
+OVERWRITE = """
+import json, os
+from jupyter_gpushare.sharing import current
+
+session, overwrites = current(), []
+
+def use_lane(descriptor, size, capacity, use=session.memory.use_lane):
+    if descriptor >= 0 and not session.holding:
+        overwrites.append(os.pwrite(descriptor, b"\\xff" * size, 0) == size)
+    use(descriptor, size, capacity)
+
+session.memory.use_lane = use_lane
+"""
+TELL = "print(json.dumps([len(overwrites), all(overwrites)]))"
+# Holds the turn in the middle of an iteration, until something comes through the pipe.
+HOLD = """
+loss = criterion(net(data[0][0]), data[0][1])
+open("{pipe}").read()
+"""
+CAPACITY = 39 * MIB  # several medium lanes, or one tall one
+
+
+@pytest.fixture
+def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RUNNING_LANES", "2")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
+
+
+def run_all(cells: dict[Notebook, str]) -> None:
+    """At the same time."""
+    for notebook, cell in [(notebook, notebook.start(cell)) for notebook, cell in cells.items()]:
+        notebook.end(cell)
+
+
+def test_lanes_merge_split_and_close_while_their_notebooks_train(
+    two_lanes: None,
+    notebook: Callable[..., Notebook],
+    lanes: Callable[[], list[LaneView]],
+    lane_bytes: Callable[[], list[int]],
+    in_memory: Callable[[], list[int]],
+    tmp_path: Path,
+) -> None:
+    def members() -> list[int]:
+        return sorted(len(lane.members) for lane in lanes())
+
+    first, second = notebook("first"), notebook("second")
+    run_all(dict.fromkeys((first, second), LARGE + MODEL + OVERWRITE))
+    run_all(dict.fromkeys((first, second), MEDIUM))
+    assert members() == [1, 1]
+
+    third = notebook("third")
+    third.run(LARGE + MODEL + OVERWRITE)
+    run_all(dict.fromkeys((first, second, third), MEDIUM))
+    assert members() == [1, 2]
+
+    run_all({first: TALL, second: MEDIUM, third: MEDIUM})
+    assert members() == [3], "a tall lane leaves no room for another"
+
+    while sum(in_memory()) > sum(lane_bytes()):
+        pass
+
+    run_all({first: SHORT, second: MEDIUM, third: MEDIUM})
+    assert members() == [3]
+    os.mkfifo(pipe := tmp_path / "pipe")
+    holding = second.start(HOLD.format(pipe=pipe))
+    first.run(MEDIUM)  # which would wait for ever in the lane that is held
+    assert members() == [1, 2]
+    pipe.write_text("go on")
+    second.end(holding)
+
+    for gone in (second, third):
+        gone.run("%gpushare off")
+    assert members() == [1]
+    while sum(in_memory()) > sum(lane_bytes()):
+        pass
+    for each in (first, second, third):
+        turns, did_overwrite = last_json(each.run(TELL))
+        assert did_overwrite and turns > 5, "more than it has had cells"
+    holding = HOLD.format(pipe=os.devnull)
+    assert [result(each) for each in (first, second, third)] == alone(
+        [MEDIUM, MEDIUM, TALL, SHORT, MEDIUM],
+        [MEDIUM, MEDIUM, MEDIUM, MEDIUM, holding],
+        [MEDIUM, MEDIUM, MEDIUM],
+    )
