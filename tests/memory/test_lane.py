@@ -14,21 +14,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from jupyter_gpushare import _core
 
-from .conftest import MIB, SharedLane
+from .conftest import MIB, SharedLane, in_child
 from .trainings import TRAININGS, Bits, Iteration, bits, cnn, of_cnn
 
 LARGE = MIB // 4  # floats in one MiB
-
-
-def in_child(check: Callable[[], bool]) -> None:
-    """Fork; the child runs `check` and must find it true."""
-    pid = os.fork()
-    if pid == 0:
-        good = False
-        with contextlib.suppress(BaseException):
-            good = check()
-        os._exit(0 if good else 1)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 # --- whole trainings ------------------------------------------------------------------------------
