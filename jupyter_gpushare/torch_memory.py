@@ -130,7 +130,7 @@ class HostLane:
         self._largest_used = 0  # size of a lane that iterations have used
 
     def use(self, descriptor: int, size: int, capacity: int) -> None:
-        if self.is_open and self.survivors():
+        if self._inside or (self.is_open and self.survivors()):
             return  # it stays as it is: what is alive in it would have to go
         self.is_open = False
         if descriptor >= 0 and size > 0:

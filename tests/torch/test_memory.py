@@ -369,6 +369,30 @@ def test_what_survivors_took_of_the_lane_before_they_were_known_is_not_demanded_
     assert list(map(int, alone(IN_A_LANE)))[1:] == [3, 7, 5, 3, 3]
 
 
+IN_A_LANE_THAT_GROWS = """
+import os, torch
+from jupyter_gpushare.torch_memory import Memory
+
+MIB = 1 << 20
+memory = Memory()
+lane = os.memfd_create("lane")
+os.ftruncate(lane, 64 * MIB)
+memory.use_lane(lane, 8 * MIB, 256 * MIB)
+for number in range(4):
+    memory.begin()
+    memory.use_lane(lane, 64 * MIB, 256 * MIB)
+    block = torch.empty(2 * MIB, dtype=torch.uint8)
+    print(memory.survivors() // MIB)
+    del block
+    memory.end()
+assert memory._lane.trouble == ""
+"""
+
+
+def test_a_lane_that_grows_in_the_middle_of_an_iteration_is_used_on():
+    assert list(map(int, alone(IN_A_LANE_THAT_GROWS))) == [0, 0, 2, 2]
+
+
 def test_events_out_of_order_change_nothing():
     memory = Memory()
     memory.end()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.protocol import LaneView, SessionView, Snapshot
+from jupyter_gpushare.protocol import LaneView, SessionView
 
 from .cases import LARGE, MODEL, RESULT
 from .conftest import last_json, results_alone
@@ -59,42 +58,6 @@ def alone(*notebooks: Sequence[str]) -> list[Any]:
 
 def result(notebook: Notebook) -> Any:
     return last_json(notebook.run(RESULT))
-
-
-@pytest.fixture
-def lanes(look: Callable[[], Snapshot]) -> Callable[[], list[LaneView]]:
-    """The lanes, as a looker sees them now."""
-    return lambda: look().devices[0].lanes
-
-
-@pytest.fixture
-def lane_bytes(lanes: Callable[[], list[LaneView]]) -> Callable[[], list[int]]:
-    """What the lanes may take of memory, in whole pages."""
-    return lambda: sorted(-lane.bytes // mmap.PAGESIZE * -mmap.PAGESIZE for lane in lanes())
-
-
-@pytest.fixture
-def in_memory(look: Callable[[], Snapshot]) -> Callable[[], list[int]]:
-    """What there is in memory of each lane that somebody has: the broker, this process, or who has
-    ever been seen as a session."""
-    pids = {os.getpid()}
-
-    def in_memory() -> list[int]:
-        snapshot = look()
-        pids.add(snapshot.broker.pid)
-        pids.update(view.pid for view in snapshot.devices[0].sessions)
-        found = dict(entry for pid in pids for entry in _memory_of_lanes(pid))
-        return sorted(size for size in found.values() if size)
-
-    return in_memory
-
-
-def _memory_of_lanes(pid: int) -> Iterator[tuple[int, int]]:
-    """Number and bytes of each file of a lane that a process has open."""
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed just now
-            if "memfd:gpushare-lane" in os.readlink(file):
-                yield (status := file.stat()).st_ino, status.st_blocks * 512
 
 
 def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
