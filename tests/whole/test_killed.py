@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .conftest import Notebook
     from .scribbler import Scribbler
 
-KILLS = 10  # in the middle of a promotion
+KILLS = 6  # in the middle of a promotion
 TRAIN = BODIES["zero_grad_first"]
 
 # For each line that it reads, a process that trains until it is killed. Its iterations have no two
