@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 KILLS = 6  # in the middle of a promotion
 TRAIN = BODIES["zero_grad_first"]
 
-# For each line that it reads, a process that trains until it is killed, or alone in the world. Its iterations have no two
-# blocks in common, so that nothing is known of them, and each second block survives in a place of
-# its own. It says "(" before it promotes them, and ")" afterwards.
+# For each line that it reads, a process that trains until it is killed, or left alone. Its
+# iterations have no two blocks in common, so that nothing is known of them, and each second block
+# survives in a place of its own. It says "(" before it promotes them, and ")" afterwards.
 VICTIMS = """
 import os, sys
 import torch
