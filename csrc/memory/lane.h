@@ -21,7 +21,7 @@ struct LaneUsage {
   size_t footprint;              // bytes that the lane had to have in the last iteration
   size_t largest_footprint;      // the same, in the last 64 iterations
   uint64_t overflows;            // blocks that did not fit, so far
-  uint64_t overflow_bytes;       // theirs
+  size_t overflow_bytes;         // the most of theirs at one time in the last iteration
   uint64_t expected_survivors;   // blocks that stayed out because they were to survive, so far
   size_t last_survivor_bytes;    // in the lane when the last iteration ended
   uint64_t promoted_pages;       // so far
@@ -45,8 +45,8 @@ class Lane {
  public:
   static constexpr size_t kSmallestBlock = 64 << 10;  // of smaller ones too much would be rounding
 
-  // A block of the lane; or none, and then the note that goes to `ended` with the block that is
-  // made elsewhere instead (0: `ended` need not know).
+  // A block of the lane; or none, and then the note that goes to `made` and to `ended` with the
+  // block that is made elsewhere instead (0: neither need know).
   struct Place {
     void* address = nullptr;
     Predictor::Note note = 0;
@@ -83,8 +83,9 @@ class Lane {
            window_bytes_.load(std::memory_order_relaxed);
   }
   void free(void* address);
-  // A block ended that was made elsewhere with this note.
-  void ended(Predictor::Note note);
+  // A block was made elsewhere with this note, and ended.
+  void made(Predictor::Note note, size_t bytes);
+  void ended(Predictor::Note note, size_t bytes);
 
   LaneUsage usage() const;
   std::string is_valid() const;  // empty, or the first broken invariant in words
@@ -107,6 +108,7 @@ class Lane {
   };
 
   static constexpr size_t kRecent = 64;
+  static constexpr Predictor::Note kOverflow = Predictor::kSpareBit;
 
   bool is_inside() const { return inside_.load(std::memory_order_relaxed) == this_thread(); }
   static std::thread::id this_thread() { return std::this_thread::get_id(); }
@@ -115,6 +117,7 @@ class Lane {
   Page footprint() const;
 
   size_t bytes(uint64_t pages) const { return pages << page_shift_; }
+  size_t whole_pages(size_t bytes) const { return (bytes + this->bytes(1) - 1) >> page_shift_; }
   Page page_of(const void* address) const;
 
   void resize(Page lane_pages);
@@ -126,6 +129,7 @@ class Lane {
   Page hold(std::span<const Run> blocks);
   std::vector<Run> last_survivors();
   Page find(size_t block_bytes);
+  Predictor::Note overflow_note() const { return kOverflow | predictor_.iteration(); }
   std::string mapping_is_right() const;
   std::string survivors_are_right() const;
 
@@ -151,6 +155,7 @@ class Lane {
   Predictor predictor_;
   std::array<Page, kRecent> footprints_ = {};  // of recent iterations, the last one at iterations_
   uint64_t iterations_ = 0;
+  size_t overflow_ = 0, most_overflow_ = 0;  // pages, of this iteration: now, and at one time
   LaneUsage totals_ = {};
 };
 
