@@ -91,6 +91,7 @@ def play(
 ) -> None:
     """One of the two processes: a block of the floor, a block of turns, and so on."""
     session = Session(settings, name=name)
+    session.memory = Known()
     session.open()
     floor: list[float] = []
     taken: list[list[tuple[float, float]]] = []
