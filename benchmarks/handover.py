@@ -31,7 +31,7 @@ from jupyter_gpushare.settings import Settings
 HOLD_SECONDS = 0.001
 BLOCKS = 30
 PER_BLOCK = 100
-PER_TURN = 10_000  # iterations at most, where the other has had all its turns
+TURN_SECONDS = 0.02  # at most, where the other has had all its turns
 WARM_UP = 10  # of each block: sockets, caches, the other process waking up
 MESSAGE = bytes(64)
 
@@ -69,25 +69,29 @@ def pong(peer: socket.socket, hold: float) -> list[float]:
     return []
 
 
-def turns(session: Session, hold: float, most: int) -> list[tuple[float, float]]:
+def turns(session: Session, hold: float, most: float) -> list[tuple[float, float]]:
     """When each turn was there, and when its last iteration was over; one clock for both."""
     times = []
     for _ in range(PER_BLOCK):
         session.enter()
         entered = time.monotonic()
-        for _ in range(most):  # as in training: until a boundary gives it away
+        over = entered
+        while session.holding and over <= entered + most:  # as in training, until a boundary
             compute(hold)
             over = time.monotonic()
             session.boundary()
-            if not session.holding:
-                break
         session.leave()  # as at the end of a cell
         times.append((entered, over))
     return times
 
 
 def play(
-    name: str, settings: Settings, hold: float, most: int, peer: socket.socket, results: Connection
+    name: str,
+    settings: Settings,
+    hold: float,
+    most: float,
+    peer: socket.socket,
+    results: Connection,
 ) -> None:
     """One of the two processes: a block of the floor, a block of turns, and so on."""
     session = Session(settings, name=name)
@@ -112,7 +116,7 @@ def change_overs(a: list[tuple[float, float]], b: list[tuple[float, float]]) -> 
 
 
 def measure(
-    settings: Settings, hold: float = 0.0, most: int = PER_TURN
+    settings: Settings, hold: float = 0.0, most: float = TURN_SECONDS
 ) -> tuple[list[float], list[float]]:
     """Seconds of every round trip of the floor, and of every change-over."""
     fork = multiprocessing.get_context("fork")
@@ -144,7 +148,7 @@ def main() -> None:
         measured = {
             "": measure(settings),
             "at_1_ms_": measure(settings, hold=HOLD_SECONDS),
-            "at_cell_end_": measure(settings, most=1),
+            "at_cell_end_": measure(settings, most=0.0),
         }
     publish(
         "handover", [row for prefix, times in measured.items() for row in figures(prefix, *times)]
