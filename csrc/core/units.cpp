@@ -14,11 +14,13 @@ std::string number(const char* format, double value) {
 }  // namespace
 
 std::string bytes_in_words(Bytes bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (value < 1e3) return number("%.0f B", value);
-  if (value < 1e6) return number("%.1f kB", value / 1e3);
-  if (value < 1e9) return number("%.1f MB", value / 1e6);
-  return number("%.1f GB", value / 1e9);
+  auto amount = static_cast<double>(bytes);
+  if (amount < 1000) return number("%.0f B", amount);
+  for (const char* format : {"%.1f KiB", "%.1f MiB", "%.1f GiB"}) {
+    amount /= 1024;
+    if (amount < 1000) return number(format, amount);
+  }
+  return number("%.1f TiB", amount / 1024);
 }
 
 }  // namespace gpushare

@@ -6,17 +6,17 @@ import pytest
 
 from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
 
-GB = 10**9
+GIB = 1 << 30
 
 
 def spec(
     persistent: float = 3, ephemeral: float = 1, user: str = "u", **more: object
 ) -> SessionSpec:
-    return SessionSpec(user, demand=Demand(int(persistent * GB), int(ephemeral * GB)), **more)
+    return SessionSpec(user, demand=Demand(int(persistent * GIB), int(ephemeral * GIB)), **more)
 
 
 def scheduler(capacity: float = 10, **rules: float) -> Scheduler:
-    return Scheduler(int(capacity * GB), "fair", Rules(**rules))
+    return Scheduler(int(capacity * GIB), "fair", Rules(**rules))
 
 
 def idle(it: Scheduler, now: float, id: str, *size: float, **more: object) -> Decision:
@@ -41,7 +41,7 @@ def one_out(**rules: float) -> Scheduler:
     """Session a is out, b, c and d are in, and no cell runs in b and c."""
     it = three_idle(**rules)
     assert list(needy(it, 3, "d").page_outs) == ["a"]
-    assert granted(it.paged_out(4, "a", 2 * GB)) == ["d"]
+    assert granted(it.paged_out(4, "a", 2 * GIB)) == ["d"]
     return it
 
 
@@ -70,7 +70,7 @@ def test_the_longest_idle_pages_out_for_one_that_waits() -> None:
     assert list(needy(it, 3, "d").page_outs) == ["a"]
     assert look(it, "a", 3).reason == "is asked to make room for d.ipynb"
     assert where(it, 3)["d"] == "nowhere"
-    assert granted(it.paged_out(4, "a", 2 * GB)) == ["d"]
+    assert granted(it.paged_out(4, "a", 2 * GIB)) == ["d"]
     assert where(it, 4) == {"a": "out", "b": "in", "c": "in", "d": "in"}
 
 
@@ -82,7 +82,7 @@ def test_idle_is_counted_from_the_last_cell_or_turn() -> None:
     it.finish(6, "b", 1)
     it.set_busy(7, "a", False)  # says nothing new
     assert list(needy(it, 8, "d").page_outs) == ["c"]
-    it.paged_out(9, "c", GB)
+    it.paged_out(9, "c", GIB)
     assert list(needy(it, 10, "e").page_outs) == ["a"]
 
 
@@ -110,7 +110,7 @@ def test_nobody_is_asked_if_all_would_not_be_enough() -> None:
     it = three_idle()
     it.set_busy(3, "c", True)
     assert not needy(it, 4, "d", 8)
-    assert look(it, "d", 4).reason == "waits for memory: needs 8.0 GB, 0 B are free"
+    assert look(it, "d", 4).reason == "waits for memory: needs 8.0 GiB, 0 B are free"
     assert list(it.set_busy(5, "c", False).page_outs) == ["a", "b", "c"]
 
 
@@ -143,7 +143,7 @@ def test_who_is_asked_already_counts_as_leaving() -> None:
     needy(it, 3, "d")
     assert not it.assign(4)
     assert not needy(it, 5, "e")  # its turn comes when d has its place
-    assert list(it.paged_out(6, "a", GB).page_outs) == ["b"]
+    assert list(it.paged_out(6, "a", GIB).page_outs) == ["b"]
     assert look(it, "b", 6).reason == "is asked to make room for e.ipynb"
 
 
@@ -160,7 +160,7 @@ def test_a_small_one_overtakes_one_whom_no_page_out_helps_but_not_for_ever() -> 
     idle(it, 1, "b", 2)
     assert not needy(it, 2, "large", 8)
     assert list(needy(it, 3, "small", 2).page_outs) == ["a"]
-    it.paged_out(4, "a", GB)
+    it.paged_out(4, "a", GIB)
     it.finish(4, "small", 1)
     it.set_busy(4, "small", False)
     assert not needy(it, 62, "late", 6)  # `large` has waited for a minute and comes first
@@ -168,7 +168,7 @@ def test_a_small_one_overtakes_one_whom_no_page_out_helps_but_not_for_ever() -> 
 
 
 def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
-    it = Scheduler(12 * GB, "pack")
+    it = Scheduler(12 * GIB, "pack")
     needy(it, 0, "a", 1, 4)
     needy(it, 0, "b", 1, 4, user="v")
     idle(it, 0, "i", 1, 0)
@@ -183,18 +183,18 @@ def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
 
 def test_who_is_out_takes_nothing_of_the_device() -> None:
     it = three_idle()
-    it.paged_out(3, "a", 2 * GB)
-    assert it.free == it.picture(3).free == 3 * GB
+    it.paged_out(3, "a", 2 * GIB)
+    assert it.free == it.picture(3).free == 3 * GIB
     state = look(it, "a", 3)
-    assert (state.state, state.lane, state.paged_out_bytes) == ("paged_out", None, 2 * GB)
-    assert state.reason == "paged out: 2.0 GB are on disk"
+    assert (state.state, state.lane, state.paged_out_bytes) == ("paged_out", None, 2 * GIB)
+    assert state.reason == "paged out: 2.0 GiB are on disk"
 
 
 def test_people_are_told_for_whom_a_session_is_out() -> None:
     it = one_out()
-    assert look(it, "a", 4).reason == "paged out: 2.0 GB are on disk to make room for d.ipynb"
+    assert look(it, "a", 4).reason == "paged out: 2.0 GiB are on disk to make room for d.ipynb"
     it.close(5, "d")
-    assert look(it, "a", 5).reason == "paged out: 2.0 GB are on disk to make room for d.ipynb"
+    assert look(it, "a", 5).reason == "paged out: 2.0 GiB are on disk to make room for d.ipynb"
 
 
 def test_who_could_not_page_out_stays_and_is_not_asked_before_it_was_busy() -> None:
@@ -231,15 +231,15 @@ def test_who_has_paged_out_although_it_became_busy_wants_to_come_back_at_once() 
     it = three_idle()
     needy(it, 3, "d")
     it.set_busy(4, "a", True)
-    assert granted(it.paged_out(5, "a", 2 * GB)) == ["d"]
+    assert granted(it.paged_out(5, "a", 2 * GIB)) == ["d"]
     assert look(it, "a", 5).state == "paged_out"
-    assert list(it.paged_out(6, "b", 2 * GB).page_ins) == ["a"]
+    assert list(it.paged_out(6, "b", 2 * GIB).page_ins) == ["a"]
 
 
 def test_who_runs_keeps_its_place_and_pages_in_whatever_it_says() -> None:
     it = scheduler()
     it.open(0, "a", spec(turn=1, holding=True))
-    assert list(it.paged_out(1, "a", GB).page_ins) == ["a"]
+    assert list(it.paged_out(1, "a", GIB).page_ins) == ["a"]
     assert (look(it, "a", 1).state, look(it, "a", 1).paged_out_bytes) == ("running", 0)
 
 
@@ -250,7 +250,7 @@ def test_a_named_successor_that_has_paged_out_since_runs_and_pages_in() -> None:
         it.request(0, id, 1)
     assert it.assign(10).yields[0].successor
     needy(it, 10, "c", 5, priority=1)
-    assert not it.paged_out(10, "b", GB)
+    assert not it.paged_out(10, "b", GIB)
     assert where(it, 10) == {"a": "in", "b": "out", "c": "in"}
     decision = it.finish(11, "a", 1)
     assert (granted(decision), list(decision.page_ins)) == (["b"], ["b"])
@@ -276,20 +276,20 @@ def test_who_comes_back_pages_others_out() -> None:
     it = one_out()
     assert list(it.set_busy(5, "a", True).page_outs) == ["b"]
     state = look(it, "a", 6)
-    assert state.reason == "waits for room to come back: needs 3.0 GB, 0 B are free"
+    assert state.reason == "waits for room to come back: needs 3.0 GiB, 0 B are free"
     assert (state.state, state.place, state.waiting) == ("paged_out", 1, pytest.approx(1))
-    assert list(it.paged_out(7, "b", GB).page_ins) == ["a"]
-    assert look(it, "b", 7).reason == "paged out: 1.0 GB are on disk to make room for a.ipynb"
+    assert list(it.paged_out(7, "b", GIB).page_ins) == ["a"]
+    assert look(it, "b", 7).reason == "paged out: 1.0 GiB are on disk to make room for a.ipynb"
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
 
 
 def test_who_comes_back_unasked_for_by_a_cell_is_the_last_to_be_asked_again() -> None:
     it = one_out()
     assert list(it.page_in(5, "a").page_outs) == ["b"]
-    assert list(it.paged_out(6, "b", GB).page_ins) == ["a"]
+    assert list(it.paged_out(6, "b", GIB).page_ins) == ["a"]
     assert list(it.page_in(7, "b").page_outs) == ["c"]
     it.page_in(7, "c")  # is in: says nothing
-    it.paged_out(8, "c", GB)
+    it.paged_out(8, "c", GIB)
     assert where(it, 8) == {"a": "in", "b": "in", "c": "out", "d": "in"}
 
 
@@ -306,7 +306,7 @@ def test_a_request_of_one_that_is_out_brings_it_back_first() -> None:
     it = one_out()
     assert list(it.request(5, "a", 7).page_outs) == ["b"]
     assert look(it, "a", 5).state == "paged_out"
-    decision = it.paged_out(6, "b", GB)
+    decision = it.paged_out(6, "b", GIB)
     assert (list(decision.page_ins), granted(decision)) == (["a"], [])
     assert look(it, "a", 6).reason == "waits for d.ipynb"
     assert granted(it.finish(7, "d", 1)) == ["a"]
@@ -328,15 +328,15 @@ def test_a_wait_for_room_and_then_for_the_turn_is_counted_once() -> None:
     it.set_busy(5, "a", True)
     it.request(6, "a", 7)
     assert look(it, "a", 7).waiting == pytest.approx(2)
-    it.paged_out(8, "b", GB)
+    it.paged_out(8, "b", GIB)
     assert look(it, "a", 9).waiting == pytest.approx(3)
     assert look(it, "a", 9).waited_seconds == pytest.approx(4)
 
 
 @pytest.mark.parametrize("first", ["a", "c"])
 def test_who_wants_to_come_back_queues_with_those_who_wait_for_memory(first: str) -> None:
-    it = Scheduler(10 * GB, "fifo")
-    idle(it, 0, "a", 5, paged_out_bytes=GB)
+    it = Scheduler(10 * GIB, "fifo")
+    idle(it, 0, "a", 5, paged_out_bytes=GIB)
     it.open(0, "b", spec(8))
     if first == "c":
         needy(it, 1, "c", 5)
@@ -351,7 +351,7 @@ def test_who_wants_to_come_back_queues_with_those_who_wait_for_memory(first: str
 def test_who_has_waited_too_long_to_come_back_is_overtaken_no_more() -> None:
     it = scheduler(patience=60)
     idle(it, 0, "a", 5)
-    it.paged_out(0, "a", GB)
+    it.paged_out(0, "a", GIB)
     it.open(0, "b", spec(6))
     it.set_busy(1, "a", True)
     assert it.next_event(1) == pytest.approx(61)
@@ -360,7 +360,9 @@ def test_who_has_waited_too_long_to_come_back_is_overtaken_no_more() -> None:
     it.close(3, "small")
     needy(it, 61, "small", 1)
     state = look(it, "a", 61)
-    assert state.reason == "waits for room to come back: needs 5.0 GB, 3.0 GB are free, and is next"
+    assert (
+        state.reason == "waits for room to come back: needs 5.0 GiB, 3.0 GiB are free, and is next"
+    )
     assert look(it, "small", 61).reason == (
         "waits for memory: a.ipynb has waited longer and comes first"
     )
@@ -370,7 +372,7 @@ def test_who_has_waited_too_long_to_come_back_is_overtaken_no_more() -> None:
 
 def test_a_paused_session_comes_back_for_its_cell() -> None:
     it = scheduler()
-    idle(it, 0, "a", paused=True, paged_out_bytes=GB)
+    idle(it, 0, "a", paused=True, paged_out_bytes=GIB)
     assert look(it, "a", 0).state == "paged_out"
     assert list(it.set_busy(1, "a", True).page_ins) == ["a"]
     assert look(it, "a", 1).state == "paused"
@@ -378,7 +380,7 @@ def test_a_paused_session_comes_back_for_its_cell() -> None:
 
 def test_who_is_touched_while_it_is_out_has_its_place_if_there_is_one() -> None:
     it = scheduler()
-    idle(it, 0, "a", paged_out_bytes=GB)
+    idle(it, 0, "a", paged_out_bytes=GIB)
     assert not it.came_back(1, "a")
     assert where(it, 1) == {"a": "in"}
     assert look(it, "a", 1).paged_out_bytes == 0
@@ -390,13 +392,13 @@ def test_who_is_touched_while_there_is_no_room_is_there_without_a_place() -> Non
     assert not it.came_back(6, "a")
     assert where(it, 6)["a"] == "nowhere"
     assert look(it, "a", 6).waited_seconds == pytest.approx(1)
-    assert not it.paged_out(7, "b", GB).page_ins  # it is in already
+    assert not it.paged_out(7, "b", GIB).page_ins  # it is in already
     assert where(it, 7)["a"] == "in"
 
 
 def test_a_demand_that_changed_while_it_was_out_counts_when_it_comes_back() -> None:
     it = one_out()
-    assert not it.report(5, "a", 1, Demand(6 * GB, 1 * GB))
+    assert not it.report(5, "a", 1, Demand(6 * GIB, 1 * GIB))
     assert list(it.set_busy(6, "a", True).page_outs) == ["b", "c"]
 
 
@@ -410,22 +412,22 @@ def test_a_session_closes_wherever_its_memory_is() -> None:
     for id in "abcd":
         it.close(6, id)
         assert it.is_valid() == ""
-    assert it.free == 10 * GB
+    assert it.free == 10 * GIB
 
 
 def test_a_session_that_registers_while_it_is_out_stays_out_until_it_is_needed() -> None:
     it = scheduler()
-    assert not idle(it, 0, "a", paged_out_bytes=GB)
+    assert not idle(it, 0, "a", paged_out_bytes=GIB)
     assert where(it, 0) == {"a": "out"}
-    assert list(it.open(1, "b", spec(paged_out_bytes=GB, busy=True)).page_ins) == ["b"]
-    assert list(needy(it, 2, "c", paged_out_bytes=GB).page_ins) == ["c"]
+    assert list(it.open(1, "b", spec(paged_out_bytes=GIB, busy=True)).page_ins) == ["b"]
+    assert list(needy(it, 2, "c", paged_out_bytes=GIB).page_ins) == ["c"]
     it.open(3, "a", spec(paged_out_bytes=0, busy=False))
     assert where(it, 3)["a"] == "in"
 
 
 def test_a_session_that_registers_with_its_turn_keeps_it() -> None:
     it = scheduler()
-    decision = it.open(0, "a", spec(turn=1, holding=True, paged_out_bytes=GB))
+    decision = it.open(0, "a", spec(turn=1, holding=True, paged_out_bytes=GIB))
     assert list(decision.page_ins) == ["a"]
     assert (look(it, "a", 0).state, look(it, "a", 0).paged_out_bytes) == ("running", 0)
 
@@ -449,21 +451,21 @@ def test_persistent_memory_may_grow_as_far_as_the_safety_rule_allows() -> None:
     it = scheduler()
     it.open(0, "a", spec(3, 2))
     it.open(0, "b", spec(1, 1))
-    assert it.free == 4 * GB
-    assert it.may_keep("a", 7 * GB)
-    assert not it.may_keep("a", 7 * GB + 1)
+    assert it.free == 4 * GIB
+    assert it.may_keep("a", 7 * GIB)
+    assert not it.may_keep("a", 7 * GIB + 1)
     assert it.may_keep("a", 0)
-    it.report(1, "a", 1, Demand(7 * GB, 2 * GB))
+    it.report(1, "a", 1, Demand(7 * GIB, 2 * GIB))
     assert look(it, "a", 1).lane is not None
-    assert not it.may_keep("b", 2 * GB)
+    assert not it.may_keep("b", 2 * GIB)
 
 
 def test_who_has_no_place_may_keep_what_one_could_be_found_for() -> None:
     it = scheduler()
     it.open(0, "a", spec(3, 2))
-    idle(it, 0, "b", 1, 1, paged_out_bytes=GB)
-    assert it.may_keep("b", 5 * GB)
-    assert not it.may_keep("b", 5 * GB + 1)
+    idle(it, 0, "b", 1, 1, paged_out_bytes=GIB)
+    assert it.may_keep("b", 5 * GIB)
+    assert not it.may_keep("b", 5 * GIB + 1)
     assert not it.may_keep("b", 2**62)
     with pytest.raises(KeyError, match="no session 'c' is open"):
         it.may_keep("c", 1)

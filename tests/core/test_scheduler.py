@@ -11,19 +11,19 @@ import jupyter_gpushare
 from jupyter_gpushare import _core
 from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
 
-GB = 10**9
+GIB = 1 << 30
 UNMEASURED = Demand(0, 0, measured=False)
 
 
 def spec(
     persistent: float = 1, ephemeral: float = 2, user: str = "u", **more: object
 ) -> SessionSpec:
-    return SessionSpec(user, demand=Demand(int(persistent * GB), int(ephemeral * GB)), **more)
+    return SessionSpec(user, demand=Demand(int(persistent * GIB), int(ephemeral * GIB)), **more)
 
 
 def scheduler(*ids: str, capacity: float = 12, policy: str = "fair", **rules: float) -> Scheduler:
     """A device on which these sessions are open."""
-    it = Scheduler(int(capacity * GB), policy, Rules(**rules))
+    it = Scheduler(int(capacity * GIB), policy, Rules(**rules))
     for id in ids:
         it.open(0, id, spec(name=f"{id}.ipynb"))
     return it
@@ -54,7 +54,7 @@ def test_a_free_lane_is_granted_at_once_with_the_turn_of_the_client() -> None:
 
 def asked_to_yield(*ids: str, **options: str) -> tuple[Scheduler, Decision]:
     """The first of `ids` runs, and is asked to yield to the others."""
-    it = Scheduler(12 * GB)
+    it = Scheduler(12 * GIB)
     for id in ids:
         it.open(0, id, spec(user=options.get(id, "u")))
         it.request(0, id, 1)
@@ -116,7 +116,7 @@ def test_a_named_successor_runs_after_a_holder_that_died() -> None:
 
 def test_a_holder_that_opens_again_names_anew() -> None:
     it, _ = asked_to_yield("a", "b")
-    again = it.open(10.1, "a", SessionSpec("u", demand=Demand(GB, GB), turn=1, holding=True))
+    again = it.open(10.1, "a", SessionSpec("u", demand=Demand(GIB, GIB), turn=1, holding=True))
     assert grants(again) == []
     assert look(it, "b", 10.1).state == "waiting"
 
@@ -210,7 +210,7 @@ def test_time_does_not_go_back() -> None:
 
 
 def test_two_jobs_that_would_deadlock_both_finish_in_one_lane() -> None:
-    it = Scheduler(12 * GB, "pack")
+    it = Scheduler(12 * GIB, "pack")
     for id in "ab":
         it.open(0, id, spec(1, 7))
     assert grants(it.request(1, "a", 1)) == [("a", 1)]
@@ -218,7 +218,7 @@ def test_two_jobs_that_would_deadlock_both_finish_in_one_lane() -> None:
     assert len(it.picture(1).lanes) == 1
     assert grants(it.finish(2, "a", 1)) == [("b", 1)]
     it.finish(3, "b", 1)
-    assert it.picture(3).free == 3 * GB
+    assert it.picture(3).free == 3 * GIB
 
 
 def test_who_does_not_fit_waits_for_memory_with_the_numbers() -> None:
@@ -227,18 +227,18 @@ def test_who_does_not_fit_waits_for_memory_with_the_numbers() -> None:
     assert not it.request(1, "big", 1)
     state = look(it, "big", 2)
     assert (state.state, state.lane, state.place) == ("waiting", None, 1)
-    assert state.reason == "waits for memory: needs 9.9 GB, 9.0 GB are free"
+    assert state.reason == "waits for memory: needs 9.9 GiB, 9.0 GiB are free"
     assert grants(it.close(3, "a")) == [("big", 1)]
 
 
 def test_a_demand_larger_than_the_device_is_refused_with_both_numbers() -> None:
     it = scheduler("a")
-    with pytest.raises(OverflowError, match=r"8\.0 GB .* 5\.0 GB .* 12\.0 GB"):
+    with pytest.raises(OverflowError, match=r"8\.0 GiB .* 5\.0 GiB .* 12\.0 GiB"):
         it.open(1, "b", spec(8, 5))
     assert "b" not in it
     with pytest.raises(OverflowError):
-        it.report(1, "a", 1, Demand(12 * GB, 1))
-    assert look(it, "a", 1).demand == Demand(1 * GB, 2 * GB)
+        it.report(1, "a", 1, Demand(12 * GIB, 1))
+    assert look(it, "a", 1).demand == Demand(1 * GIB, 2 * GIB)
     assert look(it, "a", 1).iterations == 0
 
 
@@ -270,7 +270,7 @@ def test_only_who_has_something_to_run_reserves() -> None:
 def test_a_demand_that_grows_too_large_costs_its_session_the_place() -> None:
     it = scheduler("a", "b")
     it.request(1, "a", 1)
-    assert yields(it.report(2, "a", 1, Demand(3 * GB, 9 * GB))) == [("a", 1)]
+    assert yields(it.report(2, "a", 1, Demand(3 * GIB, 9 * GIB))) == [("a", 1)]
     it.request(2, "b", 1)
     assert grants(it.finish(3, "a", 1)) == [("b", 1)]
     it.request(3, "a", 2)
@@ -282,14 +282,14 @@ def test_a_demand_that_grows_too_large_costs_its_session_the_place() -> None:
 
 def test_a_demand_that_shrinks_makes_room_at_once() -> None:
     it = scheduler("a")
-    it.report(1, "a", 1, Demand(1 * GB, 10 * GB))
+    it.report(1, "a", 1, Demand(1 * GIB, 10 * GIB))
     it.open(1, "b", spec(2, 2, waiting=True, turn=1))
     assert look(it, "b", 1).lane is None
-    assert grants(it.report(2, "a", 1, Demand(1 * GB, 2 * GB))) == [("b", 1)]
+    assert grants(it.report(2, "a", 1, Demand(1 * GIB, 2 * GIB))) == [("b", 1)]
 
 
 def test_held_lanes_come_free_for_who_needs_them_merged() -> None:
-    it = Scheduler(12 * GB, "pack")
+    it = Scheduler(12 * GIB, "pack")
     it.open(0, "a", spec(1, 5, waiting=True, turn=1))
     it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
     it.open(0, "c", spec(2, 4, user="w", waiting=True, turn=1))
@@ -304,7 +304,7 @@ def test_held_lanes_come_free_for_who_needs_them_merged() -> None:
 
 
 def test_an_unmeasured_session_runs_alone() -> None:
-    it = Scheduler(12 * GB, "pack")
+    it = Scheduler(12 * GIB, "pack")
     for id in "abn":
         it.open(0, id, SessionSpec(id, demand=UNMEASURED) if id == "n" else spec(user=id))
     it.request(0, "a", 1)
@@ -318,13 +318,13 @@ def test_an_unmeasured_session_runs_alone() -> None:
     assert grants(it.finish(0.4, "b", 1)) == [("n", 1)]
     assert not it.request(0.4, "b", 2)
     assert look(it, "n", 0.4).reason == "runs alone until its memory is measured"
-    decision = it.report(0.5, "n", 1, Demand(GB, GB))
+    decision = it.report(0.5, "n", 1, Demand(GIB, GIB))
     assert sorted(grants(decision)) == [("a", 2), ("b", 2)]  # measured: the others join
 
 
 def test_an_unmeasured_session_needs_no_room_in_a_lane() -> None:
     it = scheduler("a")
-    it.report(0, "a", 1, Demand(1 * GB, 11 * GB))
+    it.report(0, "a", 1, Demand(1 * GIB, 11 * GIB))
     assert grants(it.open(0, "n", SessionSpec("u", demand=UNMEASURED, waiting=True, turn=1)))
 
 
@@ -350,7 +350,7 @@ def test_a_close_gives_everything_back_whatever_the_state() -> None:
     it.close(2, "a")
     it.close(2, "c")
     assert len(it) == 0
-    assert it.picture(2).free == 12 * GB
+    assert it.picture(2).free == 12 * GIB
     assert it.picture(2).lanes == []
     with pytest.raises(KeyError, match="no session 'a' is open"):
         it.close(3, "a")
@@ -382,7 +382,7 @@ def test_two_who_claim_the_only_lane_are_both_counted_and_one_is_asked_at_once()
     it = scheduler()
     it.open(0, "a", spec(turn=1, holding=True))
     assert yields(it.open(0, "b", spec(turn=1, holding=True))) in ([("a", 1)], [("b", 1)])
-    assert it.picture(0).free == 12 * GB - 2 * GB - 4 * GB
+    assert it.picture(0).free == 12 * GIB - 2 * GIB - 4 * GIB
     assert len(it.picture(0).lanes) == 2
     it.finish(0.1, "b", 1)
     assert len(it.picture(0.1).lanes) == 1
@@ -390,7 +390,7 @@ def test_two_who_claim_the_only_lane_are_both_counted_and_one_is_asked_at_once()
 
 
 def test_nobody_starts_while_one_runs_for_whom_there_is_no_lane() -> None:
-    it = Scheduler(12 * GB, "pack")
+    it = Scheduler(12 * GIB, "pack")
     it.open(0, "a", spec(1, 8, turn=1, holding=True))
     assert yields(it.open(0, "b", spec(1, 8, user="v", turn=1, holding=True))) == [("b", 1)]
     assert not it.open(0, "c", spec(0.1, 0.1, waiting=True, turn=1)).grants
@@ -415,7 +415,7 @@ def test_a_picture_tells_places_and_waits() -> None:
     assert c.expected_wait == pytest.approx(0.3)
     assert b.reason == "waits for a.ipynb"
     picture = it.picture(1.2)
-    assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GB, 7 * GB)
+    assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GIB, 7 * GIB)
     assert (picture.lanes[0].holder, list(picture.lanes[0].members)) == ("a", ["a", "b", "c"])
 
 
