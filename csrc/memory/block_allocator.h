@@ -29,6 +29,8 @@ class BlockAllocator {
   void add(Page first, Page count);
   // The contrary; false, and nothing changed, unless all of them are free.
   bool take(Page first, Page count);
+  // Just these pages become a live block; false, and nothing changed, unless all of them are free.
+  bool claim(Page first, Page count);
 
   // The first page of a new block; kNoPage only where no free block is large enough, or `count` 0.
   Page allocate(Page count);
@@ -84,6 +86,7 @@ class BlockAllocator {
   }
   bool contains(Page first, Page count) const { return first <= pages_ && count <= pages_ - first; }
   Page block_at(Page page) const;
+  Page free_block_around(Page first, Page count) const;
   Page end_of(Page block) const { return block + borders_[block].after; }
 
   void put(Page first, Page count, Kind kind);

@@ -8,12 +8,19 @@ namespace {
 
 const std::thread::id kNobody;
 
+const void* last_byte(const Extent& extent) {
+  return static_cast<const std::byte*>(extent.begin) + extent.bytes - 1;
+}
+
 std::string in_bytes(size_t bytes) { return std::to_string(bytes) + " bytes"; }
 
 }  // namespace
 
-Lane::Lane(LanePages& pages)
-    : pages_(pages), page_shift_(std::countr_zero(pages.page_bytes())), blocks_(std::in_place, 0) {}
+Lane::Lane(LanePages& pages, Tenant tenant)
+    : pages_(pages),
+      tenant_(tenant),
+      page_shift_(std::countr_zero(pages.page_bytes())),
+      blocks_(std::in_place, 0) {}
 
 Page Lane::page_of(const void* address) const {
   return static_cast<Page>((reinterpret_cast<uintptr_t>(address) - begin_) >> page_shift_);
@@ -38,7 +45,7 @@ std::string Lane::open(size_t window_bytes) {
   return {};
 }
 
-std::string Lane::attach(int descriptor, size_t lane_bytes) {
+std::string Lane::attach(std::span<const int> descriptors, size_t lane_bytes) {
   const std::lock_guard boundary(boundary_);
   const Guard guard(lock_);
   std::string reason = busy();
@@ -46,10 +53,10 @@ std::string Lane::attach(int descriptor, size_t lane_bytes) {
     reason = "a lane of " + in_bytes(lane_bytes) + " does not fit into a window of " +
              in_bytes(window_bytes_);
   }
-  if (reason.empty()) reason = pages_.check(descriptor, lane_bytes);
-  if (reason.empty() && !pages_.is_attached(descriptor)) {
+  if (reason.empty()) reason = pages_.check(descriptors, lane_bytes);
+  if (reason.empty() && !pages_.is_attached(descriptors)) {
     resize(0);
-    reason = pages_.attach(descriptor);
+    reason = pages_.attach(descriptors);
   }
   if (!reason.empty()) return reason;
   resize(static_cast<Page>(lane_bytes >> page_shift_));
@@ -139,13 +146,17 @@ void Lane::leave() {
 void Lane::end_iteration() {
   if (inside_.load() == kNobody) return;
   inside_ = kNobody;
+  if (tenant_ == Tenant::kTensors) learn();
+  footprints_[++iterations_ % kRecent] = footprint();
+  totals_.last_survivor_bytes = bytes(blocks_->used());
+}
+
+void Lane::learn() {
   for (const Run& block : living()) {
     const Predictor::Birth& birth = births_[block.first];
     if (birth.iteration == predictor_.iteration()) predictor_.survived(birth);
   }
   predictor_.end_iteration();
-  footprints_[++iterations_ % kRecent] = footprint();
-  totals_.last_survivor_bytes = bytes(blocks_->used());
 }
 
 // Pages of the lane that lie below the highest one in use; survivors between them are not the
@@ -224,7 +235,7 @@ Lane::Place Lane::allocate(size_t block_bytes, size_t alignment) {
   const Guard guard(lock_);
   if (!is_inside() || lane_pages_ == 0) return {};  // another thread may have ended the iteration
   const Predictor::Birth birth = predictor_.next(block_bytes);
-  if (const auto note = predictor_.expect(birth)) {
+  if (const auto note = predictor_.expect(birth)) {  // never, where nothing is learned
     ++totals_.expected_survivors;
     return {nullptr, note};
   }
@@ -238,7 +249,7 @@ Lane::Place Lane::allocate(size_t block_bytes, size_t alignment) {
 Page Lane::find(size_t block_bytes) {
   Page first = kNoPage;
   if (block_bytes <= bytes(lane_pages_)) {
-    first = blocks_->allocate(static_cast<Page>((block_bytes + bytes(1) - 1) >> page_shift_));
+    first = blocks_->allocate(pages_in(block_bytes));
   }
   if (first == kNoPage) {
     ++totals_.overflows;
@@ -249,13 +260,70 @@ Page Lane::find(size_t block_bytes) {
 
 void Lane::free(void* address) {
   const Guard guard(lock_);
-  const Page first = page_of(address);
+  end_block(page_of(address));
+}
+
+// In the lane, or promoted from it.
+void Lane::end_block(Page first) {
   blocks_->free(first);
   const auto survivor = std::ranges::lower_bound(survivors_, first, {}, &Run::first);
   if (survivor == survivors_.end() || survivor->first != first) return;
   survivor->is_alive = false;
   is_stale_ = true;
 }
+
+// --- segments
+// -------------------------------------------------------------------------------------
+
+// The pages that are free again may be part of another segment before PyTorch's allocator ends this
+// one. At least one page is kept of each, so that no two have the same first page and size.
+void Lane::trim(std::span<const Extent> extents) {
+  const std::lock_guard boundary(boundary_);
+  const Guard guard(lock_);
+  std::vector<Part> kept;
+  for (const Run& block : living()) {
+    const Run segment = segment_of(block);
+    std::erase_if(parts_, [&](const Part& part) { return part == block; });
+    blocks_->free(block.first);
+    for (const Run& run : pages_of(extents, block)) {
+      blocks_->claim(run.first, run.count);
+      kept.push_back({run, segment});
+    }
+  }
+  parts_.insert(parts_.end(), kept.begin(), kept.end());
+}
+
+Run Lane::segment_of(const Run& block) const {
+  const auto part = std::ranges::find(parts_, block);
+  return part == parts_.end() ? block : part->segment;
+}
+
+// The pages of a block that have any of these bytes; its first one, where none has.
+std::vector<Run> Lane::pages_of(std::span<const Extent> extents, const Run& block) const {
+  std::vector<Run> runs;
+  for (const Extent& extent : extents) {
+    if (!owns(extent.begin)) continue;
+    const Page begin = page_of(extent.begin);
+    const Page first = std::max(begin, runs.empty() ? block.first : runs.back().end());
+    const Page end = std::min(page_of(last_byte(extent)) + 1, block.end());
+    if (first < end) runs.push_back({first, end - first});
+  }
+  return runs.empty() ? std::vector{Run{block.first, 1}} : merged(runs);
+}
+
+void Lane::free(void* address, size_t segment_bytes) {
+  const Guard guard(lock_);
+  const Run segment{page_of(address), pages_in(segment_bytes)};
+  const auto is_its = [&](const Part& part) { return part.segment == segment; };
+  if (std::ranges::none_of(parts_, is_its)) return end_block(segment.first);
+  for (const Part& part : parts_) {
+    if (is_its(part)) end_block(part.first);
+  }
+  std::erase_if(parts_, is_its);
+}
+
+// --- notes
+// ----------------------------------------------------------------------------------------
 
 void Lane::ended(Predictor::Note note) {
   const Guard guard(lock_);
@@ -321,6 +389,7 @@ std::string Lane::is_valid() const {
   std::string broken = blocks_->is_valid();
   if (broken.empty()) broken = mapping_is_right();
   if (broken.empty()) broken = survivors_are_right();
+  if (broken.empty()) broken = parts_are_right();
   return broken;
 }
 
@@ -354,6 +423,20 @@ std::string Lane::survivors_are_right() const {
   }
   if (!runs.empty() && runs.back().end() > blocks_->pages()) return "a survivor has no place";
   if (outside(mapped_, runs) != mapped_) return "the lane is mapped where a survivor is";
+  return {};
+}
+
+std::string Lane::parts_are_right() const {
+  const std::vector<Run> promoted = held();
+  for (const Part& part : parts_) {
+    if (part.first < part.segment.first || part.end() > part.segment.end()) {
+      return "a part lies outside of its segment";
+    }
+    const bool is_promoted = std::ranges::find(promoted, Run(part)) != promoted.end();
+    if (is_promoted == (blocks_->size_of(part.first) == part.count)) {
+      return "a part is not just once alive";
+    }
+  }
   return {};
 }
 

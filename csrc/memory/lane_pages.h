@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "memory/lane_layout.h"
@@ -16,11 +17,12 @@ class LanePages {
   // Addresses of so many pages, none of which can be touched; null where there are none. Once.
   virtual void* reserve(Page window_pages) = 0;
 
-  // Empty, or the sentence that says why `descriptor` is no memory of so many bytes.
-  virtual std::string check(int descriptor, size_t bytes) const = 0;
-  virtual bool is_attached(int descriptor) const = 0;
-  // Takes this memory in place of what was attached; nothing of either may be mapped.
-  virtual std::string attach(int descriptor) = 0;
+  // Empty, or the sentence that says why this is no memory of so many bytes.
+  virtual std::string check(std::span<const int> descriptors, size_t bytes) const = 0;
+  virtual bool is_attached(std::span<const int> descriptors) const = 0;
+  // Takes this memory in place of what was attached; nothing of either may be mapped. The
+  // descriptors stay the caller's.
+  virtual std::string attach(std::span<const int> descriptors) = 0;
   virtual void detach() = 0;
 
   // Pages of the lane appear in the window, instead of what was there. False: it is impossible.

@@ -133,7 +133,7 @@ TEST_CASE("memory lives as long as a handle, a mapping or an import of it") {
   CHECK(fake_driver::alive().bytes == kChunk);
   *reinterpret_cast<char*>(window) = 7;
   REQUIRE(driver.cuMemUnmap(window, kChunk) == kCudaSuccess);
-  CHECK(fake_driver::alive().bytes == 0);
+  CHECK(fake_driver::alive().bytes == kChunk);
   CudaHandle imported = 0;
   REQUIRE(driver.cuMemImportFromShareableHandle(
               &imported, reinterpret_cast<void*>(static_cast<uintptr_t>(descriptor)),

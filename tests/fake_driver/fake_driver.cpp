@@ -14,6 +14,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -36,26 +37,34 @@ constexpr CudaResult kInvalidContext = 201;
 constexpr size_t kGranularity = size_t{2} << 20;
 constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // with PROT_NONE
 
-size_t used_bytes = 0;
-
-// Lives as long as a handle or a mapping refers to it. Descriptors keep its content, but a process
-// cannot see whether there are any.
+// Has a descriptor of its own as long as a handle or a mapping refers to it.
 struct Memory {
   int file;
   size_t bytes;
   bool is_shareable;
 
   Memory(int file, size_t bytes, bool is_shareable)
-      : file(file), bytes(bytes), is_shareable(is_shareable) {
-    used_bytes += bytes;
-  }
+      : file(file), bytes(bytes), is_shareable(is_shareable) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
-  ~Memory() {
-    used_bytes -= bytes;
-    close(file);
-  }
+  ~Memory() { close(file); }
 };
+
+// Of all memory that this process has a descriptor of, be it ours or one that was shared.
+size_t used_bytes() {
+  std::map<ino_t, size_t> bytes;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry, gone).string();
+    struct stat status;
+    if (target.starts_with("/memfd:fake-gpu") && stat(entry.path().c_str(), &status) == 0) {
+      bytes[status.st_ino] = static_cast<size_t>(status.st_size);
+    }
+  }
+  size_t sum = 0;
+  for (const auto& [file, size] : bytes) sum += size;
+  return sum;
+}
 
 struct Mapping {
   std::shared_ptr<Memory> memory;
@@ -179,7 +188,7 @@ namespace fake_driver {
 Alive alive() {
   const std::lock_guard guard(driver().mutex);
   return {driver().handles.size(), driver().mappings.size(), driver().reservations.size(),
-          driver().contexts, used_bytes};
+          driver().contexts, used_bytes()};
 }
 
 Calls calls() {
@@ -321,7 +330,7 @@ CudaResult cuMemCreate(CudaHandle* handle, size_t bytes, const CudaAllocationPro
     if (bytes == 0 || bytes % kGranularity != 0 || !are_right(properties) || flags != 0) {
       return kInvalidValue;
     }
-    if (bytes > driver().capacity - std::min(driver().capacity, used_bytes)) {
+    if (bytes > driver().capacity - std::min(driver().capacity, used_bytes())) {
       return kCudaOutOfMemory;
     }
     const int file = memfd_create("fake-gpu", MFD_CLOEXEC);

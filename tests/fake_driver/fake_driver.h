@@ -12,7 +12,7 @@ struct Alive {
   size_t mappings;
   size_t reservations;
   size_t contexts;  // retained
-  size_t bytes;     // of memory that a handle or a mapping keeps
+  size_t bytes;     // of memory that a handle, a mapping or a descriptor keeps
 
   bool operator==(const Alive&) const = default;
 };
