@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -47,8 +46,8 @@ struct Segment {
   unsigned char* end() const { return address + bytes; }
   void write() const { std::memset(address, value, bytes); }
   bool is_whole(size_t offset, size_t count) const {
-    return std::all_of(address + offset, address + offset + count,
-                       [&](unsigned char byte) { return byte == value; });
+    const unsigned char* first = address + offset;
+    return *first == value && std::memcmp(first, first + 1, count - 1) == 0;
   }
   bool is_whole() const { return is_whole(0, bytes); }
 };
