@@ -49,8 +49,9 @@ test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and 
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
 	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -DGPUSHARE_SANITIZE=thread
-	cmake --build build/sanitize-thread --target memory_test
+	cmake --build build/sanitize-thread --target memory_test cuda_test
 	build/sanitize-thread/tests/memory_test --test-case='*thread*'
+	build/sanitize-thread/tests/cuda_test --test-case='*thread*'
 
 test-frontend: $(MODULES)  ## the unit tests of the front end
 	cd labextension && jlpm test

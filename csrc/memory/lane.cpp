@@ -147,6 +147,7 @@ void Lane::end_iteration() {
   if (inside_.load() == kNobody) return;
   inside_ = kNobody;
   if (tenant_ == Tenant::kTensors) learn();
+  predictor_.end_iteration();
   footprints_[++iterations_ % kRecent] = footprint();
   totals_.last_survivor_bytes = bytes(blocks_->used());
 }
@@ -156,7 +157,6 @@ void Lane::learn() {
     const Predictor::Birth& birth = births_[block.first];
     if (birth.iteration == predictor_.iteration()) predictor_.survived(birth);
   }
-  predictor_.end_iteration();
 }
 
 // Pages of the lane that lie below the highest one in use; survivors between them are not the
@@ -249,7 +249,7 @@ Lane::Place Lane::allocate(size_t block_bytes, size_t alignment) {
 Page Lane::find(size_t block_bytes) {
   Page first = kNoPage;
   if (block_bytes <= bytes(lane_pages_)) {
-    first = blocks_->allocate(pages_in(block_bytes));
+    first = blocks_->allocate(static_cast<Page>(whole_pages(block_bytes)));
   }
   if (first == kNoPage) {
     ++totals_.overflows;
@@ -313,7 +313,7 @@ std::vector<Run> Lane::pages_of(std::span<const Extent> extents, const Run& bloc
 
 void Lane::free(void* address, size_t segment_bytes) {
   const Guard guard(lock_);
-  const Run segment{page_of(address), pages_in(segment_bytes)};
+  const Run segment{page_of(address), static_cast<Page>(whole_pages(segment_bytes))};
   const auto is_its = [&](const Part& part) { return part.segment == segment; };
   if (std::ranges::none_of(parts_, is_its)) return end_block(segment.first);
   for (const Part& part : parts_) {

@@ -146,9 +146,7 @@ class Lane {
   Page footprint() const;
 
   size_t bytes(uint64_t pages) const { return pages << page_shift_; }
-  Page pages_in(size_t bytes) const {
-    return static_cast<Page>((bytes + (size_t{1} << page_shift_) - 1) >> page_shift_);
-  }
+  size_t whole_pages(size_t bytes) const { return (bytes + this->bytes(1) - 1) >> page_shift_; }
   Page page_of(const void* address) const;
 
   void resize(Page lane_pages);
