@@ -11,7 +11,7 @@ MODULES := labextension/node_modules/.yarn-state.yml
 BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/*.json) \
   $(shell find csrc labextension -not -path '*/node_modules*' -not -path '*/lib/*' \
     -not -path '*/.yarn/*' -type f -not -name '*.md')
-CXX_FILES := $(shell find csrc tests/cpp benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
+CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help build demo lab test test-cpp test-frontend test-python check check-python \

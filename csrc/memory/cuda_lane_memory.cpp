@@ -7,6 +7,7 @@
 namespace gpushare {
 
 CudaLaneMemory::CudaLaneMemory(const CudaDevice& device, size_t bytes, size_t chunk_bytes) {
+  if (!device.is_open()) throw std::runtime_error("no GPU is open");
   for (size_t made = 0; made < bytes; made += chunk_bytes) {
     const CudaResult result = add_chunk(device, chunk_bytes);
     if (result == kCudaSuccess) continue;

@@ -25,6 +25,7 @@ void* CudaPages::reserve(Page window_pages) {
 // --- the lane's memory
 
 std::string CudaPages::check(std::span<const int> descriptors, size_t lane_bytes) const {
+  if (!device_.is_open()) return "no GPU is open";
   const size_t there = descriptors.size() * page_bytes_;
   if (there >= lane_bytes) return {};
   return "the lane's memory has " + std::to_string(there) + " bytes, not " +

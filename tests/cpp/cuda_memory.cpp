@@ -246,6 +246,13 @@ TEST_CASE("PyTorch's calls reach what the process has on that GPU") {
   gpushare_cuda_free(address, kChunk, 0, nullptr);
 }
 
+TEST_CASE("without a GPU there is no lane and no memory of one") {
+  CudaMemory memory;
+  CHECK(memory.lane().attach(std::array{0}, 0) == "no GPU is open");
+  CHECK_THROWS_WITH(CudaLaneMemory(memory.device(), kChunk), "no GPU is open");
+  CHECK_FALSE(memory.is_of(0));
+}
+
 TEST_CASE("a GPU that is not there, or cannot share, is told in one sentence") {
   const Balance balance;
   CudaDevice device;
