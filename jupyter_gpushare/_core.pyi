@@ -245,7 +245,7 @@ class LaneUsage:
     overflows: int
     """Blocks that did not fit, so far."""
     overflow_bytes: int
-    """Theirs."""
+    """The most of theirs at one time in the last iteration."""
     expected_survivors: int
     """Blocks that stayed out of the lane because they were to survive, so far."""
     last_survivor_bytes: int

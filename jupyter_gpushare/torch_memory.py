@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections import deque
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
@@ -125,12 +126,11 @@ class HostLane:
         self.is_open = False
         self.trouble = ""  # why there is a lane that is not used, in a sentence
         self._inside = False
-        self._overflow_bytes = 0
         self._size = 0  # of the lane
         self._largest_used = 0  # size of a lane that iterations have used
 
     def use(self, descriptor: int, size: int, capacity: int) -> None:
-        if self.is_open and self.survivors():
+        if self._inside or (self.is_open and self.survivors()):
             return  # it stays as it is: what is alive in it would have to go
         self.is_open = False
         if descriptor >= 0 and size > 0:
@@ -145,15 +145,16 @@ class HostLane:
             _core.Lane.enter()
 
     def leave(self) -> tuple[int, bool]:
-        """Bytes that this iteration would have taken of the lane, and whether it has so many."""
+        """Bytes that this iteration would have taken of the lane, and whether it has so many.
+
+        What did not fit counts as much as was alive of it at one time.
+        """
         if not self._inside:
             return 0, True
         self._inside = False
         _core.Lane.leave()
         usage = _core.Lane.usage()
-        overflow = usage.overflow_bytes - self._overflow_bytes
-        self._overflow_bytes = usage.overflow_bytes
-        return usage.footprint + overflow, overflow == 0
+        return usage.footprint + usage.overflow_bytes, usage.overflow_bytes == 0
 
     def survivors(self) -> int:
         return _core.Lane.survivors()
@@ -214,6 +215,7 @@ class Memory:
         self._thread = 0  # whose iteration it is
         self.is_torn = False
         self._between = 0
+        self._capacity = sys.maxsize  # bytes of the device, once they are known
 
     def begin(self) -> None:
         """An iteration begins in this thread; nothing if one has begun."""
@@ -255,10 +257,11 @@ class Memory:
         if not recent:
             return Demand(self.peak(), 0, measured=False)
         persistent = max(iteration.persistent for iteration in recent)
-        return Demand(persistent, _ephemeral(recent), measured=True)
+        return Demand(persistent, _ephemeral(recent, self._capacity - persistent), measured=True)
 
     def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
         """The lane of the next iterations; -1 and 0 where there is none."""
+        self._capacity = capacity
         self._lane.use(descriptor, size, capacity)
 
     def survivors(self) -> int:
@@ -285,11 +288,12 @@ class Memory:
         self._lane.promote()
 
 
-def _ephemeral(recent: tuple[Iteration, ...]) -> int:
-    """The most that an iteration needed, and as much again as that varied, within limits."""
+def _ephemeral(recent: tuple[Iteration, ...], room: int) -> int:
+    """The most that an iteration needed, and as much again as that varied, within limits: the
+    margin is for those who have room for it."""
     needs = [iteration.ephemeral for iteration in recent]
     most = max(needs)
-    return most + min(most - min(needs), most // LARGEST_MARGIN)
+    return most + max(0, min(most - min(needs), most // LARGEST_MARGIN, room - most))
 
 
 def _open_window(capacity: int) -> str:

@@ -20,7 +20,8 @@ void register_usage(py::module_& module) {
       .def_readonly("largest_footprint", &LaneUsage::largest_footprint,
                     "The same, in the last 64 iterations.")
       .def_readonly("overflows", &LaneUsage::overflows, "Blocks that did not fit, so far.")
-      .def_readonly("overflow_bytes", &LaneUsage::overflow_bytes, "Theirs.")
+      .def_readonly("overflow_bytes", &LaneUsage::overflow_bytes,
+                    "The most of theirs at one time in the last iteration.")
       .def_readonly("expected_survivors", &LaneUsage::expected_survivors,
                     "Blocks that stayed out of the lane because they were to survive, so far.")
       .def_readonly("last_survivor_bytes", &LaneUsage::last_survivor_bytes,

@@ -31,6 +31,8 @@ int hooked_posix_memalign(void** block, size_t alignment, size_t bytes) {
     *block = place.address;
   } else if (const int error = posix_memalign(block, alignment, bytes); error != 0) {
     return error;
+  } else if (place.note != 0) {
+    lane().made(place.note, bytes);
   }
   allocation_counter().add(*block, bytes, place.note);
   return 0;
@@ -40,7 +42,7 @@ void hooked_free(void* block) {
   // First the books: the address may be another thread's at once.
   const auto counted = allocation_counter().remove(block);
   pager().before_free(block, counted.bytes);
-  if (counted.note != 0) lane().ended(counted.note);
+  if (counted.note != 0) lane().ended(counted.note, counted.bytes);
   if (lane().owns(block)) {
     lane().free(block);
   } else {

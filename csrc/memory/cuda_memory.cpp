@@ -12,11 +12,14 @@ std::string CudaMemory::open(int ordinal, size_t window_bytes) {
   return reason;
 }
 
+// What overflows the lane counts to the end of its iteration: PyTorch seldom ends a segment before.
 void* CudaMemory::allocate(size_t bytes) {
-  if (bytes > kSmallSegment) {
-    if (void* address = lane_.allocate(bytes).address; address != nullptr) return address;
-  }
-  return segments_.allocate(bytes);
+  if (bytes <= kSmallSegment) return segments_.allocate(bytes);
+  const Lane::Place place = lane_.allocate(bytes);
+  if (place.address != nullptr) return place.address;
+  void* address = segments_.allocate(bytes);
+  if (address != nullptr && place.note != 0) lane_.made(place.note, bytes);
+  return address;
 }
 
 // Kernels of one stream may still use what another stream gets next: cudaFree waits for them, and

@@ -149,6 +149,8 @@ void Lane::end_iteration() {
   if (tenant_ == Tenant::kTensors) learn();
   predictor_.end_iteration();
   footprints_[++iterations_ % kRecent] = footprint();
+  totals_.overflow_bytes = bytes(most_overflow_);
+  overflow_ = most_overflow_ = 0;
   totals_.last_survivor_bytes = bytes(blocks_->used());
 }
 
@@ -240,22 +242,18 @@ Lane::Place Lane::allocate(size_t block_bytes, size_t alignment) {
     return {nullptr, note};
   }
   const Page first = find(block_bytes);
-  if (first == kNoPage) return {};
+  if (first == kNoPage) {
+    ++totals_.overflows;
+    return {nullptr, overflow_note()};
+  }
   births_[first] = birth;
   return {reinterpret_cast<void*>(begin_ + bytes(first)), 0};
 }
 
 // A block, or kNoPage where there is no room.
 Page Lane::find(size_t block_bytes) {
-  Page first = kNoPage;
-  if (block_bytes <= bytes(lane_pages_)) {
-    first = blocks_->allocate(static_cast<Page>(whole_pages(block_bytes)));
-  }
-  if (first == kNoPage) {
-    ++totals_.overflows;
-    totals_.overflow_bytes += block_bytes;
-  }
-  return first;
+  if (block_bytes > bytes(lane_pages_)) return kNoPage;
+  return blocks_->allocate(static_cast<Page>(whole_pages(block_bytes)));
 }
 
 void Lane::free(void* address) {
@@ -325,9 +323,21 @@ void Lane::free(void* address, size_t segment_bytes) {
 // --- notes
 // ----------------------------------------------------------------------------------------
 
-void Lane::ended(Predictor::Note note) {
+void Lane::made(Predictor::Note note, size_t block_bytes) {
   const Guard guard(lock_);
-  predictor_.died(note);
+  if (note != overflow_note()) return;
+  overflow_ += whole_pages(block_bytes);
+  most_overflow_ = std::max(most_overflow_, overflow_);
+}
+
+// What has outlived its iteration is none of the lane's any more.
+void Lane::ended(Predictor::Note note, size_t block_bytes) {
+  const Guard guard(lock_);
+  if (note == overflow_note()) {
+    overflow_ -= whole_pages(block_bytes);
+  } else if ((note & kOverflow) == 0) {
+    predictor_.died(note);
+  }
 }
 
 // --- forks

@@ -22,7 +22,7 @@ struct LaneUsage {
   size_t footprint;              // bytes that the lane had to have in the last iteration
   size_t largest_footprint;      // the same, in the last 64 iterations
   uint64_t overflows;            // blocks that did not fit, so far
-  uint64_t overflow_bytes;       // theirs
+  size_t overflow_bytes;         // the most of theirs at one time in the last iteration
   uint64_t expected_survivors;   // blocks that stayed out because they were to survive, so far
   size_t last_survivor_bytes;    // in the lane when the last iteration ended
   uint64_t promoted_pages;       // so far
@@ -59,8 +59,8 @@ class Lane {
  public:
   static constexpr size_t kSmallestBlock = 64 << 10;  // of smaller ones too much would be rounding
 
-  // A block of the lane; or none, and then the note that goes to `ended` with the block that is
-  // made elsewhere instead (0: `ended` need not know).
+  // A block of the lane; or none, and then the note that goes to `made` and to `ended` with the
+  // block that is made elsewhere instead (0: neither need know).
   struct Place {
     void* address = nullptr;
     Predictor::Note note = 0;
@@ -107,8 +107,9 @@ class Lane {
   }
   void free(void* address);
   void free(void* address, size_t bytes);  // of a segment
-  // A block ended that was made elsewhere with this note.
-  void ended(Predictor::Note note);
+  // A block was made elsewhere with this note, and ended.
+  void made(Predictor::Note note, size_t bytes);
+  void ended(Predictor::Note note, size_t bytes);
 
   LaneUsage usage() const;
   std::string is_valid() const;  // empty, or the first broken invariant in words
@@ -134,6 +135,7 @@ class Lane {
   };
 
   static constexpr size_t kRecent = 64;
+  static constexpr Predictor::Note kOverflow = Predictor::kSpareBit;
 
   bool is_inside() const {
     const auto inside = inside_.load(std::memory_order_relaxed);
@@ -161,6 +163,7 @@ class Lane {
   void end_block(Page first);
   Run segment_of(const Run& block) const;
   std::vector<Run> pages_of(std::span<const Extent> living, const Run& block) const;
+  Predictor::Note overflow_note() const { return kOverflow | predictor_.iteration(); }
   std::string mapping_is_right() const;
   std::string survivors_are_right() const;
   std::string parts_are_right() const;
@@ -189,6 +192,7 @@ class Lane {
   Predictor predictor_;
   std::array<Page, kRecent> footprints_ = {};  // of recent iterations, the last one at iterations_
   uint64_t iterations_ = 0;
+  size_t overflow_ = 0, most_overflow_ = 0;  // pages, of this iteration: now, and at one time
   LaneUsage totals_ = {};
 };
 

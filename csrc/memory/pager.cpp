@@ -143,7 +143,7 @@ class Pager::Turn {
 std::string Pager::page_out(const Source& source, const std::string& directory) {
   const Turn turn(*this);
   cancelled_ = false;
-  std::string reason = install_fault_net();
+  std::string reason = catch_faults();
   if (reason.empty()) reason = move_all_out(add_pieces(source), directory);
   if (!reason.empty()) {
     const std::string unread = move_all_in();
@@ -156,8 +156,14 @@ std::string Pager::page_in() {
   cancel();
   const Turn turn(*this);
   if (!is_active_) return {};
-  const std::string reason = install_fault_net();
+  const std::string reason = catch_faults();
   return reason.empty() ? move_all_in() : reason;
+}
+
+// Under the lock, so that no fork happens in the middle: the child would find the net locked.
+std::string Pager::catch_faults() {
+  const std::lock_guard guard(lock_);
+  return install_fault_net();
 }
 
 // Active before the source is asked: whoever frees a block after that finds it in the table.

@@ -71,6 +71,7 @@ class Pager {
 
   class Turn;  // whoever pages out or in does it alone
 
+  std::string catch_faults();
   size_t add_pieces(const Source& source);
   void add_range(const Range& range);
   bool overlaps(const Range& range);

@@ -30,7 +30,7 @@ Predictor::Note Predictor::expect(const Birth& birth) {
   Lesson& lesson = lesson_of(birth);
   if (lesson.confidence <= 0) return 0;
   lesson.confidence = std::min(lesson.confidence + 1, kCertain);
-  return iteration_ << kSlotBits | static_cast<Note>(&lesson - lessons_.data());
+  return notes_begin() | static_cast<Note>(&lesson - lessons_.data());
 }
 
 void Predictor::survived(const Birth& birth) {
@@ -51,8 +51,7 @@ void Predictor::forget() {
 }
 
 void Predictor::died(Note note) {
-  const bool in_its_iteration = note >> kSlotBits == iteration_ << kSlotBits >> kSlotBits;
-  if (!in_its_iteration) return;  // it had survived
+  if (note - note % kSlots != notes_begin()) return;  // it had survived its iteration
   Lesson& lesson = lessons_[note % kSlots];
   lesson.confidence = std::max(lesson.confidence - 2, 0);
 }

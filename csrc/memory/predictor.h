@@ -18,8 +18,9 @@ class Predictor {
     uint32_t iteration;
   };
 
-  // Names one expectation; 0: there is none.
+  // Names one expectation; 0: there is none. The highest bit is left to others.
   using Note = uint32_t;
+  static constexpr Note kSpareBit = Note{1} << 31;
 
   // The next allocation of this size.
   Birth next(size_t bytes);
@@ -56,6 +57,7 @@ class Predictor {
   static constexpr int32_t kLearned = 2;
   static constexpr int32_t kCertain = 5;
 
+  Note notes_begin() const { return iteration_ << kSlotBits & ~kSpareBit; }
   Lesson& lesson_of(const Birth& birth);
 
   std::array<Count, kCounts> counts_{};

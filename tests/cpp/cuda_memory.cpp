@@ -206,6 +206,9 @@ TEST_CASE("large segments of an iteration are the lane's, and all others private
   fake_driver::set_capacity(0);
   CHECK(memory.allocate(2 * kChunk) == nullptr);  // neither here nor there
   fake_driver::set_capacity(kPlenty);
+  memory.lane().leave();
+  CHECK(memory.lane().usage().footprint == 3 * kChunk);
+  CHECK(memory.lane().usage().overflow_bytes == 2 * kChunk);
   memory.free(large, 3 * kChunk);
   CHECK(memory.lane().survivor_bytes() == 0);
   memory.free(overflow, 2 * kChunk);

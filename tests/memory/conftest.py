@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -46,6 +47,23 @@ class SharedLane:
         _core.Lane.promote()
         assert _core.Lane.detach() == ""
         os.close(self.descriptor)
+
+
+def in_child(check: Callable[[], bool]) -> None:
+    """Fork; the child runs `check` and must find it true. A child that hangs ends with the test."""
+    pid = os.fork()
+    if pid == 0:
+        good = False
+        with contextlib.suppress(BaseException):
+            good = check()
+        os._exit(0 if good else 1)
+    process = os.pidfd_open(pid)
+    try:
+        assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        os.close(process)
 
 
 @pytest.fixture(autouse=True)

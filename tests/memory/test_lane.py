@@ -14,21 +14,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from jupyter_gpushare import _core
 
-from .conftest import MIB, SharedLane
+from .conftest import MIB, SharedLane, in_child
 from .trainings import TRAININGS, Bits, Iteration, bits, cnn, of_cnn
 
 LARGE = MIB // 4  # floats in one MiB
-
-
-def in_child(check: Callable[[], bool]) -> None:
-    """Fork; the child runs `check` and must find it true."""
-    pid = os.fork()
-    if pid == 0:
-        good = False
-        with contextlib.suppress(BaseException):
-            good = check()
-        os._exit(0 if good else 1)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 # --- whole trainings ------------------------------------------------------------------------------
@@ -66,8 +55,29 @@ def test_a_lane_that_is_too_small_takes_what_fits(lane: SharedLane) -> None:
     assert of_cnn(lane.iteration) == of_cnn(contextlib.nullcontext)
     after = _core.Lane.usage()
     assert after.overflows > before.overflows
-    assert after.overflow_bytes > before.overflow_bytes
+    assert after.overflow_bytes > 0
     assert 0 < after.footprint <= MIB
+
+
+def test_what_overflows_counts_as_much_as_is_alive_of_it_at_one_time(lane: SharedLane) -> None:
+    def compute() -> None:
+        kept = torch.empty(2 * LARGE)
+        for _ in range(10):
+            torch.empty(3 * LARGE)
+        del kept
+
+    lane.resize(MIB)
+    for expected in (5 * MIB, 0):
+        with lane.iteration():
+            compute()
+        assert _core.Lane.usage().overflow_bytes == expected
+        lane.resize(MIB + 5 * MIB)
+
+
+def test_what_nobody_has_memory_for_does_not_count_as_overflow(lane: SharedLane) -> None:
+    with lane.iteration(), pytest.raises(RuntimeError, match="memory"):
+        torch.empty(1 << 50, dtype=torch.uint8)
+    assert _core.Lane.usage().overflow_bytes == 0
 
 
 def test_a_lane_that_changes_its_size_or_its_memory_changes_nothing(lane: SharedLane) -> None:

@@ -321,6 +321,18 @@ def test_varying_shapes_get_a_margin_of_their_spread_up_to_a_fifth():
     assert demand_of([1, 1000, 10]) == 1200
 
 
+def test_a_margin_takes_no_more_than_the_device_has():
+    memory = Memory()
+    for size in (1, 1000, 10):
+        memory.begin()
+        bytes_of(size)
+        memory.end()
+    persistent = memory.demand().persistent_bytes
+    for room, expected in ((1100, 1100), (1000, 1000), (500, 1000)):
+        memory.use_lane(-1, 0, persistent + room)
+        assert memory.demand().ephemeral_bytes == expected
+
+
 def test_a_demand_forgets_what_is_long_ago():
     memory = Memory()
     for size in [1, MIB] + [1000] * torch_memory.WINDOW:
@@ -355,6 +367,30 @@ for number in range(6):
 
 def test_what_survivors_took_of_the_lane_before_they_were_known_is_not_demanded_for_long():
     assert list(map(int, alone(IN_A_LANE)))[1:] == [3, 7, 5, 3, 3]
+
+
+IN_A_LANE_THAT_GROWS = """
+import os, torch
+from jupyter_gpushare.torch_memory import Memory
+
+MIB = 1 << 20
+memory = Memory()
+lane = os.memfd_create("lane")
+os.ftruncate(lane, 64 * MIB)
+memory.use_lane(lane, 8 * MIB, 256 * MIB)
+for number in range(4):
+    memory.begin()
+    memory.use_lane(lane, 64 * MIB, 256 * MIB)
+    block = torch.empty(2 * MIB, dtype=torch.uint8)
+    print(memory.survivors() // MIB)
+    del block
+    memory.end()
+assert memory._lane.trouble == ""
+"""
+
+
+def test_a_lane_that_grows_in_the_middle_of_an_iteration_is_used_on():
+    assert list(map(int, alone(IN_A_LANE_THAT_GROWS))) == [0, 0, 2, 2]
 
 
 def test_events_out_of_order_change_nothing():

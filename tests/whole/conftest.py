@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import mmap
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jupyter_client.manager import KernelManager
 
+from jupyter_gpushare.protocol import LaneView, Snapshot
 from jupyter_gpushare.settings import Settings
+
+from .cases import BODIES, LARGE, MODEL
+from .scribbler import CHANGE_OVER, TELL, Scribbler
 
 CELL_SECONDS = 90
 RUN_ALL = """
@@ -89,8 +97,68 @@ def notebook(settings: Settings) -> Iterator[Callable[..., Notebook]]:
         each.kill()
 
 
+@pytest.fixture
+def scribbler(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scribbler]:
+    """It asks for each turn at once, and turns end at once."""
+    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
+    scribbler = Scribbler(settings)
+    yield scribbler
+    scribbler.close()
+
+
+@pytest.fixture
+def ours(scribbler: Scribbler, notebook: Callable[..., Notebook]) -> Notebook:
+    """A notebook whose demand is known and whose turn is over at each boundary."""
+    ours = notebook("ours")
+    ours.run(LARGE + MODEL + CHANGE_OVER)
+    ours.run(BODIES["zero_grad_first"])
+    assert scribbler.overwrites > 0
+    return ours
+
+
+@pytest.fixture
+def lanes(look: Callable[[], Snapshot]) -> Callable[[], list[LaneView]]:
+    """The lanes, as a looker sees them now."""
+    return lambda: look().devices[0].lanes
+
+
+@pytest.fixture
+def lane_bytes(lanes: Callable[[], list[LaneView]]) -> Callable[[], list[int]]:
+    """What the lanes may take of memory, in whole pages."""
+    return lambda: sorted(-lane.bytes // mmap.PAGESIZE * -mmap.PAGESIZE for lane in lanes())
+
+
+@pytest.fixture
+def in_memory(look: Callable[[], Snapshot]) -> Callable[[], list[int]]:
+    """What there is in memory of each lane that somebody has: the broker, this process, or who has
+    ever been seen as a session."""
+    pids = {os.getpid()}
+
+    def in_memory() -> list[int]:
+        snapshot = look()
+        pids.add(snapshot.broker.pid)
+        pids.update(view.pid for view in snapshot.devices[0].sessions)
+        found = dict(entry for pid in pids for entry in _memory_of_lanes(pid))
+        return sorted(size for size in found.values() if size)
+
+    return in_memory
+
+
+def _memory_of_lanes(pid: int) -> Iterator[tuple[int, int]]:
+    """Number and bytes of each file of a lane that a process has open."""
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            if "memfd:gpushare-lane" in os.readlink(file):
+                yield (status := file.stat()).st_ino, status.st_blocks * 512
+
+
 def last_json(printed: str) -> Any:
     return json.loads(printed.strip().splitlines()[-1])
+
+
+def used_in_lane(notebook: Notebook) -> list[int]:
+    """Bytes that each iteration since the last call had in the lane, of those that had any."""
+    return [footprint for footprint in last_json(notebook.run(TELL)) if footprint]
 
 
 def results_alone(programs: dict[str, str]) -> Any:

@@ -13,6 +13,28 @@ from jupyter_gpushare.protocol import Demand
 from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
 
+# In the notebook: at each boundary it waits until the neighbour wants the turn, so that the lane
+# changes over at every one, and notes how many bytes of the lane the iteration had.
+CHANGE_OVER = """
+import json, select
+from jupyter_gpushare import _core
+from jupyter_gpushare.sharing import current
+
+session, footprints = current(), []
+
+def boundary(end_of_iteration=session.boundary):
+    footprints.extend(iteration.footprint for iteration in list(session.memory._recent)[-1:])
+    assert _core.Lane.is_valid() == ""
+    while session.holding and session._asked is None:
+        with session._lock:
+            session._client.has_news() or select.select([session._client], [], [])
+            session._look()
+    end_of_iteration()
+
+session.boundary = boundary
+"""
+TELL = "print(json.dumps(footprints)); footprints.clear()"
+
 
 class Noise(WholeProcess):
     """Memory of which nothing is kept: 0xFF in all of the lane, NaN to whoever reads floats."""
@@ -59,6 +81,17 @@ class Scribbler:
     def overwrites(self) -> int:
         """How often a lane that has any bytes was overwritten."""
         return self.memory.overwrites
+
+    def take_turns(self, ephemeral: int = 1) -> None:
+        """With a session that needs so many bytes, and leaves after it has had some."""
+        other = Session(self.settings, name="other", device="host")
+        other.memory = Noise(ephemeral)
+        other.open()
+        before = self.overwrites
+        while self.overwrites < before + 3:
+            other.enter()
+            other.boundary()
+        other.close()
 
     def _scribble(self) -> None:
         with contextlib.suppress(BrokerUnavailable):  # when it closes

@@ -2,71 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.session import Session
-from jupyter_gpushare.settings import Settings
-
 from .cases import BODIES, LARGE, MODEL, RESULT, program
-from .conftest import last_json, results_alone
-from .scribbler import Noise, Scribbler
+from .conftest import last_json, results_alone, used_in_lane
 
 if TYPE_CHECKING:
     from .conftest import Notebook
+    from .scribbler import Scribbler
 
 WITHOUT_ITERATIONS = {"without_modules", "no_pytorch_at_all"}  # nothing there is an iteration
-
-# In the notebook: at each boundary it waits until the neighbour wants the turn, so that the lane
-# changes over at every one, and notes how many bytes of the lane the iteration had.
-CHANGE_OVER = """
-import json, select
-from jupyter_gpushare import _core
-from jupyter_gpushare.sharing import current
-
-session, footprints = current(), []
-
-def boundary(end_of_iteration=session.boundary):
-    footprints.extend(iteration.footprint for iteration in list(session.memory._recent)[-1:])
-    assert _core.Lane.is_valid() == ""
-    while session.holding and session._asked is None:
-        with session._lock:
-            session._client.has_news() or select.select([session._client], [], [])
-            session._look()
-    end_of_iteration()
-
-session.boundary = boundary
-"""
-TELL = "print(json.dumps(footprints)); footprints.clear()"
-
-
-@pytest.fixture(autouse=True)
-def turns_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
-
-
-@pytest.fixture
-def scribbler(settings: Settings) -> Iterator[Scribbler]:
-    scribbler = Scribbler(settings)
-    yield scribbler
-    scribbler.close()
-
-
-@pytest.fixture
-def ours(notebook: Callable[..., Notebook], scribbler: Scribbler) -> Notebook:
-    """A notebook whose demand is known and whose turn is over at each boundary."""
-    ours = notebook("ours")
-    ours.run(LARGE + MODEL + CHANGE_OVER)
-    ours.run(BODIES["zero_grad_first"])
-    assert scribbler.overwrites > 0
-    return ours
-
-
-def used_in_lane(notebook: Notebook) -> list[int]:
-    """Bytes that each iteration since the last call had in the lane, of those that had any."""
-    return [footprint for footprint in last_json(notebook.run(TELL)) if footprint]
 
 
 def test_every_training_is_bit_identical_in_a_lane_that_is_overwritten_at_every_boundary(
@@ -220,19 +168,6 @@ begun.wait()
 """
 
 
-def leave(notebook: Notebook, scribbler: Scribbler, cell: str) -> None:
-    """Run a cell in which the notebook leaves, and let the neighbour overwrite what it can."""
-    notebook.run(cell)
-    before = scribbler.overwrites
-    other = Session(scribbler.settings, name="other", device="host")
-    other.memory = Noise(1 << 20)
-    other.open()
-    while scribbler.overwrites < before + 3:
-        other.enter()
-        other.boundary()
-    other.close()
-
-
 @pytest.mark.parametrize(
     ("cell", "tell"),
     [
@@ -249,6 +184,7 @@ def test_a_notebook_that_leaves_keeps_what_is_its_own(
 ) -> None:
     for notebook in (ours, reference):
         notebook.run(LARGE + MODEL + DIGEST)
-    leave(ours, scribbler, cell)
+    ours.run(cell)
+    scribbler.take_turns(1 << 20)
     reference.run(cell.replace("%gpushare off", ""))
     assert last_json(ours.run(tell)) == last_json(reference.run(tell))

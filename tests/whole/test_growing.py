@@ -1,0 +1,210 @@
+"""Lanes whose notebooks come to need more of them, and less, while they train."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyter_gpushare.protocol import LaneView, SessionView
+
+from .cases import LARGE, MODEL, RESULT
+from .conftest import last_json, results_alone
+
+if TYPE_CHECKING:
+    from .conftest import Notebook
+    from .scribbler import Scribbler
+
+MIB = 1 << 20
+# Goes on with the training, on batches of so many rows.
+TRAIN = """
+for _ in range({iterations}):
+    x, y = torch.randn({rows}, width), torch.randint(0, 4, ({rows},))
+    optimizer.zero_grad()
+    loss = criterion(net(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""
+FORGOTTEN = 80  # iterations, after which a demand knows nothing of those before them
+ITERATIONS = 20
+MEDIUM = TRAIN.format(rows=1024, iterations=ITERATIONS)
+TALL = TRAIN.format(rows=4096, iterations=ITERATIONS)
+SHORT = TRAIN.format(rows=256, iterations=FORGOTTEN)
+
+COUNT_OVERFLOWS = """
+overflows = []
+
+def counting(end_of_iteration=session.boundary):
+    overflows.append(_core.Lane.usage().overflows)
+    end_of_iteration()
+
+session.boundary = counting
+"""
+
+
+def alone(*notebooks: Sequence[str]) -> list[Any]:
+    """What cells leave behind in a plain interpreter, where nobody has heard of sharing."""
+    programs = {
+        str(number): "".join((LARGE, MODEL, *cells, RESULT))
+        for number, cells in enumerate(notebooks)
+    }
+    return list(results_alone(programs).values())
+
+
+def result(notebook: Notebook) -> Any:
+    return last_json(notebook.run(RESULT))
+
+
+def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
+    ours: Notebook,
+    scribbler: Scribbler,
+    lane_bytes: Callable[[], list[int]],
+    in_memory: Callable[[], list[int]],
+) -> None:
+    """The neighbour fills it each time, so that there is as much of it as there may be."""
+    cells = (SHORT, MEDIUM, TALL, MEDIUM, SHORT)
+    ours.run(LARGE + MODEL)
+    sizes = []
+    for cell in cells:
+        before = scribbler.overwrites
+        ours.run(cell)
+        assert scribbler.overwrites - before >= ITERATIONS - 1
+        scribbler.take_turns()
+        while in_memory() != lane_bytes():
+            pass
+        sizes += lane_bytes()
+    short, medium, tall, still_tall, short_again = sizes
+    assert short_again == short < medium < tall == still_tall
+    assert tall >= 4096 * 512 * 4, "one activation"
+    assert [result(ours)] == alone(cells)
+
+
+def test_a_lane_leaves_nothing_in_memory_when_its_last_notebook_leaves(
+    ours: Notebook,
+    scribbler: Scribbler,
+    lane_bytes: Callable[[], list[int]],
+    in_memory: Callable[[], list[int]],
+) -> None:
+    ours.run(MEDIUM)
+    assert sum(in_memory()) > MIB
+    ours.run("%gpushare off")
+    scribbler.take_turns()
+    assert lane_bytes() == [mmap.PAGESIZE]  # the neighbour's one byte
+    while in_memory() != lane_bytes():
+        pass
+    scribbler.close()
+    while in_memory():
+        pass
+
+
+def test_what_overflows_a_lane_is_computed_elsewhere_and_the_next_turn_has_a_larger_lane(
+    ours: Notebook,
+    sessions: Callable[[], dict[str, SessionView]],
+    lane_bytes: Callable[[], list[int]],
+) -> None:
+    ours.run(LARGE + MODEL + COUNT_OVERFLOWS)
+    ours.run(SHORT)
+    demand, (before,) = sessions()["ours"].ephemeral_bytes, lane_bytes()
+    ours.run(TALL)
+    overflows = last_json(ours.run("print(json.dumps(overflows))"))[-ITERATIONS:]
+    assert overflows[0] > 0
+    assert overflows[1:] == [overflows[0]] * (ITERATIONS - 1)
+    assert sessions()["ours"].ephemeral_bytes > demand
+    assert lane_bytes() > [before]
+    assert [result(ours)] == alone([SHORT, TALL])
+
+
+# --- several lanes --------------------------------------------------------------------------------
+
+# In the notebook: whoever gets the turn overwrites all of the lane.
+OVERWRITE = """
+import json, os
+from jupyter_gpushare.sharing import current
+
+session, overwrites = current(), []
+
+def use_lane(descriptor, size, capacity, use=session.memory.use_lane):
+    if descriptor >= 0 and not session.holding:
+        overwrites.append(os.pwrite(descriptor, b"\\xff" * size, 0) == size)
+    use(descriptor, size, capacity)
+
+session.memory.use_lane = use_lane
+"""
+TELL = "print(json.dumps([len(overwrites), all(overwrites)]))"
+# Holds the turn in the middle of an iteration, until something comes through the pipe.
+HOLD = """
+loss = criterion(net(data[0][0]), data[0][1])
+open("{pipe}").read()
+"""
+CAPACITY = 39 * MIB  # several medium lanes, or one tall one
+
+
+@pytest.fixture
+def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RUNNING_LANES", "2")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
+
+
+def run_all(cells: dict[Notebook, str]) -> None:
+    """At the same time."""
+    for notebook, cell in [(notebook, notebook.start(cell)) for notebook, cell in cells.items()]:
+        notebook.end(cell)
+
+
+def test_lanes_merge_split_and_close_while_their_notebooks_train(
+    two_lanes: None,
+    notebook: Callable[..., Notebook],
+    lanes: Callable[[], list[LaneView]],
+    lane_bytes: Callable[[], list[int]],
+    in_memory: Callable[[], list[int]],
+    tmp_path: Path,
+) -> None:
+    def members() -> list[int]:
+        return sorted(len(lane.members) for lane in lanes())
+
+    first, second = notebook("first"), notebook("second")
+    run_all(dict.fromkeys((first, second), LARGE + MODEL + OVERWRITE))
+    run_all(dict.fromkeys((first, second), MEDIUM))
+    assert members() == [1, 1]
+
+    third = notebook("third")
+    third.run(LARGE + MODEL + OVERWRITE)
+    run_all(dict.fromkeys((first, second, third), MEDIUM))
+    assert members() == [1, 2]
+
+    run_all({first: TALL, second: MEDIUM, third: MEDIUM})
+    assert members() == [3], "a tall lane leaves no room for another"
+
+    while sum(in_memory()) > sum(lane_bytes()):
+        pass
+
+    run_all({first: SHORT, second: MEDIUM, third: MEDIUM})
+    assert members() == [3]
+    os.mkfifo(pipe := tmp_path / "pipe")
+    holding = second.start(HOLD.format(pipe=pipe))
+    first.run(MEDIUM)  # which would wait for ever in the lane that is held
+    assert members() == [1, 2]
+    pipe.write_text("go on")
+    second.end(holding)
+
+    for gone in (second, third):
+        gone.run("%gpushare off")
+    assert members() == [1]
+    while sum(in_memory()) > sum(lane_bytes()):
+        pass
+    for each in (first, second, third):
+        turns, did_overwrite = last_json(each.run(TELL))
+        assert did_overwrite
+        assert turns > 5, "more than it has had cells"
+    holding = HOLD.format(pipe=os.devnull)
+    assert [result(each) for each in (first, second, third)] == alone(
+        [MEDIUM, MEDIUM, TALL, SHORT, MEDIUM],
+        [MEDIUM, MEDIUM, MEDIUM, MEDIUM, holding],
+        [MEDIUM, MEDIUM, MEDIUM],
+    )
