@@ -337,6 +337,10 @@ class CudaSegments:
     same addresses. The GPU must have no work while anything is out."""
 
     @staticmethod
+    def install_hook() -> str:
+        """New segments of PyTorch's caching allocator are among them from now on, by patching
+        cudaMalloc and cudaFree of libc10_cuda; empty, or why it is impossible. Idempotent."""
+    @staticmethod
     def page_out(directory: str) -> str:
         """Empty, or why not: then nothing is out."""
     @staticmethod

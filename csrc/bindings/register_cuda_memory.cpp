@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bindings/register.h"
+#include "memory/cuda_hook.h"
 #include "memory/cuda_lane_memory.h"
 #include "memory/cuda_memory.h"
 
@@ -89,6 +90,9 @@ void register_cuda_segments(py::module_& module) {
   py::class_<ProcessCudaSegments>(module, "CudaSegments",
                                   "Private segments on this process's GPU, and their way to a file "
                                   "and back.")
+      .def_static("install_hook", &install_cuda_hook,
+                  "Patch cudaMalloc and cudaFree of libc10_cuda; empty, or why it is impossible. "
+                  "Idempotent.")
       .def_static(
           "page_out", [](const std::string& directory) { return segments().page_out(directory); },
           py::arg("directory"), Unlocked())

@@ -25,7 +25,10 @@ void* CudaMemory::allocate(size_t bytes) {
 // Kernels of one stream may still use what another stream gets next: cudaFree waits for them, and
 // PyTorch counts on it.
 void CudaMemory::free(void* address, size_t bytes) {
-  if (!lane_.owns(address)) return segments_.free(address);
+  if (!lane_.owns(address)) {
+    segments_.free(address);
+    return;
+  }
   device_.synchronize();
   lane_.free(address, bytes);
 }

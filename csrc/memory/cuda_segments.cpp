@@ -31,10 +31,10 @@ void* CudaSegments::allocate(size_t bytes) {
   return reinterpret_cast<void*>(address);
 }
 
-void CudaSegments::free(void* address) {
+bool CudaSegments::free(void* address) {
   const std::lock_guard guard(lock_);
   const auto found = segments_.find(reinterpret_cast<CudaAddress>(address));
-  if (found == segments_.end()) return;
+  if (found == segments_.end()) return false;
   auto& [begin, segment] = *found;
   if (segment.copy == nullptr) {
     device_.unmap_and_unreserve(begin, segment.bytes);
@@ -43,6 +43,7 @@ void CudaSegments::free(void* address) {
     device_.unreserve(begin, segment.bytes);
   }
   segments_.erase(found);
+  return true;
 }
 
 // New memory, which lives without its handle as long as it shows.

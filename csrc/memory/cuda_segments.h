@@ -22,9 +22,9 @@ class CudaSegments {
 
   // Null where the GPU has not so much memory. Rounded up to the device's granularity.
   void* allocate(size_t bytes);
-  // The segment that begins there ends, in or out; nothing where none does. Waits for our work,
-  // which may use it until then.
-  void free(void* address);
+  // The segment that begins there ends, in or out; false where none does. Waits for our work, which
+  // may use it until then.
+  bool free(void* address);
 
   // What is in goes out to a file in `directory`. Returns an empty string, or the sentence that
   // says why not: then nothing is out, as far as the GPU has the room still.

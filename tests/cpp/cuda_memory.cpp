@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "cuda_session.h"
+#include "fake_runtime.h"
+#include "memory/cuda_hook.h"
 
 using namespace gpushare;
 
@@ -70,8 +72,8 @@ TEST_CASE("while something is out, segments are made and ended as ever") {
   CHECK(process.segments.bytes_out() == 5 * kChunk);
   const Segment later = process.allocate(2 * kChunk, 3);
   CHECK(process.segments.bytes() == 7 * kChunk);
-  process.segments.free(ended.address);
-  process.segments.free(&process);  // nobody's
+  CHECK(process.segments.free(ended.address));
+  CHECK_FALSE(process.segments.free(ended.address));
   CHECK(process.segments.bytes_out() == 4 * kChunk);
   REQUIRE(process.segments.page_out(directory()) == "");  // what came later
   CHECK(process.segments.bytes_out() == 6 * kChunk);
@@ -247,6 +249,29 @@ TEST_CASE("PyTorch's calls reach what the process has on that GPU") {
   REQUIRE(address != nullptr);
   std::memset(address, 1, kChunk);
   gpushare_cuda_free(address, kChunk, 0, nullptr);
+}
+
+TEST_CASE("PyTorch's caching allocator gets private segments on our GPU, and others elsewhere") {
+  void* before = nullptr;
+  REQUIRE(c10_take_segment(&before, kChunk) == 0);
+  REQUIRE(install_cuda_hook() == "");
+  REQUIRE(install_cuda_hook() == "");
+  if (!cuda_memory().is_of(0)) REQUIRE(cuda_memory().open(0, 64 * kChunk) == "");
+  const Balance balance;
+  void* ours = nullptr;
+  REQUIRE(c10_take_segment(&ours, 3 * kChunk) == 0);
+  CHECK(cuda_memory().segments().bytes() == 3 * kChunk);
+  cudaSetDevice(1);
+  void* others = nullptr;
+  REQUIRE(c10_take_segment(&others, kChunk) == 0);
+  cudaSetDevice(0);
+  CHECK(cuda_memory().segments().bytes() == 3 * kChunk);
+  fake_driver::set_capacity(0);
+  void* none = nullptr;
+  CHECK(c10_take_segment(&none, kChunk) == kCudaOutOfMemory);
+  fake_driver::set_capacity(kPlenty);
+  for (void* segment : {before, ours, others}) CHECK(c10_end_segment(segment) == 0);
+  CHECK(cuda_memory().segments().bytes() == 0);
 }
 
 TEST_CASE("without a GPU there is no lane and no memory of one") {
