@@ -320,9 +320,15 @@ class CudaLane:
     def survivors() -> int:
         """Bytes in the lane that PyTorch's allocator has, be something alive in them or not."""
     @staticmethod
+    def owns(address: int) -> bool:
+        """Whether it is an address of lanes, be anything there or not."""
+    @staticmethod
     def trim(living: list[tuple[int, int]]) -> None:
-        """Only these addresses and sizes are alive, in order; the allocator must not use the
-        segments any more that it has."""
+        """Of segments that were not trimmed before, only these addresses and sizes are alive, in
+        order; the allocator must not use these segments any more."""
+    @staticmethod
+    def trimmed() -> int:
+        """Bytes that are left of trimmed segments in the lane: alive, and not promoted."""
     @staticmethod
     def promote() -> int:
         """As of `Lane`; the GPU must have done our work."""

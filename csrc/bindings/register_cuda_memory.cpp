@@ -74,9 +74,16 @@ void register_cuda_lane(py::module_& module) {
       .def_static(
           "survivors", [] { return lane().survivor_bytes(); }, Unlocked(),
           "Bytes of the lane that PyTorch's allocator has, alive or kept.")
+      .def_static(
+          "owns",
+          [](uintptr_t address) { return lane().owns(reinterpret_cast<const void*>(address)); },
+          py::arg("address"))
       .def_static("trim", &trim, py::arg("living"), Unlocked(),
                   "Only these addresses and sizes are alive; the allocator must not use the "
                   "segments any more.")
+      .def_static(
+          "trimmed", [] { return lane().trimmed_bytes(); }, Unlocked(),
+          "Bytes that are left of trimmed segments in the lane.")
       .def_static(
           "promote", [] { return lane().promote(); }, Unlocked(),
           "Empty the lane before it is another's; returns the bytes that were alive in it.")

@@ -278,22 +278,25 @@ void Lane::end_block(Page first) {
 void Lane::trim(std::span<const Extent> extents) {
   const std::lock_guard boundary(boundary_);
   const Guard guard(lock_);
-  std::vector<Part> kept;
   for (const Run& block : living()) {
-    const Run segment = segment_of(block);
-    std::erase_if(parts_, [&](const Part& part) { return part == block; });
+    if (is_part(block)) continue;
     blocks_->free(block.first);
     for (const Run& run : pages_of(extents, block)) {
       blocks_->claim(run.first, run.count);
-      kept.push_back({run, segment});
+      parts_.push_back({run, block});
     }
   }
-  parts_.insert(parts_.end(), kept.begin(), kept.end());
 }
 
-Run Lane::segment_of(const Run& block) const {
-  const auto part = std::ranges::find(parts_, block);
-  return part == parts_.end() ? block : part->segment;
+bool Lane::is_part(const Run& block) const {
+  return std::ranges::find(parts_, block) != parts_.end();
+}
+
+size_t Lane::trimmed_bytes() const {
+  const Guard guard(lock_);
+  Page pages = 0;
+  for (const Part& part : parts_) pages += blocks_->size_of(part.first);
+  return bytes(pages);
 }
 
 // The pages of a block that have any of these bytes; its first one, where none has.

@@ -95,10 +95,12 @@ class Lane {
   // PromotionFailed where memory is short; then some survivors are still in the lane.
   size_t promote();
 
-  // Of the segments in the lane, only these bytes are alive, in the order of their addresses; each
-  // page without any is free again.
-  // PyTorch's allocator must have no more use for these segments than to end them.
+  // Of the segments in the lane that were not trimmed before, only these bytes are alive, in the
+  // order of their addresses; each page without any is free again. PyTorch's allocator must have no
+  // more use for these segments than to end them.
   void trim(std::span<const Extent> living);
+  // What is left of trimmed segments in the lane: alive, and not promoted.
+  size_t trimmed_bytes() const;
 
   Place allocate(size_t bytes, size_t alignment = 1);
   bool owns(const void* address) const {
@@ -161,7 +163,7 @@ class Lane {
   std::vector<Run> last_survivors();
   Page find(size_t block_bytes);
   void end_block(Page first);
-  Run segment_of(const Run& block) const;
+  bool is_part(const Run& block) const;
   std::vector<Run> pages_of(std::span<const Extent> living, const Run& block) const;
   Predictor::Note overflow_note() const { return kOverflow | predictor_.iteration(); }
   std::string mapping_is_right() const;

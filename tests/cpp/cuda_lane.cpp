@@ -270,12 +270,40 @@ TEST_CASE("a segment of which nothing is said to be alive keeps its first page")
   const Segment first = session.allocate(4 * kChunk, 1), second = session.allocate(4 * kChunk, 2);
   lane.trim(std::array{Extent{second.address + kChunk, 1}, Extent{&balance, 8}});
   CHECK(lane.survivor_bytes() == 2 * kChunk);
-  lane.trim({});  // again: of what is left
-  CHECK(lane.survivor_bytes() == 2 * kChunk);
+  CHECK(lane.trimmed_bytes() == 2 * kChunk);
   CHECK(lane.is_valid() == "");
   session.free(second);
   session.free(first);
   CHECK(lane.survivor_bytes() == 0);
+  CHECK(lane.is_valid() == "");
+}
+
+TEST_CASE("what is left of a trimmed segment stays whole when others are trimmed") {
+  const Balance balance;
+  CudaSession session(kWindow * kChunk);
+  Lane& lane = session.lane;
+  Memory memory(session.device, kChunks);
+  REQUIRE(lane.attach(memory.descriptors(), memory.bytes()) == "");
+  lane.enter();
+  const Segment first = session.allocate(4 * kChunk, 1);
+  const std::array living{Extent{first.address + kChunk, 2 * kChunk}};
+  lane.trim(living);
+  fake_driver::set_capacity(0);  // nobody has room for it
+  CHECK_THROWS_AS(lane.promote(), PromotionFailed);
+  CHECK(lane.trimmed_bytes() == 2 * kChunk);
+  lane.enter();
+  const Segment second = session.allocate(4 * kChunk, 2);
+  CHECK(lane.trimmed_bytes() == 2 * kChunk);
+  lane.trim(std::array{Extent{second.address, 1}});
+  CHECK(lane.survivor_bytes() == 3 * kChunk);
+  fake_driver::set_capacity(size_t{1} << 30);
+  CHECK(lane.promote() == 3 * kChunk);
+  CHECK(lane.trimmed_bytes() == 0);
+  memory.overwrite();
+  CHECK(first.is_whole(kChunk, 2 * kChunk));
+  CHECK(second.is_whole(0, kChunk));
+  session.free(first);
+  session.free(second);
   CHECK(lane.is_valid() == "");
 }
 
