@@ -63,16 +63,16 @@ void CudaPages::note(Run run, Page shown, Page step) {
   for (Page page = run.first; page < run.end(); ++page, shown += step) shown_[page] = shown;
 }
 
-// The driver may have refused to clear what was there; then that comes first.
 bool CudaPages::map(const Stretch& stretch) {
   const Run run{stretch.first, stretch.count};
-  clear(run);
   const auto chunks = std::span(lane_).subspan(stretch.lane_first, stretch.count);
   if (device_.map(at(run.first), chunks, page_bytes_) != kCudaSuccess) return false;
   note(run, kLane + stretch.lane_first, 1);
   return true;
 }
 
+// What the driver refuses to unmap keeps others from being mapped there; then the Lane clears
+// again.
 void CudaPages::clear(Run run) {
   for (Page page = run.first; page < run.end();) {
     Run shown{page, 0};
