@@ -95,7 +95,7 @@ class Phase:
         self.holders: list[str | None] = []
         self.seconds = 0.0
         self.device: JSON = {}
-        self.lane_bytes = 0  # of this machine's memory, at the last look
+        self.lane_bytes = 0  # of this machine's memory, the most at any look
         self._server = server
         self._sharing = sharing
 
@@ -139,7 +139,7 @@ class Phase:
     async def look(self) -> None:
         """Take what the broker says now into the runs."""
         snapshot = await self._server.snapshot()
-        self.lane_bytes = self._server.lane_bytes()
+        self.lane_bytes = max(self.lane_bytes, self._server.lane_bytes())
         for device in snapshot["devices"]:
             for shown in device["sessions"]:
                 self._take(device, shown)
@@ -266,8 +266,8 @@ class Comparison:
     def memory(self) -> JSON:
         """Bytes of tensors: what each needed when it was alone, added up, and all three together.
 
-        Together they had what each has for good, by count, and the lane, by what it has of the
-        machine's memory.
+        Together they had what each has for good, by count, and the lane, by the most that it ever
+        had of the machine's memory.
         """
         alone = (self.alone[name].shown for name in self.alone)
         persistent, lanes = self.together.device["persistent_bytes"], self.together.lane_bytes

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from .conftest import Notebook
     from .scribbler import Scribbler
 
-KILLS = 10  # in the middle of a promotion
+KILLS = 6  # in the middle of a promotion
 TRAIN = BODIES["zero_grad_first"]
 
-# For each line that it reads, a process that trains until it is killed. Its iterations have no two
-# blocks in common, so that nothing is known of them, and each second block survives in a place of
-# its own. It says "(" before it promotes them, and ")" afterwards.
+# For each line that it reads, a process that trains until it is killed, or left alone. Its
+# iterations have no two blocks in common, so that nothing is known of them, and each second block
+# survives in a place of its own. It says "(" before it promotes them, and ")" afterwards.
 VICTIMS = """
 import os, sys
 import torch
@@ -44,11 +44,14 @@ def train():
             survivors and os.write(1, b")")
         session.memory.evacuate = evacuate
         for number in gpushare.iterations(range(1_000_000)):
+            if os.getppid() != parent:
+                return
             kept = None
             blocks = [torch.full((16_384 + 1_024 * number,), float("nan")) for _ in range(400)]
             kept = blocks[::2]
             del blocks
 
+parent = os.getpid()
 for _ in sys.stdin:
     pid = os.fork()
     if pid == 0:
@@ -80,6 +83,8 @@ def read_to(output: IO[bytes], mark: bytes) -> bytes:
 
 
 class Victim:
+    """It has promoted once when it is made."""
+
     def __init__(self, victims: subprocess.Popen[bytes]) -> None:
         assert victims.stdin
         assert victims.stdout
@@ -118,7 +123,7 @@ def test_a_process_that_is_killed_in_promotion_costs_its_neighbours_nothing(
     lane_bytes: Callable[[], list[int]],
     in_memory: Callable[[], list[int]],
 ) -> None:
-    """They train on all the time, and the lane is theirs again each time."""
+    """They train meanwhile, and the lane is theirs again each time."""
     ours.run(LARGE + MODEL)
     outcomes: list[bool] = []
     while outcomes.count(True) < KILLS:
