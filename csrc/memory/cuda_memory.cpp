@@ -24,13 +24,13 @@ void* CudaMemory::allocate(size_t bytes) {
 
 // Kernels of one stream may still use what another stream gets next: cudaFree waits for them, and
 // PyTorch counts on it.
-void CudaMemory::free(void* address, size_t bytes) {
+void CudaMemory::free(void* address) {
   if (!lane_.owns(address)) {
     segments_.free(address);
     return;
   }
   device_.synchronize();
-  lane_.free(address, bytes);
+  lane_.free(address);
 }
 
 CudaMemory& cuda_memory() {
@@ -45,7 +45,7 @@ void* gpushare_cuda_allocate(ssize_t bytes, int device, void*) {
   return memory.is_of(device) && bytes > 0 ? memory.allocate(static_cast<size_t>(bytes)) : nullptr;
 }
 
-void gpushare_cuda_free(void* address, size_t bytes, int device, void*) {
+void gpushare_cuda_free(void* address, size_t, int device, void*) {
   auto& memory = gpushare::cuda_memory();
-  if (memory.is_of(device)) memory.free(address, bytes);
+  if (memory.is_of(device)) memory.free(address);
 }

@@ -33,7 +33,7 @@ class CudaMemory {
   // In the lane while an iteration runs, and private otherwise and where the lane has no room. Null
   // where the GPU has none either.
   void* allocate(size_t bytes);
-  void free(void* address, size_t bytes);
+  void free(void* address);
 
  private:
   CudaDevice device_;

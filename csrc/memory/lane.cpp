@@ -258,7 +258,12 @@ Page Lane::find(size_t block_bytes) {
 
 void Lane::free(void* address) {
   const Guard guard(lock_);
-  end_block(page_of(address));
+  const Page first = page_of(address);
+  const auto is_its = [&](const Part& part) { return part.segment == first; };
+  for (const Part& part : parts_) {
+    if (is_its(part)) end_block(part.first);
+  }
+  if (std::erase_if(parts_, is_its) == 0) end_block(first);
 }
 
 // In the lane, or promoted from it.
@@ -274,7 +279,7 @@ void Lane::end_block(Page first) {
 // -------------------------------------------------------------------------------------
 
 // The pages that are free again may be part of another segment before PyTorch's allocator ends this
-// one. At least one page is kept of each, so that no two have the same first page and size.
+// one. The first page is always kept, since that allocator knows segments by their addresses alone.
 void Lane::trim(std::span<const Extent> extents) {
   const std::lock_guard boundary(boundary_);
   const Guard guard(lock_);
@@ -283,7 +288,7 @@ void Lane::trim(std::span<const Extent> extents) {
     blocks_->free(block.first);
     for (const Run& run : pages_of(extents, block)) {
       blocks_->claim(run.first, run.count);
-      parts_.push_back({run, block});
+      parts_.push_back({run, block.first});
     }
   }
 }
@@ -299,28 +304,16 @@ size_t Lane::trimmed_bytes() const {
   return bytes(pages);
 }
 
-// The pages of a block that have any of these bytes; its first one, where none has.
+// The first page of a block, and those that have any of these bytes.
 std::vector<Run> Lane::pages_of(std::span<const Extent> extents, const Run& block) const {
-  std::vector<Run> runs;
+  std::vector<Run> runs{{block.first, 1}};
   for (const Extent& extent : extents) {
     if (!owns(extent.begin)) continue;
-    const Page begin = page_of(extent.begin);
-    const Page first = std::max(begin, runs.empty() ? block.first : runs.back().end());
+    const Page first = std::max(page_of(extent.begin), runs.back().end());
     const Page end = std::min(page_of(last_byte(extent)) + 1, block.end());
     if (first < end) runs.push_back({first, end - first});
   }
-  return runs.empty() ? std::vector{Run{block.first, 1}} : merged(runs);
-}
-
-void Lane::free(void* address, size_t segment_bytes) {
-  const Guard guard(lock_);
-  const Run segment{page_of(address), static_cast<Page>(whole_pages(segment_bytes))};
-  const auto is_its = [&](const Part& part) { return part.segment == segment; };
-  if (std::ranges::none_of(parts_, is_its)) return end_block(segment.first);
-  for (const Part& part : parts_) {
-    if (is_its(part)) end_block(part.first);
-  }
-  std::erase_if(parts_, is_its);
+  return merged(runs);
 }
 
 // --- notes
@@ -442,9 +435,8 @@ std::string Lane::survivors_are_right() const {
 std::string Lane::parts_are_right() const {
   const std::vector<Run> promoted = held();
   for (const Part& part : parts_) {
-    if (part.first < part.segment.first || part.end() > part.segment.end()) {
-      return "a part lies outside of its segment";
-    }
+    const bool has_first = std::ranges::find(parts_, part.segment, &Part::first) != parts_.end();
+    if (part.first < part.segment || !has_first) return "a part has no segment";
     const bool is_promoted = std::ranges::find(promoted, Run(part)) != promoted.end();
     if (is_promoted == (blocks_->size_of(part.first) == part.count)) {
       return "a part is not just once alive";

@@ -108,7 +108,6 @@ class Lane {
            window_bytes_.load(std::memory_order_relaxed);
   }
   void free(void* address);
-  void free(void* address, size_t bytes);  // of a segment
   // A block was made elsewhere with this note, and ended.
   void made(Predictor::Note note, size_t bytes);
   void ended(Predictor::Note note, size_t bytes);
@@ -129,7 +128,7 @@ class Lane {
     bool is_alive;
   };
   struct Part : Run {  // of a trimmed segment, alive in the lane or promoted
-    Run segment;
+    Page segment;      // its first page
   };
   struct Copy {
     Run run;

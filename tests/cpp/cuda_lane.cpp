@@ -201,7 +201,7 @@ TEST_CASE("a survivor costs some calls for each of its pages, and nothing for th
   REQUIRE(session.lane.attach(memory.descriptors(), memory.bytes()) == "");
   session.lane.enter();
   const Segment segment = session.allocate(kChunks * kChunk, 1);
-  session.lane.trim(std::array{Extent{segment.address + 5 * kChunk, 2 * kChunk}});
+  session.lane.trim(std::array{Extent{segment.address, 2 * kChunk}});
   fake_driver::forget_calls();
   CHECK(session.lane.promote() == 2 * kChunk);
   auto calls = fake_driver::calls();
@@ -234,10 +234,10 @@ TEST_CASE("of a segment only the pages that are alive are promoted, and the rest
                           Extent{seed.address + 8 * kChunk - 512, 1024}};
   lane.trim(living);
   CHECK(lane.is_valid() == "");
-  CHECK(lane.survivor_bytes() == 3 * kChunk);
-  CHECK(lane.promote() == 3 * kChunk);
-  CHECK(lane.usage().promoted_runs == 2);
-  CHECK(fake_driver::alive().bytes == before + 3 * kChunk);
+  CHECK(lane.survivor_bytes() == 4 * kChunk);  // and the first one
+  CHECK(lane.promote() == 4 * kChunk);
+  CHECK(lane.usage().promoted_runs == 3);
+  CHECK(fake_driver::alive().bytes == before + 4 * kChunk);
   memory.overwrite();
   CHECK(seed.is_whole(3 * kChunk, kChunk));
   CHECK(seed.is_whole(7 * kChunk, 2 * kChunk));
@@ -248,7 +248,8 @@ TEST_CASE("of a segment only the pages that are alive are promoted, and the rest
     REQUIRE(others.back().address != nullptr);
   }
   CHECK(lane.allocate(kChunk).address == nullptr);
-  CHECK(std::ranges::count(others, seed.address, &Segment::address) == 1);
+  CHECK(std::ranges::count(others, seed.address + kChunk, &Segment::address) == 1);
+  CHECK(std::ranges::count(others, seed.address, &Segment::address) == 0);
   session.free(seed);
   CHECK(lane.usage().living_promoted_bytes == 0);
   for (const Segment& other : others) CHECK(other.is_whole());
@@ -260,7 +261,7 @@ TEST_CASE("of a segment only the pages that are alive are promoted, and the rest
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("a segment of which nothing is said to be alive keeps its first page") {
+TEST_CASE("a trimmed segment keeps its first page, so that no other has its address") {
   const Balance balance;
   CudaSession session(kWindow * kChunk);
   Lane& lane = session.lane;
@@ -269,12 +270,16 @@ TEST_CASE("a segment of which nothing is said to be alive keeps its first page")
   lane.enter();
   const Segment first = session.allocate(4 * kChunk, 1), second = session.allocate(4 * kChunk, 2);
   lane.trim(std::array{Extent{second.address + kChunk, 1}, Extent{&balance, 8}});
-  CHECK(lane.survivor_bytes() == 2 * kChunk);
-  CHECK(lane.trimmed_bytes() == 2 * kChunk);
+  CHECK(lane.survivor_bytes() == 3 * kChunk);
+  CHECK(lane.trimmed_bytes() == 3 * kChunk);
   CHECK(lane.is_valid() == "");
+  while (const auto* other = session.allocate(kChunk, 3).address) {
+    CHECK(other != first.address);
+    CHECK(other != second.address);
+  }
   session.free(second);
   session.free(first);
-  CHECK(lane.survivor_bytes() == 0);
+  CHECK(lane.trimmed_bytes() == 0);
   CHECK(lane.is_valid() == "");
 }
 
@@ -290,14 +295,14 @@ TEST_CASE("what is left of a trimmed segment stays whole when others are trimmed
   lane.trim(living);
   fake_driver::set_capacity(0);  // nobody has room for it
   CHECK_THROWS_AS(lane.promote(), PromotionFailed);
-  CHECK(lane.trimmed_bytes() == 2 * kChunk);
+  CHECK(lane.trimmed_bytes() == 3 * kChunk);
   lane.enter();
   const Segment second = session.allocate(4 * kChunk, 2);
-  CHECK(lane.trimmed_bytes() == 2 * kChunk);
+  CHECK(lane.trimmed_bytes() == 3 * kChunk);
   lane.trim(std::array{Extent{second.address, 1}});
-  CHECK(lane.survivor_bytes() == 3 * kChunk);
+  CHECK(lane.survivor_bytes() == 4 * kChunk);
   fake_driver::set_capacity(size_t{1} << 30);
-  CHECK(lane.promote() == 3 * kChunk);
+  CHECK(lane.promote() == 4 * kChunk);
   CHECK(lane.trimmed_bytes() == 0);
   memory.overwrite();
   CHECK(first.is_whole(kChunk, 2 * kChunk));
@@ -375,12 +380,13 @@ TEST_CASE("two processes have one lane in turn, and what survives in one keeps i
     const Segment survivor = session.allocate(5 * kChunk, 1), dead = session.allocate(kChunk, 2);
     session.free(dead);
     lane.trim(std::array{Extent{survivor.address + kChunk, 3 * kChunk}});
-    CHECK(lane.promote() == 3 * kChunk);
+    CHECK(lane.promote() == 4 * kChunk);
     tell(other.link());
     wait_for(other.link());
     CHECK(survivor.is_whole(kChunk, 3 * kChunk));
     CHECK(dead.address[0] == 0xFF);  // the lane shows there, and is the other's
-    CHECK(fake_driver::alive().bytes == (kChunks + 3) * kChunk);
+    CHECK(survivor.end()[-1] == 0xFF);
+    CHECK(fake_driver::alive().bytes == (kChunks + 4) * kChunk);
     session.free(survivor);
     CHECK(lane.is_valid() == "");
   }
@@ -431,8 +437,8 @@ void live_through_a_lane() {
   void* other = lane.allocate(2 * kChunk).address;
   if (other != nullptr) std::memset(other, 0xFF, 2 * kChunk);
   check();
-  lane.free(segment.address, segment.bytes);
-  if (other != nullptr) lane.free(other, 2 * kChunk);
+  lane.free(segment.address);
+  if (other != nullptr) lane.free(other);
   lane.leave();
   lane.enter();
   lane.leave();
@@ -501,7 +507,9 @@ TEST_CASE("no random path of a lane on a GPU loses a byte") {
     } else if (below(2) == 0) {
       const auto value = static_cast<unsigned char>(below(255));
       const Segment segment = session.allocate((1 + below(4)) * kChunk, value);
-      if (segment.address != nullptr) alive.push_back({segment, 0, segment.bytes});
+      if (segment.address == nullptr) continue;
+      for (const Tensor& other : alive) REQUIRE(other.segment.address != segment.address);
+      alive.push_back({segment, 0, segment.bytes});
     } else if (!alive.empty()) {
       std::swap(alive[below(alive.size())], alive.back());
       REQUIRE(alive.back().is_whole());

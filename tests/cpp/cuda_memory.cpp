@@ -211,11 +211,11 @@ TEST_CASE("large segments of an iteration are the lane's, and all others private
   memory.lane().leave();
   CHECK(memory.lane().usage().footprint == 3 * kChunk);
   CHECK(memory.lane().usage().overflow_bytes == 2 * kChunk);
-  memory.free(large, 3 * kChunk);
+  memory.free(large);
   CHECK(memory.lane().survivor_bytes() == 0);
-  memory.free(overflow, 2 * kChunk);
-  memory.free(small, kChunk);
-  memory.free(before, 3 * kChunk);
+  memory.free(overflow);
+  memory.free(small);
+  memory.free(before);
   CHECK(memory.segments().bytes() == 0);
 }
 
@@ -232,9 +232,9 @@ TEST_CASE("a lane of larger chunks is shared and promoted as one of small ones")
   const Segment segment{static_cast<unsigned char*>(address), kLarge + kChunk, 1};
   segment.write();
   memory.lane().trim(std::array{Extent{segment.end() - 1, 1}});
-  CHECK(memory.lane().promote() == kLarge);
+  CHECK(memory.lane().promote() == 2 * kLarge);
   CHECK(segment.is_whole(kLarge, kChunk));
-  memory.free(segment.address, segment.bytes);
+  memory.free(segment.address);
   CHECK(memory.lane().is_valid() == "");
 }
 

@@ -64,7 +64,7 @@ struct CudaSession {
     if (segment.address != nullptr) segment.write();
     return segment;
   }
-  void free(const Segment& segment) { lane.free(segment.address, segment.bytes); }
+  void free(const Segment& segment) { lane.free(segment.address); }
 
   CudaDevice device;
   CudaPages pages{device};

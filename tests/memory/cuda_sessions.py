@@ -57,7 +57,7 @@ def make_and_survive(link: socket.socket) -> None:
     lane.leave()
     assert lane.survivors() == 8 * CHUNK
     lane.trim([(large.address + CHUNK + 512, 1024), (large.address + 4 * CHUNK, 2 * CHUNK)])
-    assert lane.promote() == 3 * CHUNK
+    assert lane.promote() == 4 * CHUNK
     assert _core.CudaSegments.page_out(tempfile.gettempdir()) == ""
     assert _core.CudaSegments.bytes_out() == 3 * CHUNK
     link.send(b"your turn")
