@@ -323,6 +323,9 @@ class CudaLane:
     def owns(address: int) -> bool:
         """Whether it is an address of lanes, be anything there or not."""
     @staticmethod
+    def room() -> int:
+        """Bytes of the largest segment that would find room in the lane."""
+    @staticmethod
     def trim(living: list[tuple[int, int]]) -> None:
         """Of segments that were not trimmed before, only these addresses and sizes are alive, in
         order; the allocator must not use these segments any more."""

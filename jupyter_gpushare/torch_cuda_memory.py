@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import _core
-from .torch_memory import _tensors
+from .torch_memory import WINDOW_OF_CAPACITY, _tensors
 
-WINDOW_OF_CAPACITY = 8  # a segment that survives in part keeps its addresses
+LEAST_SEED = 20 << 20  # bytes; of what is smaller PyTorch makes a segment of so many
 INACTIVE = "inactive"  # as the caching allocator calls a block that nobody has
 NEEDED = (  # of PyTorch's own functions; there is no public way to route all threads
     "_cuda_beginAllocateToPool",
@@ -78,7 +78,7 @@ class CudaLane:
             self._pool = self._torch.cuda.MemPool(self._allocator.allocator())
         _core.CudaLane.enter()
         self._torch._C._cuda_beginAllocateToPool(self._index, self._pool.id)
-        if is_new and self._seed:
+        if is_new:
             self._sow()
 
     def leave(self) -> tuple[int, bool]:
@@ -109,8 +109,13 @@ class CudaLane:
             _core.CudaLane.promote()
 
     def _sow(self) -> None:
-        """One large segment, which PyTorch cuts to size: many small ones leave more holes."""
-        self._torch.empty(self._seed, dtype=self._torch.uint8, device=f"cuda:{self._index}")
+        """One large segment, which PyTorch cuts to size: many small ones leave more holes.
+
+        Survivors may lie in between; what did not fit would be made elsewhere.
+        """
+        size = min(self._seed, _core.CudaLane.room())
+        if size >= LEAST_SEED:
+            self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
 
     def _living(self) -> list[tuple[int, int]]:
         """What is alive in the pool; the walk ends at once where nothing is."""

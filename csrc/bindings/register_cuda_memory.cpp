@@ -78,6 +78,9 @@ void register_cuda_lane(py::module_& module) {
           "owns",
           [](uintptr_t address) { return lane().owns(reinterpret_cast<const void*>(address)); },
           py::arg("address"))
+      .def_static(
+          "room", [] { return lane().room(); }, Unlocked(),
+          "Bytes of the largest segment that would find room in the lane.")
       .def_static("trim", &trim, py::arg("living"), Unlocked(),
                   "Only these addresses and sizes are alive; the allocator must not use the "
                   "segments any more.")

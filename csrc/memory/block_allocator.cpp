@@ -90,6 +90,14 @@ void BlockAllocator::reset_footprint() {
   }
 }
 
+Page BlockAllocator::largest_free() const {
+  Page largest = 0;
+  for_each_block([&](Page, Page count, Kind kind) {
+    if (kind == Kind::free) largest = std::max(largest, count);
+  });
+  return largest;
+}
+
 bool BlockAllocator::is_one_block() const {
   bool are_merged = true;
   for_each_block([&](Page first, Page, Kind kind) {

@@ -43,6 +43,7 @@ class BlockAllocator {
 
   Page used() const { return used_; }            // pages in live blocks
   Page available() const { return available_; }  // used and free
+  Page largest_free() const;                     // pages of that block; a walk, so for rare calls
   // One past the highest page that was in a live block since the last reset.
   Page footprint() const { return footprint_; }
   void reset_footprint();  // starts anew at what is alive now

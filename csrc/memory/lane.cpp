@@ -297,6 +297,11 @@ bool Lane::is_part(const Run& block) const {
   return std::ranges::find(parts_, block) != parts_.end();
 }
 
+size_t Lane::room() const {
+  const Guard guard(lock_);
+  return bytes(blocks_->largest_free());
+}
+
 size_t Lane::trimmed_bytes() const {
   const Guard guard(lock_);
   Page pages = 0;

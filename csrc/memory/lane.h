@@ -99,6 +99,8 @@ class Lane {
   // order of their addresses; each page without any is free again. PyTorch's allocator must have no
   // more use for these segments than to end them.
   void trim(std::span<const Extent> living);
+  // The largest segment that would find room now.
+  size_t room() const;
   // What is left of trimmed segments in the lane: alive, and not promoted.
   size_t trimmed_bytes() const;
 

@@ -242,11 +242,13 @@ TEST_CASE("of a segment only the pages that are alive are promoted, and the rest
   CHECK(seed.is_whole(3 * kChunk, kChunk));
   CHECK(seed.is_whole(7 * kChunk, 2 * kChunk));
   lane.enter();
-  std::vector<Segment> others;  // all of the lane, and some of it where the seed was
+  CHECK(lane.room() == 11 * kChunk);  // from the last survivor to what the four displaced
+  std::vector<Segment> others;        // all of the lane, and some of it where the seed was
   for (size_t i = 0; i < kChunks; ++i) {
     others.push_back(session.allocate(kChunk, static_cast<unsigned char>(10 + i)));
     REQUIRE(others.back().address != nullptr);
   }
+  CHECK(lane.room() == 0);
   CHECK(lane.allocate(kChunk).address == nullptr);
   CHECK(std::ranges::count(others, seed.address + kChunk, &Segment::address) == 1);
   CHECK(std::ranges::count(others, seed.address, &Segment::address) == 0);

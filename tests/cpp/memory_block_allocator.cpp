@@ -109,6 +109,7 @@ class Pair {
   }
   void check_every_page() const {
     REQUIRE(live_blocks(blocks_) == reference_.live());
+    REQUIRE(blocks_.largest_free() == reference_.longest_free());
     for (Page page = 0; page < blocks_.pages(); ++page) {
       REQUIRE(blocks_.size_of(page) == reference_.size_of(page));
     }
