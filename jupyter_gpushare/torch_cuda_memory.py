@@ -159,10 +159,11 @@ def move_storages(torch: Any, is_to_move: Any) -> int:
 
 
 def _storage(tensor: Any) -> Any:
-    """Its storage; None where it has none of its own: fake, sparse and wrapper tensors."""
+    """Its storage; None where it has no memory of its own: fake, sparse and wrapper tensors."""
     try:
         storage = tensor.untyped_storage()
-        return storage if storage.resizable() and storage.nbytes() else None
+        has_memory = storage.device.type != "meta" and storage.resizable() and storage.data_ptr()
+        return storage if has_memory else None
     except Exception:
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.torch_cuda_memory import living, move_storages, why_not
@@ -12,6 +13,16 @@ from jupyter_gpushare.torch_cuda_memory import living, move_storages, why_not
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_the_reason_is_said() -> None:
     assert why_not() == "PyTorch finds no GPU"
+
+
+@pytest.mark.filterwarnings("error")
+def test_tensors_without_memory_are_passed() -> None:
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(torch.ones(3))
+    lost = torch.ones(3)
+    lost.untyped_storage().resize_(0)
+    assert move_storages(torch, lambda address: address == 0) == 0
+    assert fake.shape == lost.shape
 
 
 def test_storages_move_with_all_that_shares_them_and_nothing_else_does() -> None:
