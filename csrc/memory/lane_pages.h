@@ -32,8 +32,8 @@ class LanePages {
 
   // Pages of the window, copied to private memory elsewhere; null where there is not enough.
   virtual void* copy(Run run) = 0;
-  // The copy takes the place of what it was made of, at once for all who look. False: it is
-  // impossible, and nothing has changed.
+  // The copy takes the place of what it was made of: on the host at once for all who look, and on a
+  // GPU while nobody does. False: it is impossible, and nothing has changed.
   virtual bool place(void* copy, Run run) = 0;
   virtual void discard(void* copy, Page count) = 0;
 
