@@ -393,6 +393,28 @@ def test_a_lane_that_grows_in_the_middle_of_an_iteration_is_used_on():
     assert list(map(int, alone(IN_A_LANE_THAT_GROWS))) == [0, 0, 2, 2]
 
 
+LEARNING = """
+import psutil, torch
+from jupyter_gpushare.torch_memory import Memory
+
+resident = lambda: psutil.Process().memory_info().rss
+memory = Memory()
+memory.begin()
+blocks = [torch.ones(1 << 16) for _ in range(400)]
+kept = blocks[::40]  # so that libc cannot give back the end of its heap
+del blocks
+memory.end()
+before = resident()
+memory.evacuate()
+print(before - resident())
+"""
+
+
+def test_a_turn_that_was_spent_outside_of_the_lane_leaves_nothing_in_the_heap():
+    (given_back,) = alone(LEARNING)
+    assert int(given_back) > 80 * MIB  # of 100
+
+
 def test_events_out_of_order_change_nothing():
     memory = Memory()
     memory.end()
