@@ -11,7 +11,7 @@ MODULES := labextension/node_modules/.yarn-state.yml
 BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/*.json) \
   $(shell find csrc labextension -not -path '*/node_modules*' -not -path '*/lib/*' \
     -not -path '*/.yarn/*' -type f -not -name '*.md')
-CXX_FILES := $(shell find csrc tests/cpp benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
+CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help build demo lab test test-cpp test-frontend test-python check check-python \
@@ -49,8 +49,9 @@ test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and 
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
 	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -DGPUSHARE_SANITIZE=thread
-	cmake --build build/sanitize-thread --target memory_test
+	cmake --build build/sanitize-thread --target memory_test cuda_test
 	build/sanitize-thread/tests/memory_test --test-case='*thread*'
+	build/sanitize-thread/tests/cuda_test --test-case='*thread*'
 
 test-frontend: $(MODULES)  ## the unit tests of the front end
 	cd labextension && jlpm test

@@ -226,6 +226,15 @@ class HostLaneMemory:
     @property
     def resident_bytes(self) -> int: ...
 
+class CudaLaneMemory:
+    """The memory of a lane on this process's GPU, in chunks of 2 MiB. RuntimeError if there is no
+    room. A chunk lives as long as a copy of its descriptor or a session that is attached to it."""
+
+    def __init__(self, bytes: int) -> None: ...
+    @property
+    def descriptors(self) -> list[int]:
+        """They stay open as long as this lives."""
+
 class LaneUsage:
     """What the lane of this process was used for; "so far" is since the process began."""
 
@@ -284,6 +293,75 @@ class Lane:
         """
     @staticmethod
     def usage() -> LaneUsage: ...
+    @staticmethod
+    def is_valid() -> str:
+        """Empty, or the first broken invariant in words."""
+
+class CudaLane:
+    """As `Lane`, on a GPU, for segments of PyTorch's allocator. It asks for them, of any thread, by
+    `gpushare_cuda_allocate` and `gpushare_cuda_free`, which this library exports for
+    torch.cuda.memory.CUDAPluggableAllocator."""
+
+    @staticmethod
+    def open(ordinal: int, window_bytes: int) -> str:
+        """Use this GPU, with so many addresses for lanes. Once per process."""
+    @staticmethod
+    def attach(descriptors: list[int], bytes: int) -> str:
+        """Use so many bytes of this memory. Between iterations only, and with no segment in it."""
+    @staticmethod
+    def detach() -> str: ...
+    @staticmethod
+    def enter() -> None:
+        """An iteration begins: all threads allocate from the lane."""
+    @staticmethod
+    def leave() -> None:
+        """It ends: nobody does."""
+    @staticmethod
+    def survivors() -> int:
+        """Bytes in the lane that PyTorch's allocator has, be something alive in them or not."""
+    @staticmethod
+    def owns(address: int) -> bool:
+        """Whether it is an address of lanes, be anything there or not."""
+    @staticmethod
+    def room() -> int:
+        """Bytes of the largest segment that would find room in the lane."""
+    @staticmethod
+    def trim(living: list[tuple[int, int]]) -> None:
+        """Of segments that were not trimmed before, only these addresses and sizes are alive, in
+        order; the allocator must not use these segments any more."""
+    @staticmethod
+    def trimmed() -> int:
+        """Bytes that are left of trimmed segments in the lane: alive, and not promoted."""
+    @staticmethod
+    def promote() -> int:
+        """As of `Lane`; the GPU must have done our work."""
+    @staticmethod
+    def usage() -> LaneUsage: ...
+    @staticmethod
+    def is_valid() -> str:
+        """Empty, or the first broken invariant in words."""
+
+class CudaSegments:
+    """Private segments on this process's GPU, which are paged out to a file, and in again at the
+    same addresses. The GPU must have no work while anything is out."""
+
+    @staticmethod
+    def install_hook() -> str:
+        """New segments of PyTorch's caching allocator are among them from now on, by patching
+        cudaMalloc and cudaFree of libc10_cuda; empty, or why it is impossible. Idempotent."""
+    @staticmethod
+    def page_out(directory: str) -> str:
+        """Empty, or why not: then nothing is out."""
+    @staticmethod
+    def page_in() -> str:
+        """Empty, or why some stayed out. Ends a page_out that is under way."""
+    @staticmethod
+    def cancel() -> None: ...
+    @staticmethod
+    def bytes() -> int:
+        """Of all, in or out."""
+    @staticmethod
+    def bytes_out() -> int: ...
     @staticmethod
     def is_valid() -> str:
         """Empty, or the first broken invariant in words."""

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_block_allocator(module);
   gpushare::register_core(module);
   gpushare::register_lane(module);
+  gpushare::register_cuda_memory(module);
   gpushare::register_memory(module);
   gpushare::register_pager(module);
 }

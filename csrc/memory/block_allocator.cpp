@@ -44,13 +44,22 @@ void BlockAllocator::add(Page first, Page count) {
 }
 
 bool BlockAllocator::take(Page first, Page count) {
-  if (!contains(first, count)) return false;
-  if (count == 0) return true;
-  const Page block = block_at(first), end = first + count;
-  if (borders_[block].begins != Kind::free || end_of(block) < end) return false;
-  cut_out(block, first, end);
+  if (count == 0) return contains(first, count);
+  const Page block = free_block_around(first, count);
+  if (block == kNoPage) return false;
+  cut_out(block, first, first + count);
   available_ -= count;
   merge(first, count, Kind::unavailable);
+  return true;
+}
+
+bool BlockAllocator::claim(Page first, Page count) {
+  const Page block = count == 0 ? kNoPage : free_block_around(first, count);
+  if (block == kNoPage) return false;
+  cut_out(block, first, first + count);
+  put(first, count, Kind::live);
+  used_ += count;
+  footprint_ = std::max(footprint_, first + count);
   return true;
 }
 
@@ -81,6 +90,14 @@ void BlockAllocator::reset_footprint() {
   }
 }
 
+Page BlockAllocator::largest_free() const {
+  Page largest = 0;
+  for_each_block([&](Page, Page count, Kind kind) {
+    if (kind == Kind::free) largest = std::max(largest, count);
+  });
+  return largest;
+}
+
 bool BlockAllocator::is_one_block() const {
   bool are_merged = true;
   for_each_block([&](Page first, Page, Kind kind) {
@@ -94,6 +111,14 @@ Page BlockAllocator::block_at(Page page) const {
   Page block = 0;
   while (block < pages_ && end_of(block) <= page) block = end_of(block);
   return block;
+}
+
+// The free block that has all of these pages, or kNoPage.
+Page BlockAllocator::free_block_around(Page first, Page count) const {
+  if (!contains(first, count)) return kNoPage;
+  const Page block = block_at(first);
+  const bool has_all = borders_[block].begins == Kind::free && first + count <= end_of(block);
+  return has_all ? block : kNoPage;
 }
 
 // The pages become a block, whose neighbours are of another kind or live.

@@ -29,6 +29,8 @@ class BlockAllocator {
   void add(Page first, Page count);
   // The contrary; false, and nothing changed, unless all of them are free.
   bool take(Page first, Page count);
+  // Just these pages become a live block; false, and nothing changed, unless all of them are free.
+  bool claim(Page first, Page count);
 
   // The first page of a new block; kNoPage only where no free block is large enough, or `count` 0.
   Page allocate(Page count);
@@ -41,6 +43,7 @@ class BlockAllocator {
 
   Page used() const { return used_; }            // pages in live blocks
   Page available() const { return available_; }  // used and free
+  Page largest_free() const;                     // pages of that block; a walk, so for rare calls
   // One past the highest page that was in a live block since the last reset.
   Page footprint() const { return footprint_; }
   void reset_footprint();  // starts anew at what is alive now
@@ -84,6 +87,7 @@ class BlockAllocator {
   }
   bool contains(Page first, Page count) const { return first <= pages_ && count <= pages_ - first; }
   Page block_at(Page page) const;
+  Page free_block_around(Page first, Page count) const;
   Page end_of(Page block) const { return block + borders_[block].after; }
 
   void put(Page first, Page count, Kind kind);

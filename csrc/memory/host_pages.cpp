@@ -36,9 +36,9 @@ void* HostPages::reserve(Page window_pages) {
 }
 
 // A page that the file does not have would end the process at its first touch.
-std::string HostPages::check(int descriptor, size_t bytes) const {
+std::string HostPages::check(std::span<const int> descriptors, size_t bytes) const {
   struct stat status;
-  if (fstat(descriptor, &status) != 0) {
+  if (fstat(descriptors.front(), &status) != 0) {
     return std::string("the lane's memory cannot be read: ") + std::strerror(errno);
   }
   if (static_cast<size_t>(status.st_size) >= bytes) return {};
@@ -46,12 +46,12 @@ std::string HostPages::check(int descriptor, size_t bytes) const {
          std::to_string(bytes);
 }
 
-bool HostPages::is_attached(int descriptor) const {
-  return memory_ >= 0 && is_same(memory_, descriptor);
+bool HostPages::is_attached(std::span<const int> descriptors) const {
+  return memory_ >= 0 && is_same(memory_, descriptors.front());
 }
 
-std::string HostPages::attach(int descriptor) {
-  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+std::string HostPages::attach(std::span<const int> descriptors) {
+  const int copy = fcntl(descriptors.front(), F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return std::string("the lane's memory cannot be kept: ") + std::strerror(errno);
   detach();
   memory_ = copy;

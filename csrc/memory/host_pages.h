@@ -14,9 +14,10 @@ class HostPages : public LanePages {
   size_t page_bytes() const override { return page_bytes_; }
   void* reserve(Page window_pages) override;
 
-  std::string check(int descriptor, size_t bytes) const override;
-  bool is_attached(int descriptor) const override;
-  std::string attach(int descriptor) override;
+  // One descriptor, of all of it.
+  std::string check(std::span<const int> descriptors, size_t bytes) const override;
+  bool is_attached(std::span<const int> descriptors) const override;
+  std::string attach(std::span<const int> descriptors) override;
   void detach() override;
 
   bool map(const Stretch& stretch) override;

@@ -8,12 +8,19 @@ namespace {
 
 const std::thread::id kNobody;
 
+const void* last_byte(const Extent& extent) {
+  return static_cast<const std::byte*>(extent.begin) + extent.bytes - 1;
+}
+
 std::string in_bytes(size_t bytes) { return std::to_string(bytes) + " bytes"; }
 
 }  // namespace
 
-Lane::Lane(LanePages& pages)
-    : pages_(pages), page_shift_(std::countr_zero(pages.page_bytes())), blocks_(std::in_place, 0) {}
+Lane::Lane(LanePages& pages, Tenant tenant)
+    : pages_(pages),
+      tenant_(tenant),
+      page_shift_(std::countr_zero(pages.page_bytes())),
+      blocks_(std::in_place, 0) {}
 
 Page Lane::page_of(const void* address) const {
   return static_cast<Page>((reinterpret_cast<uintptr_t>(address) - begin_) >> page_shift_);
@@ -38,7 +45,7 @@ std::string Lane::open(size_t window_bytes) {
   return {};
 }
 
-std::string Lane::attach(int descriptor, size_t lane_bytes) {
+std::string Lane::attach(std::span<const int> descriptors, size_t lane_bytes) {
   const std::lock_guard boundary(boundary_);
   const Guard guard(lock_);
   std::string reason = busy();
@@ -46,10 +53,10 @@ std::string Lane::attach(int descriptor, size_t lane_bytes) {
     reason = "a lane of " + in_bytes(lane_bytes) + " does not fit into a window of " +
              in_bytes(window_bytes_);
   }
-  if (reason.empty()) reason = pages_.check(descriptor, lane_bytes);
-  if (reason.empty() && !pages_.is_attached(descriptor)) {
+  if (reason.empty()) reason = pages_.check(descriptors, lane_bytes);
+  if (reason.empty() && !pages_.is_attached(descriptors)) {
     resize(0);
-    reason = pages_.attach(descriptor);
+    reason = pages_.attach(descriptors);
   }
   if (!reason.empty()) return reason;
   resize(static_cast<Page>(lane_bytes >> page_shift_));
@@ -139,15 +146,19 @@ void Lane::leave() {
 void Lane::end_iteration() {
   if (inside_.load() == kNobody) return;
   inside_ = kNobody;
-  for (const Run& block : living()) {
-    const Predictor::Birth& birth = births_[block.first];
-    if (birth.iteration == predictor_.iteration()) predictor_.survived(birth);
-  }
+  if (tenant_ == Tenant::kTensors) learn();
   predictor_.end_iteration();
   footprints_[++iterations_ % kRecent] = footprint();
   totals_.overflow_bytes = bytes(most_overflow_);
   overflow_ = most_overflow_ = 0;
   totals_.last_survivor_bytes = bytes(blocks_->used());
+}
+
+void Lane::learn() {
+  for (const Run& block : living()) {
+    const Predictor::Birth& birth = births_[block.first];
+    if (birth.iteration == predictor_.iteration()) predictor_.survived(birth);
+  }
 }
 
 // Pages of the lane that lie below the highest one in use; survivors between them are not the
@@ -226,7 +237,7 @@ Lane::Place Lane::allocate(size_t block_bytes, size_t alignment) {
   const Guard guard(lock_);
   if (!is_inside() || lane_pages_ == 0) return {};  // another thread may have ended the iteration
   const Predictor::Birth birth = predictor_.next(block_bytes);
-  if (const auto note = predictor_.expect(birth)) {
+  if (const auto note = predictor_.expect(birth)) {  // never, where nothing is learned
     ++totals_.expected_survivors;
     return {nullptr, note};
   }
@@ -248,12 +259,70 @@ Page Lane::find(size_t block_bytes) {
 void Lane::free(void* address) {
   const Guard guard(lock_);
   const Page first = page_of(address);
+  const auto is_its = [&](const Part& part) { return part.segment == first; };
+  for (const Part& part : parts_) {
+    if (is_its(part)) end_block(part.first);
+  }
+  if (std::erase_if(parts_, is_its) == 0) end_block(first);
+}
+
+// In the lane, or promoted from it.
+void Lane::end_block(Page first) {
   blocks_->free(first);
   const auto survivor = std::ranges::lower_bound(survivors_, first, {}, &Run::first);
   if (survivor == survivors_.end() || survivor->first != first) return;
   survivor->is_alive = false;
   is_stale_ = true;
 }
+
+// --- segments
+// -------------------------------------------------------------------------------------
+
+// The pages that are free again may be part of another segment before PyTorch's allocator ends this
+// one. The first page is always kept, since that allocator knows segments by their addresses alone.
+void Lane::trim(std::span<const Extent> extents) {
+  const std::lock_guard boundary(boundary_);
+  const Guard guard(lock_);
+  for (const Run& block : living()) {
+    if (is_part(block)) continue;
+    blocks_->free(block.first);
+    for (const Run& run : pages_of(extents, block)) {
+      blocks_->claim(run.first, run.count);
+      parts_.push_back({run, block.first});
+    }
+  }
+}
+
+bool Lane::is_part(const Run& block) const {
+  return std::ranges::find(parts_, block) != parts_.end();
+}
+
+size_t Lane::room() const {
+  const Guard guard(lock_);
+  return bytes(blocks_->largest_free());
+}
+
+size_t Lane::trimmed_bytes() const {
+  const Guard guard(lock_);
+  Page pages = 0;
+  for (const Part& part : parts_) pages += blocks_->size_of(part.first);
+  return bytes(pages);
+}
+
+// The first page of a block, and those that have any of these bytes.
+std::vector<Run> Lane::pages_of(std::span<const Extent> extents, const Run& block) const {
+  std::vector<Run> runs{{block.first, 1}};
+  for (const Extent& extent : extents) {
+    if (!owns(extent.begin)) continue;
+    const Page first = std::max(page_of(extent.begin), runs.back().end());
+    const Page end = std::min(page_of(last_byte(extent)) + 1, block.end());
+    if (first < end) runs.push_back({first, end - first});
+  }
+  return merged(runs);
+}
+
+// --- notes
+// ----------------------------------------------------------------------------------------
 
 void Lane::made(Predictor::Note note, size_t block_bytes) {
   const Guard guard(lock_);
@@ -331,6 +400,7 @@ std::string Lane::is_valid() const {
   std::string broken = blocks_->is_valid();
   if (broken.empty()) broken = mapping_is_right();
   if (broken.empty()) broken = survivors_are_right();
+  if (broken.empty()) broken = parts_are_right();
   return broken;
 }
 
@@ -364,6 +434,19 @@ std::string Lane::survivors_are_right() const {
   }
   if (!runs.empty() && runs.back().end() > blocks_->pages()) return "a survivor has no place";
   if (outside(mapped_, runs) != mapped_) return "the lane is mapped where a survivor is";
+  return {};
+}
+
+std::string Lane::parts_are_right() const {
+  const std::vector<Run> promoted = held();
+  for (const Part& part : parts_) {
+    const bool has_first = std::ranges::find(parts_, part.segment, &Part::first) != parts_.end();
+    if (part.first < part.segment || !has_first) return "a part has no segment";
+    const bool is_promoted = std::ranges::find(promoted, Run(part)) != promoted.end();
+    if (is_promoted == (blocks_->size_of(part.first) == part.count)) {
+      return "a part is not just once alive";
+    }
+  }
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +37,19 @@ class PromotionFailed : public std::bad_alloc {
   }
 };
 
+// What the blocks of a lane are, who may ask for them, and what it says when one is still there at
+// a boundary.
+enum class Tenant {
+  kTensors,   // for the thread that entered alone; what is there is alive
+  kSegments,  // of PyTorch's own allocator, for every thread; it keeps them for its next iteration
+};
+
+// Bytes side by side.
+struct Extent {
+  const void* begin;
+  size_t bytes;
+};
+
 // The lane of this process: memory that it has in turn with other processes, mapped into a window
 // of addresses. Blocks that are alive when the lane goes to somebody else (survivors) are promoted:
 // their pages become private ones at the same addresses, until they die. From `promote` to `enter`
@@ -52,7 +66,7 @@ class Lane {
     Predictor::Note note = 0;
   };
 
-  explicit Lane(LanePages& pages);
+  explicit Lane(LanePages& pages, Tenant tenant = Tenant::kTensors);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
@@ -61,13 +75,17 @@ class Lane {
   // Reserves the window: of more addresses than a lane will have bytes, since survivors take some.
   // Once per process.
   [[nodiscard]] std::string open(size_t window_bytes);
-  // Takes `bytes` of the memory behind `descriptor`; again, to change its size or for another.
+  // Takes `bytes` of the memory behind the descriptors; again, to change its size or for another.
   // Between iterations only, and with nothing alive in the lane.
-  [[nodiscard]] std::string attach(int descriptor, size_t bytes);
+  [[nodiscard]] std::string attach(std::span<const int> descriptors, size_t bytes);
+  [[nodiscard]] std::string attach(int descriptor, size_t bytes) {
+    return attach(std::span(&descriptor, 1), bytes);
+  }
   // Gives it up, under the same conditions, and forgets what was learned about survivors.
   [[nodiscard]] std::string detach();
 
-  // An iteration begins: this thread, and no other, allocates from the lane.
+  // An iteration begins: this thread, and no other, allocates tensors from the lane; or every
+  // thread segments.
   void enter();
   // It ends: nobody does.
   void leave();
@@ -76,6 +94,15 @@ class Lane {
   // Empties the lane, after leaving it if need be; returns the bytes that were promoted. Raises
   // PromotionFailed where memory is short; then some survivors are still in the lane.
   size_t promote();
+
+  // Of the segments in the lane that were not trimmed before, only these bytes are alive, in the
+  // order of their addresses; each page without any is free again. PyTorch's allocator must have no
+  // more use for these segments than to end them.
+  void trim(std::span<const Extent> living);
+  // The largest segment that would find room now.
+  size_t room() const;
+  // What is left of trimmed segments in the lane: alive, and not promoted.
+  size_t trimmed_bytes() const;
 
   Place allocate(size_t bytes, size_t alignment = 1);
   bool owns(const void* address) const {
@@ -102,6 +129,9 @@ class Lane {
   struct Survivor : Run {  // promoted
     bool is_alive;
   };
+  struct Part : Run {  // of a trimmed segment, alive in the lane or promoted
+    Page segment;      // its first page
+  };
   struct Copy {
     Run run;
     void* pages;
@@ -110,10 +140,14 @@ class Lane {
   static constexpr size_t kRecent = 64;
   static constexpr Predictor::Note kOverflow = Predictor::kSpareBit;
 
-  bool is_inside() const { return inside_.load(std::memory_order_relaxed) == this_thread(); }
+  bool is_inside() const {
+    const auto inside = inside_.load(std::memory_order_relaxed);
+    return inside == this_thread() || (tenant_ == Tenant::kSegments && inside != std::thread::id());
+  }
   static std::thread::id this_thread() { return std::this_thread::get_id(); }
   std::string busy() const;
   void end_iteration();
+  void learn();
   Page footprint() const;
 
   size_t bytes(uint64_t pages) const { return pages << page_shift_; }
@@ -129,11 +163,16 @@ class Lane {
   Page hold(std::span<const Run> blocks);
   std::vector<Run> last_survivors();
   Page find(size_t block_bytes);
+  void end_block(Page first);
+  bool is_part(const Run& block) const;
+  std::vector<Run> pages_of(std::span<const Extent> living, const Run& block) const;
   Predictor::Note overflow_note() const { return kOverflow | predictor_.iteration(); }
   std::string mapping_is_right() const;
   std::string survivors_are_right() const;
+  std::string parts_are_right() const;
 
   LanePages& pages_;
+  const Tenant tenant_;
   const int page_shift_;
   std::atomic<uintptr_t> begin_ = 0;  // of the window; written once
   std::atomic<size_t> window_bytes_ = 0;
@@ -148,8 +187,9 @@ class Lane {
   Page lane_pages_ = 0;
   std::vector<Stretch> mapped_;      // sorted
   std::vector<Survivor> survivors_;  // sorted
-  bool is_stale_ = false;            // the lane is to be laid out anew
-  std::vector<Copy> copies_;         // from before a fork until after it
+  std::vector<Part> parts_;
+  bool is_stale_ = false;     // the lane is to be laid out anew
+  std::vector<Copy> copies_;  // from before a fork until after it
 
   std::atomic<std::thread::id> inside_ = std::thread::id();  // who may allocate; none: nobody
   Predictor predictor_;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "memory/lane_layout.h"
@@ -16,11 +17,12 @@ class LanePages {
   // Addresses of so many pages, none of which can be touched; null where there are none. Once.
   virtual void* reserve(Page window_pages) = 0;
 
-  // Empty, or the sentence that says why `descriptor` is no memory of so many bytes.
-  virtual std::string check(int descriptor, size_t bytes) const = 0;
-  virtual bool is_attached(int descriptor) const = 0;
-  // Takes this memory in place of what was attached; nothing of either may be mapped.
-  virtual std::string attach(int descriptor) = 0;
+  // Empty, or the sentence that says why this is no memory of so many bytes.
+  virtual std::string check(std::span<const int> descriptors, size_t bytes) const = 0;
+  virtual bool is_attached(std::span<const int> descriptors) const = 0;
+  // Takes this memory in place of what was attached; nothing of either may be mapped. The
+  // descriptors stay the caller's.
+  virtual std::string attach(std::span<const int> descriptors) = 0;
   virtual void detach() = 0;
 
   // Pages of the lane appear in the window, instead of what was there. False: it is impossible.
@@ -30,8 +32,8 @@ class LanePages {
 
   // Pages of the window, copied to private memory elsewhere; null where there is not enough.
   virtual void* copy(Run run) = 0;
-  // The copy takes the place of what it was made of, at once for all who look. False: it is
-  // impossible, and nothing has changed.
+  // The copy takes the place of what it was made of: on the host at once for all who look, and on a
+  // GPU while nobody does. False: it is impossible, and nothing has changed.
   virtual bool place(void* copy, Run run) = 0;
   virtual void discard(void* copy, Page count) = 0;
 

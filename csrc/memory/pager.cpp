@@ -1,19 +1,17 @@
 #include "memory/pager.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <system_error>
 
 #include "memory/fault_net.h"
+#include "memory/paging_file.h"
 
 #ifndef MADV_POPULATE_READ  // Linux 5.14
 #define MADV_POPULATE_READ 22
@@ -29,14 +27,6 @@ constexpr size_t kBatch = size_t{1} << 30;  // comes in as one mapping
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-
-std::string because(const std::string& what, int error) {
-  return what + ": " + std::generic_category().message(error);
-}
-
-std::string mebibytes(size_t bytes) {
-  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
-}
 
 std::byte* round_up(std::byte* address, size_t unit) {
   return address + (unit - reinterpret_cast<uintptr_t>(address) % unit) % unit;
@@ -74,33 +64,6 @@ void keep_largest(std::vector<Range>& ranges, size_t count) {
   std::nth_element(ranges.begin(), ranges.begin() + static_cast<std::ptrdiff_t>(count),
                    ranges.end(), larger);
   ranges.resize(count);
-}
-
-class File {  // without a name: gone with its last mapping
- public:
-  explicit File(const std::string& directory) {
-    std::string path = directory + "/gpushare-XXXXXX";
-    number_ = mkostemp(path.data(), O_CLOEXEC);
-    if (number_ >= 0) unlink(path.c_str());
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (number_ >= 0) close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-// The room for all of it first, so that a full disk is found before anything moves. Zero, or the
-// error.
-int reserve(int file, size_t bytes) {
-  int error;
-  do error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
-  while (error == EINTR);
-  return error;
 }
 
 // Zero, or the error.
@@ -244,11 +207,8 @@ bool Pager::overlaps(const Range& range) {
 
 std::string Pager::move_all_out(size_t bytes, const std::string& directory) {
   if (bytes == 0) return {};
-  const File file(directory);
-  if (file.number() < 0) return because("no file can be made in " + directory, errno);
-  if (const int error = reserve(file.number(), bytes)) {
-    return because(mebibytes(bytes) + " do not fit into " + directory, error);
-  }
+  PagingFile file;
+  if (const std::string reason = file.open(directory, bytes); !reason.empty()) return reason;
   size_t offset = 0;
   for (Piece& piece : pieces_) {
     if (cancelled_) return "paging out was cancelled";

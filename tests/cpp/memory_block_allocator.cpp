@@ -92,6 +92,9 @@ class Pair {
         blocks_.free(first);  // mostly of no block: then nothing happens
         if (reference_.size_of(first) > 0) reference_.free(first);
         break;
+      case 4:
+        claim(first, below(blocks_.pages() - first) / 16);
+        break;
       default:
         below(32) < allocations_ ? allocate(1 + below(1U << below(8))) : free_any();
     }
@@ -106,6 +109,7 @@ class Pair {
   }
   void check_every_page() const {
     REQUIRE(live_blocks(blocks_) == reference_.live());
+    REQUIRE(blocks_.largest_free() == reference_.longest_free());
     for (Page page = 0; page < blocks_.pages(); ++page) {
       REQUIRE(blocks_.size_of(page) == reference_.size_of(page));
     }
@@ -120,6 +124,11 @@ class Pair {
   }
   void take(Page first, Page count) {
     REQUIRE(blocks_.take(first, count) == reference_.take(first, count));
+  }
+  void claim(Page first, Page count) {
+    const bool claimed = count > 0 && reference_.allocate(first, count);
+    REQUIRE(blocks_.claim(first, count) == claimed);
+    if (claimed) footprint_ = std::max(footprint_, first + count);
   }
   void reset_footprint() {
     blocks_.reset_footprint();

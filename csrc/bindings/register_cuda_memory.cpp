@@ -1,0 +1,126 @@
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/register.h"
+#include "memory/cuda_hook.h"
+#include "memory/cuda_lane_memory.h"
+#include "memory/cuda_memory.h"
+
+namespace py = pybind11;
+
+namespace gpushare {
+namespace {
+
+// The Python names of what the process has once.
+struct ProcessCudaLane {};
+struct ProcessCudaSegments {};
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+using AddressAndBytes = std::pair<uintptr_t, size_t>;
+
+Lane& lane() { return cuda_memory().lane(); }
+CudaSegments& segments() { return cuda_memory().segments(); }
+
+void trim(const std::vector<AddressAndBytes>& living) {
+  std::vector<Extent> extents;
+  for (const auto& [address, bytes] : living) {
+    extents.push_back({reinterpret_cast<const void*>(address), bytes});
+  }
+  lane().trim(extents);
+}
+
+void register_cuda_lane_memory(py::module_& module) {
+  py::class_<CudaLaneMemory>(module, "CudaLaneMemory",
+                             "The memory of a lane on this process's GPU, in chunks.")
+      .def(py::init([](size_t bytes) {
+             return std::make_unique<CudaLaneMemory>(cuda_memory().device(), bytes);
+           }),
+           py::arg("bytes"))
+      .def_property_readonly("descriptors", [](const CudaLaneMemory& memory) {
+        return std::vector<int>(memory.descriptors().begin(), memory.descriptors().end());
+      });
+}
+
+void register_cuda_lane(py::module_& module) {
+  py::class_<ProcessCudaLane>(
+      module, "CudaLane",
+      "The lane of this process on a GPU. What returns a string returns an empty one, or the "
+      "sentence that says why not.")
+      .def_static(
+          "open",
+          [](int ordinal, size_t window_bytes) {
+            return cuda_memory().open(ordinal, window_bytes);
+          },
+          py::arg("ordinal"), py::arg("window_bytes"), Unlocked(),
+          "Use this GPU, with so many addresses for lanes. Once per process.")
+      .def_static(
+          "attach",
+          [](const std::vector<int>& descriptors, size_t bytes) {
+            return lane().attach(descriptors, bytes);
+          },
+          py::arg("descriptors"), py::arg("bytes"), Unlocked())
+      .def_static(
+          "detach", [] { return lane().detach(); }, Unlocked())
+      .def_static(
+          "enter", [] { lane().enter(); }, Unlocked(),
+          "An iteration begins: all threads allocate from the lane.")
+      .def_static(
+          "leave", [] { lane().leave(); }, Unlocked(), "It ends.")
+      .def_static(
+          "survivors", [] { return lane().survivor_bytes(); }, Unlocked(),
+          "Bytes of the lane that PyTorch's allocator has, alive or kept.")
+      .def_static(
+          "owns",
+          [](uintptr_t address) { return lane().owns(reinterpret_cast<const void*>(address)); },
+          py::arg("address"))
+      .def_static(
+          "room", [] { return lane().room(); }, Unlocked(),
+          "Bytes of the largest segment that would find room in the lane.")
+      .def_static("trim", &trim, py::arg("living"), Unlocked(),
+                  "Only these addresses and sizes are alive; the allocator must not use the "
+                  "segments any more.")
+      .def_static(
+          "trimmed", [] { return lane().trimmed_bytes(); }, Unlocked(),
+          "Bytes that are left of trimmed segments in the lane.")
+      .def_static(
+          "promote", [] { return lane().promote(); }, Unlocked(),
+          "Empty the lane before it is another's; returns the bytes that were alive in it.")
+      .def_static("usage", [] { return lane().usage(); })
+      .def_static(
+          "is_valid", [] { return lane().is_valid(); }, Unlocked(),
+          "Empty, or the first broken invariant in words.");
+}
+
+void register_cuda_segments(py::module_& module) {
+  py::class_<ProcessCudaSegments>(module, "CudaSegments",
+                                  "Private segments on this process's GPU, and their way to a file "
+                                  "and back.")
+      .def_static("install_hook", &install_cuda_hook,
+                  "Patch cudaMalloc and cudaFree of libc10_cuda; empty, or why it is impossible. "
+                  "Idempotent.")
+      .def_static(
+          "page_out", [](const std::string& directory) { return segments().page_out(directory); },
+          py::arg("directory"), Unlocked())
+      .def_static(
+          "page_in", [] { return segments().page_in(); }, Unlocked())
+      .def_static("cancel", [] { segments().cancel(); })
+      .def_static(
+          "bytes", [] { return segments().bytes(); }, Unlocked())
+      .def_static("bytes_out", [] { return segments().bytes_out(); })
+      .def_static("is_valid", [] { return segments().is_valid(); }, Unlocked());
+}
+
+}  // namespace
+
+void register_cuda_memory(py::module_& module) {
+  register_cuda_lane_memory(module);
+  register_cuda_lane(module);
+  register_cuda_segments(module);
+}
+
+}  // namespace gpushare

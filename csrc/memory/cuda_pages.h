@@ -1,0 +1,62 @@
+#pragma once
+#include <vector>
+
+#include "memory/cuda_device.h"
+#include "memory/lane_pages.h"
+#include "memory/sparse_array.h"
+
+namespace gpushare {
+
+// A device `cuda:N`. A page is a chunk: memory with a handle of its own, since the driver maps
+// handles whole. A forked child has no CUDA, and so nothing of this.
+class CudaPages : public LanePages {
+ public:
+  // The same in all processes that have the lane: a power of two, and whole multiples of the
+  // device's granularity. Large ones map fast, and small ones take less when they survive.
+  explicit CudaPages(const CudaDevice& device, size_t page_bytes = CudaDevice::kGranularity);
+  ~CudaPages() override;
+  CudaPages(const CudaPages&) = delete;
+  CudaPages& operator=(const CudaPages&) = delete;
+
+  size_t page_bytes() const override { return page_bytes_; }
+  void* reserve(Page window_pages) override;
+
+  // A descriptor for each chunk, in their order.
+  std::string check(std::span<const int> descriptors, size_t bytes) const override;
+  // It cannot be told from a descriptor of CUDA's.
+  bool is_attached(std::span<const int>) const override { return false; }
+  std::string attach(std::span<const int> descriptors) override;
+  void detach() override;
+
+  bool map(const Stretch& stretch) override;
+  void clear(Run run) override;
+  void* copy(Run run) override;
+  bool place(void* copy, Run run) override;
+  void discard(void* copy, Page count) override;
+  void fence(Run) override {}
+
+ private:
+  using Handles = std::vector<CudaHandle>;
+
+  // What a page of the window shows: a number above these two is that of a page of the lane.
+  static constexpr Page kNothing = 0;
+  static constexpr Page kPrivate = 1;
+  static constexpr Page kLane = 2;
+
+  CudaAddress at(Page page) const { return window_ + bytes(page); }
+  size_t bytes(Page count) const { return count * page_bytes_; }
+  Handles lane_handles(Run run) const;
+  void release(const Handles& handles) const;
+  bool create(Page count, Handles& handles) const;
+  bool fill(const Handles& handles, Run run) const;
+  void note(Run run, Page shown, Page step);
+
+  const CudaDevice& device_;
+  const size_t page_bytes_;
+  CudaAddress window_ = 0;
+  Page window_pages_ = 0;
+  SparseArray<Page> shown_;
+  Handles lane_;
+};
+
+}  // namespace gpushare

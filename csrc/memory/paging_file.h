@@ -1,0 +1,29 @@
+#pragma once
+#include <cstddef>
+#include <string>
+
+namespace gpushare {
+
+// A file for what is paged out. It has no name, and lives as long as this or a mapping of it, here
+// or in a forked child.
+class PagingFile {
+ public:
+  PagingFile() = default;
+  PagingFile(const PagingFile&) = delete;
+  PagingFile& operator=(const PagingFile&) = delete;
+  ~PagingFile();
+
+  // Once, with the room for all of it, so that a full disk is found before anything moves. Returns
+  // an empty string, or the sentence that says why not.
+  [[nodiscard]] std::string open(const std::string& directory, size_t bytes);
+  int number() const { return number_; }
+
+ private:
+  int number_ = -1;
+};
+
+// Sentences about paging: what the system said, and sizes, rounded up.
+std::string because(const std::string& what, int error);
+std::string mebibytes(size_t bytes);
+
+}  // namespace gpushare

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstddef>
+#include <map>
+#include <string>
+
+// What tests ask of the fake driver, beyond what it has in common with the real one.
+namespace fake_driver {
+
+// What is alive in this process. All zeros: nothing was leaked.
+struct Alive {
+  size_t handles;
+  size_t mappings;
+  size_t reservations;
+  size_t contexts;  // retained
+  size_t bytes;     // of memory that a handle, a mapping or a descriptor keeps
+
+  bool operator==(const Alive&) const = default;
+};
+Alive alive();
+
+using Calls = std::map<std::string, size_t>;  // how often each was called
+Calls calls();                                // since the last `forget_calls`
+void forget_calls();
+
+// The n-th call from now on fails with this code; 1 is the next one, 0 none.
+void fail(size_t nth, int code);
+// True once it has.
+bool has_failed();
+
+void set_capacity(size_t bytes);  // 1 GiB unless told
+
+}  // namespace fake_driver

@@ -1,0 +1,59 @@
+"""What of PyTorch's memory on a GPU can be tested without one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from jupyter_gpushare import _core
+from jupyter_gpushare.torch_cuda_memory import living, move_storages, why_not
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_the_reason_is_said() -> None:
+    assert why_not() == "PyTorch finds no GPU"
+
+
+@pytest.mark.filterwarnings("error")
+def test_tensors_without_memory_are_passed() -> None:
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(torch.ones(3))
+    lost = torch.ones(3)
+    lost.untyped_storage().resize_(0)
+    assert move_storages(torch, lambda address: address == 0) == 0
+    assert fake.shape == lost.shape
+
+
+def test_storages_move_with_all_that_shares_them_and_nothing_else_does() -> None:
+    model = torch.nn.Linear(300, 300)
+    model(torch.ones(1, 300)).sum().backward()
+    tensors = {model.weight, model.weight.grad}
+    view = model.weight.detach()[7]
+    before = {tensor: tensor.data_ptr() for tensor in tensors}
+    bits = {tensor: tensor.detach().clone() for tensor in tensors}
+    bias = model.bias.data_ptr()
+    addresses = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    assert move_storages(torch, addresses.__contains__) == 2
+    for tensor in tensors:
+        assert tensor.data_ptr() != before[tensor]
+        assert torch.equal(tensor, bits[tensor])
+    assert view.data_ptr() == model.weight[7].data_ptr()
+    assert model.bias.data_ptr() == bias
+
+
+def test_a_backward_pass_follows_what_has_moved_since_its_forward_pass() -> None:
+    weight = torch.randn(200, 200, requires_grad=True)
+    hidden = weight.exp()
+    loss = (hidden * hidden).sum()
+    moving = {hidden.untyped_storage().data_ptr(), weight.untyped_storage().data_ptr()}
+    assert move_storages(torch, moving.__contains__) == 2
+    loss.backward()
+    assert torch.equal(weight.grad, 2 * hidden * hidden)
+
+
+def test_what_is_alive_outside_of_lanes_is_not_the_lanes() -> None:
+    tensor = torch.ones(10)
+    assert not _core.CudaLane.owns(tensor.data_ptr())
+    block = {"address": tensor.data_ptr(), "size": 40, "state": "active_allocated"}
+    assert living([{"blocks": [block]}]) == []
