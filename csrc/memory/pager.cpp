@@ -294,6 +294,7 @@ int Pager::move_in(Piece& piece, std::byte* fresh) {
 }
 
 bool Pager::begin_move(Piece& piece, State from) {
+  const std::lock_guard no_fork(gate_);
   const std::lock_guard guard(lock_);
   if (piece.state != from) return false;
   set_state(piece, State::kMoving);
@@ -347,6 +348,7 @@ bool Pager::is_out(const void* address) {
 
 // A fork happens while nothing moves: nobody in the child could end the move.
 void Pager::before_fork() {
+  gate_.lock();
   lock_.lock();
   while (moving_ != nullptr) {
     lock_.unlock();
@@ -355,11 +357,15 @@ void Pager::before_fork() {
   }
 }
 
-void Pager::after_fork_in_parent() { lock_.unlock(); }
+void Pager::after_fork_in_parent() {
+  lock_.unlock();
+  gate_.unlock();
+}
 
 void Pager::after_fork_in_child() {
   end_turn();  // who has it is a thread of the parent
   lock_.unlock();
+  gate_.unlock();
 }
 
 std::string Pager::is_valid() {

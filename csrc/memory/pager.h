@@ -93,6 +93,9 @@ class Pager {
   void let_go(const void* begin, size_t bytes);
   bool try_let_go(const std::byte* begin, const std::byte* end);
 
+  // Whoever begins a move passes it, before the lock; a fork keeps it closed, so that no next move
+  // begins while it waits for this one.
+  std::mutex gate_;
   // Guards the states and, against readers, the table; who has the turn alone changes the table.
   std::mutex lock_;
   Pieces pieces_;                  // by address

@@ -322,6 +322,24 @@ TEST_CASE("a child that was forked while all is out reads it, whatever its paren
   close(ends[1]);
 }
 
+TEST_CASE("a fork waits for the piece that moves, and not for the whole page-out of a thread") {
+  Pager pager;
+  Blocks blocks(pager);
+  blocks.add(64 * kMiB);
+  bool came_between = false;
+  for (int i = 0; i < 20 && !came_between; ++i) {
+    std::thread thread([&] { CHECK(pager.page_out(blocks.source(), directory()) == ""); });
+    while (pager.bytes_out() == 0) std::this_thread::yield();
+    pager.before_fork();
+    came_between = pager.bytes_out() < 60 * kMiB;
+    pager.after_fork_in_parent();
+    thread.join();
+    CHECK(pager.page_in() == "");
+  }
+  CHECK(came_between);
+  CHECK(blocks.are_intact());
+}
+
 TEST_CASE("no write is lost, whenever pages move") {
   Pager pager;
   constexpr size_t kWords = 9 * kMiB / 8;
