@@ -10,6 +10,7 @@ import contextlib
 import gc
 import sys
 from collections import deque
+from pathlib import Path
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ WINDOW = 64  # iterations that a demand looks back
 LARGEST_MARGIN = 5  # the margin for varying shapes is at most one 5th of the ephemeral bytes
 LEARNINGS = 2  # so many iterations without a survivor, and what was before the second is forgotten
 WINDOW_OF_CAPACITY = 2  # survivors take addresses of the lane, but none of its bytes
+FILE_SYSTEMS_IN_MEMORY = ("tmpfs", "ramfs")
 ODD_BYTES = 100_003  # nobody else allocates just this
 TRIES = 8  # of the self-test, since another thread may allocate in the middle of one
 
@@ -290,6 +292,11 @@ class Memory:
         """Storages of 64 KiB and more go to a file there: their bytes, or 0 and why not."""
         if not isinstance(self._source, CountedStorages):
             return 0, f"nothing can be paged out: {self.how}"
+        if _file_system(directory) in FILE_SYSTEMS_IN_MEMORY:
+            return 0, (
+                f"{directory} lies in main memory, and paging out to there would free nothing:"
+                " set page_directory to a directory on a disk"
+            )
         reason = _core.Pager.page_out(directory)
         size = _core.Pager.bytes_out()
         return size, reason or ("" if size else "there is nothing to page out")
@@ -304,6 +311,15 @@ class Memory:
         """The device has done our work, and what is alive in the lane has private pages."""
         self._source.settle()
         self._lane.evacuate()
+
+
+def _file_system(directory: str) -> str:
+    """The kind of the file system that a directory lies in, as in ``ext4``; empty if unknown."""
+    import psutil
+
+    kinds = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+    path = Path(directory).resolve()
+    return next((kinds[str(p)] for p in (path, *path.parents) if str(p) in kinds), "")
 
 
 def _ephemeral(recent: tuple[Iteration, ...], room: int) -> int:

@@ -6,6 +6,7 @@ No socket and no clock here: time is an argument, and a peer is whoever can be s
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -61,6 +62,7 @@ from . import rules, translation
 from .lanes import Lanes, Piece
 from .peer import Peer
 
+log = logging.getLogger("jupyter_gpushare.broker")
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
@@ -267,6 +269,7 @@ class Service:
 
     def _stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
         session = _own(peer)
+        log.warning("process %d is not paged out: %s", peer.pid, message.reason)
         self._enact(self._scheduler(session).page_out_failed(now, session))
 
     def _change(self, peer: Peer, message: Change, now: float) -> None:

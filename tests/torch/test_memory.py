@@ -415,6 +415,13 @@ def test_a_turn_that_was_spent_outside_of_the_lane_leaves_nothing_in_the_heap():
     assert int(given_back) > 80 * MIB  # of 100
 
 
+def test_nothing_is_paged_out_to_main_memory():
+    kept = torch.ones(MIB)
+    size, reason = Memory().page_out("/dev/shm")
+    assert (size, reason[:55]) == (0, "/dev/shm lies in main memory, and paging out to there w")
+    assert kept.sum() == MIB
+
+
 def test_events_out_of_order_change_nothing():
     memory = Memory()
     memory.end()

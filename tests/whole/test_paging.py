@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from .conftest import last_json
 if TYPE_CHECKING:
     from .conftest import Notebook
 
+BUILD = Path(__file__).parents[2] / "build"
 CAPACITY = 100 << 20  # one of the notebooks fits, two do not
 MODEL = """
 import json, torch
@@ -42,12 +44,13 @@ ADDRESSES = "print(json.dumps([parameter.data_ptr() for parameter in net.paramet
 
 
 @pytest.fixture
-def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where memory is paged out to, on a device that is small."""
-    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
-    monkeypatch.setenv("JUPYTER_GPUSHARE_PAGE_DIRECTORY", str(tmp_path / "pages"))
-    (tmp_path / "pages").mkdir()
-    return tmp_path / "pages"
+def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where memory is paged out to, on a device that is small. On a disk, as /tmp need not be."""
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILD, ignore_cleanup_errors=True) as directory:
+        monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
+        monkeypatch.setenv("JUPYTER_GPUSHARE_PAGE_DIRECTORY", directory)
+        yield Path(directory)
 
 
 @pytest.fixture(scope="module")
