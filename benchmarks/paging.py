@@ -26,6 +26,8 @@ from jupyter_gpushare._core import AllocationCounter, Pager
 
 WIDTH, LAYERS = 768, 2
 ROUNDS = 11
+STEPS = ("page_out", "page_in", "out_and_in")
+NAMES = (*STEPS, *(f"{step}_again" for step in STEPS))
 CALL = 4 << 20  # bytes of one system call of the plain copy
 DIRECTORY = tempfile.gettempdir()
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -89,7 +91,7 @@ def page(size: int) -> tuple[float, float, int]:
 
 
 def compare() -> tuple[list[float], int]:
-    """Ratios of one round: first page-out and page-in, then both again."""
+    """Ratios of one round: first page-out, page-in, and both together; then the same again."""
     kept = tensors()
     ratios = []
     size = sum(tensor.nbytes for tensor in kept)
@@ -98,7 +100,8 @@ def compare() -> tuple[list[float], int]:
         for _ in range(2):
             write, read = plain_copy(source)
             out, back, paged = page(size)
-            ratios += [paged / out / (size / write), paged / back / (size / read)]
+            pairs = ((write, out), (read, back), (write + read, out + back))
+            ratios += [paged / size * copied / moved for copied, moved in pairs]
     return ratios, paged
 
 
@@ -107,17 +110,15 @@ def main() -> None:
     torch.set_num_threads(1)
     assert AllocationCounter.install() == ""
     rounds = [compare() for _ in range(ROUNDS)]
-    out, back, out_again, back_again = map(
-        statistics.median, zip(*(ratios for ratios, _ in rounds), strict=True)
-    )
+    medians = map(statistics.median, zip(*(ratios for ratios, _ in rounds), strict=True))
     publish(
         "paging",
         [
             Figure("bytes", rounds[0][1] / (1 << 20), "MiB"),
-            Figure("page_out_over_copy", out, target=0.8, at_least=True),
-            Figure("page_in_over_copy", back, target=0.8, at_least=True),
-            Figure("page_out_again_over_copy", out_again, target=0.8, at_least=True),
-            Figure("page_in_again_over_copy", back_again, target=0.8, at_least=True),
+            *(
+                Figure(f"{name}_over_copy", median, target=0.8, at_least=True)
+                for name, median in zip(NAMES, medians, strict=True)
+            ),
         ],
     )
 
