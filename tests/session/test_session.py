@@ -292,7 +292,7 @@ def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(settings: Sett
     session.enter()
     session.boundary()  # reports the size of this process
     session.leave()
-    with pytest.raises(DoesNotFit, match=r"MB|GB"):
+    with pytest.raises(DoesNotFit, match=r"MiB|GiB"):
         session.enter()
     session.enter()
     session.close()

@@ -29,7 +29,8 @@ def boundary(end_of_iteration=session.boundary):
         with session._lock:
             session._client.has_news() or select.select([session._client], [], [])
             session._look()
-    end_of_iteration()
+    with session._lock:
+        end_of_iteration()
 
 session.boundary = boundary
 """
@@ -104,10 +105,13 @@ class Scribbler:
                 self._give_back_when_asked()
 
     def _give_back_when_asked(self) -> None:
-        self._session.boundary()
+        """A boundary does not wait for the lock, which the keeper has now and then; but here is no
+        next one that would find what was said meanwhile."""
         while self._session.holding and not self._is_over.is_set():
-            self._await_news()
-            self._session.boundary()
+            with self._session._lock:
+                self._session.boundary()
+            if self._session.holding:
+                self._await_news()
 
     def _await_news(self) -> None:
         with contextlib.suppress(ValueError, TypeError):  # the connection has just been lost
