@@ -22,7 +22,8 @@ namespace gpushare {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kPiece = 2 * kHugePage;    // a thread that writes waits for at most so many bytes
+constexpr size_t kPiece = 8 * kHugePage;    // a thread that writes waits for at most so many bytes;
+                                            // smaller ones cost more system calls
 constexpr size_t kBatch = size_t{1} << 30;  // comes in as one mapping
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
