@@ -275,8 +275,7 @@ void Lane::end_block(Page first) {
   is_stale_ = true;
 }
 
-// --- segments
-// -------------------------------------------------------------------------------------
+// --- segments ---
 
 // The pages that are free again may be part of another segment before PyTorch's allocator ends this
 // one. The first page is always kept, since that allocator knows segments by their addresses alone.
@@ -321,8 +320,7 @@ std::vector<Run> Lane::pages_of(std::span<const Extent> extents, const Run& bloc
   return merged(runs);
 }
 
-// --- notes
-// ----------------------------------------------------------------------------------------
+// --- notes ---
 
 void Lane::made(Predictor::Note note, size_t block_bytes) {
   const Guard guard(lock_);
