@@ -27,7 +27,6 @@ Page Lane::page_of(const void* address) const {
 }
 
 // --- the window, and the lane's memory in it
-// ------------------------------------------------------
 
 std::string Lane::open(size_t window_bytes) {
   const std::lock_guard boundary(boundary_);
@@ -126,7 +125,6 @@ std::vector<Run> Lane::living() const {
 }
 
 // --- iterations
-// -----------------------------------------------------------------------------------
 
 void Lane::enter() {
   const std::lock_guard boundary(boundary_);
@@ -230,7 +228,6 @@ Page Lane::hold(std::span<const Run> blocks) {
 }
 
 // --- blocks
-// ---------------------------------------------------------------------------------------
 
 Lane::Place Lane::allocate(size_t block_bytes, size_t alignment) {
   if (block_bytes < kSmallestBlock || !is_inside() || alignment > bytes(1)) return {};
@@ -275,7 +272,7 @@ void Lane::end_block(Page first) {
   is_stale_ = true;
 }
 
-// --- segments ---
+// --- segments
 
 // The pages that are free again may be part of another segment before PyTorch's allocator ends this
 // one. The first page is always kept, since that allocator knows segments by their addresses alone.
@@ -320,7 +317,7 @@ std::vector<Run> Lane::pages_of(std::span<const Extent> extents, const Run& bloc
   return merged(runs);
 }
 
-// --- notes ---
+// --- notes
 
 void Lane::made(Predictor::Note note, size_t block_bytes) {
   const Guard guard(lock_);
@@ -340,7 +337,6 @@ void Lane::ended(Predictor::Note note, size_t block_bytes) {
 }
 
 // --- forks
-// ----------------------------------------------------------------------------------------
 
 // The copies are the child's. They are made here because the lane changes as soon as the parent
 // goes on; and they do not take the place of the lane's pages in the parent, because its other
@@ -379,7 +375,6 @@ void Lane::after_fork_in_child() {
 }
 
 // --- looking
-// --------------------------------------------------------------------------------------
 
 LaneUsage Lane::usage() const {
   const Guard guard(lock_);
