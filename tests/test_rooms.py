@@ -43,6 +43,7 @@ MAY_KNOW = {
         "translation",
         "_core",
         "_version",
+        "chunks",
         "devices",
         "errors",
         "protocol",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from .. import _core, protocol
+from .. import _core, chunks, protocol
 from .._version import __version__
 from ..devices import Device
 from ..errors import (
@@ -52,6 +52,7 @@ from ..protocol import (
     StaysIn,
     Successor,
     ToBroker,
+    Trim,
     Wait,
     Watch,
     Welcome,
@@ -108,8 +109,9 @@ class Service:
             for device in devices
         }
         self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self._chunk_bytes = {device.name: device.chunk_bytes for device in devices}
         self._lanes = {
-            device.name: Lanes(device.make_lane_memory)
+            device.name: Lanes(device.make_lane_memory, partial(self._trim, device.name))
             for device in devices
             if device.make_lane_memory is not None
         }
@@ -209,10 +211,18 @@ class Service:
         self._settle(peer, message.id, Place(peer, device, message.mailbox, message.key))
         if defers:
             self._deferred[message.id] = message.turn
-        peer.send(Opened(message.id, device, self._capacities[device]))
+        self._welcome_session(peer, message.id, device)
         if message.holding:
             self._granted[message.id] = Grant(message.turn, 0)
         self._enact(decision)
+
+    def _welcome_session(self, peer: Peer, session: str, device: str) -> None:
+        chunk = self._chunk_bytes[device]
+        opened = Opened(session, device, self._capacities[device], chunk)
+        if chunk:
+            peer.open_channel(opened)
+        else:
+            peer.send(opened)
 
     def _close_own(self, peer: Peer, message: Close, now: float) -> None:
         if peer.session is not None:
@@ -402,12 +412,28 @@ class Service:
         place = self._places[session]
         piece = self._piece(place, lane)
         number, size = (piece.number, self._size(place, lane)) if piece else (0, 0)
-        self._granted[session] = message = Grant(turn, lane, size, number)
+        if piece is not None and self._chunk_bytes[place.device]:
+            self._send_chunks(place, piece)
+        self._granted[session] = message = Grant(turn, lane, size, number, place.peer.chunks)
         if piece is None or place.peer.memory == number:
             place.peer.send(message)
         else:
             place.peer.memory = number
-            place.peer.send_with(message, piece.memory.descriptor)
+            place.peer.send_with(message, piece.memory.descriptors[0])
+
+    def _has(self, peer: Peer, piece: Piece) -> bool:
+        """Whether it needs nothing more to use the piece."""
+        known = peer.chunks or 1
+        return peer.memory == piece.number and known == len(piece.memory.descriptors)
+
+    def _send_chunks(self, place: Place, piece: Piece) -> None:
+        """Those that the session has not got; it makes what is missing."""
+        peer, there = place.peer, piece.memory.descriptors
+        if peer.memory != piece.number:
+            peer.memory, peer.chunks = piece.number, 0
+        if peer.chunks < len(there):
+            peer.send_chunks(piece.number, peer.chunks, there[peer.chunks :])
+        peer.chunks = len(there)
 
     def _successor(self, following: _core.Grant | None) -> Successor | None:
         """Nobody who could not be handed the lane as well: then the broker's own Grant does it."""
@@ -415,11 +441,11 @@ class Service:
             return None
         place = self._places[following.session]
         piece = self._piece(place, following.lane)
-        if not place.mailbox or (piece and piece.number != place.peer.memory):
+        if not place.mailbox or (piece and not self._has(place.peer, piece)):
             return None
         number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
         self._handed[following.session] = grant = Grant(
-            following.turn, following.lane, size, number
+            following.turn, following.lane, size, number, place.peer.chunks
         )
         return Successor(place.mailbox, protocol.write_letter(place.key, grant))
 
@@ -434,6 +460,39 @@ class Service:
             with contextlib.suppress(RuntimeError):
                 return self._lanes[place.device].use(lane, place.peer.user)
         return None
+
+    def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
+        """Chunks that a session has made for the lane that it has the turn in.
+
+        Others are for nobody: the session keeps them for itself, as long as it has the lane.
+        """
+        kept = self._wanting(peer, batch.memory)
+        if kept is None or batch.first != len(kept.descriptors):
+            chunks.close(batch.descriptors)
+        else:
+            kept.descriptors += batch.descriptors
+            peer.chunks = len(kept.descriptors)
+
+    def _wanting(self, peer: Peer, number: int) -> chunks.Kept | None:
+        """That memory, if it lacks chunks in a turn of this peer's."""
+        told = self._granted.get(peer.session or "")
+        if peer.session is None or told is None or told.memory != number:
+            return None
+        device = self._places[peer.session].device
+        piece = self._lanes[device].numbered(number)
+        if piece is None or not isinstance(piece.memory, chunks.Kept):
+            return None
+        lacks = len(piece.memory.descriptors) < chunks.count(told.bytes, self._chunk_bytes[device])
+        return piece.memory if lacks else None
+
+    def _trim(self, device: str, memory: int, size: int) -> None:
+        if not (chunk := self._chunk_bytes[device]):
+            return
+        for place in self._places.values():
+            peer = place.peer
+            if peer.memory == memory and peer.chunks > chunks.count(size, chunk):
+                peer.chunks = chunks.count(size, chunk)
+                peer.send(Trim(memory, size))
 
     def _tell_holders(self) -> None:
         """A lane may have grown while somebody has its turn; one that shrank does so after it."""

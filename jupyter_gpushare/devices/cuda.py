@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from .. import chunks
 from ..settings import Settings
 from .device import Device
 
@@ -24,4 +27,5 @@ def _device(pynvml: object, index: int) -> Device:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)  # type: ignore[attr-defined]
     total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)  # type: ignore[attr-defined]
     name = str(pynvml.nvmlDeviceGetName(handle))  # type: ignore[attr-defined]
-    return Device(f"cuda:{index}", total, name)
+    chunk = chunks.chunk_bytes(total)
+    return Device(f"cuda:{index}", total, name, partial(chunks.Kept, chunk), chunk)

@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 
 
 class LaneMemory(Protocol):
-    """The memory of a lane, which sessions map through its descriptor."""
+    """The memory of a lane, which sessions map through its descriptors."""
 
     @property
-    def descriptor(self) -> int: ...
+    def descriptors(self) -> list[int]: ...
 
     def shrink(self, bytes: int) -> None:
         """Give what lies above `bytes` back to the system."""
@@ -19,10 +19,12 @@ class LaneMemory(Protocol):
 class Device(NamedTuple):
     """`name` as users type it (host, cuda:0); `capacity_bytes` is what may be shared out.
 
-    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically.
+    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically. It
+    is of chunks of `chunk_bytes` that sessions make; or the broker makes it, with one descriptor.
     """
 
     name: str
     capacity_bytes: int
     description: str
     make_lane_memory: Callable[[], LaneMemory] | None = None
+    chunk_bytes: int = 0
