@@ -51,6 +51,9 @@ class Hello(Message, frozen=True):
 class Open(Message, frozen=True):
     """Register this connection's session. The client makes the `id`, so repeating it is harmless.
 
+    `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
+    those that the process sees (none: any will do), of which it gets the one with most room.
+
     `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
     `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
     `device_seconds`, `waited_seconds` and `iterations` carry the history over.
@@ -62,6 +65,7 @@ class Open(Message, frozen=True):
     id: str
     name: str
     device: str = "auto"
+    among: list[str] = []
     weight: float = 1.0
     priority: int = 0
     demand: Demand = Demand()
@@ -166,11 +170,15 @@ class Welcome(Message, frozen=True):
 
 
 class Opened(Message, frozen=True):
-    """`capacity_bytes` is the device's, and the largest that a lane of it can be."""
+    """`capacity_bytes` is the device's, and the largest that a lane of it can be.
+
+    `uuid` is a GPU's, whose number in the client's process may be another than in `device`.
+    """
 
     id: str
     device: str
     capacity_bytes: int = 0
+    uuid: str = ""
 
 
 class Grant(Message, frozen=True):

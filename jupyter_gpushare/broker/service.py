@@ -58,7 +58,7 @@ from ..protocol import (
     Yield,
 )
 from ..settings import Settings
-from . import rules, translation
+from . import placement, rules, translation
 from .lanes import Lanes, Piece
 from .peer import Peer
 
@@ -107,7 +107,7 @@ class Service:
             )
             for device in devices
         }
-        self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self._devices = {device.name: device for device in devices}
         self._lanes = {
             device.name: Lanes(device.make_lane_memory)
             for device in devices
@@ -115,7 +115,6 @@ class Service:
         }
         self._granted: dict[str, Grant] = {}  # session -> the turn that it has, as it was told
         self._handed: dict[str, Grant] = {}  # session -> the turn that it may have by letter
-        self._default = devices[0].name
         self._places: dict[str, Place] = {}
         self._watchers: dict[Peer, Watcher] = {}
         self._grants_from = grants_from
@@ -201,7 +200,7 @@ class Service:
         peer.send(Welcome(PROTOCOL, __version__, os.getpid()))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
-        device = self._default if message.device == "auto" else message.device
+        device = self._device_for(message)
         self._check_open(peer, message, device)
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
@@ -209,7 +208,8 @@ class Service:
         self._settle(peer, message.id, Place(peer, device, message.mailbox, message.key))
         if defers:
             self._deferred[message.id] = message.turn
-        peer.send(Opened(message.id, device, self._capacities[device]))
+        told = self._devices[device]
+        peer.send(Opened(message.id, device, told.capacity_bytes, told.uuid))
         if message.holding:
             self._granted[message.id] = Grant(message.turn, 0)
         self._enact(decision)
@@ -285,7 +285,7 @@ class Service:
         rules.check_administrator(peer, "choose the policy")
         devices = [message.device] if message.device else list(self._schedulers)
         for device in devices:
-            scheduler = self._scheduler_of_device(device)
+            scheduler = self._schedulers[self._named(device).name]
             if message.policy is not None:
                 self._enact(scheduler.set_policy(now, message.policy))
             if message.running_lanes is not None:
@@ -306,8 +306,36 @@ class Service:
 
     # --- rules -------------------------------------------------------------------------------
 
+    def _device_for(self, message: Open) -> str:
+        """The one that the message names, or else the best of those that will do.
+
+        Who opens again keeps its place.
+        """
+        if message.device != "auto":
+            return self._named(message.device).name
+        if (place := self._places.get(message.id)) is not None:
+            return place.device
+        will_do = [self._named(uuid) for uuid in message.among] or self._preferred()
+        return placement.choose(map(self._room, will_do), message.demand)
+
+    def _named(self, device: str) -> Device:
+        """By its name or its UUID."""
+        for known in self._devices.values():
+            if device and device in (known.name, known.uuid):
+                return known
+        there = ", ".join(self._devices)
+        raise UnknownDevice(f"there is no device {device!r} here; there is {there}")
+
+    def _preferred(self) -> list[Device]:
+        """The GPUs, and the host where there are none."""
+        devices = list(self._devices.values())
+        return [device for device in devices if device.name != "host"] or devices
+
+    def _room(self, device: Device) -> placement.Room:
+        scheduler = self._schedulers[device.name]
+        return placement.Room(device.name, scheduler.free, len(scheduler))
+
     def _check_open(self, peer: Peer, message: Open, device: str) -> None:
-        self._scheduler_of_device(device)
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
@@ -375,12 +403,6 @@ class Service:
 
     def _scheduler(self, session: str) -> _core.Scheduler:
         return self._schedulers[self._places[session].device]
-
-    def _scheduler_of_device(self, device: str) -> _core.Scheduler:
-        if device not in self._schedulers:
-            there = ", ".join(self._schedulers)
-            raise UnknownDevice(f"there is no device {device!r} here; there is {there}")
-        return self._schedulers[device]
 
     def _enact(self, decision: _core.Decision) -> None:
         """Send what was decided. Every event comes through here, so here the picture is old."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from .nvml import Usage
+
 
 class LaneMemory(Protocol):
     """The memory of a lane, which sessions map through its descriptor."""
@@ -20,9 +22,13 @@ class Device(NamedTuple):
     """`name` as users type it (host, cuda:0); `capacity_bytes` is what may be shared out.
 
     `make_lane_memory` is absent where the sessions of a lane do not share its memory physically.
+    `uuid` is what processes that see other numbers call a GPU. `usage` asks who has memory of it
+    now, and None is the answer where nobody can tell; it is absent where nobody is asked.
     """
 
     name: str
     capacity_bytes: int
     description: str
     make_lane_memory: Callable[[], LaneMemory] | None = None
+    uuid: str = ""
+    usage: Callable[[], Usage | None] | None = None
