@@ -51,6 +51,9 @@ class Hello(Message, frozen=True):
 class Open(Message, frozen=True):
     """Register this connection's session. The client makes the `id`, so repeating it is harmless.
 
+    `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
+    those that the process sees (none: any will do), of which it gets the one with most room.
+
     `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
     `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
     `device_seconds`, `waited_seconds` and `iterations` carry the history over.
@@ -62,6 +65,7 @@ class Open(Message, frozen=True):
     id: str
     name: str
     device: str = "auto"
+    among: list[str] = []
     weight: float = 1.0
     priority: int = 0
     demand: Demand = Demand()
@@ -170,12 +174,14 @@ class Opened(Message, frozen=True):
 
     Where lanes are made of chunks, these have `chunk_bytes`, and with the first message of a
     connection that says so comes the descriptor of a socket for them (chunks.py).
+    `uuid` is a GPU's, whose number in the client's process may be another than in `device`.
     """
 
     id: str
     device: str
     capacity_bytes: int = 0
     chunk_bytes: int = 0
+    uuid: str = ""
 
 
 class Grant(Message, frozen=True):

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from . import remaining
+from . import remaining, visible
 from .client import Client
 from .errors import (
     BrokerUnavailable,
@@ -76,7 +76,9 @@ class Session:
         self._settings = settings or load()
         self.id = secrets.token_hex(6)
         self.name = name
-        self.device = device or self._settings.device
+        self.device = device or self._settings.device  # as it is called in this process
+        self.host_device = ""  # as the broker calls it
+        self._uuid = ""  # of the GPU that this session has
         self.weight = weight
         self.priority = priority
         self.paused = False
@@ -440,17 +442,26 @@ class Session:
         except BaseException:
             client.close()
             raise
-        self.device = answer.device
+        if not self.host_device:
+            self._settle(answer)
         self.capacity = answer.capacity_bytes
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
         self._client = client
 
+    def _settle(self, answer: Opened) -> None:
+        """The first answer says where; later it is the same device."""
+        self.host_device, self._uuid = answer.device, answer.uuid
+        self.device = visible.settle(self.device, answer.uuid) if answer.uuid else answer.device
+
     def _registration(self) -> Open:
+        here = self._uuid or self.host_device
+        device, among = (here, []) if here else visible.wanted(self.device)
         return Open(
             id=self.id,
             name=self.name,
-            device=self.device,
+            device=device,
+            among=among,
             weight=self.weight,
             priority=self.priority,
             demand=self.memory.demand() if self.iterations else Demand(),

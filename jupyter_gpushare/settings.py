@@ -32,7 +32,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     device: Annotated[
-        str, Meta(description="device of a session that names none; auto: the first GPU, else host")
+        str,
+        Meta(
+            description="device of a session that names none; auto: the visible GPU with most room,"
+            " else host"
+        ),
     ] = "auto"
     auto: Annotated[
         bool, Meta(description="share as soon as `%load_ext jupyter_gpushare` has run")

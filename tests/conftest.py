@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.client import Client
+from jupyter_gpushare.devices import nvml
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.protocol import SessionView, Shutdown, Snapshot
 from jupyter_gpushare.settings import Settings
 
 pytest_plugins = ("pytest_jupyter.jupyter_server",)
+
+ROOT = Path(__file__).resolve().parents[1]
+FAKES = {"fake_driver.cpp": "libcuda.so.1", "fake_nvml.cpp": "libnvidia-ml.so.1"}
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a libcuda.so.1 whose GPU is main memory, and of a libnvidia-ml.so.1."""
+    folder = tmp_path_factory.mktemp("driver")
+    build = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC"]
+    for source, library in FAKES.items():
+        path = ROOT / "tests" / "fake_driver" / source
+        place = ["-o", str(folder / library), f"-Wl,-soname,{library}"]
+        subprocess.run([*build, f"-I{ROOT / 'csrc'}", str(path), *place], check=True)
+    return folder
+
+
+class FakeGpus:
+    """What NVML says, in this process and in those that it starts; tests/fake_driver says how it is
+    written. `say` may be called again at any time."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def say(self, *lines: str) -> None:
+        whole = self._file.with_suffix(".new")
+        whole.write_text("".join(f"{line}\n" for line in lines))
+        whole.replace(self._file)  # readers see the old or the new one
+
+
+@pytest.fixture
+def gpus(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml"))
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "")  # so that it is as before when the test is over
+        monkeypatch.delenv(name)
+    # The loader does not look at LD_LIBRARY_PATH again, but finds what is loaded by its name.
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(driver / "libnvidia-ml.so.1")))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(nvml, "_is_open", False)
+    return FakeGpus(tmp_path / "nvml")
 
 
 @pytest.fixture

@@ -36,9 +36,11 @@ MAY_KNOW = {
     "settings.py": {"errors"},
     "remaining.py": set(),
     "broker/lanes.py": {"devices"},
+    "broker/placement.py": {"protocol"},
     "broker/service.py": {
         "lanes",
         "peer",
+        "placement",
         "rules",
         "translation",
         "_core",

@@ -59,7 +59,7 @@ from ..protocol import (
     Yield,
 )
 from ..settings import Settings
-from . import rules, translation
+from . import placement, rules, translation
 from .lanes import Lanes, Piece
 from .peer import Peer
 
@@ -108,8 +108,7 @@ class Service:
             )
             for device in devices
         }
-        self._capacities = {device.name: device.capacity_bytes for device in devices}
-        self._chunk_bytes = {device.name: device.chunk_bytes for device in devices}
+        self._devices = {device.name: device for device in devices}
         self._lanes = {
             device.name: Lanes(device.make_lane_memory, partial(self._trim, device.name))
             for device in devices
@@ -117,7 +116,6 @@ class Service:
         }
         self._granted: dict[str, Grant] = {}  # session -> the turn that it has, as it was told
         self._handed: dict[str, Grant] = {}  # session -> the turn that it may have by letter
-        self._default = devices[0].name
         self._places: dict[str, Place] = {}
         self._watchers: dict[Peer, Watcher] = {}
         self._grants_from = grants_from
@@ -203,7 +201,7 @@ class Service:
         peer.send(Welcome(PROTOCOL, __version__, os.getpid()))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
-        device = self._default if message.device == "auto" else message.device
+        device = self._device_for(message)
         self._check_open(peer, message, device)
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
@@ -217,9 +215,9 @@ class Service:
         self._enact(decision)
 
     def _welcome_session(self, peer: Peer, session: str, device: str) -> None:
-        chunk = self._chunk_bytes[device]
-        opened = Opened(session, device, self._capacities[device], chunk)
-        if chunk:
+        told = self._devices[device]
+        opened = Opened(session, device, told.capacity_bytes, told.chunk_bytes, told.uuid)
+        if told.chunk_bytes:
             peer.open_channel(opened)
         else:
             peer.send(opened)
@@ -295,7 +293,7 @@ class Service:
         rules.check_administrator(peer, "choose the policy")
         devices = [message.device] if message.device else list(self._schedulers)
         for device in devices:
-            scheduler = self._scheduler_of_device(device)
+            scheduler = self._schedulers[self._named(device).name]
             if message.policy is not None:
                 self._enact(scheduler.set_policy(now, message.policy))
             if message.running_lanes is not None:
@@ -316,8 +314,36 @@ class Service:
 
     # --- rules -------------------------------------------------------------------------------
 
+    def _device_for(self, message: Open) -> str:
+        """The one that the message names, or else the best of those that will do.
+
+        Who opens again keeps its place.
+        """
+        if message.device != "auto":
+            return self._named(message.device).name
+        if (place := self._places.get(message.id)) is not None:
+            return place.device
+        will_do = [self._named(uuid) for uuid in message.among] or self._preferred()
+        return placement.choose(map(self._room, will_do), message.demand)
+
+    def _named(self, device: str) -> Device:
+        """By its name or its UUID."""
+        for known in self._devices.values():
+            if device and device in (known.name, known.uuid):
+                return known
+        there = ", ".join(self._devices)
+        raise UnknownDevice(f"there is no device {device!r} here; there is {there}")
+
+    def _preferred(self) -> list[Device]:
+        """The GPUs, and the host where there are none."""
+        devices = list(self._devices.values())
+        return [device for device in devices if device.name != "host"] or devices
+
+    def _room(self, device: Device) -> placement.Room:
+        scheduler = self._schedulers[device.name]
+        return placement.Room(device.name, scheduler.free, len(scheduler))
+
     def _check_open(self, peer: Peer, message: Open, device: str) -> None:
-        self._scheduler_of_device(device)
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
@@ -386,12 +412,6 @@ class Service:
     def _scheduler(self, session: str) -> _core.Scheduler:
         return self._schedulers[self._places[session].device]
 
-    def _scheduler_of_device(self, device: str) -> _core.Scheduler:
-        if device not in self._schedulers:
-            there = ", ".join(self._schedulers)
-            raise UnknownDevice(f"there is no device {device!r} here; there is {there}")
-        return self._schedulers[device]
-
     def _enact(self, decision: _core.Decision) -> None:
         """Send what was decided. Every event comes through here, so here the picture is old."""
         self._sequence += 1
@@ -412,7 +432,7 @@ class Service:
         place = self._places[session]
         piece = self._piece(place, lane)
         number, size = (piece.number, self._size(place, lane)) if piece else (0, 0)
-        if piece is not None and self._chunk_bytes[place.device]:
+        if piece is not None and self._devices[place.device].chunk_bytes:
             self._send_chunks(place, piece)
         self._granted[session] = message = Grant(turn, lane, size, number, place.peer.chunks)
         if piece is None or place.peer.memory == number:
@@ -482,11 +502,13 @@ class Service:
         piece = self._lanes[device].numbered(number)
         if piece is None or not isinstance(piece.memory, chunks.Kept):
             return None
-        lacks = len(piece.memory.descriptors) < chunks.count(told.bytes, self._chunk_bytes[device])
+        lacks = len(piece.memory.descriptors) < chunks.count(
+            told.bytes, self._devices[device].chunk_bytes
+        )
         return piece.memory if lacks else None
 
     def _trim(self, device: str, memory: int, size: int) -> None:
-        if not (chunk := self._chunk_bytes[device]):
+        if not (chunk := self._devices[device].chunk_bytes):
             return
         for place in self._places.values():
             peer = place.peer

@@ -1,6 +1,6 @@
 """The devices that a broker can share. One file and one row of `KINDS` per kind.
 
-A kind tells which devices of it this machine has; it starts nothing and holds nothing.
+A kind tells which devices of it this machine has; it takes nothing of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Kind(NamedTuple):
     find: Callable[[Settings], list[Device]]
 
 
-# The first device found is what `auto` means: a GPU where there is one.
+# In the order in which people see them. `auto` means a GPU where there is one.
 KINDS = (Kind("cuda", cuda.find), Kind("host", host.find))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from .nvml import Usage
+
 
 class LaneMemory(Protocol):
     """The memory of a lane, which sessions map through its descriptors."""
@@ -21,6 +23,9 @@ class Device(NamedTuple):
 
     `make_lane_memory` is absent where the sessions of a lane do not share its memory physically. It
     is of chunks of `chunk_bytes` that sessions make; or the broker makes it, with one descriptor.
+    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically.
+    `uuid` is what processes that see other numbers call a GPU. `usage` asks who has memory of it
+    now, and None is the answer where nobody can tell; it is absent where nobody is asked.
     """
 
     name: str
@@ -28,3 +33,5 @@ class Device(NamedTuple):
     description: str
     make_lane_memory: Callable[[], LaneMemory] | None = None
     chunk_bytes: int = 0
+    uuid: str = ""
+    usage: Callable[[], Usage | None] | None = None

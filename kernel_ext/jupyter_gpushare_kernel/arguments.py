@@ -57,7 +57,8 @@ SHARING = (
         "--device",
         "auto|host|cuda:N",
         str,
-        "where this notebook computes; auto: the first GPU, else host",
+        "where this notebook computes, as PyTorch numbers the GPUs here; auto: the visible GPU"
+        " with most room, else host",
     ),
     Option(
         "--weight",

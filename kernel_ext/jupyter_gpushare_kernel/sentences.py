@@ -12,7 +12,13 @@ from jupyter_gpushare.session import Session
 
 
 def begun(session: Session) -> str:
-    return f"Sharing {session.device} as {session.name}. {noticed(session)}"
+    return f"Sharing {_device(session)} as {session.name}. {noticed(session)}"
+
+
+def _device(session: Session) -> str:
+    """As PyTorch calls it here, and as others see it where they call it otherwise."""
+    same = session.host_device in ("", session.device)
+    return session.device if same else f"{session.device} ({session.host_device} of this host)"
 
 
 def noticed(session: Session) -> str:
@@ -48,7 +54,7 @@ def state(session: Session | None) -> str:
     if session is None:
         return "Sharing is off in this notebook; `%gpushare on` begins it."
     aside = ", paused" if session.paused else ""
-    shared = f"Sharing {session.device} as {session.name}{aside}"
+    shared = f"Sharing {_device(session)} as {session.name}{aside}"
     return f"{shared}: {totals(session)}; {session.memory.how}."
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from jupyter_gpushare.broker.peer import Peer
@@ -9,6 +12,7 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.protocol import (
     PROTOCOL,
+    Close,
     Demand,
     Error,
     Finish,
@@ -27,19 +31,25 @@ from jupyter_gpushare.protocol import (
 from jupyter_gpushare.settings import load
 
 GB = 1 << 30
-DEVICES = [Device("cuda:0", 16 * GB, "a GPU"), Device("host", 64 * GB, "main memory")]
+HOST = Device("host", 64 * GB, "main memory")
+DEVICES = [Device("cuda:0", 16 * GB, "a GPU"), HOST]
+
+
+def open_of(name: str, persistent: int = GB, ephemeral: int = GB, **more: Any) -> Open:
+    return Open(id=name, name=name, demand=Demand(persistent, ephemeral, measured=True), **more)
 
 
 class Notebook(Peer):
     """A peer that keeps what it is sent."""
 
-    def __init__(self, service: Service, name: str, device: str = "auto") -> None:
+    def __init__(
+        self, service: Service, name: str, device: str = "auto", among: Sequence[str] = ()
+    ) -> None:
         self.uid, self.pid, self.user = 0, 1, "root"
         self.heard: list[Message] = []
         self._service = service
         self.says(Hello(PROTOCOL), 0.0)
-        demand = Demand(GB, GB, measured=True)
-        self.says(Open(id=name, name=name, device=device, demand=demand), 0.0)
+        self.says(open_of(name, device=device, among=list(among)), 0.0)
 
     def says(self, message: ToBroker, now: float) -> None:
         self._service.handle(self, message, now)
@@ -68,8 +78,80 @@ def service() -> Service:
     return Service(load({}), DEVICES, started=0.0)
 
 
-def test_auto_is_the_first_device(service: Service) -> None:
+def device_of(notebook: Notebook) -> str:
+    *_, opened = notebook.heard_of(Opened)
+    assert isinstance(opened, Opened)
+    return opened.device
+
+
+def test_auto_is_a_gpu_where_there_is_one(service: Service) -> None:
     assert Notebook(service, "a").heard_of(Opened) == [Opened("a", "cuda:0", 16 * GB)]
+    assert device_of(Notebook(Service(load({}), [HOST], started=0.0), "a")) == "host"
+
+
+# --- several GPUs ---------------------------------------------------------------------------------
+
+SEVERAL = [
+    Device("cuda:0", 16 * GB, "a GPU", uuid="GPU-a"),
+    Device("cuda:1", 16 * GB, "a GPU", uuid="GPU-b"),
+    Device("cuda:2", 24 * GB, "a larger GPU", uuid="GPU-c"),
+    HOST,
+]
+
+
+@pytest.fixture
+def several() -> Service:
+    return Service(load({}), SEVERAL, started=0.0)
+
+
+def test_a_uuid_is_a_device_and_is_told(several: Service) -> None:
+    notebook = Notebook(several, "a", "GPU-b")
+    assert notebook.heard_of(Opened) == [Opened("a", "cuda:1", 16 * GB, uuid="GPU-b")]
+
+
+def test_who_has_the_choice_goes_where_there_is_most_room_for_each(several: Service) -> None:
+    went = [device_of(Notebook(several, f"n{number}")) for number in range(4)]
+    assert went == ["cuda:2", "cuda:0", "cuda:1", "cuda:2"]
+
+
+def test_who_has_no_choice_goes_where_it_may(several: Service) -> None:
+    assert device_of(Notebook(several, "a", among=["GPU-b"])) == "cuda:1"
+    assert device_of(Notebook(several, "b", among=["GPU-b", "GPU-a"])) == "cuda:0"
+
+
+def test_of_equals_the_first_that_is_visible_is_taken(several: Service) -> None:
+    assert device_of(Notebook(several, "a", among=["GPU-b", "GPU-a"])) == "cuda:1"
+
+
+def test_a_demand_goes_where_it_fits_now(several: Service) -> None:
+    """cuda:0 has 10 GB free and one notebook, cuda:2 has 12 GB free and two."""
+    for name, device, size in (("a", "cuda:0", 6), ("b", "cuda:2", 6), ("c", "cuda:2", 6)):
+        Notebook(several, name, device).says(open_of(name, size * GB, 0, device=device), 0.0)
+    among = ["GPU-a", "GPU-c"]
+    notebook = Notebook(several, "small", among=among)
+    assert device_of(notebook) == "cuda:0"
+    notebook.says(Close(), 0.0)
+    notebook.says(open_of("large", 10 * GB, 1 * GB, among=among), 0.0)
+    assert device_of(notebook) == "cuda:2"
+
+
+def test_who_opens_again_stays_where_it_is(several: Service) -> None:
+    notebook = Notebook(several, "a", "cuda:1")
+    notebook.says(open_of("a", among=["GPU-a", "GPU-b"]), 1.0)
+    assert device_of(notebook) == "cuda:1"
+
+
+def test_a_gpu_that_the_broker_does_not_know_is_answered_with_those_that_it_does(
+    several: Service,
+) -> None:
+    (error,) = Notebook(several, "a", among=["GPU-x"]).heard_of(Error)
+    assert isinstance(error, Error)
+    assert error.message == (
+        "there is no device 'GPU-x' here; there is cuda:0, cuda:1, cuda:2, host"
+    )
+
+
+# --- turns of devices -----------------------------------------------------------------------------
 
 
 def test_devices_give_turns_independently(service: Service) -> None:

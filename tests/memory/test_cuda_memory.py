@@ -8,22 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
 SESSIONS = Path(__file__).with_name("cuda_sessions.py")
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a libcuda.so.1 whose GPU is main memory."""
-    folder = tmp_path_factory.mktemp("driver")
-    source = ROOT / "tests" / "fake_driver" / "fake_driver.cpp"
-    build = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC"]
-    subprocess.run(
-        [*build, f"-I{ROOT / 'csrc'}", str(source), "-o", str(folder / "libcuda.so.1")], check=True
-    )
-    return folder
 
 
 def session(name: str, link: socket.socket, driver: Path) -> subprocess.Popen[bytes]:

@@ -1,0 +1,87 @@
+"""Where a session goes on a host with several GPUs, with a broker that sees them all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jupyter_gpushare.errors import UnknownDevice
+from jupyter_gpushare.protocol import SessionView, Snapshot
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+if TYPE_CHECKING:
+    from ..conftest import FakeGpus
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+TWO = [f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "ab"]
+
+
+@pytest.fixture
+def open_session(gpus: FakeGpus, settings: Settings) -> Iterator[Callable[..., Session]]:
+    """Opens a session on a host with two GPUs."""
+    gpus.say(*TWO)
+    opened = []
+
+    def open_session(name: str, device: str) -> Session:
+        session = Session(settings, name=name, device=device)
+        session.open()
+        opened.append(session)
+        return session
+
+    yield open_session
+    for session in opened:
+        session.close()
+
+
+def test_a_number_is_that_of_the_process(
+    open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, "1")
+    session = open_session("a", "cuda:0")
+    assert (session.device, session.host_device) == ("cuda:0", "cuda:1")
+
+
+def test_who_may_go_anywhere_sees_the_gpu_that_it_got_and_no_other(
+    open_session: Callable[..., Session], look: Callable[[], Snapshot]
+) -> None:
+    first, second = open_session("a", "auto"), None
+    assert (first.host_device, os.environ.pop(VISIBLE)) == ("cuda:0", "GPU-a")
+    second = open_session("b", "auto")
+    assert (second.host_device, os.environ[VISIBLE]) == ("cuda:1", "GPU-b")
+    assert first.device == second.device == "cuda:0"
+    names = {device.name: [view.name for view in device.sessions] for device in look().devices}
+    assert names == {"cuda:0": ["a"], "cuda:1": ["b"], "host": []}
+
+
+def test_a_gpu_that_is_not_visible_is_refused_with_those_that_are(
+    open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, "1")
+    with pytest.raises(UnknownDevice, match=r"there is cuda:0 \(NVIDIA L4\), host"):
+        open_session("a", "cuda:1")
+
+
+def test_auto_is_the_host_where_no_gpu_is_visible(
+    open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, "")
+    session = open_session("a", "auto")
+    assert (session.device, session.host_device) == ("host", "host")
+
+
+def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_says_by_then(
+    open_session: Callable[..., Session],
+    monkeypatch: pytest.MonkeyPatch,
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    session = open_session("a", "cuda:1")
+    monkeypatch.setenv(VISIBLE, "0")
+    with session._lock:
+        session._drop_connection()
+        assert session._restored()
+    assert (session.device, session.host_device) == ("cuda:1", "cuda:1")
+    assert sessions()["a"].state == "idle"
