@@ -35,6 +35,7 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
+        self._early: list[Batch] = []  # for memory whose Grant is still to come
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
@@ -71,6 +72,16 @@ class Channel:
                     continue
                 close(descriptors)
 
+    def received_for(self, memory: int) -> Iterator[Batch]:
+        """What has come for that memory; for older one nobody has any use, and newer waits."""
+        come = [*self._early, *self.received()]
+        self._early = [batch for batch in come if batch.memory > memory]
+        for batch in come:
+            if batch.memory == memory:
+                yield batch
+            elif batch.memory < memory:
+                close(batch.descriptors)
+
     def _receive(self) -> tuple[bytes, list[int]] | None:
         """None where the other end is closed. Raises BlockingIOError where nothing is there."""
         flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -86,3 +97,6 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
+        for batch in self._early:
+            close(batch.descriptors)
+        self._early.clear()

@@ -28,36 +28,39 @@ class CudaLane:
     def __init__(self, index: int, capacity: int) -> None:
         self.chunk_bytes = chunks.chunk_bytes(capacity)
         self.size = 0
-        self.number = 0  # of the memory
-        self._others: list[chunks.Batch] = []  # of memory that we are not in yet
+        self.memory: LaneMemory | None = None
         self.trouble = _core.CudaLane.expect(index, WINDOW_OF_CAPACITY * capacity, self.chunk_bytes)
 
     def use(self, memory: LaneMemory, size: int) -> str:
         """Use so many bytes of that memory. Nothing of this process may be in the lane."""
         if memory.channel is None:
             return "the broker has no chunks for lanes"
-        if (memory.number, size) == (self.number, self.size):
+        if self.is_using(memory, size):
             return ""
         return (
             self.trouble
             or _core.CudaLane.open()
-            or self._change_to(memory.number)
-            or self._take(memory.channel)
-            or self._make(memory.channel, chunks.count(size, self.chunk_bytes))
+            or self._change_to(memory)
+            or self._take(memory.number, memory.channel)
+            or self._make(memory, chunks.count(size, self.chunk_bytes))
             or self._resize(size)
         )
+
+    def is_using(self, memory: LaneMemory, size: int) -> bool:
+        """A broker that took another one's place counts its memory anew, and has none of ours."""
+        return memory is self.memory and size == self.size
 
     def trim(self, size: int) -> str:
         """Let go of what the memory has above `size` bytes."""
         kept = chunks.count(size, self.chunk_bytes)
         return self._resize(min(size, self.size)) or _core.CudaLane.attach_chunks(kept, [])
 
-    def _change_to(self, number: int) -> str:
-        if number == self.number:
+    def _change_to(self, memory: LaneMemory) -> str:
+        if memory is self.memory:
             return ""
         trouble = _core.CudaLane.detach()
         if not trouble:
-            self.number, self.size = number, 0
+            self.memory, self.size = memory, 0
         return trouble
 
     def _resize(self, size: int) -> str:
@@ -65,19 +68,15 @@ class CudaLane:
         self.size = 0 if trouble else size
         return trouble
 
-    def _take(self, channel: Channel) -> str:
+    def _take(self, number: int, channel: Channel) -> str:
         """Attach what others have made."""
-        come = [*self._others, *channel.received()]
-        self._others = [batch for batch in come if batch.memory > self.number]
         trouble = ""
-        for batch in come:
-            if batch.memory == self.number:
-                trouble = trouble or self._attach(batch.first, batch.descriptors)
-            if batch.memory <= self.number:
-                chunks.close(batch.descriptors)
+        for batch in channel.received_for(number):
+            trouble = trouble or self._attach(batch.first, batch.descriptors)
+            chunks.close(batch.descriptors)
         return trouble
 
-    def _make(self, channel: Channel, wanted: int) -> str:
+    def _make(self, memory: LaneMemory, wanted: int) -> str:
         """Make what nobody has made yet."""
         trouble = ""
         while not trouble and (there := _core.CudaLane.attached_chunks()) < wanted:
@@ -85,9 +84,9 @@ class CudaLane:
             if isinstance(made, str):
                 return made
             trouble = self._attach(there, made.descriptors)
-            if not trouble:
+            if not trouble and memory.channel is not None:
                 with contextlib.suppress(OSError):  # a broker that is away learns of no chunks
-                    channel.send(self.number, there, made.descriptors)
+                    memory.channel.send(memory.number, there, made.descriptors)
         return trouble
 
     def _attach(self, first: int, descriptors: list[int]) -> str:

@@ -83,7 +83,7 @@ class PooledLane:
             self.is_open = False
             return ""
         self._seed = min(needed, size)
-        if (memory.number, size) != (self._lane.number, self._lane.size):
+        if not self._lane.is_using(memory, size):
             self._drop_pool()
         trouble = self._lane.use(memory, size)
         self.is_open = not trouble
@@ -91,8 +91,10 @@ class PooledLane:
 
     def trim(self, number: int, size: int) -> None:
         """Let go of what the memory of that number has above `size`."""
-        if self._why_not or self._lane.number != number or self.inside or self.survivors():
+        if self._why_not or self._lane.memory is None or self._lane.memory.number != number:
             return
+        if self.inside or self.survivors():
+            return  # then the turn's end will do
         self.is_open = False  # until the next turn says how much there is of it
         self._drop_pool()
         self._lane.trim(size)

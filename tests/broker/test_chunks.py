@@ -98,6 +98,20 @@ def test_what_is_no_batch_is_closed_and_the_next_one_arrives(ends: tuple[Channel
     chunks.close([*batch.descriptors, *one])
 
 
+def test_what_comes_before_its_grant_waits_and_what_is_old_is_closed(
+    ends: tuple[Channel, Channel],
+) -> None:
+    descriptors = made(3)
+    for memory in (2, 1, 3):
+        ends[0].send(memory, 0, descriptors)
+    (batch,) = ends[1].received_for(2)
+    assert batch.memory == 2
+    (later,) = ends[1].received_for(3)
+    ends[0].send(4, 0, descriptors)
+    assert list(ends[1].received_for(3)) == []
+    chunks.close([*batch.descriptors, *later.descriptors, *descriptors])
+
+
 def test_nothing_is_received_from_a_channel_whose_other_end_is_closed() -> None:
     ours, theirs = Channel.pair()
     theirs.close()
