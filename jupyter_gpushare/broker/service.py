@@ -59,6 +59,7 @@ from ..protocol import (
 )
 from ..settings import Settings
 from . import placement, rules, translation
+from .foreign import foreign_bytes
 from .lanes import Lanes, Piece
 from .peer import Peer
 
@@ -66,6 +67,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
+USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
 
 
 class Place(NamedTuple):
@@ -108,6 +110,7 @@ class Service:
             for device in devices
         }
         self._devices = {device.name: device for device in devices}
+        self._next_usage = {device.name: 0.0 for device in devices if device.usage}
         self._lanes = {
             device.name: Lanes(device.make_lane_memory)
             for device in devices
@@ -166,6 +169,9 @@ class Service:
 
     def tick(self, now: float) -> None:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
+        for device, scheduler in self._schedulers.items():
+            if len(scheduler):
+                self._count_foreign(device, now)
         for device, lanes in self._lanes.items():
             lanes.follow(partial(self._lane_bytes, device))
         if now >= self._next_wait:
@@ -200,7 +206,7 @@ class Service:
         peer.send(Welcome(PROTOCOL, __version__, os.getpid()))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
-        device = self._device_for(message)
+        device = self._device_for(message, now)
         self._check_open(peer, message, device)
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
@@ -306,7 +312,7 @@ class Service:
 
     # --- rules -------------------------------------------------------------------------------
 
-    def _device_for(self, message: Open) -> str:
+    def _device_for(self, message: Open, now: float) -> str:
         """The one that the message names, or else the best of those that will do.
 
         Who opens again keeps its place.
@@ -316,6 +322,8 @@ class Service:
         if (place := self._places.get(message.id)) is not None:
             return place.device
         will_do = [self._named(uuid) for uuid in message.among] or self._preferred()
+        for device in will_do:
+            self._count_foreign(device.name, now)
         return placement.choose(map(self._room, will_do), message.demand)
 
     def _named(self, device: str) -> Device:
@@ -444,6 +452,20 @@ class Service:
             following.turn, following.lane, size, number
         )
         return Successor(place.mailbox, protocol.write_letter(place.key, grant))
+
+    # --- memory of others --------------------------------------------------------------------
+
+    def _count_foreign(self, device: str, now: float) -> None:
+        """Ask the driver, now and then. Where it does not answer, what it said last holds."""
+        ask, scheduler = self._devices[device].usage, self._schedulers[device]
+        if ask is None or now < self._next_usage[device] or (usage := ask()) is None:
+            return
+        self._next_usage[device] = now + USAGE_INTERVAL_SECONDS
+        places = self._places.values()
+        ours = {place.peer.pid for place in places if place.device == device}
+        size = foreign_bytes(usage, ours, scheduler.picture(now))
+        if size is not None and size != scheduler.foreign:
+            self._enact(scheduler.set_foreign(now, size))
 
     # --- memory of lanes ---------------------------------------------------------------------
 
