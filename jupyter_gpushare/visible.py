@@ -39,7 +39,7 @@ class Visible:
     def __init__(self, there: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> None:
         self._setting = setting = environ.get(VARIABLE)
         is_by_number = setting is None or not setting.startswith(UUIDS)
-        is_in_order = environ.get(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in there}) < 2
+        is_in_order = environ.get(ORDER) == "PCI_BUS_ID" or _are_alike(there)
         self.doubt = "" if is_in_order or not is_by_number else DOUBT
         self._allowed = list(there) if setting is None else _listed(setting, there)
 
@@ -109,6 +109,12 @@ def has_begun() -> bool:
     """Whether CUDA runs in this process, be it PyTorch's or anybody's: then it has numbered the
     GPUs for good."""
     return "libcuda.so" in Path("/proc/self/maps").read_text(errors="replace")
+
+
+def _are_alike(there: Sequence[Gpu]) -> bool:
+    """Whether all cards are of one kind; a slice has its card's name, then MIG and a profile."""
+    kinds = {gpu.card: gpu.model.partition(" MIG ")[0] for gpu in there}
+    return len(set(kinds.values())) < 2
 
 
 def _reachable(visible: Visible, gpu: Gpu) -> Gpu:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 A, B, C = (Gpu(f"cuda:{n}", f"GPU-{n}f", "NVIDIA L4", 1, n) for n in range(3))
 FAST = Gpu("cuda:1", "GPU-1f", "NVIDIA H100", 1, 1)
-SLICES = [Gpu(f"cuda:1:{n}", f"MIG-{n}f", "MIG 1g.10gb", 1, 1, is_slice=True) for n in range(2)]
+SLICES = [
+    Gpu(f"cuda:1:{n}", f"MIG-{n}f", f"NVIDIA H100 MIG {n}g.10gb", 1, 1, is_slice=True)
+    for n in range(2)
+]
 
 
 def seen(there: list[Gpu], devices: str | None, order: str = "") -> Visible:
@@ -80,6 +83,12 @@ def test_numbers_of_different_cards_are_known_in_the_order_of_the_bus_alone() ->
     for devices in (None, "1"):
         with pytest.raises(InvalidValue, match="set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
             seen([A, FAST], devices).named("cuda:0")
+
+
+def test_slices_of_one_card_are_in_order() -> None:
+    assert seen(SLICES, "1").named("cuda:0") == SLICES[0]
+    with pytest.raises(InvalidValue):
+        seen([A, *SLICES], "0").named("cuda:0")
 
 
 def test_in_doubt_a_uuid_still_says_which() -> None:
