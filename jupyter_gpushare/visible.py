@@ -74,9 +74,12 @@ class Visible:
         return uuids.index(uuid) if uuid in uuids else None
 
     def _in_words(self) -> str:
-        names = [f"cuda:{number} ({gpu.model})" for number, gpu in enumerate(self.numbered)]
+        if self.doubt:
+            shown = [(gpu.uuid, gpu) for gpu in self.allowed]
+        else:
+            shown = [(f"cuda:{number}", gpu) for number, gpu in enumerate(self.numbered)]
         why = "" if self._setting is None else f" (with {VARIABLE}={self._setting!r})"
-        return ", ".join([*names, "host"]) + why
+        return ", ".join([*(f"{name} ({gpu.model})" for name, gpu in shown), "host"]) + why
 
 
 def wanted(device: str) -> tuple[str, list[str]]:

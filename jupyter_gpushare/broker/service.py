@@ -206,8 +206,9 @@ class Service:
         peer.send(Welcome(PROTOCOL, __version__, os.getpid()))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
-        device = self._device_for(message, now)
+        device = self._device_for(peer, message, now)
         self._check_open(peer, message, device)
+        self._count_foreign(device, now, peer)
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
@@ -312,7 +313,7 @@ class Service:
 
     # --- rules -------------------------------------------------------------------------------
 
-    def _device_for(self, message: Open, now: float) -> str:
+    def _device_for(self, peer: Peer, message: Open, now: float) -> str:
         """The one that the message names, or else the best of those that will do.
 
         Who opens again keeps its place.
@@ -323,7 +324,7 @@ class Service:
             return place.device
         will_do = [self._named(uuid) for uuid in message.among] or self._preferred()
         for device in will_do:
-            self._count_foreign(device.name, now)
+            self._count_foreign(device.name, now, peer)
         return placement.choose(map(self._room, will_do), message.demand)
 
     def _named(self, device: str) -> Device:
@@ -455,14 +456,19 @@ class Service:
 
     # --- memory of others --------------------------------------------------------------------
 
-    def _count_foreign(self, device: str, now: float) -> None:
-        """Ask the driver, now and then. Where it does not answer, what it said last holds."""
+    def _count_foreign(self, device: str, now: float, newcomer: Peer | None = None) -> None:
+        """Ask the driver, now and then. Where it does not answer, what it said last holds.
+
+        Not after a crash either, before the sessions that were there had time to come.
+        """
         ask, scheduler = self._devices[device].usage, self._schedulers[device]
-        if ask is None or now < self._next_usage[device] or (usage := ask()) is None:
+        if ask is None or now < max(self._next_usage[device], self._grants_from):
             return
         self._next_usage[device] = now + USAGE_INTERVAL_SECONDS
-        places = self._places.values()
-        ours = {place.peer.pid for place in places if place.device == device}
+        if (usage := ask()) is None:
+            return
+        peers = [place.peer for place in self._places.values() if place.device == device]
+        ours = {peer.pid for peer in (*peers, newcomer) if peer is not None}
         size = foreign_bytes(usage, ours, scheduler.picture(now))
         if size is not None and size != scheduler.foreign:
             self._enact(scheduler.set_foreign(now, size))

@@ -211,14 +211,43 @@ def test_sessions_of_another_device_are_others() -> None:
     assert gpu.foreign(1.0) == 3 * GB
 
 
+def test_sessions_of_another_container_are_none_of_the_others() -> None:
+    """The broker cannot tell which of the processes they are."""
+    gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
+    Notebook(gpu.service, "a")
+    Notebook(gpu.service, "b", "cuda:0").pid = 0
+    assert gpu.foreign(5.0) == 6 * GB  # less 2 GB that they keep and 1 GB of their lane
+
+
+def test_after_a_crash_nobody_is_foreign_before_old_sessions_had_time_to_come() -> None:
+    gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
+    gpu.service = Service(load({}), [gpu.device, HOST], started=0.0, grants_from=10.0)
+    Notebook(gpu.service, "a")
+    assert gpu.foreign(9.9) == 0
+    assert gpu.foreign(10.0) == 5 * GB
+
+
+def test_who_comes_finds_no_room_in_what_others_have_and_all_of_its_own() -> None:
+    gpu = Gpu(Usage(15 * GB, {OURS: 14 * GB, OTHERS: GB}))
+    notebook = Notebook(gpu.service, "a", "host")
+    notebook.says(Close(), 0.0)
+    notebook.says(open_of("a", 14 * GB, GB, device="cuda:0"), 0.0)
+    notebook.says(Request(1), 0.0)
+    assert notebook.heard_of(Grant)
+    another = Notebook(gpu.service, "b", "cuda:0")
+    another.says(Request(1), 0.0)
+    assert not another.heard_of(Grant)
+
+
 def test_the_driver_is_asked_once_a_second_where_there_are_sessions() -> None:
     gpu = Gpu(Usage(0, {}))
     gpu.service.tick(1.0)
     assert gpu.asked == 0
-    Notebook(gpu.service, "a", "cuda:0")
+    Notebook(gpu.service, "a", "cuda:0")  # at 0.0
+    assert gpu.asked == 1
     for tick in range(30):
         gpu.service.tick(2.0 + tick / 10)
-    assert gpu.asked == 3
+    assert gpu.asked == 4
 
 
 def test_a_driver_that_does_not_answer_changes_nothing() -> None:

@@ -94,6 +94,9 @@ def test_slices_of_one_card_are_in_order() -> None:
 def test_in_doubt_a_uuid_still_says_which() -> None:
     assert seen([A, FAST], None).named("GPU-1f") == FAST
     assert seen([A, FAST], None).number_of("GPU-1f") is None
+    there = r"there is GPU-0f \(NVIDIA L4\), GPU-1f \(NVIDIA H100\), host"
+    with pytest.raises(UnknownDevice, match=there):
+        seen([A, FAST], None).named("GPU-7")
 
 
 def test_a_gpu_that_is_not_visible_is_answered_with_those_that_are() -> None:

@@ -42,3 +42,9 @@ def test_what_a_gpu_lacks_for_lanes_is_told_without_using_it(driver: Path) -> No
 def test_where_there_is_no_driver_that_is_told(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_text("no library")  # before the real one, if there is one
     assert trouble(0, tmp_path).startswith("there is no CUDA driver here: ")
+
+
+def test_a_driver_that_is_too_old_is_told(tmp_path: Path) -> None:
+    build = [os.environ.get("CXX", "c++"), "-shared", "-x", "c++", "/dev/null"]
+    subprocess.run([*build, "-o", str(tmp_path / "libcuda.so.1")], check=True)
+    assert trouble(0, tmp_path) == "libcuda.so.1 has no cuInit\n"
