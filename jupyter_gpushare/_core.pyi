@@ -228,13 +228,16 @@ class HostLaneMemory:
     def __init__(self, capacity_bytes: int) -> None: ...
     @property
     def descriptor(self) -> int: ...
+    @property
+    def descriptors(self) -> list[int]:
+        """The one, as the memory of every device has them."""
     def shrink(self, bytes: int) -> None:
         """Give what lies above `bytes` back to the system; it reads as zeros from then on."""
     @property
     def resident_bytes(self) -> int: ...
 
 class CudaLaneMemory:
-    """The memory of a lane on this process's GPU, in chunks of 2 MiB. RuntimeError if there is no
+    """The memory of a lane on this process's GPU, in whole chunks. RuntimeError if there is no
     room. A chunk lives as long as a copy of its descriptor or a session that is attached to it."""
 
     def __init__(self, bytes: int) -> None: ...
@@ -310,11 +313,25 @@ class CudaLane:
     torch.cuda.memory.CUDAPluggableAllocator."""
 
     @staticmethod
-    def open(ordinal: int, window_bytes: int) -> str:
-        """Use this GPU, with so many addresses for lanes. Once per process."""
+    def expect(ordinal: int, window_bytes: int, chunk_bytes: int) -> str:
+        """It will be this GPU, with so many addresses for lanes that are made of such chunks.
+
+        Nothing of the GPU is taken before it is opened. Once per process.
+        """
     @staticmethod
-    def attach(descriptors: list[int], bytes: int) -> str:
-        """Use so many bytes of this memory. Between iterations only, and with no segment in it."""
+    def open() -> str:
+        """Use the GPU that is expected. Again is harmless."""
+    @staticmethod
+    def attach_chunks(first: int, descriptors: list[int]) -> str:
+        """These chunks take the place of all from `first` on, none of which is in use.
+
+        The descriptors stay yours.
+        """
+    @staticmethod
+    def attached_chunks() -> int: ...
+    @staticmethod
+    def attach(bytes: int) -> str:
+        """Use so many bytes of the attached chunks; between iterations, with no segment in them."""
     @staticmethod
     def detach() -> str: ...
     @staticmethod

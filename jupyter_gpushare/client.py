@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from . import protocol
 from .broker import start as broker_start
+from .channel import Channel
 from .errors import ConnectionLost, ProtocolError, from_code
 from .mailbox import Mailbox
 from .protocol import (
@@ -21,10 +22,12 @@ from .protocol import (
     Hello,
     Look,
     Message,
+    Opened,
     PageIn,
     PageOut,
     Snapshot,
     ToClient,
+    Trim,
     Wait,
     Watch,
     Welcome,
@@ -37,15 +40,19 @@ RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
 GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
 # What a broker says by itself to a connection with a session.
-UNASKED = (Grant, Yield, PageOut, PageIn, Wait)
+UNASKED = (Grant, Trim, Yield, PageOut, PageIn, Wait)
 
 
 class LaneMemory:
-    """The memory of the lane that the newest Grant is for; descriptor -1 before the first."""
+    """The memory of the lane that the newest Grant is for; number 0 before the first.
 
-    def __init__(self, number: int, descriptor: int) -> None:
+    It has one `descriptor`; or -1, and a `channel` for its chunks.
+    """
+
+    def __init__(self, number: int, descriptor: int, channel: Channel | None = None) -> None:
         self.number = number
         self.descriptor = descriptor
+        self.channel = channel
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
@@ -60,6 +67,7 @@ class Client:
         self._frames = protocol.Frames(protocol.MAX_SNAPSHOT_BYTES)
         self._received: deque[ToClient] = deque()
         self._descriptors: deque[int] = deque()  # came with Grants that are not received yet
+        self._channel: Channel | None = None
         self.lane_memory = LaneMemory(0, -1)
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
@@ -121,13 +129,20 @@ class Client:
     def _next(self) -> ToClient:
         message = self._received.popleft()
         if isinstance(message, Grant) and message.memory not in (0, self.lane_memory.number):
-            self._take_descriptor(message.memory)
+            self.lane_memory = self._new_memory(message.memory)
+        if isinstance(message, Opened) and message.chunk_bytes and self._channel is None:
+            self._channel = Channel(socket.socket(fileno=self._take_descriptor()))
         return message
 
-    def _take_descriptor(self, number: int) -> None:
+    def _new_memory(self, number: int) -> LaneMemory:
+        if self._channel is not None:
+            return LaneMemory(number, -1, self._channel)
+        return LaneMemory(number, self._take_descriptor())
+
+    def _take_descriptor(self) -> int:
         if not self._descriptors:
-            raise ProtocolError("a Grant of new memory came without its descriptor")
-        self.lane_memory = LaneMemory(number, self._descriptors.popleft())
+            raise ProtocolError("a message came without its descriptor")
+        return self._descriptors.popleft()
 
     def _read(self) -> bytes:
         data, ancillary, _, _ = self._socket.recvmsg(RECEIVE_BYTES, ANCILLARY_BYTES, RECEIVE_FLAGS)
@@ -182,11 +197,13 @@ class Client:
         """End the connection; whoever waits in `receive` gets ConnectionLost."""
         with contextlib.suppress(OSError):  # not connected any more: what we want
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self.abandon()
 
     def abandon(self) -> None:
-        """Close this process's descriptor; the connection is the one's that we forked from."""
+        """Close this process's descriptors; the connection is the one's that we forked from."""
         self._socket.close()
+        if self._channel is not None:
+            self._channel.close()
 
     def _greet(self, program: str) -> Welcome:
         answer = self.ask(Hello(protocol.PROTOCOL, program))

@@ -11,6 +11,8 @@ from .visible import has_begun
 if TYPE_CHECKING:
     import psutil
 
+    from .client import LaneMemory
+
 
 class Memory(Protocol):
     """The memory of this process's iterations: learns its demand, and uses the lane's."""
@@ -31,9 +33,12 @@ class Memory(Protocol):
     def live(self) -> int:
         """Bytes in use now."""
 
-    def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
-        """The lane of the next iterations: `size` bytes behind `descriptor`, at most `capacity`
-        ever; -1 and 0 where the turn has none."""
+    def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
+        """The lane of the next iterations: `size` bytes of `memory`, of which there are at most
+        `capacity` ever; None and 0 where the turn has none. Empty, or why they do without it."""
+
+    def trim_lane(self, number: int, size: int) -> None:
+        """Let go of what the memory of that number has above `size` bytes."""
 
     def survivors(self) -> int:
         """Bytes of the iteration that are still alive in the lane."""
@@ -65,7 +70,10 @@ class WholeProcess:
 
     def end(self) -> None: ...
 
-    def use_lane(self, descriptor: int, size: int, capacity: int) -> None: ...
+    def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
+        return ""
+
+    def trim_lane(self, number: int, size: int) -> None: ...
 
     def survivors(self) -> int:
         return 0

@@ -172,12 +172,15 @@ class Welcome(Message, frozen=True):
 class Opened(Message, frozen=True):
     """`capacity_bytes` is the device's, and the largest that a lane of it can be.
 
+    Where lanes are made of chunks, these have `chunk_bytes`, and with the first message of a
+    connection that says so comes the descriptor of a socket for them (chunks.py).
     `uuid` is a GPU's, whose number in the client's process may be another than in `device`.
     """
 
     id: str
     device: str
     capacity_bytes: int = 0
+    chunk_bytes: int = 0
     uuid: str = ""
 
 
@@ -185,14 +188,24 @@ class Grant(Message, frozen=True):
     """Turn `turn` is yours until you finish it, with `bytes` of the memory of your lane.
 
     `memory` numbers that memory (0: the turn has none). Where the number is another than in the
-    Grant before it on this connection, the descriptor of the memory comes with the message. Said
-    again for the same turn, it changes the lane from the next boundary on.
+    Grant before it on this connection, the descriptor of the memory comes with the message; or,
+    where it is made of chunks, there are `chunks` of them, which have been sent, and the session
+    makes those that are missing. Said again for the same turn, it changes the lane from the next
+    boundary on.
     """
 
     turn: int
     lane: int
     bytes: int = 0
     memory: int = 0
+    chunks: int = 0
+
+
+class Trim(Message, frozen=True):
+    """The memory `memory` of a lane has but so many `bytes` now: let go of all chunks above."""
+
+    memory: int
+    bytes: int
 
 
 class Successor(msgspec.Struct, frozen=True):
@@ -345,7 +358,7 @@ ToBroker: TypeAlias = (
 )
 Kind = TypeVar("Kind")
 ToClient: TypeAlias = (
-    Welcome | Opened | Grant | Yield | PageOut | PageIn | Wait | Done | Error | Snapshot
+    Welcome | Opened | Grant | Trim | Yield | PageOut | PageIn | Wait | Done | Error | Snapshot
 )
 
 _encoder = msgspec.json.Encoder()

@@ -49,6 +49,7 @@ from .protocol import (
     Request,
     StaysIn,
     ToClient,
+    Trim,
     Wait,
     Yield,
 )
@@ -90,7 +91,7 @@ class Session:
         self._last_iteration = _plus(0, remaining_iterations)  # where a declared end lies
         self._turn = 0
         self._waiting = False
-        self._capacity = 0  # bytes of the device
+        self.capacity = 0  # bytes of the device, once it is open
         self._asked: Yield | None = None  # to end this turn at the next boundary
         self._mailbox = Mailbox()
         self._since = 0.0  # when this turn, or this wait, began
@@ -101,6 +102,7 @@ class Session:
         self.paged_out_bytes = 0
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         self._told_of_survivors = False
+        self._told_of_lane = ""  # what was the trouble with it last
         self._wake, self._woken = socket.socketpair()  # ends a sleep of the keeper
         self._refusal: GpuShareError | None = None
         self._trouble = ""  # why the connection could not be restored
@@ -383,6 +385,8 @@ class Session:
         elif isinstance(message, Yield):
             if message.turn == self._turn and self.holding:
                 self._asked = message
+        elif isinstance(message, Trim):
+            self.memory.trim_lane(message.memory, message.bytes)
         elif isinstance(message, PageOut):
             self._page_out()
         elif isinstance(message, PageIn):
@@ -397,8 +401,11 @@ class Session:
     def _use_lane(self, grant: Grant) -> None:
         known = self._connected().lane_memory
         is_known = grant.memory != 0 and grant.memory == known.number
-        descriptor, size = (known.descriptor, grant.bytes) if is_known else (-1, 0)
-        self.memory.use_lane(descriptor, size, self._capacity)
+        memory, size = (known, grant.bytes) if is_known else (None, 0)
+        trouble = self.memory.use_lane(memory, size, self.capacity)
+        if trouble and trouble != self._told_of_lane:
+            self.on_trouble(f"iterations run outside of the shared lane: {trouble}")
+        self._told_of_lane = trouble
 
     def _raise_refusal(self) -> None:
         """Said once: the next cell tries again, since the user may have made room."""
@@ -437,7 +444,7 @@ class Session:
             raise
         if not self.host_device:
             self._settle(answer)
-        self._capacity = answer.capacity_bytes
+        self.capacity = answer.capacity_bytes
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
         self._client = client
@@ -448,7 +455,8 @@ class Session:
         self.device = answer.device
         if answer.uuid:
             self.device = visible.settle(asked, answer.uuid)
-            self.memory = ProcessOnGpu(answer.uuid)
+            if type(self.memory) is WholeProcess:  # nobody knows better
+                self.memory = ProcessOnGpu(answer.uuid)
 
     def _registration(self) -> Open:
         here = self._uuid or self.host_device

@@ -36,7 +36,7 @@ class _Sharing:
         from .torch_boundaries import Boundaries
         from .torch_memory import Memory
 
-        self.session.memory = memory = Memory(self.session.device)
+        self.session.memory = memory = Memory(self.session.device, self.session.capacity)
         self._boundaries = Boundaries(self.session, memory)
         self._notice()
 

@@ -5,19 +5,24 @@ segments are the lane's (csrc/memory). Its segments stay between iterations, so 
 nothing of the pool is alive changes nothing. What is alive there moves out: storages that Python
 reaches are allocated anew, and of all others the pages become private.
 
-It is not in use yet: no part of it that needs a GPU has run.
+No part of it that needs a GPU has run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .torch_memory import WINDOW_OF_CAPACITY, _tensors
+from .cuda_lane import CudaLane
+from .torch_tensors import storage_of, tensors
+
+if TYPE_CHECKING:
+    from .client import LaneMemory
 
 LEAST_SEED = 20 << 20  # bytes; of what is smaller PyTorch makes a segment of so many
 INACTIVE = "inactive"  # as the caching allocator calls a block that nobody has
+OLDEST = (2, 9)  # version of PyTorch; older ones were not read
 NEEDED = (  # of PyTorch's own functions; there is no public way to route all threads
     "_cuda_beginAllocateToPool",
     "_cuda_endAllocateToPool",
@@ -31,6 +36,8 @@ def why_not() -> str:
     """Empty if this build of PyTorch can have a lane on a GPU; otherwise the reason."""
     import torch
 
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
+        return f"PyTorch {torch.__version__} is older than {'.'.join(map(str, OLDEST))}"
     if not torch.cuda.is_available():
         return "PyTorch finds no GPU"
     if torch.cuda.get_allocator_backend() != "native":
@@ -39,40 +46,64 @@ def why_not() -> str:
     return f"this build of PyTorch has no {missing[0]}" if missing else ""
 
 
-class CudaLane:
-    """This process's part of a lane of `cuda:index`; `is_open` while iterations may use it."""
+class PooledLane:
+    """This process's part of a lane of `cuda:index`; `is_open` while iterations may use it.
 
-    def __init__(self, index: int) -> None:
+    Where this build of PyTorch cannot have one, it never is; then PyTorch gives the memory that it
+    caches back at each turn's end.
+    """
+
+    def __init__(self, index: int, capacity: int) -> None:
         import torch
 
         self.is_open = False
-        self.trouble = ""  # why there is a lane that is not used, in a sentence
+        self.inside = False
         self._torch = torch
         self._index = index
-        self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
-            _core.__file__, "gpushare_cuda_allocate", "gpushare_cuda_free"
-        )
         self._pool: Any = None
-        self._seed = 0  # bytes
-        self._inside = False
-
-    def use(self, descriptors: Sequence[int], size: int, capacity: int, ephemeral: int) -> None:
-        """The memory of the next iterations, which need about `ephemeral` bytes of it."""
-        if self.is_open and self.survivors():
-            return  # it stays as it is: what is alive in it would have to go
-        self.is_open = False
-        self._pool = None
-        if descriptors and size > 0:
-            self.trouble = _open(self._index, capacity) or _core.CudaLane.attach(
-                list(descriptors), size
+        self._seed = self._sown = 0  # bytes
+        self._was_outside = False  # an iteration was, since this process last gave memory back
+        self._why_not = why_not()
+        if not self._why_not:
+            self._lane = CudaLane(index, capacity)
+            self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
+                _core.__file__, "gpushare_cuda_allocate", "gpushare_cuda_free"
             )
-            self.is_open = not self.trouble
-            self._seed = min(ephemeral, size)
+
+    def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
+        """The memory of the next iterations, which need about `needed` bytes of it.
+
+        Empty, or the sentence that says why they do without.
+        """
+        if self._why_not:
+            return self._why_not
+        if self.inside or (self.is_open and self.survivors()):
+            return ""  # it stays as it is: what is alive in it would have to go
+        if memory is None or not size:
+            self.is_open = False
+            return ""
+        self._seed = min(needed, size)
+        if not self._lane.is_using(memory, size):
+            self._drop_pool()
+        trouble = self._lane.use(memory, size)
+        self.is_open = not trouble
+        return trouble
+
+    def trim(self, number: int, size: int) -> None:
+        """Let go of what the memory of that number has above `size`."""
+        if self._why_not or self._lane.memory is None or self._lane.memory.number != number:
+            return
+        if self.inside or self.survivors():
+            return  # then the turn's end will do
+        self.is_open = False  # until the next turn says how much there is of it
+        self._drop_pool()
+        self._lane.trim(size)
 
     def enter(self) -> None:
         if not self.is_open or self._torch.cuda.is_current_stream_capturing():
+            self.stay_out()
             return
-        self._inside = True
+        self.inside = True
         is_new = self._pool is None
         if is_new:
             self._pool = self._torch.cuda.MemPool(self._allocator.allocator())
@@ -81,16 +112,24 @@ class CudaLane:
         if is_new:
             self._sow()
 
+    def stay_out(self) -> None:
+        """The iteration that begins has no part in the lane."""
+        self._was_outside = True
+
     def leave(self) -> tuple[int, bool]:
-        """Bytes that this iteration would have taken of the lane, and whether it has so many."""
-        if not self._inside:
+        """Bytes that this iteration would have taken of the lane, and whether it has so many.
+
+        What one segment was made for in advance says nothing of what the iteration needed.
+        """
+        if not self.inside:
             return 0, True
-        self._inside = False
+        self.inside = False
         self._torch._C._cuda_endAllocateToPool(self._index, self._pool.id)
         self._torch._C._cuda_releasePool(self._index, self._pool.id)  # what `begin` had counted
         _core.CudaLane.leave()
         usage = _core.CudaLane.usage()
-        return usage.footprint + usage.overflow_bytes, usage.overflow_bytes == 0
+        taken = usage.footprint if usage.footprint > self._sown else 0
+        return taken + usage.overflow_bytes, usage.overflow_bytes == 0
 
     def survivors(self) -> int:
         """Bytes that are alive in the lane. A walk through all that PyTorch has, if there are any.
@@ -99,14 +138,26 @@ class CudaLane:
         """
         return _core.CudaLane.trimmed() + sum(size for _, size in self._living())
 
-    def promote(self) -> None:
-        """Empty the lane of all that is alive; the GPU must have done our work."""
-        if not self.survivors():
-            return
+    def evacuate(self) -> None:
+        """The lane has nothing of ours, and PyTorch keeps nothing that iterations had outside of
+        it. The GPU must have done our work."""
+        if self.survivors():
+            self._promote()
+        if self._was_outside:
+            self._was_outside = False
+            self._torch.cuda.empty_cache()
+
+    def _promote(self) -> None:
         move_storages(self._torch, _core.CudaLane.owns)
         if self.survivors():
             self._retire()
             _core.CudaLane.promote()
+
+    def _drop_pool(self) -> None:
+        """Its segments end, since nothing is alive in them."""
+        if self._pool is not None:
+            self._pool = None
+            self._torch.cuda.empty_cache()
 
     def _sow(self) -> None:
         """One large segment, which PyTorch cuts to size: many small ones leave more holes.
@@ -114,7 +165,8 @@ class CudaLane:
         Survivors may lie in between; what did not fit would be made elsewhere.
         """
         size = min(self._seed, _core.CudaLane.room())
-        if size >= LEAST_SEED:
+        self._sown = size if size >= LEAST_SEED else 0
+        if self._sown:
             self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
 
     def _living(self) -> list[tuple[int, int]]:
@@ -122,7 +174,7 @@ class CudaLane:
         check = self._torch._C._cuda_checkPoolLiveAllocations
         if self._pool is None or check(self._index, self._pool.id, set()):
             return []
-        return living(self._pool.snapshot(include_traces=False))
+        return living(self._torch.cuda.memory_snapshot(self._pool.id))
 
     def _retire(self) -> None:
         """The pool takes and gives nothing more. Of its segments, only those with something alive
@@ -149,30 +201,10 @@ def move_storages(torch: Any, is_to_move: Any) -> int:
     """
     moved: set[int] = set()
     with torch._C.DisableTorchFunctionSubclass():
-        for tensor in _tensors(torch.Tensor):
-            storage = _storage(tensor)
+        for tensor in tensors(torch.Tensor):
+            storage = storage_of(tensor)
             if storage is None or storage._cdata in moved or not is_to_move(storage.data_ptr()):
                 continue
             storage.resize_(storage.nbytes())
             moved.add(storage._cdata)
     return len(moved)
-
-
-def _storage(tensor: Any) -> Any:
-    """Its storage; None where it has no memory of its own: fake, sparse and wrapper tensors."""
-    try:
-        storage = tensor.untyped_storage()
-        has_memory = storage.device.type != "meta" and storage.resizable() and storage.data_ptr()
-        return storage if has_memory else None
-    except Exception:
-        return None
-
-
-def _open(index: int, capacity: int) -> str:
-    """Addresses for lanes of up to `capacity` bytes, once per process; empty, or why not."""
-    if not _window:
-        _window.append(_core.CudaLane.open(index, WINDOW_OF_CAPACITY * capacity))
-    return _window[0]
-
-
-_window: list[str] = []  # what opening it said

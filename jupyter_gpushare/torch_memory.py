@@ -6,17 +6,20 @@ caching allocator is asked. Where counting does not work, the whole process coun
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import sys
 from collections import deque
 from pathlib import Path
 from threading import get_ident
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from . import _core
 from .cuda_context import CudaContext
 from .protocol import Demand
+from .torch_cuda_memory import PooledLane
+from .torch_tensors import storage_of, tensors
+
+if TYPE_CHECKING:
+    from .client import LaneMemory
 
 WINDOW = 64  # iterations that a demand looks back
 LARGEST_MARGIN = 5  # the margin for varying shapes is at most one 5th of the ephemeral bytes
@@ -81,14 +84,13 @@ class CudaAllocator:
     """Bytes of tensors in PyTorch's caching allocator of one GPU, and of the CUDA context. Not
     tested without a GPU."""
 
-    how = "PyTorch's CUDA allocator is asked at each boundary"
-
     def __init__(self, device: str) -> None:
         import torch
 
+        self.how = "PyTorch's CUDA allocator is asked at each boundary"
         self._cuda = torch.cuda
         self._context = CudaContext(device)
-        self._index = int(device.partition(":")[2] or 0)
+        self._index = index_of(device)
 
     def live(self) -> int:
         return int(self._cuda.memory_allocated(self._index)) + self._context.bytes
@@ -126,29 +128,64 @@ class Iteration(NamedTuple):
         return max(self.live, self.between)
 
 
+class Lane(Protocol):
+    """This process's part of a lane, of whatever device."""
+
+    is_open: bool  # iterations may use it
+    inside: bool  # one does
+
+    def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
+        """The lane of the next iterations: `size` bytes of `memory`, of which an iteration needs
+        about so many. Empty, or why they do without."""
+
+    def trim(self, number: int, size: int) -> None:
+        """Let go of what the memory of that number has above `size` bytes."""
+
+    def enter(self) -> None: ...
+
+    def stay_out(self) -> None:
+        """The iteration that begins has no part in the lane."""
+
+    def leave(self) -> tuple[int, bool]:
+        """Bytes that this iteration would have taken of the lane, and whether it has so many."""
+
+    def survivors(self) -> int:
+        """Bytes that are alive in it."""
+
+    def evacuate(self) -> None:
+        """Nothing of ours is in it, nor kept of what iterations had outside of it.
+
+        Raises MemoryError where there is no room for what is alive.
+        """
+
+
 class HostLane:
-    """This process's part of a lane of main memory; `is_open` while iterations may use it."""
+    """Of main memory."""
 
     def __init__(self) -> None:
         self.is_open = False
-        self.trouble = ""  # why there is a lane that is not used, in a sentence
-        self._inside = False
+        self.inside = False
         self._size = 0  # of the lane
         self._largest_used = 0  # size of a lane that iterations have used
         self._was_outside = False  # an iteration was, since this process last gave memory back
 
-    def use(self, descriptor: int, size: int, capacity: int) -> None:
-        if self._inside or (self.is_open and self.survivors()):
-            return  # it stays as it is: what is alive in it would have to go
+    def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
+        if self.inside or (self.is_open and self.survivors()):
+            return ""  # it stays as it is: what is alive in it would have to go
         self.is_open = False
-        if descriptor >= 0 and size > 0:
-            self.trouble = _open_window(capacity) or _core.Lane.attach(descriptor, size)
-            self.is_open = not self.trouble
-            self._size = size
+        if memory is None or not size:
+            return ""
+        trouble = _open_window(capacity) or _core.Lane.attach(memory.descriptor, size)
+        self.is_open = not trouble
+        self._size = size
+        return trouble
+
+    def trim(self, number: int, size: int) -> None:
+        """The broker does that, in the one file that all map."""
 
     def enter(self) -> None:
         if self.is_open:
-            self._inside = True
+            self.inside = True
             self._leave_the_heap()
             _core.Lane.enter()
         else:
@@ -163,9 +200,9 @@ class HostLane:
 
         What did not fit counts as much as was alive of it at one time.
         """
-        if not self._inside:
+        if not self.inside:
             return 0, True
-        self._inside = False
+        self.inside = False
         _core.Lane.leave()
         usage = _core.Lane.usage()
         return usage.footprint + usage.overflow_bytes, usage.overflow_bytes == 0
@@ -197,10 +234,12 @@ class HostLane:
 class NoLane:
     """Where iterations cannot be given memory of ours."""
 
-    is_open = False
-    trouble = ""
+    is_open = inside = False
 
-    def use(self, descriptor: int, size: int, capacity: int) -> None: ...
+    def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
+        return ""
+
+    def trim(self, number: int, size: int) -> None: ...
 
     def enter(self) -> None: ...
 
@@ -224,9 +263,10 @@ class Memory:
     for good. Until the demand is known, iterations stay outside of the lane.
     """
 
-    def __init__(self, device: str = "host") -> None:
+    def __init__(self, device: str = "host", capacity: int = sys.maxsize) -> None:
+        """`capacity` is the device's, in bytes."""
         self._source = _source(device)
-        self._lane = HostLane() if isinstance(self._source, CountedStorages) else NoLane()
+        self._lane, self._pager = _lane_and_pager(self._source, device, capacity)
         self.how = self._source.how
         self.live = self._source.live  # bytes now
         self.peak = self._source.peak  # bytes, since the last `begin` or `end`
@@ -238,7 +278,7 @@ class Memory:
         self._thread = 0  # whose iteration it is
         self.is_torn = False
         self._between = 0
-        self._capacity = sys.maxsize  # bytes of the device, once they are known
+        self._capacity = capacity
 
     def begin(self) -> None:
         """An iteration begins in this thread; nothing if one has begun."""
@@ -256,9 +296,10 @@ class Memory:
             return
         self._inside = False
         self.is_torn = self._thread != get_ident()
+        was_in_lane = self._lane.inside
         footprint, did_fit = self._lane.leave()
         live, peak = self._source.take_peak()
-        if footprint and did_fit and self._to_forget:
+        if was_in_lane and did_fit and self._to_forget:
             self._forget_learning()
         if self._first_is_over:
             self.has_news = self.has_news or not did_fit or not self._recent
@@ -284,33 +325,42 @@ class Memory:
         persistent = max(iteration.persistent for iteration in recent)
         return Demand(persistent, _ephemeral(recent, self._capacity - persistent), measured=True)
 
-    def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
-        """The lane of the next iterations; -1 and 0 where there is none."""
+    def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
+        """The lane of the next iterations; None and 0 where there is none. Empty, or why they do
+        without the lane that there is."""
         self._capacity = capacity
-        self._lane.use(descriptor, size, capacity)
+        needed = max((iteration.ephemeral for iteration in self._recent), default=0)
+        return self._lane.use(memory, size, capacity, needed)
+
+    def trim_lane(self, number: int, size: int) -> None:
+        """Let go of what the memory of that number has above `size` bytes."""
+        self._lane.trim(number, size)
 
     def survivors(self) -> int:
         """Bytes that are alive in the lane."""
         return self._lane.survivors()
 
     def page_out(self, directory: str) -> tuple[int, str]:
-        """Storages of 64 KiB and more go to a file there: their bytes, or 0 and why not."""
-        if not isinstance(self._source, CountedStorages):
+        """Storages of 64 KiB and more go to a file there, or PyTorch's segments: their bytes, or 0
+        and why not."""
+        if self._pager is None:
             return 0, f"nothing can be paged out: {self.how}"
         if _file_system(directory) in FILE_SYSTEMS_IN_MEMORY:
             return 0, (
                 f"{directory} lies in main memory, and paging out to there would free nothing:"
                 " set page_directory to a directory on a disk"
             )
-        reason = _core.Pager.page_out(directory)
-        size = _core.Pager.bytes_out()
+        self._source.settle()
+        reason = self._pager.page_out(directory)
+        size = self._pager.bytes_out()
         return size, reason or ("" if size else "there is nothing to page out")
 
     def stop_paging_out(self) -> None:
-        _core.Pager.cancel()
+        if self._pager is not None:
+            self._pager.cancel()
 
     def page_in(self) -> str:
-        return _core.Pager.page_in()
+        return self._pager.page_in() if self._pager is not None else ""
 
     def evacuate(self) -> None:
         """The device has done our work, and what is alive in the lane has private pages."""
@@ -343,6 +393,26 @@ def _open_window(capacity: int) -> str:
 
 
 _window: list[str] = []  # what opening it said
+
+
+def index_of(device: str) -> int:
+    """The N of ``cuda:N``."""
+    return int(device.partition(":")[2] or 0)
+
+
+def _lane_and_pager(
+    source: Source, device: str, capacity: int
+) -> tuple[Lane, type[_core.Pager | _core.CudaSegments] | None]:
+    """Where iterations have their memory, and what moves the memory that persists."""
+    if isinstance(source, CudaAllocator):
+        lane = PooledLane(index_of(device), capacity)
+        trouble = _core.CudaSegments.install_hook()
+        if trouble:
+            source.how += f", and nothing can be paged out: {trouble}"
+        return lane, None if trouble else _core.CudaSegments
+    if isinstance(source, CountedStorages):
+        return HostLane(), _core.Pager
+    return NoLane(), None
 
 
 def _source(device: str) -> Source:
@@ -386,19 +456,7 @@ def _adopt_storages() -> None:
 
     adopt = _core.AllocationCounter.adopt
     with torch._C.DisableTorchFunctionSubclass():
-        for tensor in _tensors(torch.Tensor):
-            with contextlib.suppress(Exception):  # fake, sparse and wrapper tensors have none
-                storage = tensor.untyped_storage()
-                if storage.device.type == "cpu" and storage.resizable():  # PyTorch's own memory
-                    adopt(storage.data_ptr(), storage.nbytes())
-
-
-def _tensors(kind: type) -> list[Any]:
-    """All tensors and gradients. `type` asks no object, so no lazy proxy wakes up."""
-    tensors = [found for found in gc.get_objects() if issubclass(type(found), kind)]
-    gradients = []
-    for tensor in tensors:
-        with contextlib.suppress(Exception):
-            if tensor.is_leaf and tensor.grad is not None:
-                gradients.append(tensor.grad)
-    return tensors + gradients
+        for tensor in tensors(torch.Tensor):
+            storage = storage_of(tensor)
+            if storage is not None and storage.device.type == "cpu":  # PyTorch's own memory
+                adopt(storage.data_ptr(), storage.nbytes())

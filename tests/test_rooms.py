@@ -47,6 +47,7 @@ MAY_KNOW = {
         "translation",
         "_core",
         "_version",
+        "chunks",
         "devices",
         "errors",
         "protocol",

@@ -38,9 +38,11 @@ void register_cuda_lane_memory(py::module_& module) {
   py::class_<CudaLaneMemory>(module, "CudaLaneMemory",
                              "The memory of a lane on this process's GPU, in chunks.")
       .def(py::init([](size_t bytes) {
-             return std::make_unique<CudaLaneMemory>(cuda_memory().device(), bytes);
+             auto& memory = cuda_memory();
+             return std::make_unique<CudaLaneMemory>(memory.device(), bytes,
+                                                     memory.pages().page_bytes());
            }),
-           py::arg("bytes"))
+           py::arg("bytes"), Unlocked())
       .def_property_readonly("descriptors", [](const CudaLaneMemory& memory) {
         return std::vector<int>(memory.descriptors().begin(), memory.descriptors().end());
       });
@@ -52,18 +54,26 @@ void register_cuda_lane(py::module_& module) {
       "The lane of this process on a GPU. What returns a string returns an empty one, or the "
       "sentence that says why not.")
       .def_static(
-          "open",
-          [](int ordinal, size_t window_bytes) {
-            return cuda_memory().open(ordinal, window_bytes);
+          "expect",
+          [](int ordinal, size_t window_bytes, size_t chunk_bytes) {
+            return cuda_memory().expect(ordinal, window_bytes, chunk_bytes);
           },
-          py::arg("ordinal"), py::arg("window_bytes"), Unlocked(),
-          "Use this GPU, with so many addresses for lanes. Once per process.")
+          py::arg("ordinal"), py::arg("window_bytes"), py::arg("chunk_bytes"), Unlocked(),
+          "It will be this GPU, with so many addresses for lanes of such chunks. Once per process.")
       .def_static(
-          "attach",
-          [](const std::vector<int>& descriptors, size_t bytes) {
-            return lane().attach(descriptors, bytes);
+          "open", [] { return cuda_memory().open(); }, Unlocked(),
+          "Use the GPU that is expected. Again is harmless.")
+      .def_static(
+          "attach_chunks",
+          [](uint32_t first, const std::vector<int>& descriptors) {
+            return cuda_memory().pages().attach_from(first, descriptors);
           },
-          py::arg("descriptors"), py::arg("bytes"), Unlocked())
+          py::arg("first"), py::arg("descriptors"), Unlocked(),
+          "These chunks take the place of all from `first` on, none of which is in use.")
+      .def_static("attached_chunks", [] { return cuda_memory().pages().attached(); })
+      .def_static(
+          "attach", [](size_t bytes) { return lane().attach(bytes); }, py::arg("bytes"), Unlocked(),
+          "Use so many bytes of the attached chunks.")
       .def_static(
           "detach", [] { return lane().detach(); }, Unlocked())
       .def_static(

@@ -1,4 +1,5 @@
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "bindings/register.h"
 #include "memory/allocation_hook.h"
@@ -38,6 +39,9 @@ void register_host_lane_memory(py::module_& module) {
                              "The memory of a lane on the host, as the broker keeps it.")
       .def(py::init<size_t>(), py::arg("capacity_bytes"))
       .def_property_readonly("descriptor", &HostLaneMemory::descriptor)
+      .def_property_readonly(
+          "descriptors",
+          [](const HostLaneMemory& memory) { return std::vector<int>{memory.descriptor()}; })
       .def("shrink", &HostLaneMemory::shrink, py::arg("bytes"),
            "Give what lies above `bytes` back to the system; it reads as zeros from then on.")
       .def_property_readonly("resident_bytes", &HostLaneMemory::resident_bytes);

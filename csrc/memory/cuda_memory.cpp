@@ -2,14 +2,33 @@
 
 namespace gpushare {
 
-CudaMemory::CudaMemory(size_t chunk_bytes)
-    : pages_(device_, chunk_bytes), lane_(pages_, Tenant::kSegments), segments_(device_) {}
+CudaMemory::CudaMemory() : pages_(device_), lane_(pages_, Tenant::kSegments), segments_(device_) {}
 
-std::string CudaMemory::open(int ordinal, size_t window_bytes) {
-  std::string reason = device_.open(ordinal);
-  if (reason.empty()) reason = lane_.open(window_bytes);
-  if (reason.empty()) ordinal_ = ordinal;
-  return reason;
+std::string CudaMemory::expect(int ordinal, size_t window_bytes, size_t chunk_bytes) {
+  const std::lock_guard guard(opening_);
+  const Expected expected{ordinal, window_bytes, chunk_bytes};
+  if (!expected_) expected_ = expected;
+  if (*expected_ == expected) return {};
+  return "this process has lanes on GPU " + std::to_string(expected_->ordinal) +
+         " already, and one process has them on one GPU alone";
+}
+
+std::string CudaMemory::open() {
+  const std::lock_guard guard(opening_);
+  if (opened_) return *opened_;
+  if (!expected_) return "no GPU is expected";
+  pages_.set_page_bytes(expected_->chunk_bytes);
+  std::string reason = device_.open(expected_->ordinal);
+  if (reason.empty()) reason = lane_.open(expected_->window_bytes);
+  return *(opened_ = std::move(reason));
+}
+
+bool CudaMemory::is_of(int ordinal) {
+  {
+    const std::lock_guard guard(opening_);
+    if (!expected_ || expected_->ordinal != ordinal) return false;
+  }
+  return open().empty();
 }
 
 // What overflows the lane counts to the end of its iteration: PyTorch seldom ends a segment before.

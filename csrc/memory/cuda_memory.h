@@ -2,6 +2,8 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "memory/cuda_device.h"
@@ -19,14 +21,21 @@ class CudaMemory {
   // survives. They are always private, so that not one of them keeps a page of the lane alive.
   static constexpr size_t kSmallSegment = size_t{2} << 20;
 
-  explicit CudaMemory(size_t chunk_bytes = CudaDevice::kGranularity);
+  CudaMemory();
 
-  // Of this GPU, with a window of so many addresses for lanes. Once. Returns an empty string, or
-  // the sentence that says why not.
-  [[nodiscard]] std::string open(int ordinal, size_t window_bytes);
-  bool is_of(int ordinal) const { return device_.is_open() && ordinal == ordinal_; }
+  // Functions that return a string return an empty one, or the sentence that says why not.
+
+  // It will be of this GPU, with a window of so many addresses for lanes that are made of chunks of
+  // this size. Nothing of the GPU is taken before it is opened. Once; the same again is harmless.
+  [[nodiscard]] std::string expect(int ordinal, size_t window_bytes,
+                                   size_t chunk_bytes = CudaDevice::kGranularity);
+  // Opens what is expected, unless that was tried before; by itself as soon as PyTorch asks for
+  // memory of that GPU.
+  [[nodiscard]] std::string open();
+  bool is_of(int ordinal);
 
   const CudaDevice& device() const { return device_; }
+  CudaPages& pages() { return pages_; }
   Lane& lane() { return lane_; }
   CudaSegments& segments() { return segments_; }
 
@@ -36,8 +45,17 @@ class CudaMemory {
   void free(void* address);
 
  private:
+  struct Expected {
+    int ordinal;
+    size_t window_bytes;
+    size_t chunk_bytes;
+    bool operator==(const Expected&) const = default;
+  };
+
+  std::mutex opening_;
+  std::optional<Expected> expected_;
+  std::optional<std::string> opened_;  // what it said
   CudaDevice device_;
-  int ordinal_ = -1;
   CudaPages pages_;
   Lane lane_;
   CudaSegments segments_;

@@ -1,5 +1,6 @@
 #include "memory/cuda_pages.h"
 
+#include <algorithm>
 #include <memory>
 
 namespace gpushare {
@@ -26,14 +27,28 @@ void* CudaPages::reserve(Page window_pages) {
 
 std::string CudaPages::check(std::span<const int> descriptors, size_t lane_bytes) const {
   if (!device_.is_open()) return "no GPU is open";
-  const size_t there = descriptors.size() * page_bytes_;
+  const size_t there = bytes(descriptors.empty() ? attached() : Page(descriptors.size()));
   if (there >= lane_bytes) return {};
   return "the lane's memory has " + std::to_string(there) + " bytes, not " +
          std::to_string(lane_bytes);
 }
 
 std::string CudaPages::attach(std::span<const int> descriptors) {
+  return attach_from(0, descriptors);
+}
+
+// Where it fails, what was attached still is.
+std::string CudaPages::attach_from(Page first, std::span<const int> descriptors) {
   Handles handles;
+  if (std::string reason = import(descriptors, handles); !reason.empty()) return reason;
+  const auto kept = lane_.begin() + std::min<std::ptrdiff_t>(first, std::ssize(lane_));
+  release({kept, lane_.end()});
+  lane_.erase(kept, lane_.end());
+  lane_.insert(lane_.end(), handles.begin(), handles.end());
+  return {};
+}
+
+std::string CudaPages::import(std::span<const int> descriptors, Handles& handles) const {
   for (const int descriptor : descriptors) {
     CudaHandle handle = 0;
     const CudaResult result = device_.import(descriptor, handle);
@@ -43,8 +58,6 @@ std::string CudaPages::attach(std::span<const int> descriptors) {
     }
     handles.push_back(handle);
   }
-  detach();
-  lane_ = std::move(handles);
   return {};
 }
 

@@ -38,7 +38,7 @@ void* HostPages::reserve(Page window_pages) {
 // A page that the file does not have would end the process at its first touch.
 std::string HostPages::check(std::span<const int> descriptors, size_t bytes) const {
   struct stat status;
-  if (fstat(descriptors.front(), &status) != 0) {
+  if (fstat(descriptors.empty() ? memory_ : descriptors.front(), &status) != 0) {
     return std::string("the lane's memory cannot be read: ") + std::strerror(errno);
   }
   if (static_cast<size_t>(status.st_size) >= bytes) return {};
@@ -47,7 +47,7 @@ std::string HostPages::check(std::span<const int> descriptors, size_t bytes) con
 }
 
 bool HostPages::is_attached(std::span<const int> descriptors) const {
-  return memory_ >= 0 && is_same(memory_, descriptors.front());
+  return memory_ >= 0 && (descriptors.empty() || is_same(memory_, descriptors.front()));
 }
 
 std::string HostPages::attach(std::span<const int> descriptors) {

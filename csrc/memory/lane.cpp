@@ -17,10 +17,7 @@ std::string in_bytes(size_t bytes) { return std::to_string(bytes) + " bytes"; }
 }  // namespace
 
 Lane::Lane(LanePages& pages, Tenant tenant)
-    : pages_(pages),
-      tenant_(tenant),
-      page_shift_(std::countr_zero(pages.page_bytes())),
-      blocks_(std::in_place, 0) {}
+    : pages_(pages), tenant_(tenant), blocks_(std::in_place, 0) {}
 
 Page Lane::page_of(const void* address) const {
   return static_cast<Page>((reinterpret_cast<uintptr_t>(address) - begin_) >> page_shift_);
@@ -32,6 +29,7 @@ std::string Lane::open(size_t window_bytes) {
   const std::lock_guard boundary(boundary_);
   const Guard guard(lock_);
   if (window_bytes_ > 0) return "a window of addresses is open already";
+  page_shift_ = std::countr_zero(pages_.page_bytes());
   const size_t pages = window_bytes >> page_shift_;
   if (pages == 0 || pages >= kNoPage) return "a window cannot have " + in_bytes(window_bytes);
   const auto window = static_cast<Page>(pages);

@@ -81,6 +81,8 @@ class Lane {
   [[nodiscard]] std::string attach(int descriptor, size_t bytes) {
     return attach(std::span(&descriptor, 1), bytes);
   }
+  // The same with the memory that it has.
+  [[nodiscard]] std::string attach(size_t bytes) { return attach(std::span<const int>(), bytes); }
   // Gives it up, under the same conditions, and forgets what was learned about survivors.
   [[nodiscard]] std::string detach();
 
@@ -173,7 +175,7 @@ class Lane {
 
   LanePages& pages_;
   const Tenant tenant_;
-  const int page_shift_;
+  int page_shift_ = 0;                // of the pages' size; written once, as the window is
   std::atomic<uintptr_t> begin_ = 0;  // of the window; written once
   std::atomic<size_t> window_bytes_ = 0;
 

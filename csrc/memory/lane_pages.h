@@ -19,6 +19,7 @@ class LanePages {
 
   // Empty, or the sentence that says why this is no memory of so many bytes.
   virtual std::string check(std::span<const int> descriptors, size_t bytes) const = 0;
+  // None at all stand for what is attached.
   virtual bool is_attached(std::span<const int> descriptors) const = 0;
   // Takes this memory in place of what was attached; nothing of either may be mapped. The
   // descriptors stay the caller's.

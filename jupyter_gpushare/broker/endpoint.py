@@ -13,10 +13,12 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from .. import protocol
+from ..channel import Channel
 from ..devices import find_all
 from ..errors import GpuShareError, LimitExceeded, ProtocolError
 from ..protocol import Error, Message
@@ -67,6 +69,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def buffer_updated(self, nbytes: int) -> None:
         now = time.monotonic()
+        self._take_chunks()  # they were sent before what was said afterwards
         try:
             for body in self._frames.feed(self._endpoint.buffer[:nbytes]):
                 self._count(now)
@@ -76,6 +79,10 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._endpoint.happened(now)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self.channel is not None:
+            self._endpoint.forget(self.channel)
+            self.channel.close()
+            self.channel = None
         self._endpoint.left(self)
 
     def send(self, *messages: Message) -> None:
@@ -102,6 +109,16 @@ class Connection(asyncio.BufferedProtocol, Peer):
             except OSError:
                 log.warning("process %d does not read: connection closed", self.pid)
                 self._transport.abort()
+
+    def open_channel(self, message: Message) -> None:
+        super().open_channel(message)
+        assert self.channel is not None
+        self._endpoint.attend(self.channel, self._take_chunks)
+
+    def _take_chunks(self) -> None:
+        if self.channel is not None:
+            for batch in self.channel.received():
+                self._endpoint.service.take_chunks(self, batch)
 
     def is_alive(self) -> bool:
         """A killed one is seen for a while after its connection ended, but computes no more."""
@@ -156,6 +173,12 @@ class Endpoint:
         server.close()
         for connection in tuple(self._connections):
             connection.close()
+
+    def attend(self, channel: Channel, reader: Callable[[], None]) -> None:
+        self._loop.add_reader(channel.fileno(), reader)
+
+    def forget(self, channel: Channel) -> None:
+        self._loop.remove_reader(channel.fileno())
 
     def joined(self, connection: Connection) -> None:
         self._connections.add(connection)

@@ -28,8 +28,13 @@ Place = tuple[int, str]  # a lane, and the domain that the piece belongs to
 class Lanes:
     """Of one device. `make` makes the memory of a lane."""
 
-    def __init__(self, make: Callable[[], LaneMemory]) -> None:
+    def __init__(
+        self, make: Callable[[], LaneMemory], tell: Callable[[int, int], None] | None = None
+    ) -> None:
+        """`tell` is called with the number of a piece that was shrunk, and its bytes: whoever maps
+        it may have to let go as well."""
         self._make = make
+        self._tell = tell or (lambda number, bytes: None)
         self._numbers = itertools.count(1)
         self._pieces: dict[Place, Piece] = {}
         self._last: dict[int, str] = {}  # lane -> the domain that has something in it
@@ -46,11 +51,15 @@ class Lanes:
         self._last[lane] = domain
         return self._pieces[place]
 
+    def numbered(self, number: int) -> Piece | None:
+        """The piece of that number, as long as it is a lane's."""
+        return next((piece for piece in self._pieces.values() if piece.number == number), None)
+
     def follow(self, bytes_of: Callable[[int], int]) -> None:
         """Lanes have shrunk, or are no more (then they have 0 bytes). Nobody may be in these."""
         for lane, domain in tuple(self._pieces):
             size = bytes_of(lane)
-            self._pieces[lane, domain].memory.shrink(size)
+            self._shrink(self._pieces[lane, domain], size)
             if not size:
                 self.abandon(lane, domain)
 
@@ -63,4 +72,8 @@ class Lanes:
     def _empty_of_others(self, lane: int, domain: str) -> None:
         last = self._last.get(lane, domain)
         if last != domain:
-            self._pieces[lane, last].memory.shrink(0)
+            self._shrink(self._pieces[lane, last], 0)
+
+    def _shrink(self, piece: Piece, size: int) -> None:
+        piece.memory.shrink(size)
+        self._tell(piece.number, size)

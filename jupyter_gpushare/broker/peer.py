@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
+from ..channel import Channel
 from ..protocol import Message
 
 
@@ -15,7 +18,9 @@ class Peer(ABC):
     user: str
     greeted = False
     session: str | None = None
-    memory = 0  # number of the lane memory whose descriptor it was sent last
+    memory = 0  # number of the lane memory that it was given last
+    chunks = 0  # that it has of it
+    channel: Channel | None = None  # where these go to and fro
 
     @abstractmethod
     def send(self, *messages: Message) -> None: ...
@@ -34,3 +39,22 @@ class Peer(ABC):
     @abstractmethod
     def is_behind(self) -> bool:
         """Whether it has not read yet what it was sent."""
+
+    def open_channel(self, message: Message) -> None:
+        """Send a message, and with the first such one the other end of a channel for chunks."""
+        if self.channel is not None:
+            self.send(message)
+            return
+        self.channel, theirs = Channel.pair()
+        self.channel.set_blocking(False)
+        self.send_with(message, theirs.fileno())
+        theirs.close()
+
+    def send_chunks(self, memory: int, first: int, descriptors: Sequence[int]) -> None:
+        """Send chunks of a lane's memory, of which the first has this number.
+
+        Where they do not arrive the session makes its own.
+        """
+        assert self.channel is not None
+        with contextlib.suppress(OSError):  # it does not read, or is gone
+            self.channel.send(memory, first, descriptors)

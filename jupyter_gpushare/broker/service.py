@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from .. import _core, protocol
+from .. import _core, chunks, protocol
 from .._version import __version__
 from ..devices import Device
 from ..errors import (
@@ -52,6 +52,7 @@ from ..protocol import (
     StaysIn,
     Successor,
     ToBroker,
+    Trim,
     Wait,
     Watch,
     Welcome,
@@ -112,7 +113,7 @@ class Service:
         self._devices = {device.name: device for device in devices}
         self._next_usage = {device.name: 0.0 for device in devices if device.usage}
         self._lanes = {
-            device.name: Lanes(device.make_lane_memory)
+            device.name: Lanes(device.make_lane_memory, partial(self._trim, device.name))
             for device in devices
             if device.make_lane_memory is not None
         }
@@ -215,11 +216,18 @@ class Service:
         self._settle(peer, message.id, Place(peer, device, message.mailbox, message.key))
         if defers:
             self._deferred[message.id] = message.turn
-        told = self._devices[device]
-        peer.send(Opened(message.id, device, told.capacity_bytes, told.uuid))
+        self._welcome_session(peer, message.id, device)
         if message.holding:
             self._granted[message.id] = Grant(message.turn, 0)
         self._enact(decision)
+
+    def _welcome_session(self, peer: Peer, session: str, device: str) -> None:
+        told = self._devices[device]
+        opened = Opened(session, device, told.capacity_bytes, told.chunk_bytes, told.uuid)
+        if told.chunk_bytes:
+            peer.open_channel(opened)
+        else:
+            peer.send(opened)
 
     def _close_own(self, peer: Peer, message: Close, now: float) -> None:
         if peer.session is not None:
@@ -433,12 +441,28 @@ class Service:
         place = self._places[session]
         piece = self._piece(place, lane)
         number, size = (piece.number, self._size(place, lane)) if piece else (0, 0)
-        self._granted[session] = message = Grant(turn, lane, size, number)
+        if piece is not None and self._devices[place.device].chunk_bytes:
+            self._send_chunks(place, piece)
+        self._granted[session] = message = Grant(turn, lane, size, number, place.peer.chunks)
         if piece is None or place.peer.memory == number:
             place.peer.send(message)
         else:
             place.peer.memory = number
-            place.peer.send_with(message, piece.memory.descriptor)
+            place.peer.send_with(message, piece.memory.descriptors[0])
+
+    def _has(self, peer: Peer, piece: Piece) -> bool:
+        """Whether it needs nothing more to use the piece."""
+        known = peer.chunks or 1
+        return peer.memory == piece.number and known == len(piece.memory.descriptors)
+
+    def _send_chunks(self, place: Place, piece: Piece) -> None:
+        """Those that the session has not got; it makes what is missing."""
+        peer, there = place.peer, piece.memory.descriptors
+        if peer.memory != piece.number:
+            peer.memory, peer.chunks = piece.number, 0
+        if peer.chunks < len(there):
+            peer.send_chunks(piece.number, peer.chunks, there[peer.chunks :])
+        peer.chunks = len(there)
 
     def _successor(self, following: _core.Grant | None) -> Successor | None:
         """Nobody who could not be handed the lane as well: then the broker's own Grant does it."""
@@ -446,11 +470,11 @@ class Service:
             return None
         place = self._places[following.session]
         piece = self._piece(place, following.lane)
-        if not place.mailbox or (piece and piece.number != place.peer.memory):
+        if not place.mailbox or (piece and not self._has(place.peer, piece)):
             return None
         number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
         self._handed[following.session] = grant = Grant(
-            following.turn, following.lane, size, number
+            following.turn, following.lane, size, number, place.peer.chunks
         )
         return Successor(place.mailbox, protocol.write_letter(place.key, grant))
 
@@ -484,6 +508,41 @@ class Service:
             with contextlib.suppress(RuntimeError):
                 return self._lanes[place.device].use(lane, place.peer.user)
         return None
+
+    def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
+        """Chunks that a session has made for the lane that it has the turn in.
+
+        Others are for nobody: the session keeps them for itself, as long as it has the lane.
+        """
+        kept = self._wanting(peer, batch.memory)
+        if kept is None or batch.first != len(kept.descriptors):
+            chunks.close(batch.descriptors)
+        else:
+            kept.descriptors += batch.descriptors
+            peer.chunks = len(kept.descriptors)
+
+    def _wanting(self, peer: Peer, number: int) -> chunks.Kept | None:
+        """That memory, if it lacks chunks in a turn of this peer's."""
+        told = self._granted.get(peer.session or "")
+        if peer.session is None or told is None or told.memory != number:
+            return None
+        device = self._places[peer.session].device
+        piece = self._lanes[device].numbered(number)
+        if piece is None or not isinstance(piece.memory, chunks.Kept):
+            return None
+        lacks = len(piece.memory.descriptors) < chunks.count(
+            told.bytes, self._devices[device].chunk_bytes
+        )
+        return piece.memory if lacks else None
+
+    def _trim(self, device: str, memory: int, size: int) -> None:
+        if not (chunk := self._devices[device].chunk_bytes):
+            return
+        for place in self._places.values():
+            peer = place.peer
+            if peer.memory == memory and peer.chunks > chunks.count(size, chunk):
+                peer.chunks = chunks.count(size, chunk)
+                peer.send(Trim(memory, size))
 
     def _tell_holders(self) -> None:
         """A lane may have grown while somebody has its turn; one that shrank does so after it."""

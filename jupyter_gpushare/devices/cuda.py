@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from .. import chunks
 from ..settings import Settings
 from . import nvml
 from .device import Device
@@ -16,4 +17,6 @@ def find(settings: Settings) -> list[Device]:
 
 def _device(gpu: nvml.Gpu) -> Device:
     usage = partial(nvml.usage, gpu.uuid)
-    return Device(gpu.name, gpu.capacity_bytes, gpu.model, uuid=gpu.uuid, usage=usage)
+    chunk = chunks.chunk_bytes(gpu.capacity_bytes)
+    memory = partial(chunks.Kept, chunk)
+    return Device(gpu.name, gpu.capacity_bytes, gpu.model, memory, chunk, gpu.uuid, usage)

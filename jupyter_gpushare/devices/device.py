@@ -9,10 +9,10 @@ from .nvml import Usage
 
 
 class LaneMemory(Protocol):
-    """The memory of a lane, which sessions map through its descriptor."""
+    """The memory of a lane, which sessions map through its descriptors."""
 
     @property
-    def descriptor(self) -> int: ...
+    def descriptors(self) -> list[int]: ...
 
     def shrink(self, bytes: int) -> None:
         """Give what lies above `bytes` back to the system."""
@@ -21,6 +21,8 @@ class LaneMemory(Protocol):
 class Device(NamedTuple):
     """`name` as users type it (host, cuda:0); `capacity_bytes` is what may be shared out.
 
+    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically. It
+    is of chunks of `chunk_bytes` that sessions make; or the broker makes it, with one descriptor.
     `make_lane_memory` is absent where the sessions of a lane do not share its memory physically.
     `uuid` is what processes that see other numbers call a GPU. `usage` asks who has memory of it
     now, and None is the answer where nobody can tell; it is absent where nobody is asked.
@@ -30,5 +32,6 @@ class Device(NamedTuple):
     capacity_bytes: int
     description: str
     make_lane_memory: Callable[[], LaneMemory] | None = None
+    chunk_bytes: int = 0
     uuid: str = ""
     usage: Callable[[], Usage | None] | None = None

@@ -108,7 +108,7 @@ def several() -> Service:
 
 def test_a_uuid_is_a_device_and_is_told(several: Service) -> None:
     notebook = Notebook(several, "a", "GPU-b")
-    assert notebook.heard_of(Opened) == [Opened("a", "cuda:1", 16 * GB, "GPU-b")]
+    assert notebook.heard_of(Opened) == [Opened("a", "cuda:1", 16 * GB, uuid="GPU-b")]
 
 
 def test_who_has_the_choice_goes_where_there_is_most_room_for_each(several: Service) -> None:

@@ -183,7 +183,8 @@ TEST_CASE("each call of the driver may fail once while segments move: nothing is
 TEST_CASE("large segments of an iteration are the lane's, and all others private") {
   const Balance balance;
   CudaMemory memory;
-  REQUIRE(memory.open(0, 64 * kChunk) == "");
+  REQUIRE(memory.expect(0, 64 * kChunk) == "");
+  REQUIRE(memory.open() == "");
   {
     const CudaLaneMemory lane(memory.device(), 4 * kChunk);
     REQUIRE(memory.lane().attach(lane.descriptors(), 4 * kChunk) == "");
@@ -222,8 +223,9 @@ TEST_CASE("large segments of an iteration are the lane's, and all others private
 TEST_CASE("a lane of larger chunks is shared and promoted as one of small ones") {
   const Balance balance;
   constexpr size_t kLarge = 8 * kChunk;
-  CudaMemory memory(kLarge);
-  REQUIRE(memory.open(0, 16 * kLarge) == "");
+  CudaMemory memory;
+  REQUIRE(memory.expect(0, 16 * kLarge, kLarge) == "");
+  REQUIRE(memory.open() == "");
   const CudaLaneMemory lane(memory.device(), 2 * kLarge, kLarge);
   CHECK(lane.descriptors().size() == 2);
   REQUIRE(memory.lane().attach(lane.descriptors(), 2 * kLarge) == "");
@@ -238,10 +240,45 @@ TEST_CASE("a lane of larger chunks is shared and promoted as one of small ones")
   CHECK(memory.lane().is_valid() == "");
 }
 
+TEST_CASE("the chunks that a lane has more are attached behind those that it has") {
+  const Balance balance;
+  CudaMemory memory;
+  REQUIRE(memory.expect(0, 64 * kChunk) == "");
+  REQUIRE(memory.open() == "");
+  CudaPages& pages = memory.pages();
+  Lane& lane = memory.lane();
+  const CudaLaneMemory first(memory.device(), 2 * kChunk), more(memory.device(), 3 * kChunk);
+  REQUIRE(pages.attach_from(0, first.descriptors()) == "");
+  CHECK(lane.attach(3 * kChunk) ==
+        "the lane's memory has 4194304 bytes, not " + std::to_string(3 * kChunk));
+  REQUIRE(lane.attach(2 * kChunk) == "");
+  REQUIRE(pages.attach_from(2, more.descriptors()) == "");
+  REQUIRE(lane.attach(5 * kChunk) == "");
+  lane.enter();
+  const Segment all{static_cast<unsigned char*>(memory.allocate(5 * kChunk)), 5 * kChunk, 7};
+  REQUIRE(all.address != nullptr);
+  all.write();
+  CHECK(lane.attach(kChunk) == "an iteration is using the lane");
+  memory.free(all.address);
+  lane.leave();
+  fake_driver::fail(2, 999);
+  CHECK(pages.attach_from(0, more.descriptors()) != "");
+  CHECK(pages.attached() == 5);  // as it was
+  REQUIRE(lane.attach(kChunk) == "");
+  REQUIRE(pages.attach_from(1, {}) == "");
+  CHECK(pages.attached() == 1);
+  CHECK(lane.is_valid() == "");
+}
+
 TEST_CASE("PyTorch's calls reach what the process has on that GPU") {
   CHECK(gpushare_cuda_allocate(kChunk, 0, nullptr) == nullptr);
-  REQUIRE(cuda_memory().open(0, 64 * kChunk) == "");
-  CHECK(cuda_memory().open(0, 64 * kChunk) == "a GPU is open already");
+  CHECK(cuda_memory().open() == "no GPU is expected");
+  REQUIRE(cuda_memory().expect(0, 64 * kChunk) == "");
+  REQUIRE(cuda_memory().expect(0, 64 * kChunk) == "");
+  CHECK(cuda_memory().expect(1, 64 * kChunk) ==
+        "this process has lanes on GPU 0 already, and one process has them on one GPU alone");
+  REQUIRE(cuda_memory().open() == "");
+  REQUIRE(cuda_memory().open() == "");
   const Balance balance;
   CHECK(gpushare_cuda_allocate(kChunk, 1, nullptr) == nullptr);
   CHECK(gpushare_cuda_allocate(0, 0, nullptr) == nullptr);
@@ -256,7 +293,8 @@ TEST_CASE("PyTorch's caching allocator gets private segments on our GPU, and oth
   REQUIRE(c10_take_segment(&before, kChunk) == 0);
   REQUIRE(install_cuda_hook() == "");
   REQUIRE(install_cuda_hook() == "");
-  if (!cuda_memory().is_of(0)) REQUIRE(cuda_memory().open(0, 64 * kChunk) == "");
+  REQUIRE(cuda_memory().expect(0, 64 * kChunk) == "");
+  REQUIRE(cuda_memory().is_of(0));
   const Balance balance;
   void* ours = nullptr;
   REQUIRE(c10_take_segment(&ours, 3 * kChunk) == 0);

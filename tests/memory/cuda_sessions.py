@@ -49,7 +49,7 @@ def make_and_survive(link: socket.socket) -> None:
     lane = _core.CudaLane
     memory = _core.CudaLaneMemory(LANE)
     socket.send_fds(link, [b"lane"], memory.descriptors)
-    assert lane.attach(memory.descriptors, LANE) == ""
+    assert lane.attach_chunks(0, memory.descriptors) == lane.attach(LANE) == ""
     del memory
     private = Segment(3 * MIB, 1)
     lane.enter()
@@ -76,7 +76,7 @@ def take_and_overwrite(link: socket.socket) -> None:
     """Takes all of the lane that the other one made."""
     lane = _core.CudaLane
     _, descriptors, _, _ = socket.recv_fds(link, 100, LANE // CHUNK)
-    assert lane.attach(descriptors, LANE) == ""
+    assert lane.attach_chunks(0, descriptors) == lane.attach(LANE) == ""
     assert link.recv(100) == b"your turn"
     lane.enter()
     Segment(LANE, 0xFF).free()
@@ -86,6 +86,6 @@ def take_and_overwrite(link: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    assert _core.CudaLane.open(0, WINDOW) == ""
+    assert _core.CudaLane.expect(0, WINDOW, CHUNK) == _core.CudaLane.open() == ""
     with socket.socket(fileno=int(sys.argv[2])) as link:
         {f.__name__: f for f in (make_and_survive, take_and_overwrite)}[sys.argv[1]](link)

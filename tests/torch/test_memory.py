@@ -329,7 +329,7 @@ def test_a_margin_takes_no_more_than_the_device_has():
         memory.end()
     persistent = memory.demand().persistent_bytes
     for room, expected in ((1100, 1100), (1000, 1000), (500, 1000)):
-        memory.use_lane(-1, 0, persistent + room)
+        memory.use_lane(None, 0, persistent + room)
         assert memory.demand().ephemeral_bytes == expected
 
 
@@ -344,13 +344,14 @@ def test_a_demand_forgets_what_is_long_ago():
 
 IN_A_LANE = """
 import os, torch
+from jupyter_gpushare.client import LaneMemory
 from jupyter_gpushare.torch_memory import Memory
 
 MIB = 1 << 20
 bytes_of = lambda size: torch.empty(size, dtype=torch.uint8)
 memory, kept = Memory(), []
-lane = os.memfd_create("lane")
-os.ftruncate(lane, 64 * MIB)
+lane = LaneMemory(1, os.memfd_create("lane"))
+os.ftruncate(lane.descriptor, 64 * MIB)
 memory.use_lane(lane, 64 * MIB, 256 * MIB)
 for number in range(6):
     memory.begin()
@@ -371,21 +372,21 @@ def test_what_survivors_took_of_the_lane_before_they_were_known_is_not_demanded_
 
 IN_A_LANE_THAT_GROWS = """
 import os, torch
+from jupyter_gpushare.client import LaneMemory
 from jupyter_gpushare.torch_memory import Memory
 
 MIB = 1 << 20
 memory = Memory()
-lane = os.memfd_create("lane")
-os.ftruncate(lane, 64 * MIB)
+lane = LaneMemory(1, os.memfd_create("lane"))
+os.ftruncate(lane.descriptor, 64 * MIB)
 memory.use_lane(lane, 8 * MIB, 256 * MIB)
 for number in range(4):
     memory.begin()
-    memory.use_lane(lane, 64 * MIB, 256 * MIB)
+    assert memory.use_lane(lane, 64 * MIB, 256 * MIB) == ""
     block = torch.empty(2 * MIB, dtype=torch.uint8)
     print(memory.survivors() // MIB)
     del block
     memory.end()
-assert memory._lane.trouble == ""
 """
 
 

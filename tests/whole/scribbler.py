@@ -7,6 +7,7 @@ import os
 import select
 import threading
 
+from jupyter_gpushare.client import LaneMemory
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.memory import WholeProcess
 from jupyter_gpushare.protocol import Demand
@@ -48,8 +49,9 @@ class Noise(WholeProcess):
         self.has_news = True
         self._lane = (-1, 0)
 
-    def use_lane(self, descriptor: int, size: int, capacity: int) -> None:
-        self._lane = (descriptor, size)
+    def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
+        self._lane = (-1 if memory is None else memory.descriptor, size)
+        return ""
 
     def begin(self) -> None:
         descriptor, size = self._lane

@@ -128,10 +128,10 @@ from jupyter_gpushare.sharing import current
 
 session, overwrites = current(), []
 
-def use_lane(descriptor, size, capacity, use=session.memory.use_lane):
-    if descriptor >= 0 and not session.holding:
-        overwrites.append(os.pwrite(descriptor, b"\\xff" * size, 0) == size)
-    use(descriptor, size, capacity)
+def use_lane(memory, size, capacity, use=session.memory.use_lane):
+    if memory is not None and not session.holding:
+        overwrites.append(os.pwrite(memory.descriptor, b"\\xff" * size, 0) == size)
+    return use(memory, size, capacity)
 
 session.memory.use_lane = use_lane
 """

@@ -1,0 +1,341 @@
+"""The chunks of a GPU's lane on their way: made by sessions, kept by the broker, let go by both.
+
+Descriptors of files stand for chunks: nobody but a GPU's driver looks into one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare import chunks
+from jupyter_gpushare.broker.peer import Peer
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.channel import Channel
+from jupyter_gpushare.chunks import Kept
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.protocol import (
+    KEY_LENGTH,
+    PROTOCOL,
+    Close,
+    Demand,
+    Finish,
+    Grant,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Report,
+    Request,
+    ToBroker,
+    Trim,
+    Yield,
+)
+from jupyter_gpushare.settings import load
+
+MIB = 1 << 20
+GIB = 1 << 30
+CHUNK = 2 * MIB
+
+
+def made(count: int) -> list[int]:
+    return [os.memfd_create("chunk", os.MFD_CLOEXEC) for _ in range(count)]
+
+
+def file_of(descriptor: int) -> int:
+    return os.fstat(descriptor).st_ino
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    before = open_descriptors()
+    yield
+    assert open_descriptors() == before
+
+
+# --- the channel ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    ours, theirs = Channel.pair()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def test_more_chunks_than_go_into_one_batch_arrive_in_order(ends: tuple[Channel, Channel]) -> None:
+    descriptors = made(600)
+    ends[0].send(3, 7, descriptors)
+    batches = list(ends[1].received())
+    assert [batch.memory for batch in batches] == [3] * len(batches)
+    assert batches[0].first == 7
+    for batch, following in itertools.pairwise(batches):
+        assert batch.first + len(batch.descriptors) == following.first
+    received = [descriptor for batch in batches for descriptor in batch.descriptors]
+    assert list(map(file_of, received)) == list(map(file_of, descriptors))
+    chunks.close([*received, *descriptors])
+
+
+def test_what_is_no_batch_is_closed_and_the_next_one_arrives(ends: tuple[Channel, Channel]) -> None:
+    one = made(1)
+    with socket.socket(fileno=os.dup(ends[0].fileno())) as raw:
+        socket.send_fds(raw, [b"garbage"], one)
+        socket.send_fds(raw, [b'{"memory": "a", "first": 0}'], one)
+    ends[0].send(1, 0, one)
+    (batch,) = ends[1].received()
+    assert file_of(batch.descriptors[0]) == file_of(one[0])
+    chunks.close([*batch.descriptors, *one])
+
+
+def test_what_comes_before_its_grant_waits_and_what_is_old_is_closed(
+    ends: tuple[Channel, Channel],
+) -> None:
+    descriptors = made(3)
+    for memory in (2, 1, 3):
+        ends[0].send(memory, 0, descriptors)
+    (batch,) = ends[1].received_for(2)
+    assert batch.memory == 2
+    (later,) = ends[1].received_for(3)
+    ends[0].send(4, 0, descriptors)
+    assert list(ends[1].received_for(3)) == []
+    chunks.close([*batch.descriptors, *later.descriptors, *descriptors])
+
+
+def test_nothing_is_received_from_a_channel_whose_other_end_is_closed() -> None:
+    ours, theirs = Channel.pair()
+    theirs.close()
+    assert list(ours.received()) == []
+    ours.close()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "size"),
+    [(1, CHUNK), (4 * GIB, CHUNK), (4 * GIB + 1, 2 * CHUNK), (80 * GIB, 64 * MIB)],
+)
+def test_chunks_are_as_small_as_their_number_allows(capacity: int, size: int) -> None:
+    assert chunks.chunk_bytes(capacity) == size
+    assert chunks.count(capacity, size) <= chunks.MOST
+
+
+# --- what the broker does with them ---------------------------------------------------------------
+
+
+class Notebook(Peer):
+    """A peer in this process, with a real channel, that makes what its lane lacks."""
+
+    uid = pid = 0
+    user = "ada"
+
+    def __init__(self, service: Service, name: str, ephemeral: int) -> None:
+        self.heard: list[Message] = []
+        self.own: list[int] = []  # chunks, in their order
+        self.theirs: Channel | None = None
+        self._service, self._name = service, name
+        self.says(Hello(PROTOCOL))
+        demand = Demand(0, ephemeral, measured=True)
+        self.says(
+            Open(
+                id=name,
+                name=name,
+                device="cuda:0",
+                demand=demand,
+                mailbox=name,
+                key="a" * KEY_LENGTH,
+            )
+        )
+
+    def says(self, message: ToBroker, now: float = 0.0) -> None:
+        self._service.handle(self, message, now)
+
+    def send(self, *messages: Message) -> None:
+        for message in messages:
+            self.heard.append(message)
+            if isinstance(message, Trim):
+                self.keep(chunks.count(message.bytes, CHUNK))
+
+    def send_with(self, message: Message, descriptor: int) -> None:
+        self.send(message)
+        self.theirs = Channel(socket.socket(fileno=os.dup(descriptor)))
+
+    def send_frame(self, frame: bytes) -> None:
+        raise AssertionError("only lookers are sent frames")
+
+    def is_alive(self) -> bool:
+        return True
+
+    def is_behind(self) -> bool:
+        return False
+
+    def take(self) -> None:
+        assert self.theirs is not None
+        for batch in self.theirs.received():
+            self.keep(batch.first)
+            self.own += batch.descriptors
+
+    def keep(self, count: int) -> None:
+        chunks.close(self.own[count:])
+        del self.own[count:]
+
+    def make(self) -> None:
+        """What the Grant says that there is, and is not there."""
+        self.take()
+        grant = self.last(Grant)
+        first = len(self.own)
+        self.own += made(chunks.count(grant.bytes, CHUNK) - first)
+        self.give(grant.memory, first, self.own[first:])
+
+    def give(self, memory: int, first: int, descriptors: list[int]) -> None:
+        assert self.theirs is not None
+        assert self.channel is not None
+        self.theirs.send(memory, first, descriptors)
+        for batch in self.channel.received():
+            self._service.take_chunks(self, batch)
+
+    def last(self, kind: type[Any]) -> Any:
+        return [message for message in self.heard if isinstance(message, kind)][-1]
+
+    def files(self) -> list[int]:
+        return list(map(file_of, self.own))
+
+    def end(self) -> None:
+        self.keep(0)
+        for channel in (self.channel, self.theirs):
+            if channel is not None:
+                channel.close()
+
+
+@pytest.fixture
+def service() -> Service:
+    device = Device("cuda:0", GIB, "a GPU", partial(Kept, CHUNK), CHUNK)
+    return Service(load({}), [device], started=0.0)
+
+
+@pytest.fixture
+def notebook(service: Service) -> Iterator[Callable[[str, int], Notebook]]:
+    opened: list[Notebook] = []
+
+    def notebook(name: str, ephemeral: int) -> Notebook:
+        opened.append(Notebook(service, name, ephemeral))
+        return opened[-1]
+
+    yield notebook
+    for each in opened:
+        each.says(Close())
+        each.end()
+    service.tick(100.0)
+
+
+def test_the_first_in_a_lane_makes_its_chunks_and_the_next_gets_them(
+    notebook: Callable[[str, int], Notebook],
+) -> None:
+    first, second = notebook("first", 5 * CHUNK), notebook("second", 3 * CHUNK)
+    assert first.last(Opened).chunk_bytes == CHUNK
+    first.says(Request(1))
+    assert first.last(Grant).chunks == 0
+    first.make()
+    second.says(Request(1))
+    first.says(Finish(1))
+    assert second.last(Grant) == Grant(1, 1, 5 * CHUNK, first.last(Grant).memory, 5)
+    second.take()
+    assert second.files() == first.files()
+    second.says(Finish(1))
+    first.says(Request(2))
+    first.take()
+    assert first.last(Grant).chunks == len(first.own) == 5
+
+
+def test_a_lane_that_grows_gets_more_chunks_and_keeps_those_that_it_has(
+    notebook: Callable[[str, int], Notebook],
+) -> None:
+    first, second = notebook("first", CHUNK), notebook("second", CHUNK)
+    first.says(Request(1))
+    first.make()
+    before = first.files()
+    second.says(Report(0, Demand(0, 4 * CHUNK, measured=True)))
+    assert first.last(Grant).bytes == 4 * CHUNK
+    first.make()
+    second.says(Request(1))
+    first.says(Finish(1))
+    second.take()
+    assert second.files() == first.files()
+    assert second.files()[:1] == before
+    assert len(second.own) == 4
+
+
+def test_a_lane_that_shrinks_is_let_go_by_all_that_have_it_and_grows_again(
+    service: Service, notebook: Callable[[str, int], Notebook]
+) -> None:
+    small, large = notebook("small", CHUNK), notebook("large", 8 * CHUNK)
+    for each in (small, large):
+        each.says(Request(1))
+        each.make()
+        each.says(Finish(1))
+    large.says(Report(0, Demand(0, 2 * CHUNK, measured=True)))
+    service.tick(1.0)
+    memory = small.last(Grant).memory
+    assert small.last(Trim) == large.last(Trim) == Trim(memory, 2 * CHUNK)
+    assert len(small.own) == len(large.own) == 2
+    large.says(Report(0, Demand(0, 3 * CHUNK, measured=True)))
+    for each in (large, small):
+        each.says(Request(2))
+        each.make()
+        each.says(Finish(2))
+    assert small.files() == large.files()
+    assert len(small.own) == 3
+
+
+def test_a_lane_that_closes_keeps_no_chunk(
+    service: Service, notebook: Callable[[str, int], Notebook]
+) -> None:
+    before = open_descriptors()
+    one = notebook("one", 6 * CHUNK)
+    one.says(Request(1))
+    one.make()
+    one.says(Finish(1))
+    one.says(Close())
+    service.tick(1.0)
+    one.end()
+    assert open_descriptors() == before
+
+
+def test_chunks_that_nobody_asked_for_are_not_kept(
+    notebook: Callable[[str, int], Notebook],
+) -> None:
+    holder, other = notebook("holder", 2 * CHUNK), notebook("other", 2 * CHUNK)
+    holder.says(Request(1))
+    holder.make()
+    memory, before = holder.last(Grant).memory, open_descriptors()
+    extra = made(3)
+    for peer, number, first in ((holder, memory, 2), (other, memory, 2), (holder, 99, 0)):
+        peer.give(number, first, extra)
+    chunks.close(extra)
+    assert open_descriptors() == before
+
+
+def test_a_turn_is_handed_on_only_to_who_has_all_chunks(
+    service: Service, notebook: Callable[[str, int], Notebook]
+) -> None:
+    first, second = notebook("first", 2 * CHUNK), notebook("second", CHUNK)
+    first.says(Request(1))
+    second.says(Request(1))
+    service.pass_time(1.0)
+    assert first.last(Yield).successor is None  # it has never had the lane
+    first.make()
+    first.says(Finish(1))
+    second.take()
+    second.says(Finish(1))
+    first.says(Request(2))
+    second.says(Request(2))
+    service.pass_time(2.0)
+    assert first.last(Yield).successor is not None

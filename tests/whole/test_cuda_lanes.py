@@ -1,0 +1,231 @@
+"""The whole way of a GPU's lane: a real broker, real sessions in processes of their own, real
+chunks by a driver that stands in for NVIDIA's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import SessionView, Snapshot
+from jupyter_gpushare.settings import Settings
+
+if TYPE_CHECKING:
+    from ..conftest import FakeGpus
+
+TRAINING = Path(__file__).with_name("cuda_training.py")
+MIB = 1 << 20
+CHUNK = 2 * MIB
+CAPACITY = 64 * MIB
+
+
+class Notebook:
+    """One of those processes."""
+
+    def __init__(self, name: str, persistent: int, ephemeral: int) -> None:
+        self.name, self.value = name, sum(name.encode()) % 255 + 1
+        self._process = subprocess.Popen(
+            [sys.executable, str(TRAINING), name, str(persistent), str(ephemeral)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+
+    def begin(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> Any:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        assert answer, f"{self.name} has ended"
+        return json.loads(answer)
+
+    def runs(self, line: str) -> Any:
+        self.begin(line)
+        return self.end()
+
+    def is_well(self) -> bool:
+        answer = self.runs("answer = [memory.is_right, memory.is_valid(), memory.trouble]")
+        assert answer == [True, "", []]
+        return True
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(10)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def chunks_of(pid: int) -> set[int]:
+    """The GPU's memory that a process has: the numbers of the files that it is."""
+    files = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if os.readlink(entry).startswith("/memfd:fake-gpu"):
+                files.add(os.stat(entry).st_ino)
+        except FileNotFoundError:
+            continue
+    return files
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    """Nothing tells when a process lets go of memory, so it is looked at again and again."""
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def gpu(gpus: FakeGpus, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 32 chunks, which goes to the next who waits at each boundary."""
+    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
+    gpus.say(f"gpu GPU-a {CAPACITY} 0 NVIDIA H200")
+
+
+@pytest.fixture
+def broker_pid(gpu: None, settings: Settings) -> int:
+    with Client.connect(settings, "tests") as client:
+        return client.welcome.pid
+
+
+@pytest.fixture
+def notebook(gpu: None, settings: Settings) -> Iterator[Callable[..., Notebook]]:
+    opened = []
+
+    def notebook(name: str, persistent: int = CHUNK, ephemeral: int = 4 * CHUNK) -> Notebook:
+        opened.append(Notebook(name, persistent, ephemeral))
+        return opened[-1]
+
+    yield notebook
+    for each in opened:
+        each.close()
+
+
+def train_together(*notebooks: Notebook, iterations: int = 20) -> None:
+    for each in notebooks:
+        each.begin(f"iterate({iterations}); session.leave()")
+    for each in notebooks:
+        each.end()
+
+
+def test_sessions_have_the_same_chunks_in_turn_and_the_broker_keeps_them(
+    notebook: Callable[..., Notebook], broker_pid: int
+) -> None:
+    first, second = notebook("ada"), notebook("bob")
+    first.runs("iterate(1); session.leave(); iterate(1); session.leave()")
+    second.runs("iterate(1); session.leave()")
+    assert second.runs("answer = memory.found") == first.value  # nothing lies between them
+    train_together(first, second)
+    assert first.is_well()
+    assert second.is_well()
+    shared = chunks_of(first.pid) & chunks_of(second.pid)
+    assert shared == chunks_of(broker_pid)
+    assert len(shared) == 4
+    assert len(chunks_of(first.pid)) == len(chunks_of(second.pid)) == 4 + 1  # and what persists
+
+
+def test_the_larger_one_s_chunks_are_added_and_given_back_when_it_leaves(
+    notebook: Callable[..., Notebook], broker_pid: int
+) -> None:
+    small, large = notebook("ada"), notebook("bob", CHUNK, 10 * CHUNK)
+    small.runs("iterate(3); session.leave()")
+    train_together(small, large)
+    assert len(chunks_of(small.pid) & chunks_of(large.pid)) == 10
+    large.close()
+    eventually(lambda: len(chunks_of(broker_pid)) == 4)
+    small.runs("iterate(3); session.leave()")
+    assert small.is_well()
+    assert len(chunks_of(small.pid)) == 4 + 1
+
+
+def test_an_idle_session_lets_go_of_a_lane_that_shrinks(
+    notebook: Callable[..., Notebook], broker_pid: int
+) -> None:
+    idle, large = notebook("ada"), notebook("bob", CHUNK, 10 * CHUNK)
+    train_together(idle, large)
+    idle.runs("session.cell_ends()")
+    large.close()
+    eventually(lambda: len(chunks_of(idle.pid)) == 4 + 1)
+    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
+    assert idle.is_well()
+
+
+def test_what_survives_a_turn_is_its_owner_s_alone(notebook: Callable[..., Notebook]) -> None:
+    keeper, other = notebook("ada"), notebook("bob")
+    keeper.runs("iterate(1); session.leave()")
+    keeper.runs("memory.keeps = True; iterate(1); session.leave(); memory.keeps = False")
+    train_together(keeper, other)
+    assert keeper.runs("answer = [kept.is_full_of(memory.value) for kept in memory.kept]") == [True]
+    assert keeper.is_well()
+    assert other.is_well()
+    assert len(chunks_of(keeper.pid) - chunks_of(other.pid)) == 1 + 4
+    keeper.runs("memory.drop()")
+    train_together(keeper, other)
+    assert keeper.is_well()
+    assert len(chunks_of(keeper.pid) - chunks_of(other.pid)) == 1
+
+
+def test_a_killed_holder_leaves_the_lane_to_the_others(
+    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    victim, other = notebook("ada"), notebook("bob")
+    train_together(victim, other)
+    victim.runs("session.enter()")
+    other.begin("iterate(3); session.leave()")
+    eventually(lambda: sessions()["bob"].state == "waiting")
+    victim.kill()
+    other.end()
+    assert other.is_well()
+    eventually(lambda: len(chunks_of(other.pid)) == 4 + 1)
+
+
+def test_training_goes_on_when_the_broker_is_killed(
+    notebook: Callable[..., Notebook], broker_pid: int, look: Callable[[], Snapshot]
+) -> None:
+    first, second = notebook("ada"), notebook("bob")
+    train_together(first, second)
+    for each in (first, second):
+        each.begin("iterate(300); session.leave()")
+    os.kill(broker_pid, 9)
+    for each in (first, second):
+        each.end()
+    train_together(first, second)
+    assert first.is_well()
+    assert second.is_well()
+    new = look().broker.pid
+    assert new != broker_pid
+    assert chunks_of(first.pid) & chunks_of(second.pid) == chunks_of(new)
+
+
+def test_an_idle_session_is_paged_out_for_others_and_comes_back_before_its_cell(
+    notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
+) -> None:
+    idle, other = notebook("ada", 20 * CHUNK), notebook("bob", 16 * CHUNK)
+    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
+    other.runs("session.cell_begins(); iterate(1); session.leave(); iterate(1); session.leave()")
+    assert sessions()["ada"].state == "paged_out"
+    assert sessions()["ada"].paged_out_bytes == 20 * CHUNK
+    assert chunks_of(idle.pid) <= chunks_of(other.pid)  # nothing but the lane's, if it has one
+    other.runs("session.cell_ends()")
+    idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
+    assert idle.is_well()
+    assert sessions()["bob"].state == "paged_out"
