@@ -105,13 +105,15 @@ class LaneState:
 class Picture:
     """The scheduler at one moment, sessions in the order in which they opened.
 
-    `running_lanes` is the setting: 0 means as the policy says.
+    `running_lanes` is the setting: 0 means as the policy says. `foreign` bytes are used by programs
+    that are no sessions, and what is left of the others is `free`.
     """
 
     policy: str
     capacity: int
     persistent: int
     free: int
+    foreign: int
     running_lanes: int
     lanes: Sequence[LaneState]
     sessions: Sequence[SessionState]
@@ -156,6 +158,8 @@ class Scheduler:
         """Its memory was touched and has come back by itself. Harmless if it is not out."""
     def set_policy(self, now: float, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
+    def set_foreign(self, now: float, bytes: int) -> Decision:
+        """Programs that are no sessions have so many bytes. Nobody loses a place to them."""
     def assign(self, now: float) -> Decision:
         """The one pass; call it when `next_event` has come. The events above end in it."""
     def may_keep(self, id: str, persistent: int) -> bool:
@@ -171,7 +175,10 @@ class Scheduler:
     def policy(self) -> str: ...
     @property
     def free(self) -> int:
-        """Bytes of the device that neither persistent memory nor a lane has."""
+        """Bytes of the device that neither persistent memory, a lane, nor anybody else has."""
+    @property
+    def foreign(self) -> int:
+        """Bytes that programs have which are no sessions."""
     def __contains__(self, id: str) -> bool: ...
     def __len__(self) -> int: ...
 
@@ -357,6 +364,9 @@ class CudaLane:
     @staticmethod
     def is_valid() -> str:
         """Empty, or the first broken invariant in words."""
+
+def cuda_trouble(ordinal: int) -> str:
+    """Empty, or why this process's GPU can have no lanes; it takes nothing of the GPU."""
 
 class CudaSegments:
     """Private segments on this process's GPU, which are paged out to a file, and in again at the

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -21,6 +22,7 @@ from .errors import BrokerUnavailable, GpuShareError
 from .settings import Settings, socket_path
 
 if TYPE_CHECKING:
+    from .devices.nvml import Usage
     from .pictures import Table
 
 State: TypeAlias = Literal["ok", "warning", "problem"]
@@ -29,9 +31,14 @@ TORCH_SECONDS = 120  # a first import from a cold network disk takes long
 # In a process of its own: the doctor stays light, and an import that crashes harms nobody.
 TORCH_TEST = """
 import json, torch
+from jupyter_gpushare import _core, torch_cuda_memory
 from jupyter_gpushare.torch_memory import self_test
-print(json.dumps([torch.__version__, self_test()]))
+lanes = torch_cuda_memory.why_not() or _core.cuda_trouble(0)
+print(json.dumps([torch.__version__, self_test(), lanes]))
 """
+WITHOUT_LANES = (
+    "notebooks take turns all the same, and PyTorch's cache is emptied at the end of each turn"
+)
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -172,27 +179,69 @@ def _devices(settings: Settings) -> Iterator[Check]:
     from .devices import find_all
     from .pictures import size
 
-    for device in find_all(settings):
-        yield Check(device.name, "ok", f"{device.description}, {size(device.capacity_bytes)}")
+    sessions = _sessions(settings)
     yield _driver()
+    for device in find_all(settings):
+        text = f"{device.description}, {size(device.capacity_bytes)}"
+        usage = device.usage() if device.usage is not None else None
+        if usage is not None:
+            text += _memory(device.capacity_bytes, usage, sessions.get(device.name, set()))
+        yield Check(device.name, "ok", text)
 
 
 def _driver() -> Check:
-    import pynvml
+    from .devices import nvml
 
+    version, reason = nvml.driver()
+    if reason:
+        sentence = f"no GPU can be shared, only the device host: {reason}"
+        return Check("GPU driver", "warning", sentence)
+    return Check("GPU driver", "ok", version)
+
+
+def _sessions(settings: Settings) -> dict[str, set[int]]:
+    """The processes that share, by device; none where no broker runs."""
+    with suppress(GpuShareError), Client.connect(settings, "doctor", start=False) as client:
+        devices = client.look().devices
+        return {device.name: {view.pid for view in device.sessions} for device in devices}
+    return {}
+
+
+def _memory(capacity: int, usage: Usage, sessions: set[int]) -> str:
+    from .pictures import size
+
+    foreign = {pid: used for pid, used in usage.processes.items() if pid not in sessions}
+    text = f", {size(max(0, capacity - usage.used_bytes))} free"
+    if not foreign:
+        return text
+    told = "" if None in foreign.values() else f"{size(sum(filter(None, foreign.values())))} of "
+    which = ", ".join(map(str, sorted(foreign)))
+    return f"{text}; {told}memory is used by programs that do not share (process {which})"
+
+
+def _visible(settings: Settings) -> Iterator[Check]:
+    """What `cuda:N` means here, where that is not what it means to the broker."""
+    from .devices import nvml
+    from .visible import VARIABLE, Visible
+
+    if not (there := nvml.gpus()):
+        return
     try:
-        pynvml.nvmlInit()
-        version = pynvml.nvmlSystemGetDriverVersion()
-    except pynvml.NVMLError as error:
-        return Check(
-            "GPU driver", "warning", f"no GPU can be shared, only the device host: {error}"
-        )
-    pynvml.nvmlShutdown()
-    return Check("GPU driver", "ok", str(version))
+        numbered = Visible(there).numbered
+    except GpuShareError as error:
+        yield Check("visible GPUs", "warning", str(error))
+        return
+    names = [f"cuda:{number} is {gpu.name} of this host" for number, gpu in enumerate(numbered)]
+    if names:
+        yield Check("visible GPUs", "ok", ", ".join(names))
+    else:
+        setting = os.environ.get(VARIABLE)
+        hidden = f"none: {VARIABLE}={setting!r} hides them: sessions go to the host"
+        yield Check("visible GPUs", "warning", hidden)
 
 
 def _torch(settings: Settings) -> Iterator[Check]:
-    """Whether torch can be imported, and whether its memory can be measured."""
+    """Whether torch can be imported, whether its memory can be measured, and shared on a GPU."""
     try:
         importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -207,20 +256,34 @@ def _torch(settings: Settings) -> Iterator[Check]:
     except subprocess.TimeoutExpired:
         yield Check("torch hooks", "problem", f"importing torch took over {TORCH_SECONDS} s")
         return
-    yield _torch_check(ran)
-
-
-def _torch_check(ran: subprocess.CompletedProcess[str]) -> Check:
     if ran.returncode:
         reason = (ran.stderr.strip().splitlines() or ["without a word"])[-1]
-        return Check(
-            "torch hooks", "problem", f"importing torch and testing its hooks failed: {reason}"
-        )
-    version, reason = json.loads(ran.stdout.strip().splitlines()[-1])
+        sentence = f"importing torch and testing its hooks failed: {reason}"
+        yield Check("torch hooks", "problem", sentence)
+        return
+    version, hooks, lanes = json.loads(ran.stdout.strip().splitlines()[-1])
+    yield _hooks(version, hooks)
+    yield from _lanes(lanes)
+
+
+def _hooks(version: str, reason: str) -> Check:
     if reason:
         mend = "sharing works, but all memory of a notebook counts as persistent"
         return Check("torch hooks", "warning", f"{reason}; {mend}")
     return Check("torch hooks", "ok", f"memory of torch {version} is measured")
+
+
+def _lanes(reason: str) -> Iterator[Check]:
+    """Nothing where there is no GPU that could have any."""
+    from .devices import nvml
+
+    if not nvml.gpus():
+        return
+    if reason:
+        sentence = f"there are none on a GPU: {reason}; {WITHOUT_LANES}"
+        yield Check("shared lanes", "warning", sentence)
+    else:
+        yield Check("shared lanes", "ok", "notebooks on a GPU use one piece of memory in turn")
 
 
 # What is missing without harm says so; an empty text means that nothing works without it.
@@ -241,5 +304,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     _socket,
     _broker,
     _devices,
+    _visible,
     _torch,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from .cuda_context import context_bytes
 from .protocol import Demand
+from .visible import has_begun
 
 if TYPE_CHECKING:
     import psutil
@@ -98,3 +100,22 @@ class WholeProcess:
 
             self._process = psutil.Process()
         return int(self._process.memory_info().rss)
+
+
+class ProcessOnGpu(WholeProcess):
+    """The same on a GPU: all that the driver says this process has there, whatever framework it is
+    that has it. Its demand is unknown until it has something."""
+
+    how = "all that this process has on the GPU counts as persistent memory"
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+
+    def demand(self) -> Demand:
+        size = self.live()
+        return Demand(size, 0, measured=size > 0)
+
+    def live(self) -> int:
+        if not has_begun():
+            return 0
+        return context_bytes(self._uuid, 0)

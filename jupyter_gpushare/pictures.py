@@ -180,11 +180,16 @@ def at_once(device: DeviceView) -> str:
     return f"{lanes}, {at_once}"
 
 
+def _foreign(device: DeviceView) -> str:
+    return size(device.foreign_bytes) if device.foreign_bytes else ""
+
+
 DEVICE_COLUMNS = (
     Column("Device", lambda device: device.name),
     Column("Capacity", lambda device: size(device.capacity_bytes), right=True),
     Column("Persistent", lambda device: size(device.persistent_bytes), right=True),
     Column("In lanes", lambda device: size(lane_bytes(device)), right=True),
+    Column("Foreign", _foreign, right=True),
     Column("Free", lambda device: size(device.free_bytes), right=True),
     Column("Lanes", at_once),
 )
@@ -389,6 +394,7 @@ def _bar_html(device: DeviceView) -> str:
     parts = (
         ("persistent", device.persistent_bytes, "#4c86c6"),
         ("in lanes", lane_bytes(device), "#2f9e8f"),
+        *((("foreign", device.foreign_bytes, "#a0789f"),) if device.foreign_bytes else ()),
         ("free", device.free_bytes, "#8883"),
     )
     whole = max(device.capacity_bytes, 1)

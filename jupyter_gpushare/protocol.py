@@ -303,6 +303,8 @@ class LaneView(msgspec.Struct, frozen=True):
 
 
 class DeviceView(msgspec.Struct, frozen=True):
+    """`foreign_bytes` are used by programs that are no sessions; they are not free."""
+
     name: str
     capacity_bytes: int
     persistent_bytes: int
@@ -310,6 +312,7 @@ class DeviceView(msgspec.Struct, frozen=True):
     running_lanes: int
     lanes: list[LaneView]
     sessions: list[SessionView]
+    foreign_bytes: int = 0
 
 
 class BrokerView(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from .errors import (
     from_code,
 )
 from .mailbox import Mailbox
-from .memory import Memory, WholeProcess
+from .memory import Memory, ProcessOnGpu, WholeProcess
 from .protocol import (
     Busy,
     Change,
@@ -451,8 +451,12 @@ class Session:
 
     def _settle(self, answer: Opened) -> None:
         """The first answer says where; later it is the same device."""
-        self.host_device, self._uuid = answer.device, answer.uuid
-        self.device = visible.settle(self.device, answer.uuid) if answer.uuid else answer.device
+        asked, self.host_device, self._uuid = self.device, answer.device, answer.uuid
+        self.device = answer.device
+        if answer.uuid:
+            self.device = visible.settle(asked, answer.uuid)
+            if type(self.memory) is WholeProcess:  # nobody knows better
+                self.memory = ProcessOnGpu(answer.uuid)
 
     def _registration(self) -> Open:
         here = self._uuid or self.host_device

@@ -81,6 +81,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="memory shared on the device host; 0: 90 % of this machine's or container's"
         ),
     ] = 0
+    cuda_context_bytes: Annotated[
+        int,
+        NotNegative,
+        Meta(
+            description="memory of a GPU that CUDA itself takes in each process, where the driver"
+            " does not tell"
+        ),
+    ] = 512 << 20
     idle_exit_seconds: Annotated[
         float, Positive, Meta(description="a broker without any connection ends after so long")
     ] = 600.0

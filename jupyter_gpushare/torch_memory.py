@@ -13,6 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from . import _core
+from .cuda_context import CudaContext
 from .protocol import Demand
 from .torch_cuda_memory import PooledLane
 from .torch_tensors import storage_of, tensors
@@ -80,22 +81,26 @@ class WholeProcess:
 
 
 class CudaAllocator:
-    """Bytes of tensors in PyTorch's caching allocator of one GPU. Not tested without a GPU."""
+    """Bytes of tensors in PyTorch's caching allocator of one GPU, and of the CUDA context. Not
+    tested without a GPU."""
 
     def __init__(self, device: str) -> None:
         import torch
 
         self.how = "PyTorch's CUDA allocator is asked at each boundary"
         self._cuda = torch.cuda
+        self._context = CudaContext(device)
         self._index = index_of(device)
 
     def live(self) -> int:
-        return int(self._cuda.memory_allocated(self._index))
+        return int(self._cuda.memory_allocated(self._index)) + self._context.bytes
 
     def peak(self) -> int:
-        return int(self._cuda.max_memory_allocated(self._index))
+        return int(self._cuda.max_memory_allocated(self._index)) + self._context.bytes
 
     def take_peak(self) -> tuple[int, int]:
+        if self._cuda.is_initialized():
+            self._context.look(int(self._cuda.memory_reserved(self._index)))
         usage = self.live(), self.peak()
         if usage[1]:  # before the first use of the GPU there is no peak to reset
             self._cuda.reset_peak_memory_stats(self._index)

@@ -39,7 +39,7 @@ class Visible:
     def __init__(self, there: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> None:
         self._setting = setting = environ.get(VARIABLE)
         is_by_number = setting is None or not setting.startswith(UUIDS)
-        is_in_order = environ.get(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in there}) < 2
+        is_in_order = environ.get(ORDER) == "PCI_BUS_ID" or _are_alike(there)
         self.doubt = "" if is_in_order or not is_by_number else DOUBT
         self._allowed = list(there) if setting is None else _listed(setting, there)
 
@@ -74,9 +74,12 @@ class Visible:
         return uuids.index(uuid) if uuid in uuids else None
 
     def _in_words(self) -> str:
-        names = [f"cuda:{number} ({gpu.model})" for number, gpu in enumerate(self.numbered)]
+        if self.doubt:
+            shown = [(gpu.uuid, gpu) for gpu in self.allowed]
+        else:
+            shown = [(f"cuda:{number}", gpu) for number, gpu in enumerate(self.numbered)]
         why = "" if self._setting is None else f" (with {VARIABLE}={self._setting!r})"
-        return ", ".join([*names, "host"]) + why
+        return ", ".join([*(f"{name} ({gpu.model})" for name, gpu in shown), "host"]) + why
 
 
 def wanted(device: str) -> tuple[str, list[str]]:
@@ -109,6 +112,12 @@ def has_begun() -> bool:
     """Whether CUDA runs in this process, be it PyTorch's or anybody's: then it has numbered the
     GPUs for good."""
     return "libcuda.so" in Path("/proc/self/maps").read_text(errors="replace")
+
+
+def _are_alike(there: Sequence[Gpu]) -> bool:
+    """Whether all cards are of one kind; a slice has its card's name, then MIG and a profile."""
+    kinds = {gpu.card: gpu.model.partition(" MIG ")[0] for gpu in there}
+    return len(set(kinds.values())) < 2
 
 
 def _reachable(visible: Visible, gpu: Gpu) -> Gpu:

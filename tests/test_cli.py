@@ -10,15 +10,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+import torch
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.protocol import Demand, Open, Shutdown, Snapshot
 from jupyter_gpushare.settings import Settings
+
+if TYPE_CHECKING:
+    from .conftest import FakeGpus
 
 COMMAND = [sys.executable, "-m", "jupyter", "gpushare"]
 
@@ -261,6 +265,74 @@ def test_the_doctor_tells_how_to_mend_what_is_wrong(
     assert found["server extension"]["state"] == "problem"
     assert "jupyter server extension enable" in found["server extension"]["sentence"]
     assert checks(JUPYTER_GPUSHARE_SOCKET="/tmp/" + "x" * 120)["socket"]["state"] == "problem"
+
+
+GIB = 1 << 30
+L4 = f"gpu GPU-a {16 * GIB} {GIB} NVIDIA L4"
+Checks = Callable[..., dict[str, dict[str, Any]]]
+
+
+def test_the_doctor_finds_cards_driver_and_who_has_their_memory(
+    gpus: FakeGpus, checks: Checks
+) -> None:
+    gpus.say("driver 580.65", L4, f"process 77 {3 * GIB}", f"process 78 {GIB}", "gpu GPU-b 7 0 T4")
+    found = checks()
+    assert found["GPU driver"]["sentence"] == "580.65"
+    assert found["cuda:0"]["sentence"] == (
+        "NVIDIA L4, 15.0 GiB, 11.0 GiB free; 4.0 GiB of memory is used by programs that do not"
+        " share (process 77, 78)"
+    )
+    assert found["cuda:1"]["sentence"] == "T4, 7 B, 7 B free"
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in found["visible GPUs"]["sentence"]
+
+
+def test_the_doctor_knows_who_shares(gpus: FakeGpus, checks: Checks, settings: Settings) -> None:
+    gpus.say(L4)
+    with Client.connect(settings, "tests") as client:
+        client.ask(Open("a", "a.ipynb", "cuda:0"))
+        gpus.say(L4, f"process {os.getpid()} {3 * GIB}")
+        assert checks()["cuda:0"]["sentence"] == "NVIDIA L4, 15.0 GiB, 12.0 GiB free"
+
+
+@pytest.mark.parametrize(
+    ("visible", "state", "sentence"),
+    [
+        ("1", "ok", "cuda:0 is cuda:1 of this host"),
+        ("GPU-b,GPU-a", "ok", "cuda:0 is cuda:1 of this host, cuda:1 is cuda:0 of this host"),
+        (
+            "",
+            "warning",
+            "none: CUDA_VISIBLE_DEVICES='' hides them: sessions go to the host",
+        ),
+    ],
+)
+def test_the_doctor_tells_which_gpus_are_visible(
+    gpus: FakeGpus, checks: Checks, visible: str, state: str, sentence: str
+) -> None:
+    gpus.say(L4, L4.replace("GPU-a", "GPU-b"))
+    seen = checks(CUDA_VISIBLE_DEVICES=visible)["visible GPUs"]
+    assert (seen["state"], seen["sentence"]) == (state, sentence)
+
+
+def test_the_doctor_shows_slices(gpus: FakeGpus, checks: Checks) -> None:
+    gpus.say("gpu GPU-m 9 0 H100", "mig", "slice MIG-0 3 0 H100 1g", "slice MIG-1 4 0 H100 2g")
+    found = checks()
+    assert "cuda:0" not in found
+    assert found["cuda:0:0"]["sentence"] == "H100 1g, 3 B, 3 B free"
+    assert found["cuda:0:1"]["sentence"] == "H100 2g, 4 B, 4 B free"
+    assert found["visible GPUs"]["sentence"] == "cuda:0 is cuda:0:0 of this host"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch finds a GPU")
+def test_the_doctor_says_why_no_lanes_are_shared_and_what_is_used_instead(
+    gpus: FakeGpus, checks: Checks
+) -> None:
+    assert "shared lanes" not in checks()
+    gpus.say(L4)
+    lanes = checks()["shared lanes"]
+    assert lanes["state"] == "warning"
+    assert lanes["sentence"].startswith("there are none on a GPU: PyTorch finds no GPU; notebooks")
+    assert "take turns all the same" in lanes["sentence"]
 
 
 def test_the_doctor_draws_a_table(settings: Settings) -> None:

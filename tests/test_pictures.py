@@ -105,6 +105,15 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert "Weight" in text_of(snapshot_of(replace(IDLE, weight=2.0)))
 
 
+def test_memory_of_programs_that_do_not_share_is_shown_where_there_is_some() -> None:
+    snapshot = snapshot_of(IDLE)
+    assert "oreign" not in text_of(snapshot) + pictures.bars_html(snapshot)
+    device = replace(snapshot.devices[0], foreign_bytes=3 * GIB, free_bytes=2 * GIB)
+    snapshot = replace(snapshot, devices=[device])
+    assert "Foreign" in text_of(snapshot)
+    assert "3.0 GiB foreign" in pictures.bars_html(snapshot)
+
+
 def test_what_needs_attention_comes_first() -> None:
     overdue = replace(IDLE, id="o", name="o.ipynb", state="overdue")
     lines = text_of(snapshot_of(IDLE, WAITING, overdue)).splitlines()

@@ -200,6 +200,7 @@ void register_picture(py::module_& module) {
       .def_readonly("capacity", &Picture::capacity)
       .def_readonly("persistent", &Picture::persistent)
       .def_readonly("free", &Picture::free)
+      .def_readonly("foreign", &Picture::foreign)
       .def_readonly("running_lanes", &Picture::running_lanes)
       .def_readonly("lanes", &Picture::lanes)
       .def_readonly("sessions", &Picture::sessions);
@@ -261,6 +262,12 @@ void register_scheduler(py::module_& module) {
             return self.set_running_lanes(now, whole<int>(lanes, "lanes"));
           },
           now, py::arg("lanes"))
+      .def(
+          "set_foreign",
+          [](Scheduler& self, Seconds now, const py::int_& bytes) {
+            return self.set_foreign(now, whole<Bytes>(bytes, "bytes"));
+          },
+          now, py::arg("bytes"))
       .def("assign", &Scheduler::assign, now)
       .def(
           "may_keep",
@@ -274,6 +281,7 @@ void register_scheduler(py::module_& module) {
       .def("is_valid", &Scheduler::is_valid)
       .def_property_readonly("policy", &Scheduler::policy)
       .def_property_readonly("free", &Scheduler::free)
+      .def_property_readonly("foreign", &Scheduler::foreign)
       .def("__contains__", &Scheduler::contains)
       .def("__len__", &Scheduler::size);
 }

@@ -131,6 +131,9 @@ void register_cuda_memory(py::module_& module) {
   register_cuda_lane_memory(module);
   register_cuda_lane(module);
   register_cuda_segments(module);
+  module.def(
+      "cuda_trouble", [](int ordinal) { return CudaDevice().examine(ordinal); }, py::arg("ordinal"),
+      Unlocked(), "Empty, or why this GPU can have no lanes; it takes nothing of the GPU.");
 }
 
 }  // namespace gpushare

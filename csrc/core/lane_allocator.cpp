@@ -48,8 +48,9 @@ bool LaneAllocator::resize(SessionNumber session, const Demand& demand) {
   check(demand);
   if (std::max(demand.persistent, demand.ephemeral) > capacity_) return false;
   const Demand before = demand_of(session);
+  const Bytes most = this->most();
   set_demand(session, demand);
-  if (persistent_ + merged_bytes(0) > capacity_) {
+  if (persistent_ + merged_bytes(0) > most) {
     set_demand(session, before);
     return false;
   }
@@ -103,18 +104,24 @@ void LaneAllocator::merge_down(int max_lanes) {
   }
 }
 
-bool LaneAllocator::fits_alone(const Demand& demand) const {
-  return demand.persistent <= capacity_ && demand.ephemeral <= capacity_ - demand.persistent;
+void LaneAllocator::set_foreign(Bytes bytes) {
+  if (bytes < 0) throw std::invalid_argument("foreign memory must not be negative");
+  foreign_ = std::min(bytes, capacity_);
+  limit_ = most();
+}
+
+bool LaneAllocator::fits_into(Bytes bytes, const Demand& demand) {
+  return demand.persistent <= bytes && demand.ephemeral <= bytes - demand.persistent;
 }
 
 bool LaneAllocator::fits(const Demand& demand) const {
   if (std::max(demand.persistent, demand.ephemeral) > capacity_) return false;
-  return persistent_ + demand.persistent + merged_bytes(demand.ephemeral) <= capacity_;
+  return persistent_ + demand.persistent + merged_bytes(demand.ephemeral) <= room();
 }
 
 bool LaneAllocator::fits_when_idle(const Demand& demand) const {
   if (std::max(demand.persistent, demand.ephemeral) > capacity_) return false;
-  return persistent_ + demand.persistent + std::max(largest_lane(), demand.ephemeral) <= capacity_;
+  return persistent_ + demand.persistent + std::max(largest_lane(), demand.ephemeral) <= room();
 }
 
 Bytes LaneAllocator::needs(const Demand& demand) const {
@@ -123,7 +130,7 @@ Bytes LaneAllocator::needs(const Demand& demand) const {
 
 bool LaneAllocator::fits_with(SessionNumber session, Bytes persistent) const {
   if (persistent > capacity_) return false;
-  return persistent_ - demand_of(session).persistent + persistent + merged_bytes(0) <= capacity_;
+  return persistent_ - demand_of(session).persistent + persistent + merged_bytes(0) <= most();
 }
 
 LaneId LaneAllocator::lane_of(SessionNumber session) const {
@@ -133,7 +140,7 @@ LaneId LaneAllocator::lane_of(SessionNumber session) const {
 
 std::optional<LaneId> LaneAllocator::choose(const Demand& demand, Bytes used, int max_lanes,
                                             Among among) const {
-  const Bytes left = capacity_ - used;
+  const Bytes left = room() - used;  // below 0 where others have taken more than was free
   if (demand.persistent > left) return std::nullopt;
   const bool may_open = max_lanes == 0 || static_cast<int>(lanes_.size()) < max_lanes;
   if (may_open && demand.ephemeral <= left - demand.persistent) return kNewLane;
@@ -144,7 +151,7 @@ std::optional<LaneId> LaneAllocator::choose(const Demand& demand, Bytes used, in
 
 // A lane that is large enough; of several the one with the fewest members to share its time.
 std::optional<LaneId> LaneAllocator::to_join(const Demand& demand, Bytes used, Among among) const {
-  if (demand.persistent > capacity_ - used) return std::nullopt;
+  if (demand.persistent > room() - used) return std::nullopt;
   const Lane* best = nullptr;
   std::optional<LaneId> id_of_best;
   for (const auto& [id, lane] : lanes_) {
@@ -164,7 +171,7 @@ std::optional<LaneId> LaneAllocator::to_grow(const Demand& demand, Bytes used, A
   for (const auto& [id, lane] : lanes_) {
     if (among == Among::idle && lane.holder != kNobody) continue;
     const Bytes growth = std::max<Bytes>(0, demand.ephemeral - lane.bytes());
-    if (demand.persistent + growth > capacity_ - used) continue;
+    if (demand.persistent + growth > room() - used) continue;
     if (best && lane.bytes() >= best->bytes()) continue;
     best = &lane;
     id_of_best = id;
@@ -204,13 +211,13 @@ void LaneAllocator::merge(LaneId gone, LaneId kept) {
 // Merges from the second largest lane down into the largest one: that frees the most memory for
 // each lane that is lost. When all that may merge has merged, merged_bytes(0) are in use.
 void LaneAllocator::merge_until_safe() {
-  if (used() <= capacity_) return;
+  if (used() <= room()) return;
   std::vector<LaneId> lanes;
   for (const auto& [id, lane] : lanes_) lanes.push_back(id);
   std::ranges::stable_sort(lanes, std::greater<>(),
                            [&](LaneId id) { return lanes_.at(id).bytes(); });
   LaneId largest = lanes.front();
-  for (std::size_t i = 1; i < lanes.size() && used() > capacity_; ++i) {
+  for (std::size_t i = 1; i < lanes.size() && used() > room(); ++i) {
     LaneId other = lanes[i];
     if (holder_of(other) != kNobody && holder_of(largest) != kNobody) continue;
     if (holder_of(other) != kNobody) std::swap(largest, other);  // a holder stays in its lane
@@ -255,7 +262,8 @@ Bytes LaneAllocator::used_without(SessionNumber session) const {
 }
 
 std::string LaneAllocator::is_valid() const {
-  if (used() > capacity_) return "the lanes use more than the capacity";
+  if (used() > limit_ || limit_ > capacity_) return "the lanes use more than the capacity";
+  if (foreign_ < 0 || room() > limit_) return "the room beside foreign memory is wrong";
   const std::string totals = totals_are_right();
   return totals.empty() ? lanes_are_right() : totals;
 }

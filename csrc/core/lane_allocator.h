@@ -6,6 +6,10 @@
 // shrinks, merges and closes with them; nobody sizes one by hand. Members that do not hold their
 // lane have nothing in it, so moving them to another one copies nothing. A member that holds its
 // lane stays in it, and no lane is held twice: two held lanes never merge.
+//
+// Others may have memory of the device as well. Nobody is placed in what is theirs, but nobody who
+// has a place loses it to them: then used + foreign may be more than the capacity, and used does
+// not grow before it is less again.
 #pragma once
 
 #include <algorithm>
@@ -52,9 +56,13 @@ class LaneAllocator {
   // Merges lanes down to `max_lanes` (0: no limit), as far as holders allow.
   void merge_down(int max_lanes);
 
-  // Would the device hold it and nothing else? Would place() take it? Would it if nobody held a
-  // lane? What would it add at least?
-  bool fits_alone(const Demand& demand) const;
+  // What others have from now on, at most all there is.
+  void set_foreign(Bytes bytes);
+
+  // Would the device hold it if it were empty? If nobody but others had anything? Would place()
+  // take it? Would it if nobody held a lane? What would it add at least?
+  bool fits_empty(const Demand& demand) const { return fits_into(capacity_, demand); }
+  bool fits_alone(const Demand& demand) const { return fits_into(room(), demand); }
   bool fits(const Demand& demand) const;
   bool fits_when_idle(const Demand& demand) const;
   Bytes needs(const Demand& demand) const;
@@ -76,7 +84,8 @@ class LaneAllocator {
   int held() const { return static_cast<int>(held_.size()); }
   Bytes capacity() const { return capacity_; }
   Bytes persistent() const { return persistent_; }
-  Bytes free() const { return capacity_ - used(); }
+  Bytes foreign() const { return foreign_; }
+  Bytes free() const { return std::max<Bytes>(0, room() - used()); }
   Bytes used() const { return persistent_ + held_bytes_ + idle_bytes_; }
 
   std::string is_valid() const;  // empty, or the first broken invariant in words
@@ -94,6 +103,10 @@ class LaneAllocator {
   std::optional<LaneId> choose(const Demand&, Bytes used, int max_lanes, Among) const;
   std::optional<LaneId> to_join(const Demand&, Bytes used, Among) const;
   std::optional<LaneId> to_grow(const Demand&, Bytes used, Among) const;
+
+  static bool fits_into(Bytes bytes, const Demand&);
+  Bytes room() const { return capacity_ - foreign_; }      // that is not foreign
+  Bytes most() const { return std::max(room(), used()); }  // that a change may use
 
   LaneId insert(SessionNumber, const Demand&, LaneId);
   void set_demand(SessionNumber, const Demand&);
@@ -114,6 +127,8 @@ class LaneAllocator {
   std::string lanes_are_right() const;
 
   Bytes capacity_;
+  Bytes foreign_ = 0;
+  Bytes limit_ = capacity_;  // what may be used: the room, or what was when that became less
   std::unordered_map<SessionNumber, Member> members_;
   std::map<LaneId, Lane> lanes_;
   LaneId last_lane_ = kNoLane;

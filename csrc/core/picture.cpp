@@ -20,6 +20,7 @@ Picture Scheduler::picture(Seconds now) const {
   picture.capacity = lanes_.capacity();
   picture.persistent = lanes_.persistent();
   picture.free = lanes_.free();
+  picture.foreign = lanes_.foreign();
   picture.running_lanes = rules_.running_lanes;
   picture.lanes = lane_states();
   std::unordered_map<SessionNumber, std::size_t> index;
@@ -196,7 +197,7 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
       is_out(*of.session) ? "waits for room to come back: " : "waits for memory: ";
   if (!lanes_.fits(room))
     return text + "needs " + bytes_in_words(lanes_.needs(room)) + ", " +
-           bytes_in_words(lanes_.free()) + " are free" +
+           bytes_in_words(lanes_.free()) + " are free" + who_else_has_memory() +
            (has_waited_too_long(*of.session, now) ? ", and is next" : "");
   for (const Contender& running : contest.running)
     if (running.lane == kNoLane) return text + title(*running.session) + " runs and has no lane";
@@ -206,6 +207,11 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
         return is_admitted_before(a, b, now);
       });
   return text + title(*first->session) + " has waited longer and comes first";
+}
+
+std::string Scheduler::who_else_has_memory() const {
+  if (lanes_.foreign() == 0) return "";
+  return ", " + bytes_in_words(lanes_.foreign()) + " are used by programs that do not share";
 }
 
 }  // namespace gpushare

@@ -146,6 +146,13 @@ Decision Scheduler::set_running_lanes(Seconds now, int lanes) {
   return assign(now);
 }
 
+Decision Scheduler::set_foreign(Seconds now, Bytes bytes) {
+  require(bytes >= 0, "foreign memory in bytes must not be negative");
+  advance(now);
+  lanes_.set_foreign(bytes);
+  return assign(now);
+}
+
 // --- one session -------------------------------------------------------------------------------
 
 SessionNumber Scheduler::number_of(const std::string& id) const {
@@ -173,7 +180,7 @@ void Scheduler::check_paged_out(Bytes bytes) {
 void Scheduler::check(const Demand& demand) const {
   require(demand.persistent >= 0 && demand.ephemeral >= 0,
           "a demand in bytes must not be negative");
-  if (lanes_.fits_alone(demand)) return;
+  if (lanes_.fits_empty(demand)) return;
   throw std::overflow_error("needs " + exact(demand.persistent) + " persistent and " +
                             exact(demand.ephemeral) + " ephemeral; the device has " +
                             exact(lanes_.capacity()));

@@ -7,7 +7,8 @@
 // other path. What can be derived is derived anew in each pass.
 //
 // What must stay true, and is_valid() looks at:
-//   - the safety rule of lane_allocator.h, over all sessions that have a place;
+//   - the safety rule of lane_allocator.h, over all sessions that have a place, and that these use
+//     no more than foreign memory leaves, or than they did when that became less;
 //   - a lane is held by one session at most, and only by one that runs;
 //   - a session that runs alone (its memory is unknown) is granted only when nothing else runs,
 //     and nothing is granted while it runs;
@@ -67,6 +68,9 @@ class Scheduler {
   Decision came_back(Seconds now, const std::string& id);
   Decision set_policy(Seconds now, std::string_view name);
   Decision set_running_lanes(Seconds now, int lanes);
+  // What programs that are no sessions have of the device, at most all of it. Nobody loses a place
+  // or a turn to them; who comes finds less room.
+  Decision set_foreign(Seconds now, Bytes bytes);
 
   Decision assign(Seconds now);
   // Would this session keep its place, or find one, if its persistent memory were at least this?
@@ -78,6 +82,7 @@ class Scheduler {
 
   std::string_view policy() const { return policy_->name; }
   Bytes free() const { return lanes_.free(); }
+  Bytes foreign() const { return lanes_.foreign(); }
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   std::size_t size() const { return sessions_.size(); }
   Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane
@@ -250,6 +255,7 @@ class Scheduler {
   std::string why_it_is_out(const Session& session) const;
   std::string why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
+  std::string who_else_has_memory() const;
   const Contender* who_is_in_the_way(const Contender& of, const Contest& contest) const;
   static const std::string& title(const Session& session);
 

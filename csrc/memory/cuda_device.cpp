@@ -36,15 +36,19 @@ CudaDevice::~CudaDevice() {
 
 std::string CudaDevice::open(int ordinal, const char* library) {
   if (is_open()) return "a GPU is open already";
-  std::string reason = driver_.find(library);
-  if (reason.empty()) reason = find_device(ordinal);
-  if (reason.empty()) reason = what_is_missing();
+  std::string reason = examine(ordinal, library);
   if (!reason.empty()) return reason;
   CudaContext* context = nullptr;
   const CudaResult result = driver_.cuDevicePrimaryCtxRetain(&context, device_);
   if (result != kCudaSuccess) return because("the GPU cannot be used", result);
   context_ = context;
   return {};
+}
+
+std::string CudaDevice::examine(int ordinal, const char* library) {
+  std::string reason = driver_.find(library);
+  if (reason.empty()) reason = find_device(ordinal);
+  return reason.empty() ? what_is_missing() : reason;
 }
 
 std::string CudaDevice::find_device(int ordinal) {

@@ -18,6 +18,8 @@ class CudaDevice {
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice();
 
+  // Empty, or the sentence that says why lanes are impossible on this GPU. Takes nothing of it.
+  [[nodiscard]] std::string examine(int ordinal, const char* library = "libcuda.so.1");
   // Retains the primary context, the one that PyTorch uses: hundreds of MB of the GPU, where it is
   // not there yet. Returns an empty string, or the sentence that says why lanes are impossible.
   [[nodiscard]] std::string open(int ordinal, const char* library = "libcuda.so.1");

@@ -60,6 +60,7 @@ from ..protocol import (
 )
 from ..settings import Settings
 from . import placement, rules, translation
+from .foreign import foreign_bytes
 from .lanes import Lanes, Piece
 from .peer import Peer
 
@@ -67,6 +68,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
+USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
 
 
 class Place(NamedTuple):
@@ -109,6 +111,7 @@ class Service:
             for device in devices
         }
         self._devices = {device.name: device for device in devices}
+        self._next_usage = {device.name: 0.0 for device in devices if device.usage}
         self._lanes = {
             device.name: Lanes(device.make_lane_memory, partial(self._trim, device.name))
             for device in devices
@@ -167,6 +170,9 @@ class Service:
 
     def tick(self, now: float) -> None:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
+        for device, scheduler in self._schedulers.items():
+            if len(scheduler):
+                self._count_foreign(device, now)
         for device, lanes in self._lanes.items():
             lanes.follow(partial(self._lane_bytes, device))
         if now >= self._next_wait:
@@ -201,8 +207,9 @@ class Service:
         peer.send(Welcome(PROTOCOL, __version__, os.getpid()))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
-        device = self._device_for(message)
+        device = self._device_for(peer, message, now)
         self._check_open(peer, message, device)
+        self._count_foreign(device, now, peer)
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
@@ -314,7 +321,7 @@ class Service:
 
     # --- rules -------------------------------------------------------------------------------
 
-    def _device_for(self, message: Open) -> str:
+    def _device_for(self, peer: Peer, message: Open, now: float) -> str:
         """The one that the message names, or else the best of those that will do.
 
         Who opens again keeps its place.
@@ -324,6 +331,8 @@ class Service:
         if (place := self._places.get(message.id)) is not None:
             return place.device
         will_do = [self._named(uuid) for uuid in message.among] or self._preferred()
+        for device in will_do:
+            self._count_foreign(device.name, now, peer)
         return placement.choose(map(self._room, will_do), message.demand)
 
     def _named(self, device: str) -> Device:
@@ -468,6 +477,25 @@ class Service:
             following.turn, following.lane, size, number, place.peer.chunks
         )
         return Successor(place.mailbox, protocol.write_letter(place.key, grant))
+
+    # --- memory of others --------------------------------------------------------------------
+
+    def _count_foreign(self, device: str, now: float, newcomer: Peer | None = None) -> None:
+        """Ask the driver, now and then. Where it does not answer, what it said last holds.
+
+        Not after a crash either, before the sessions that were there had time to come.
+        """
+        ask, scheduler = self._devices[device].usage, self._schedulers[device]
+        if ask is None or now < max(self._next_usage[device], self._grants_from):
+            return
+        self._next_usage[device] = now + USAGE_INTERVAL_SECONDS
+        if (usage := ask()) is None:
+            return
+        peers = [place.peer for place in self._places.values() if place.device == device]
+        ours = {peer.pid for peer in (*peers, newcomer) if peer is not None}
+        size = foreign_bytes(usage, ours, scheduler.picture(now))
+        if size is not None and size != scheduler.foreign:
+            self._enact(scheduler.set_foreign(now, size))
 
     # --- memory of lanes ---------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ def device_view(name: str, picture: _core.Picture, pids: dict[str, int]) -> prot
         capacity_bytes=picture.capacity,
         persistent_bytes=picture.persistent,
         free_bytes=picture.free,
+        foreign_bytes=picture.foreign,
         running_lanes=picture.running_lanes,
         lanes=[
             protocol.LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))

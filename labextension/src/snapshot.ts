@@ -14,6 +14,7 @@ export interface IDeviceView {
   running_lanes: number;
   lanes: ILaneView[];
   sessions: ISessionView[];
+  foreign_bytes: number;
 }
 
 export interface IError {

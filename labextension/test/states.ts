@@ -54,6 +54,7 @@ export function snapshot(...sessions: ISessionView[]): ISnapshot {
         capacity_bytes: 16 * 2 ** 30,
         persistent_bytes: 4 * 2 ** 30,
         free_bytes: 10 * 2 ** 30,
+        foreign_bytes: 0,
         running_lanes: 1,
         lanes: [
           {

@@ -23,6 +23,10 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
         lambda device: device.persistent_bytes,
     ),
     "free_bytes": ("Memory that nobody has.", lambda device: device.free_bytes),
+    "foreign_bytes": (
+        "Memory that programs have which do not share.",
+        lambda device: device.foreign_bytes,
+    ),
     "lane_bytes": (
         "Memory of all lanes, which notebooks use in turn.",
         lambda device: sum(lane.bytes for lane in device.lanes),

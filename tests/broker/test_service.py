@@ -10,6 +10,7 @@ import pytest
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
+from jupyter_gpushare.devices.nvml import Usage
 from jupyter_gpushare.protocol import (
     PROTOCOL,
     Close,
@@ -22,6 +23,7 @@ from jupyter_gpushare.protocol import (
     Message,
     Open,
     Opened,
+    Report,
     Request,
     SetPolicy,
     Snapshot,
@@ -149,6 +151,118 @@ def test_a_gpu_that_the_broker_does_not_know_is_answered_with_those_that_it_does
     assert error.message == (
         "there is no device 'GPU-x' here; there is cuda:0, cuda:1, cuda:2, host"
     )
+
+
+# --- memory of others -----------------------------------------------------------------------------
+
+
+class Gpu:
+    """A device of 16 GB whose driver says `usage`, None for no answer; how often it was asked."""
+
+    def __init__(self, usage: Usage | None) -> None:
+        self.usage = usage
+        self.asked = 0
+        self.device = Device("cuda:0", 16 * GB, "a GPU", uuid="GPU-a", usage=self.ask)
+        self.service = Service(load({}), [self.device, HOST], started=0.0)
+
+    def ask(self) -> Usage | None:
+        self.asked += 1
+        return self.usage
+
+    def foreign(self, now: float) -> int:
+        self.service.tick(now)
+        return self.service.snapshot(now).devices[0].foreign_bytes
+
+
+OURS, OTHERS = 1, 77  # processes: notebooks of these tests all have 1
+
+
+@pytest.mark.parametrize(
+    ("usage", "foreign"),
+    [
+        (Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}), 5),
+        (Usage(9 * GB, {OURS: 4 * GB}), 0),
+        (Usage(9 * GB, {OURS: None, OTHERS: 5 * GB}), 5),
+        (Usage(9 * GB, {OURS: 4 * GB, OTHERS: None}), 7),  # less 2 GB that the notebook needs
+        (Usage(9 * GB, {OTHERS: 9 * GB}), 7),  # a container: one of the others is ours
+        (Usage(9 * GB, {}), 7),
+        (Usage(1 * GB, {}), 0),
+    ],
+)
+def test_what_others_have_is_counted(usage: Usage, foreign: int) -> None:
+    gpu = Gpu(usage)
+    Notebook(gpu.service, "a")
+    assert gpu.foreign(5.0) == foreign * GB
+
+
+def test_nobody_guesses_while_the_demand_of_a_session_is_unknown() -> None:
+    gpu = Gpu(Usage(9 * GB, {}))
+    notebook = Notebook(gpu.service, "a")
+    assert gpu.foreign(1.0) == 7 * GB
+    notebook.says(Report(1, Demand(8 * GB, 0, measured=False)), 1.5)
+    gpu.usage = Usage(16 * GB, {})
+    assert gpu.foreign(3.0) == 7 * GB
+
+
+def test_sessions_of_another_device_are_others() -> None:
+    gpu = Gpu(Usage(4 * GB, {OURS: GB, OTHERS: 3 * GB}))
+    Notebook(gpu.service, "a")
+    Notebook(gpu.service, "b", "host").pid = OTHERS
+    assert gpu.foreign(1.0) == 3 * GB
+
+
+def test_sessions_of_another_container_are_none_of_the_others() -> None:
+    """The broker cannot tell which of the processes they are."""
+    gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
+    Notebook(gpu.service, "a")
+    Notebook(gpu.service, "b", "cuda:0").pid = 0
+    assert gpu.foreign(5.0) == 6 * GB  # less 2 GB that they keep and 1 GB of their lane
+
+
+def test_after_a_crash_nobody_is_foreign_before_old_sessions_had_time_to_come() -> None:
+    gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
+    gpu.service = Service(load({}), [gpu.device, HOST], started=0.0, grants_from=10.0)
+    Notebook(gpu.service, "a")
+    assert gpu.foreign(9.9) == 0
+    assert gpu.foreign(10.0) == 5 * GB
+
+
+def test_who_comes_finds_no_room_in_what_others_have_and_all_of_its_own() -> None:
+    gpu = Gpu(Usage(15 * GB, {OURS: 14 * GB, OTHERS: GB}))
+    notebook = Notebook(gpu.service, "a", "host")
+    notebook.says(Close(), 0.0)
+    notebook.says(open_of("a", 14 * GB, GB, device="cuda:0"), 0.0)
+    notebook.says(Request(1), 0.0)
+    assert notebook.heard_of(Grant)
+    another = Notebook(gpu.service, "b", "cuda:0")
+    another.says(Request(1), 0.0)
+    assert not another.heard_of(Grant)
+
+
+def test_the_driver_is_asked_once_a_second_where_there_are_sessions() -> None:
+    gpu = Gpu(Usage(0, {}))
+    gpu.service.tick(1.0)
+    assert gpu.asked == 0
+    Notebook(gpu.service, "a", "cuda:0")  # at 0.0
+    assert gpu.asked == 1
+    for tick in range(30):
+        gpu.service.tick(2.0 + tick / 10)
+    assert gpu.asked == 4
+
+
+def test_a_driver_that_does_not_answer_changes_nothing() -> None:
+    gpu = Gpu(Usage(5 * GB, {OURS: GB, OTHERS: 4 * GB}))
+    Notebook(gpu.service, "a")
+    assert gpu.foreign(1.0) == 4 * GB
+    gpu.usage = None
+    assert gpu.foreign(5.0) == 4 * GB
+
+
+def test_who_has_the_choice_avoids_a_gpu_that_others_use() -> None:
+    busy, free = Gpu(Usage(12 * GB, {OTHERS: 12 * GB})), Gpu(Usage(0, {}))
+    devices = [busy.device, free.device._replace(name="cuda:1", uuid="GPU-b")]
+    service = Service(load({}), devices, started=0.0)
+    assert device_of(Notebook(service, "a")) == "cuda:1"
 
 
 # --- turns of devices -----------------------------------------------------------------------------

@@ -98,6 +98,7 @@ class Model:
     orders: int = 0
     named: tuple[Notebook, int] | None = None  # who has the turn next, and which of its turns
     due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
+    foreign: int = 0
 
     # what it is
 
@@ -203,7 +204,8 @@ class Model:
     def fits(self, new: Notebook, gone: Sequence[Notebook] = ()) -> bool:
         stays = [n for n in self.notebooks.values() if n.placed and n not in gone]
         inside = [n.demand for n in (*stays, new)]
-        return sum(d.persistent for d in inside) + max(d.ephemeral for d in inside) <= CAPACITY
+        needed = sum(d.persistent for d in inside) + max(d.ephemeral for d in inside)
+        return needed <= CAPACITY - self.foreign
 
     def name(self, holder: Notebook, now: float) -> tuple[Notebook, int] | None:
         if not holder.placed:
@@ -502,6 +504,11 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.model.policy = policy
         self.agree(self.real.set_policy(self.now, policy))
 
+    @rule(foreign=st.sampled_from([0, 0, 15, 40, 70]))
+    def others_take_memory(self, foreign: int) -> None:
+        self.model.foreign = foreign
+        self.agree(self.real.set_foreign(self.now, foreign))
+
     @rule()
     def wakes_at_the_next_event(self) -> None:
         """Then something happens, and nothing would have before."""
@@ -526,6 +533,7 @@ class AgainstTheModel(RuleBasedStateMachine):
     @invariant()
     def is_valid(self) -> None:
         assert self.real.is_valid() == ""
+        assert self.real.foreign == self.model.foreign
         for state in self.real.picture(self.now).sessions:
             n = self.model.notebooks[state.id]
             assert (state.lane is not None) == n.placed

@@ -474,3 +474,55 @@ def test_the_stubs_name_what_the_module_has() -> None:
                 getattr(member, "target", None), "id", None
             )
             assert name is None or hasattr(runtime, name), f"{node.name}.{name}"
+
+
+# --- memory of programs that do not share ---------------------------------------------------------
+
+
+def test_foreign_memory_makes_a_newcomer_wait_and_is_named() -> None:
+    it = scheduler("a")
+    it.set_foreign(1, 8 * GIB)
+    it.open(1, "b", spec(2, 2, name="b.ipynb"))
+    assert not it.request(1, "b", 1)
+    assert look(it, "b", 1).reason == (
+        "waits for memory: needs 2.0 GiB, 1.0 GiB are free,"
+        " 8.0 GiB are used by programs that do not share"
+    )
+    assert grants(it.set_foreign(2, 6 * GIB)) == [("b", 1)]
+
+
+def test_foreign_memory_takes_no_turn_and_no_place() -> None:
+    it = scheduler("a", "b")
+    it.request(1, "a", 1)
+    it.request(1, "b", 1)
+    assert not it.set_foreign(1.1, 11 * GIB)
+    assert look(it, "a", 1.1).state == "running"
+    assert it.picture(1.1).free == 0
+    assert grants(it.finish(1.2, "a", 1)) == [("b", 1)]
+
+
+def test_foreign_memory_is_paged_out_for() -> None:
+    it = scheduler()
+    it.open(0, "idle", spec(4, 1, busy=False))
+    it.open(1, "b", spec(4, 1, waiting=True, turn=1))
+    assert not it.set_foreign(1, 0)
+    it.finish(2, "b", 1)
+    it.close(2, "b")
+    it.set_foreign(2, 5 * GIB)
+    decision = it.open(3, "b", spec(4, 1, waiting=True, turn=2))
+    assert list(decision.page_outs) == ["idle"]
+    assert grants(it.paged_out(4, "idle", 4 * GIB)) == [("b", 2)]
+
+
+def test_what_fits_the_empty_device_is_not_refused_for_foreign_memory() -> None:
+    it = scheduler()
+    it.set_foreign(0, 12 * GIB)
+    it.open(1, "a", spec(5, 5))
+    assert look(it, "a", 1).lane is None
+    with pytest.raises(OverflowError):
+        it.report(1, "a", 1, Demand(7 * GIB, 6 * GIB))
+
+
+def test_negative_foreign_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not be negative"):
+        scheduler().set_foreign(0, -1)

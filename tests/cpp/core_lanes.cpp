@@ -1,6 +1,7 @@
 // What the Python tests of the lanes cannot see: holders, moves and merges beneath them.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "core/lane_allocator.h"
@@ -73,6 +74,30 @@ TEST_CASE("a holder that grows stays in its lane") {
   CHECK(lanes.is_valid() == "");
 }
 
+TEST_CASE("foreign memory takes room from those who come, and nothing from those who are there") {
+  LaneAllocator lanes(20);
+  lanes.place(1, {2, 6});
+  lanes.place(2, {2, 4});
+  lanes.set_foreign(12);
+  CHECK(lanes.used() == 14);
+  CHECK(lanes.free() == 0);
+  CHECK_FALSE(lanes.fits({0, 0}));
+  CHECK_FALSE(lanes.adopt(3, {0, 0}));
+  CHECK_FALSE(lanes.resize(2, {7, 4}));
+  CHECK(lanes.resize(1, {1, 7}));  // no more than before, with both lanes merged
+  CHECK(lanes.used() == 10);
+  CHECK(lanes.is_valid() == "");
+  lanes.remove(1);
+  CHECK(lanes.fits({1, 4}));
+  CHECK(lanes.fits_empty({10, 10}));
+  CHECK_FALSE(lanes.fits_alone({5, 4}));
+  lanes.set_foreign(100);
+  CHECK(lanes.foreign() == 20);
+  lanes.set_foreign(0);
+  CHECK(lanes.free() == 14);
+  CHECK_THROWS_AS(lanes.set_foreign(-1), std::invalid_argument);
+}
+
 TEST_CASE("no random path breaks an invariant") {
   std::mt19937 random(20);
   LaneAllocator lanes(1000);
@@ -81,9 +106,10 @@ TEST_CASE("no random path breaks an invariant") {
     const SessionNumber session = 1 + random() % 10;
     const Demand demand{below(120), below(500)};
     const int limit = static_cast<int>(below(4));
+    const Bytes used = lanes.used();
     const bool placed = lanes.contains(session);
     const bool holds = placed && lanes.holder_of(lanes.lane_of(session)) == session;
-    switch (random() % 8) {
+    switch (random() % 9) {
       case 0:
         if (!placed) {
           const bool fits = lanes.fits(demand);
@@ -113,7 +139,12 @@ TEST_CASE("no random path breaks an invariant") {
       case 7:
         lanes.merge_down(limit);
         break;
+      case 8:
+        lanes.set_foreign(random() % 3 == 0 ? below(1200) : 0);
+        break;
     }
     REQUIRE(lanes.is_valid() == "");
+    REQUIRE(lanes.free() == std::max<Bytes>(0, 1000 - lanes.foreign() - lanes.used()));
+    if (lanes.used() > 1000 - lanes.foreign()) REQUIRE(lanes.used() <= used);
   }
 }

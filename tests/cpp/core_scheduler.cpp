@@ -1,6 +1,7 @@
 // A million random events; after each one every invariant must hold.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <random>
@@ -55,6 +56,7 @@ class Clients {
       return scheduler_.change(now_, id, 1.0 + below(3), static_cast<int>(below(2)), below(3) == 0);
     if (kind < 94) return scheduler_.set_policy(now_, policies()[below(5)].name);
     if (kind < 96) return scheduler_.set_running_lanes(now_, static_cast<int>(below(4)));
+    if (kind < 97) return scheduler_.set_foreign(now_, below(2) == 0 ? 0 : below(110));
     now_ = scheduler_.next_event(now_).value_or(now_);
     return scheduler_.assign(now_);
   }
@@ -154,8 +156,9 @@ class Clients {
     const Picture picture = scheduler_.picture(now_);
     Bytes lanes = 0;
     for (const LaneState& lane : picture.lanes) lanes += lane.bytes;
-    REQUIRE(picture.persistent + lanes + picture.free == picture.capacity);
-    REQUIRE(picture.free >= 0);
+    const Bytes room = picture.capacity - picture.foreign;
+    REQUIRE(picture.free == std::max<Bytes>(0, room - picture.persistent - lanes));
+    REQUIRE(picture.persistent + lanes <= picture.capacity);
     for (const SessionState& state : picture.sessions) look(state);
   }
   void look(const SessionState& state) {

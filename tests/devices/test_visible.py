@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 A, B, C = (Gpu(f"cuda:{n}", f"GPU-{n}f", "NVIDIA L4", 1, n) for n in range(3))
 FAST = Gpu("cuda:1", "GPU-1f", "NVIDIA H100", 1, 1)
-SLICES = [Gpu(f"cuda:1:{n}", f"MIG-{n}f", "MIG 1g.10gb", 1, 1, is_slice=True) for n in range(2)]
+SLICES = [
+    Gpu(f"cuda:1:{n}", f"MIG-{n}f", f"NVIDIA H100 MIG {n}g.10gb", 1, 1, is_slice=True)
+    for n in range(2)
+]
 
 
 def seen(there: list[Gpu], devices: str | None, order: str = "") -> Visible:
@@ -82,9 +85,18 @@ def test_numbers_of_different_cards_are_known_in_the_order_of_the_bus_alone() ->
             seen([A, FAST], devices).named("cuda:0")
 
 
+def test_slices_of_one_card_are_in_order() -> None:
+    assert seen(SLICES, "1").named("cuda:0") == SLICES[0]
+    with pytest.raises(InvalidValue):
+        seen([A, *SLICES], "0").named("cuda:0")
+
+
 def test_in_doubt_a_uuid_still_says_which() -> None:
     assert seen([A, FAST], None).named("GPU-1f") == FAST
     assert seen([A, FAST], None).number_of("GPU-1f") is None
+    there = r"there is GPU-0f \(NVIDIA L4\), GPU-1f \(NVIDIA H100\), host"
+    with pytest.raises(UnknownDevice, match=there):
+        seen([A, FAST], None).named("GPU-7")
 
 
 def test_a_gpu_that_is_not_visible_is_answered_with_those_that_are() -> None:

@@ -25,3 +25,26 @@ def test_two_processes_have_one_lane_in_turn_and_what_survives_is_whole(driver: 
         first = session("make_and_survive", ends[0], driver)
         second = session("take_and_overwrite", ends[1], driver)
     assert (first.wait(), second.wait()) == (0, 0)
+
+
+def trouble(ordinal: int, driver: Path) -> str:
+    program = f"from jupyter_gpushare import _core; print(_core.cuda_trouble({ordinal}))"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
+    run = [sys.executable, "-c", program]
+    return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_what_a_gpu_lacks_for_lanes_is_told_without_using_it(driver: Path) -> None:
+    assert trouble(0, driver) == "\n"
+    assert trouble(1, driver).startswith("there is no such GPU: ")
+
+
+def test_where_there_is_no_driver_that_is_told(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_text("no library")  # before the real one, if there is one
+    assert trouble(0, tmp_path).startswith("there is no CUDA driver here: ")
+
+
+def test_a_driver_that_is_too_old_is_told(tmp_path: Path) -> None:
+    build = [os.environ.get("CXX", "c++"), "-shared", "-x", "c++", "/dev/null"]
+    subprocess.run([*build, "-o", str(tmp_path / "libcuda.so.1")], check=True)
+    assert trouble(0, tmp_path) == "libcuda.so.1 has no cuInit\n"

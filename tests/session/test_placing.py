@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import UnknownDevice
-from jupyter_gpushare.protocol import SessionView, Snapshot
+from jupyter_gpushare.protocol import Demand, Grant, Open, Request, SessionView, Snapshot, Wait
 from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
 
@@ -85,3 +86,23 @@ def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_says_by_
         assert session._restored()
     assert (session.device, session.host_device) == ("cuda:1", "cuda:1")
     assert sessions()["a"].state == "idle"
+
+
+def test_who_waits_for_memory_of_programs_that_do_not_share_is_told_so_and_has_it_afterwards(
+    gpus: FakeGpus, settings: Settings
+) -> None:
+    gpus.say(TWO[0], f"process 1 {16 << 30}")
+    demand = Demand(1 << 30, 1 << 30, measured=True)
+    with Client.connect(settings, "tests") as client:
+        client.ask(Open("a", "a.ipynb", "cuda:0", demand=demand))
+        client.send(Request(1))
+        wait = client.receive()
+        assert isinstance(wait, Wait)
+        assert wait.reason == (
+            "waits for memory: needs 2.0 GiB, 0 B are free,"
+            " 16.0 GiB are used by programs that do not share"
+        )
+        gpus.say(TWO[0])
+        while isinstance(news := client.receive(), Wait):
+            pass
+        assert isinstance(news, Grant)
