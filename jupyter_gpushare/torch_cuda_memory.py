@@ -5,7 +5,7 @@ segments are the lane's (csrc/memory). Its segments stay between iterations, so 
 nothing of the pool is alive changes nothing. What is alive there moves out: storages that Python
 reaches are allocated anew, and of all others the pages become private.
 
-No part of it that needs a GPU has run.
+It has run on a driver and an allocator that stand in for the real ones, and on no GPU so far.
 """
 
 from __future__ import annotations

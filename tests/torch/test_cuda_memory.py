@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -57,3 +62,26 @@ def test_what_is_alive_outside_of_lanes_is_not_the_lanes() -> None:
     assert not _core.CudaLane.owns(tensor.data_ptr())
     block = {"address": tensor.data_ptr(), "size": 40, "state": "active_allocated"}
     assert living([{"blocks": [block]}]) == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "the_lane_has_what_lives_inside_iterations",
+        "what_survives_keeps_its_bytes",
+        "a_lane_may_grow_shrink_and_go",
+        "what_overflows_is_private_and_demanded",
+        "holes_between_the_blocks_of_an_iteration_are_demanded_too",
+        "out_of_memory_is_an_error_of_the_user_s_code_alone",
+        "user_code_may_empty_the_cache",
+        "graph_capture_is_left_alone",
+        "the_gpu_is_waited_for_before_the_lane_is_another_s",
+    ],
+)
+def test_of_iterations_on_a_gpu(case: str, driver: Path) -> None:
+    script = Path(__file__).with_name("cuda_iterations.py")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
+    ran = subprocess.run(
+        [sys.executable, str(script), case], env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
