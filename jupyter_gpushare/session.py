@@ -444,6 +444,7 @@ class Session:
             raise
         if not self.host_device:
             self._settle(answer)
+        self.host_device = answer.device
         self.capacity = answer.capacity_bytes
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
@@ -451,10 +452,11 @@ class Session:
 
     def _settle(self, answer: Opened) -> None:
         """The first answer says where; later it is the same device."""
-        asked, self.host_device, self._uuid = self.device, answer.device, answer.uuid
-        self.device = answer.device
-        if answer.uuid:
-            self.device = visible.settle(asked, answer.uuid)
+        self._uuid = answer.uuid
+        if not answer.uuid:
+            self.device = answer.device
+        else:
+            self.device = visible.settle(self.device, answer.uuid)
             if type(self.memory) is WholeProcess:  # nobody knows better
                 self.memory = ProcessOnGpu(answer.uuid)
 

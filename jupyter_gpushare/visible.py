@@ -111,7 +111,12 @@ def settle(asked: str, uuid: str) -> str:
 def has_begun() -> bool:
     """Whether CUDA runs in this process, be it PyTorch's or anybody's: then it has numbered the
     GPUs for good."""
-    return "libcuda.so" in Path("/proc/self/maps").read_text(errors="replace")
+    global _has_begun  # it never ends, and looking takes long in a large process
+    _has_begun = _has_begun or "libcuda.so" in Path("/proc/self/maps").read_text(errors="replace")
+    return _has_begun
+
+
+_has_begun = False
 
 
 def _are_alike(there: Sequence[Gpu]) -> bool:

@@ -15,6 +15,7 @@ import pynvml
 import pytest
 
 from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare import visible
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.devices import nvml
 from jupyter_gpushare.errors import GpuShareError
@@ -64,6 +65,13 @@ def gpus(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeG
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setattr(nvml, "_is_open", False)
     return FakeGpus(tmp_path / "nvml")
+
+
+@pytest.fixture
+def before_cuda() -> None:
+    """For what is otherwise once CUDA runs, as in a process whose PyTorch has looked for GPUs."""
+    if visible.has_begun():
+        pytest.skip("CUDA runs in this process already")
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ std::string Scheduler::nobody_waits_in_vain() const {
   if (sessions_.empty()) return "";
   if (next_to_admit() != kNobody) return "a session has no place although there is one";
   if (!who_should_page_out().sessions.empty())
-    return "a session waits for room that idle ones were not asked to make";
+    return "room is needed that idle sessions were not asked to make";
   Contest contest = look(now_);
   if (next_to_start(contest)) return "a session waits although it could start";
   for (const Contender& holder : contest.running) {

@@ -86,6 +86,7 @@ class LaneAllocator {
   Bytes persistent() const { return persistent_; }
   Bytes foreign() const { return foreign_; }
   Bytes free() const { return std::max<Bytes>(0, room() - used()); }
+  bool is_overdrawn() const { return used() > room(); }  // others have more than was free
   Bytes used() const { return persistent_ + held_bytes_ + idle_bytes_; }
 
   std::string is_valid() const;  // empty, or the first broken invariant in words

@@ -123,22 +123,30 @@ bool Scheduler::is_out(const Session& session) const {
 // --- who is asked ------------------------------------------------------------------------------
 
 void Scheduler::ask_to_page_out(Decision& decision) {
-  const PageOuts asked = who_should_page_out();
-  for (const SessionNumber number : asked.sessions) {
-    Session& session = sessions_.at(number);
-    move_to(session, Residence::leaving);
-    session.makes_room_for = title(sessions_.at(asked.beneficiary));
-    decision.page_outs.push_back(session.id);
+  for (PageOuts asked; !(asked = who_should_page_out()).sessions.empty();) {
+    for (const SessionNumber number : asked.sessions) {
+      Session& session = sessions_.at(number);
+      move_to(session, Residence::leaving);
+      session.makes_room_for = asked.beneficiary == kNobody
+                                   ? "programs that do not share"
+                                   : title(sessions_.at(asked.beneficiary));
+      decision.page_outs.push_back(session.id);
+    }
   }
 }
 
-// For the first of those who wait for room and would have it if all idle sessions were out. Held
-// lanes count as merged, since their holders are asked to yield where that is needed.
+// Where others have taken more than was free, so many that the rest fits beside them. Then, for the
+// first of those who wait for room and would have it if all idle sessions were out. Held lanes
+// count as merged, since their holders are asked to yield where that is needed.
 Scheduler::PageOuts Scheduler::who_should_page_out() const {
-  if (all_have_places()) return {};
+  if (all_have_places() && !lanes_.is_overdrawn()) return {};
   const std::vector<const Entry*> idle = idle_sessions();
   if (idle.empty()) return {};
   const Demand staying = what_stays();
+  if (lanes_.is_overdrawn()) {
+    PageOuts for_others{kNobody, who_must_leave({}, staying, idle)};
+    if (!for_others.sessions.empty()) return for_others;
+  }
   const SessionNumber first = first_with_room(
       [&](const Demand& room) { return lanes_.fits_alone(together(staying, room)); });
   if (first == kNobody || !waits(sessions_.at(first))) return {};

@@ -15,7 +15,8 @@
 //   - nobody waits who could start, and nobody is without a place for whom there is one;
 //   - who is paged out has no place and no turn, and who is asked to page out neither runs a cell
 //     nor has or wants a turn;
-//   - nobody waits for room that idle sessions could make without their being asked.
+//   - nobody waits for room that idle sessions could make without their being asked, and none of
+//     them stays unasked whom foreign memory leaves no room.
 #pragma once
 
 #include <functional>
@@ -68,8 +69,8 @@ class Scheduler {
   Decision came_back(Seconds now, const std::string& id);
   Decision set_policy(Seconds now, std::string_view name);
   Decision set_running_lanes(Seconds now, int lanes);
-  // What programs that are no sessions have of the device, at most all of it. Nobody loses a place
-  // or a turn to them; who comes finds less room.
+  // What programs that are no sessions have of the device, at most all of it. Nobody loses a turn
+  // or a place to them, but idle sessions are asked to page out; who comes finds less room.
   Decision set_foreign(Seconds now, Bytes bytes);
 
   Decision assign(Seconds now);
@@ -159,7 +160,8 @@ class Scheduler {
     std::vector<Contender> running, waiting;
   };
   struct Queued;  // picture.cpp
-  // Who should be asked to page out, longest idle first, and for whom.
+  // Who should be asked to page out, longest idle first, and for whom: nobody of ours, if foreign
+  // memory takes the room.
   struct PageOuts {
     SessionNumber beneficiary = kNobody;
     std::vector<SessionNumber> sessions;

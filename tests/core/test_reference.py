@@ -241,17 +241,24 @@ class Model:
         return min(able, key=lambda n: self.key(n, now), default=None)
 
     def who_leaves(self, now: float) -> list[Notebook]:
-        """Longest idle first until there is room, less those without whom there is room too."""
-        if self.holder is not None and not self.holder.placed:
-            return []
+        """Those for whom others leave no room, and those for the first who waits for room."""
         asked = [n for n in self.notebooks.values() if n.where == "leaving"]
         idle = [n for n in self.notebooks.values() if n.may_leave]
         idle.sort(key=lambda n: (n.last_used, n.opened))
+        nobody = Notebook(0, "", Demand(0, 0))
+        leave = [] if self.fits(nobody) else self.for_whom(nobody, asked, idle)
+        asked, idle = asked + leave, [n for n in idle if n not in leave]
+        if self.holder is not None and not self.holder.placed:
+            return leave
         first = self.first(self.waiting(placed=False), asked + idle, now)
-        if first is None:
-            return []
+        return leave if first is None else leave + self.for_whom(first, asked, idle)
+
+    def for_whom(
+        self, first: Notebook, asked: list[Notebook], idle: list[Notebook]
+    ) -> list[Notebook]:
+        """Longest idle first until there is room, less those without whom there is room too."""
         leave: list[Notebook] = []
-        while not self.fits(first, asked + leave):
+        while not self.fits(first, asked + leave) and len(leave) < len(idle):
             leave.append(idle[len(leave)])
         for n in reversed(leave.copy()):
             others = [other for other in leave if other is not n]

@@ -514,6 +514,22 @@ def test_foreign_memory_is_paged_out_for() -> None:
     assert grants(it.paged_out(4, "idle", 4 * GIB)) == [("b", 2)]
 
 
+def test_idle_sessions_page_out_where_others_have_taken_more_than_was_free() -> None:
+    it = scheduler()
+    for now, id in enumerate("abc"):
+        it.open(now, id, spec(3, 1, busy=False))
+    it.open(3, "busy", spec(1, 1))
+    assert list(it.set_foreign(4, 4 * GIB).page_outs) == ["a"]
+    assert look(it, "a", 4).reason == "is asked to make room for programs that do not share"
+    assert not it.set_foreign(5, 4 * GIB)
+    it.paged_out(6, "a", 3 * GIB)
+    assert look(it, "a", 6).reason == (
+        "paged out: 3.0 GiB are on disk to make room for programs that do not share"
+    )
+    assert not it.assign(7)
+    assert list(it.set_foreign(8, 12 * GIB).page_outs) == ["b", "c"]
+
+
 def test_what_fits_the_empty_device_is_not_refused_for_foreign_memory() -> None:
     it = scheduler()
     it.set_foreign(0, 12 * GIB)

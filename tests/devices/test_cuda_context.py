@@ -74,6 +74,7 @@ def test_a_process_without_pytorch_is_counted_whole_once_cuda_runs_in_it(gpus: F
     subprocess.run([sys.executable, "-c", PROCESS], check=True)
 
 
+@pytest.mark.usefixtures("before_cuda")
 def test_what_main_memory_a_process_has_is_not_the_gpus(gpus: FakeGpus) -> None:
     gpus.say(*CARDS)
     assert ProcessOnGpu("GPU-a").demand() == Demand(0, 0, measured=False)

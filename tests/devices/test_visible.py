@@ -131,6 +131,7 @@ def test_a_number_is_asked_for_by_its_uuid(gpus: FakeGpus, monkeypatch: pytest.M
     assert visible.wanted("host") == ("host", [])
 
 
+@pytest.mark.usefixtures("before_cuda")
 def test_auto_asks_among_the_visible_ones_or_for_the_host(
     gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_auto_asks_among_the_visible_ones_or_for_the_host(
     assert visible.wanted("auto") == ("host", [])
 
 
+@pytest.mark.usefixtures("before_cuda")
 def test_a_gpu_of_many_becomes_the_only_one(
     gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

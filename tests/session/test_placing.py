@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from jupyter_gpushare_kernel.sentences import begun
 
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import UnknownDevice
@@ -44,12 +45,14 @@ def test_a_number_is_that_of_the_process(
     monkeypatch.setenv(VISIBLE, "1")
     session = open_session("a", "cuda:0")
     assert (session.device, session.host_device) == ("cuda:0", "cuda:1")
+    assert begun(session).startswith("Sharing cuda:0 (cuda:1 of this host) as a.")
 
 
+@pytest.mark.usefixtures("before_cuda")
 def test_who_may_go_anywhere_sees_the_gpu_that_it_got_and_no_other(
     open_session: Callable[..., Session], look: Callable[[], Snapshot]
 ) -> None:
-    first, second = open_session("a", "auto"), None
+    first = open_session("a", "auto")
     assert (first.host_device, os.environ.pop(VISIBLE)) == ("cuda:0", "GPU-a")
     second = open_session("b", "auto")
     assert (second.host_device, os.environ[VISIBLE]) == ("cuda:1", "GPU-b")

@@ -222,5 +222,14 @@ def the_gpu_is_waited_for_before_the_lane_is_another_s() -> None:
     assert cuda.synchronized == before + 1
 
 
+def the_cuda_context_is_persistent() -> None:
+    weights = Block(30 * MIB)
+    with open(os.environ["FAKE_NVML"], "a") as nvml:
+        nvml.write(f"process {os.getpid()} {100 * MIB}\n")
+    learn()
+    assert memory.demand().persistent_bytes == 100 * MIB
+    assert memory.live() == weights.size + 70 * MIB
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()

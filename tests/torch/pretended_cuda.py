@@ -158,6 +158,10 @@ class Cuda:
         for pool in [self.default, *(self.pools[id] for id in self.pools if not self.uses[id])]:
             pool.end_idle()
 
+    def reserved(self) -> int:
+        pools = [self.default, *self.pools.values()]
+        return sum(segment.size for pool in pools if pool for segment in pool.segments)
+
     def count(self, size: int) -> None:
         self.now += size
         self.most = max(self.most, self.now)
@@ -209,6 +213,7 @@ def install(library: str) -> Cuda:
         "is_current_stream_capturing": lambda: cuda.is_capturing,
         "memory_allocated": lambda index: cuda.now,
         "max_memory_allocated": lambda index: cuda.most,
+        "memory_reserved": lambda index: cuda.reserved(),
         "reset_peak_memory_stats": reset_peak,
         "synchronize": synchronize,
         "memory_snapshot": lambda pool: cuda.pools[pool].snapshot(),

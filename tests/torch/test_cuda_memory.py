@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -13,6 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.torch_cuda_memory import living, move_storages, why_not
+
+if TYPE_CHECKING:
+    from ..conftest import FakeGpus
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -76,13 +79,12 @@ def test_what_is_alive_outside_of_lanes_is_not_the_lanes() -> None:
         "user_code_may_empty_the_cache",
         "graph_capture_is_left_alone",
         "the_gpu_is_waited_for_before_the_lane_is_another_s",
+        "the_cuda_context_is_persistent",
     ],
 )
-def test_of_iterations_on_a_gpu(case: str, driver: Path) -> None:
+def test_of_iterations_on_a_gpu(case: str, gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.say(f"gpu GPU-a {512 << 20} 0 NVIDIA L4")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES", "0")
     script = Path(__file__).with_name("cuda_iterations.py")
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
-    environment["JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES"] = "0"  # the fake driver has none
-    ran = subprocess.run(
-        [sys.executable, str(script), case], env=environment, capture_output=True, text=True
-    )
+    ran = subprocess.run([sys.executable, str(script), case], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
