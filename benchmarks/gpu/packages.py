@@ -19,6 +19,7 @@ from .places import DRIVER, HERE, HOME, IS_REHEARSAL, ROOT, SITE, TAG, say
 
 REQUIREMENTS = HERE / "requirements.txt"
 MOST_MB = 60
+BUILD_SECONDS = 200.0  # then what was built ahead is taken
 PYTHON = os.environ.get("TARGET_PYTHON", "3.12")  # of the machine with the GPU
 PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34))
 OLD_PLATFORMS = ("manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64")
@@ -27,8 +28,10 @@ SHIPPED = (f"_core{SUFFIX}", DRIVER.name)  # built here already, in case that no
 IS_INSTALLED = "import jupyter_gpushare._core, jupyter_gpushare; print(jupyter_gpushare.__file__)"
 
 
-def run(*command: object, cwd: Path = ROOT) -> None:
-    subprocess.run([str(word) for word in command], cwd=cwd, check=True, stdout=sys.stderr)
+def run(*command: object, seconds: float | None = None) -> None:
+    """Raises SubprocessError where it fails, or takes longer."""
+    words = [str(word) for word in command]
+    subprocess.run(words, cwd=ROOT, check=True, stdout=sys.stderr, timeout=seconds)
 
 
 # --- where there is a network -------------------------------------------------------------------
@@ -62,7 +65,7 @@ def _build_ahead(folder: Path) -> None:
         install(folder)
         shutil.copy(_compiled_module(), folder / SHIPPED[0])
         shutil.copy(_compiled_driver(), folder / SHIPPED[1])
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, subprocess.SubprocessError) as error:
         print(f"nothing is built ahead: {error}")
 
 
@@ -96,7 +99,7 @@ def module(folder: Path) -> None:
     if found.returncode == 0:
         say(note=f"installed already: {found.stdout.decode().strip()}")
         return
-    _put(_first(_compiled_module, folder / f"_core{_suffix()}"))
+    _put(_first(lambda: _compiled_module(BUILD_SECONDS), folder / f"_core{_suffix()}"))
 
 
 def driver(folder: Path) -> None:
@@ -121,7 +124,7 @@ def _suffix() -> str:
 def _first(make: Callable[[], Path], built_ahead: Path) -> Path:
     try:
         made = make()
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, subprocess.SubprocessError) as error:
         if not built_ahead.exists():
             raise
         say(note=f"built ahead, since nothing can be compiled here: {error}")
@@ -130,7 +133,7 @@ def _first(make: Callable[[], Path], built_ahead: Path) -> Path:
     return made
 
 
-def _compiled_module() -> Path:
+def _compiled_module(seconds: float | None = None) -> Path:
     """Only the module: the front end is not needed, and would want Node.js."""
     from pybind11 import get_cmake_dir
 
@@ -153,7 +156,7 @@ def _compiled_module() -> Path:
         "Ninja",
         *(f"-D{k}={v}" for k, v in definitions.items()),
     )
-    run(*cmake, "--build", build, "--target", "_core")
+    run(*cmake, "--build", build, "--target", "_core", seconds=seconds)
     (made,) = build.rglob(f"_core{_suffix()}")
     return made
 

@@ -85,6 +85,8 @@ class Results:
     def _add(self, found: dict[str, Any], said: dict[str, Any]) -> None:
         if "machine" in said:
             self.machine.update(said["machine"])
+            if "gpu" in said["machine"]:
+                self._keep_earlier()
         elif "figure" in said:
             found.setdefault("figures", {})[said.pop("figure")] = said
         elif "fact" in said:
@@ -93,6 +95,12 @@ class Results:
             found.setdefault("errors", []).append(said["error"])
         else:
             found.setdefault("notes", []).append(said.get("note", said))
+
+    def _keep_earlier(self) -> None:
+        """Parts that ran here today already, and not this time."""
+        path = self.paths()[0]
+        if path.exists():
+            self.parts = {**json.loads(path.read_text())["parts"], **self.parts}
 
     def write(self) -> None:
         text = json.dumps({"machine": self.machine, "parts": self.parts}, indent=2) + "\n"
