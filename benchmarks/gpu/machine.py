@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from .places import IS_REHEARSAL, say
@@ -26,7 +27,7 @@ def system() -> dict[str, Any]:
 def ours() -> dict[str, Any]:
     from jupyter_gpushare import __version__, _core
 
-    return {"jupyter_gpushare": __version__, "module": _core.__file__}
+    return {"jupyter_gpushare": __version__, "module": Path(_core.__file__).name}
 
 
 def compiler() -> dict[str, Any]:

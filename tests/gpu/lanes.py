@@ -5,6 +5,7 @@ It does with PyTorch what a session does, by way of the class that sessions have
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import inspect
 import json
@@ -20,11 +21,23 @@ from jupyter_gpushare import _core, torch_cuda_memory
 
 MIB = 1 << 20
 SIZE = 256 * MIB  # of the lane
+SMALL = 2 * MIB  # segments of that size are private
+CUDA = torch.device("cuda", 0)
 KNOWN = ["self", "descriptors", "size", "capacity", "ephemeral"]
 
 
 class Skip(Exception):
     """The sentence says why."""
+
+
+library = ctypes.CDLL(_core.__file__)
+library.gpushare_cuda_allocate.restype = ctypes.c_void_p
+library.gpushare_cuda_allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+library.gpushare_cuda_free.restype = None
+library.gpushare_cuda_free.argtypes = [
+    *(ctypes.c_void_p, ctypes.c_size_t),
+    *(ctypes.c_int, ctypes.c_void_p),
+]
 
 
 def open_lane() -> Any:
@@ -41,11 +54,7 @@ def open_lane() -> Any:
     memory = _core.CudaLaneMemory(SIZE)
     lane.use(memory.descriptors, SIZE, total, SIZE // 2)
     assert lane.is_open, lane.trouble
-    KEPT.append(memory)
-    return lane
-
-
-KEPT: list[Any] = []
+    return lane  # which has the memory without its maker
 
 
 def owns(tensor: Any) -> bool:
@@ -58,15 +67,21 @@ def end(lane: Any) -> None:
 
 
 def overwrite(lane: Any) -> None:
-    """As another session does in its turn: all of the lane is 0xFF."""
-    lane.enter()
-    room = _core.CudaLane.room()
-    assert room == SIZE, f"{room} bytes are free of {SIZE}"
-    everything = torch.full((room,), 255, dtype=torch.uint8, device="cuda")
-    assert owns(everything)
-    del everything
-    end(lane)
-    lane.promote()
+    """As another session does in its turn: all of the lane is 0xFF. PyTorch's pool is dropped
+    before, so that nothing of the lane is taken."""
+    lane._retire()
+    _core.CudaLane.enter()
+    taken = []
+    while (room := _core.CudaLane.room()) > SMALL:
+        taken.append((library.gpushare_cuda_allocate(room, 0, None), room))
+        assert _core.CudaLane.owns(taken[-1][0])
+        storage = torch._C._construct_storage_from_data_pointer(taken[-1][0], CUDA, room)
+        torch.empty(0, dtype=torch.uint8, device=CUDA).set_(storage).fill_(255)
+    torch.cuda.synchronize()
+    assert sum(size for _, size in taken) == SIZE, taken
+    for address, size in taken:
+        library.gpushare_cuda_free(address, size, 0, None)
+    _core.CudaLane.leave()
 
 
 def tensors_of_all_threads_and_streams_land_in_the_lane() -> None:
