@@ -37,6 +37,7 @@ def context(torch: Any) -> None:
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     before = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+    torch.cuda.init()
     torch.cuda.synchronize()
     made = pynvml.nvmlDeviceGetMemoryInfo(handle).used
     x = torch.ones(64, 64, device="cuda", requires_grad=True)
@@ -132,7 +133,6 @@ def main() -> int:
         return 0
     import torch
 
-    torch.cuda.init()
     failed = 0
     for step in STEPS:
         try:
