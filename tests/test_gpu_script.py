@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,40 @@ def test_time_that_is_over_is_said_and_no_part_begins_without_any(tmp_path: Path
     assert code == 1
     states = {found["state"] for found in results["parts"].values()}
     assert states == {"not begun: no time was left"}
+
+
+def living_parts(home: Path) -> list[bytes]:
+    """Command lines of the parts, and of the trainings, of one rehearsal."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # ended just now
+            is_ours = os.fsencode(home) in (process / "environ").read_bytes()
+            line = (process / "cmdline").read_bytes()
+            if is_ours and b"gpu." in line:
+                lines.append(line)
+    return lines
+
+
+def test_an_end_from_outside_ends_the_part_that_runs_and_keeps_what_was_found(
+    tmp_path: Path,
+) -> None:
+    process = subprocess.Popen(
+        [SCRIPT, "--rehearse", "changeover"],
+        env={**os.environ, "PYTHON": sys.executable, "GPUSHARE_GPU_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while "machine: done" not in process.stdout.readline():
+        pass
+    assert living_parts(tmp_path)
+    process.terminate()
+    process.communicate()
+    assert process.returncode != 0
+    while living_parts(tmp_path):  # the system takes its time
+        pass
+    parts = json.loads((tmp_path / "rehearsal.json").read_text())["parts"]
+    assert parts["machine"]["state"] == "done"
 
 
 def test_a_part_that_is_unknown_is_refused_in_one_sentence() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from measure import broker, percentile
 
 from .places import DEVICE, IS_REHEARSAL, figure, say
-from .trainer import KEEP, KEPT_BYTES, MIB, trainers
+from .trainer import KEEP, KEPT_BYTES, MIB, Trainer, trainers
 
 SECONDS = 2.0 if IS_REHEARSAL else 6.0  # in which both take turns
 WARM_UP = (
@@ -42,15 +42,10 @@ def change_overs(times: list[list[Any]]) -> list[float]:
     return across
 
 
-def measure(kept: str) -> None:
-    given = {"quantum_seconds": 1e-6, "half_life_seconds": 1e-6, "idle_exit_seconds": 5}
-    with (
-        broker(DEVICE, **given) as (settings, _),
-        trainers(settings, ["perceptron"] * 2) as started,
-    ):
-        for trainer in started:
-            trainer.start(do="turns", kept=kept, seconds=SECONDS)
-        across = change_overs([trainer.answer()["times"] for trainer in started])
+def measure(kept: str, started: list[Trainer]) -> None:
+    for trainer in started:
+        trainer.start(do="turns", kept=kept, seconds=SECONDS)
+    across = change_overs([trainer.answer()["times"] for trainer in started])
     name = NAMES[kept]
     figure(f"{name}change_overs", len(across))
     figure(f"{name}p50_us", statistics.median(across) * 1e6, "us")
@@ -58,14 +53,29 @@ def measure(kept: str) -> None:
     figure(f"{name}p99_us", percentile(across, 99) * 1e6, "us", target=target)
 
 
+def measure_all(left: list[str]) -> None:
+    """What is begun is `left` no more, so that whoever comes after a failure goes on behind it."""
+    given = {"quantum_seconds": 1e-6, "half_life_seconds": 1e-6, "idle_exit_seconds": 5}
+    with (
+        broker(DEVICE, **given) as (settings, _),
+        trainers(settings, ["perceptron"] * 2) as started,
+    ):
+        while left:
+            measure(left.pop(0), started)
+
+
 def main() -> int:
     failed = 0
-    for kept in KEEP:
+    left = list(KEEP)
+    while left:
+        next_ones = len(left)
         try:
-            measure(kept)
+            measure_all(left)
         except Exception:
-            say(error=f"{kept}: {traceback.format_exc()}")
+            say(error=f"before {left}: {traceback.format_exc()}")
             failed = 1
+            if len(left) == next_ones:  # not even one could begin
+                break
     return failed
 
 

@@ -25,7 +25,9 @@ PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27,
 OLD_PLATFORMS = ("manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64")
 SUFFIX = f".cpython-{PYTHON.replace('.', '')}-x86_64-linux-gnu.so"
 SHIPPED = (f"_core{SUFFIX}", DRIVER.name)  # built here already, in case that nothing builds there
-IS_INSTALLED = "import jupyter_gpushare._core, jupyter_gpushare; print(jupyter_gpushare.__version__)"
+IS_INSTALLED = (
+    "import jupyter_gpushare._core, jupyter_gpushare; print(jupyter_gpushare.__version__)"
+)
 
 
 def run(*command: object, seconds: float | None = None) -> None:

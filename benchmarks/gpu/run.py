@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .places import DRIVER, FOLDER, HOME, ROOT, SITE
+from .places import DRIVER, FOLDER, HERE, HOME, ROOT, SITE
 
 WORDS = 6000  # so much of what a part that failed said last goes into the results
 LEAST_SECONDS = 3.0  # with less left, a part is not begun
+REHEARSED = 4  # times as long may it take where there are but a few cores
 OURS = ("-m", "gpu.packages")
 
 
@@ -131,7 +132,8 @@ class Run:
 
     def all_of(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            seconds = min(part.seconds, self._deadline - time.monotonic())
+            most = part.seconds * (REHEARSED if self._results.is_rehearsal else 1)
+            seconds = min(most, self._deadline - time.monotonic())
             self._results.parts[part.name] = found = {"what": part.what, "state": "running"}
             if seconds < LEAST_SECONDS:
                 found["state"] = "not begun: no time was left"
@@ -158,27 +160,28 @@ class Run:
         try:
             process = subprocess.Popen(
                 self._command(part),
-                cwd=ROOT,
+                cwd=HERE.parent,  # in ROOT the checkout would be imported, which is not built
                 env=environment(part, self._results.is_rehearsal),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=words,
                 text=True,
                 errors="replace",
-                start_new_session=True,
+                preexec_fn=os.setpgrp,  # a group, and not a session, which would outlive ours
             )
         except OSError as error:
             return f"not begun: {error}"
         ear = threading.Thread(target=self._listen, args=(part.name, process, words))
         ear.start()
+        code = None
         try:
-            code = process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        with contextlib.suppress(ProcessLookupError):  # what it left running, too
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        ear.join(timeout=5)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(timeout=seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it left running, too
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            ear.join(timeout=5)
         if code is None:
             return f"stopped after {seconds:.0f} s, its limit"
         return "done" if code == 0 else f"failed with {code}"
@@ -280,8 +283,9 @@ def main() -> int:
     SITE.mkdir(parents=True, exist_ok=True)  # a path that is not there when Python starts is passed
     if given.pack is not None:
         command = [sys.executable, *OURS, "pack", str(given.pack.absolute())]
-        return subprocess.run(command, cwd=ROOT, env=environment(PARTS[0], True)).returncode
+        return subprocess.run(command, cwd=HERE.parent, env=environment(PARTS[0], True)).returncode
     parts = chosen(given.parts, given.skip)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("gpu.sh: ended from outside"))
     results = Results(given.rehearse, given.seconds)
     try:
         Run(given.packages.absolute(), results, given.seconds).all_of(parts)
