@@ -16,10 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "benchmarks" / "gpu.sh"
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a rehearsal puts what it builds; the next one finds it there."""
+    return tmp_path_factory.mktemp("gpu")
+
+
 def rehearse(home: Path, *parts: str, **environment: str) -> tuple[int, str, Any]:
     """Its exit status, all that it printed, and the results that it wrote."""
     ran = subprocess.run(
-        [SCRIPT, "--rehearse", *parts],
+        [SCRIPT, "--rehearse", "--packages", home, *parts],
         env={
             **os.environ,
             "PYTHON": sys.executable,
@@ -33,8 +39,8 @@ def rehearse(home: Path, *parts: str, **environment: str) -> tuple[int, str, Any
     return ran.returncode, ran.stdout, json.loads((home / "rehearsal.json").read_text())
 
 
-def test_each_fact_that_lanes_rest_on_holds_for_the_fake_driver(tmp_path: Path) -> None:
-    code, printed, results = rehearse(tmp_path, "driver_facts", "driver_costs")
+def test_each_fact_that_lanes_rest_on_holds_for_the_fake_driver(home: Path) -> None:
+    code, printed, results = rehearse(home, "driver_facts", "driver_costs")
     assert code == 0, printed
     facts = results["parts"]["driver_facts"]["facts"]
     unknown = {name: said["note"] for name, said in facts.items() if said["holds"] is None}
@@ -47,8 +53,8 @@ def test_each_fact_that_lanes_rest_on_holds_for_the_fake_driver(tmp_path: Path) 
 
 
 @pytest.mark.timeout(180)
-def test_figures_come_from_real_sessions(tmp_path: Path) -> None:
-    code, printed, results = rehearse(tmp_path, "changeover", "paging")
+def test_figures_come_from_real_sessions(home: Path) -> None:
+    code, printed, results = rehearse(home, "changeover", "paging")
     assert code == 0, printed
     figures = results["parts"]["changeover"]["figures"]
     assert 0 < figures["p50_us"]["value"] <= figures["p99_us"]["value"]
@@ -67,8 +73,8 @@ def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     assert "driver_program: failed with 1" in printed
 
 
-def test_time_that_is_over_is_said_and_no_part_begins_without_any(tmp_path: Path) -> None:
-    code, _, results = rehearse(tmp_path, "glue", "--seconds", "0")
+def test_time_that_is_over_is_said_and_no_part_begins_without_any(home: Path) -> None:
+    code, _, results = rehearse(home, "glue", "--seconds", "0")
     assert code == 1
     states = {found["state"] for found in results["parts"].values()}
     assert states == {"not begun: no time was left"}
@@ -87,24 +93,24 @@ def living_parts(home: Path) -> list[bytes]:
 
 
 def test_an_end_from_outside_ends_the_part_that_runs_and_keeps_what_was_found(
-    tmp_path: Path,
+    home: Path,
 ) -> None:
     process = subprocess.Popen(
         [SCRIPT, "--rehearse", "changeover"],
-        env={**os.environ, "PYTHON": sys.executable, "GPUSHARE_GPU_HOME": str(tmp_path)},
+        env={**os.environ, "PYTHON": sys.executable, "GPUSHARE_GPU_HOME": str(home)},
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     while "machine: done" not in process.stdout.readline():
         pass
-    assert living_parts(tmp_path)
+    assert living_parts(home)
     process.terminate()
     process.communicate()
     assert process.returncode != 0
-    while living_parts(tmp_path):  # the system takes its time
+    while living_parts(home):  # the system takes its time
         pass
-    parts = json.loads((tmp_path / "rehearsal.json").read_text())["parts"]
+    parts = json.loads((home / "rehearsal.json").read_text())["parts"]
     assert parts["machine"]["state"] == "done"
 
 

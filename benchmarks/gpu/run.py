@@ -208,6 +208,7 @@ def environment(part: Part, is_rehearsal: bool) -> dict[str, str]:
     ours = {
         "PYTHONPATH": os.pathsep.join((str(SITE), str(ROOT / "benchmarks"))),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "",  # else each of the many processes compiles what it imports
         "OMP_WAIT_POLICY": "PASSIVE",
         "GPUSHARE_GPU_DEVICE": "host" if is_rehearsal else "cuda:0",
     }

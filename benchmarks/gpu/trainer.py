@@ -29,9 +29,8 @@ from .places import DEVICE, IS_REHEARSAL
 MIB = 1 << 20
 KEPT_BYTES = (4 if IS_REHEARSAL else 64) * MIB  # what survives an iteration, where that is asked
 COPY_ROUNDS = 5
-ANSWER_SECONDS = (
-    240.0 if IS_REHEARSAL else 60.0
-)  # whoever has not answered by then is ended, and tells where each thread was
+# Whoever has not answered by then is ended, and tells where each of its threads was.
+ANSWER_SECONDS = 240.0 if IS_REHEARSAL else 60.0
 
 
 class TrainingFailed(Exception):
