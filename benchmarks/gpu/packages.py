@@ -129,7 +129,8 @@ def _first(make: Callable[[], Path], built_ahead: Path) -> Path:
     except (OSError, subprocess.SubprocessError) as error:
         if not built_ahead.exists():
             raise
-        say(note=f"built ahead, since nothing can be compiled here: {error}")
+        say(note="built ahead, since nothing can be compiled here; gpu.log tells why")
+        print(error, file=sys.stderr)
         return built_ahead
     say(note="compiled here")
     return made
@@ -164,9 +165,9 @@ def _compiled_module(seconds: float | None = None) -> Path:
 
 
 def _ninja() -> str:
-    import ninja
-
-    return shutil.which("ninja", path=ninja.BIN_DIR) or "ninja"
+    """Where it is depends on who installed it: ourselves, or somebody in this Python, or in all."""
+    places = [str(SITE / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    return shutil.which("ninja", path=os.pathsep.join(places)) or "ninja"
 
 
 def _version() -> str:

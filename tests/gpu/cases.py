@@ -233,3 +233,13 @@ losses.append(float(before == [parameter.data_ptr() for parameter in net.paramet
 train(net, optimizer, x, y)
 """,
 }
+
+LANE_CASES = (  # functions of lanes.py, which imports PyTorch
+    "tensors_of_all_threads_and_streams_land_in_the_lane",
+    "what_python_reaches_moves_and_keeps_its_bits",
+    "what_autograd_alone_reaches_is_promoted_and_keeps_its_bits",
+    "a_dropped_pool_gives_its_idle_segments_back",
+    "what_does_not_fit_is_made_elsewhere",
+    "emptied_caches_do_no_harm",
+    "a_thousand_iterations_take_no_more_than_ten",
+)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -25,7 +25,7 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.protocol import Shutdown
 from jupyter_gpushare.settings import Settings, as_environment
 
-from .cases import CASES
+from .cases import CASES, LANE_CASES
 
 HERE = Path(__file__).resolve().parent
 DISK = HERE.parents[1] / "build"  # /tmp may be main memory
@@ -34,6 +34,18 @@ BESIDE = max(1, min(6, (os.cpu_count() or 1) // 2))  # processes that no test ha
 
 Start = Callable[..., "subprocess.Popen[str]"]
 Run = Callable[..., Any]
+
+
+class Job(NamedTuple):
+    case: str
+    is_shared: bool
+    script: str
+
+
+ALL_JOBS = (
+    *(Job(case, False, "lanes.py") for case in LANE_CASES),
+    *(Job(case, is_shared, "process.py") for case in CASES for is_shared in (False, True)),
+)
 
 
 def device_name() -> str:
@@ -96,25 +108,24 @@ def run(start: Start) -> Iterator[Run]:
 
     Where there are cores for it, all begin with the first that a test asks for.
     """
-    runs: dict[tuple[str, bool], Future[Any]] = {}
+    runs: dict[Job, Future[Any]] = {}
     with ThreadPoolExecutor(BESIDE) as pool:
 
-        def submit(case: str, is_shared: bool) -> Future[Any]:
-            if (case, is_shared) not in runs:
-                runs[case, is_shared] = pool.submit(alone, case, is_shared)
-            return runs[case, is_shared]
+        def submit(job: Job) -> Future[Any]:
+            if job not in runs:
+                runs[job] = pool.submit(alone, job)
+            return runs[job]
 
-        def alone(case: str, is_shared: bool) -> Any:
-            if not is_shared:
-                return answer(start(case))
+        def alone(job: Job) -> Any:
+            if not job.is_shared:
+                return answer(start(job.case, script=job.script))
             with broker(device_name()) as settings:
-                return answer(start(case, settings))
+                return answer(start(job.case, settings))
 
-        def run(case: str, is_shared: bool = False) -> Any:
-            wanted = submit(case, is_shared)
-            for other in CASES if BESIDE > 1 else ():
-                submit(other, False)
-                submit(other, True)
+        def run(case: str, is_shared: bool = False, script: str = "process.py") -> Any:
+            wanted = submit(Job(case, is_shared, script))
+            for job in ALL_JOBS if BESIDE > 1 else ():
+                submit(job)
             return wanted.result()
 
         yield run
