@@ -13,4 +13,4 @@ python=$(command -v "${PYTHON:-python3}") || {
   echo "gpu.sh: there is no ${PYTHON:-python3}: set PYTHON to the Python that has PyTorch" >&2
   exit 2
 }
-PYTHONPATH="$PWD/benchmarks" exec "$python" -m gpu.run "$@"
+PYTHONPATH="$PWD/benchmarks${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m gpu.run "$@"
