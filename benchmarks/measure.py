@@ -38,10 +38,10 @@ class Figure:
 
 
 @contextmanager
-def broker(**settings: object) -> Iterator[tuple[Settings, Client]]:
+def broker(device: str = "host", **settings: object) -> Iterator[tuple[Settings, Client]]:
     """A broker of our own and a connection to it; both end with the block."""
     with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
-        chosen = load({}, socket=f"{home}/broker.sock", device="host", **settings)
+        chosen = load({}, socket=f"{home}/broker.sock", device=device, **settings)
         with Client.connect(chosen, "benchmark") as client:
             yield chosen, client
         with Client.connect(chosen, "benchmark") as client:  # the first may not live any more

@@ -1,0 +1,302 @@
+"""Everything that `benchmarks/gpu.sh` does on a machine with a GPU, part by part.
+
+Each part is a process with a time limit of its own. One that fails or hangs takes nothing of the
+others with it, and what it had found until then counts. The results are written after each line
+that a part says, so that an end from outside loses nothing either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .places import DRIVER, FOLDER, HERE, HOME, ROOT, SITE
+
+WORDS = 6000  # so much of what a part that failed said last goes into the results
+LEAST_SECONDS = 3.0  # with less left, a part is not begun
+REHEARSED = 4  # times as long may it take where there are but a few cores
+OURS = ("-m", "gpu.packages")
+
+
+class Part(NamedTuple):
+    """`seconds` are the most that it may take; `{folder}` is where the packages are."""
+
+    name: str
+    command: Sequence[str]
+    seconds: float
+    what: str
+    is_preparation: bool = False  # done in any case; the others depend on it
+
+
+PARTS = (
+    Part("packages", (*OURS, "install", "{folder}"), 60, "what is missing is installed", True),
+    Part("module", (*OURS, "module", "{folder}"), 240, "the C++ module is built", True),
+    Part("driver_program", (*OURS, "driver", "{folder}"), 60, "driver.cpp is built", True),
+    Part("machine", ("-m", "gpu.machine"), 60, "what this machine is", True),
+    Part("driver_facts", ("{driver}", "facts"), 90, "what NVIDIA's driver does"),
+    Part("driver_costs", ("{driver}", "costs"), 60, "what its calls cost, by chunk size"),
+    Part("tests", ("-m", "gpu.tests"), 300, "tests/gpu: nothing is lost, nothing differs"),
+    Part("glue", ("-m", "gpu.glue"), 60, "what PyTorch's own calls at a boundary cost"),
+    Part("changeover", ("-m", "gpu.changeover"), 90, "a turn goes from one notebook to another"),
+    Part("alone", ("-m", "gpu.alone"), 150, "sharing on over stock, where nobody else is"),
+    Part("together", ("-m", "gpu.together"), 240, "two and four notebooks: time and memory"),
+    Part("paging", ("-m", "gpu.paging"), 60, "memory goes out to a file and comes back"),
+)
+SHORT_COSTS = ("64", "8")  # MiB and chunks, in a rehearsal
+
+
+class Results:
+    """What was found so far, and the files that have it."""
+
+    def __init__(self, is_rehearsal: bool, seconds: float) -> None:
+        self.is_rehearsal = is_rehearsal
+        self.machine: dict[str, Any] = {
+            "date": datetime.date.today().isoformat(),
+            "is_rehearsal": is_rehearsal,
+            "seconds_allowed": seconds,
+        }
+        self.parts: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def hear(self, part: str, line: str) -> None:
+        """A line of a part: what is no JSON goes to its log alone."""
+        try:
+            said = json.loads(line)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            return
+        with self._lock:
+            self._add(self.parts[part], said)
+            self.write()
+
+    def _add(self, found: dict[str, Any], said: dict[str, Any]) -> None:
+        if "machine" in said:
+            self.machine.update(said["machine"])
+            if "gpu" in said["machine"]:
+                self._keep_earlier()
+        elif "figure" in said:
+            found.setdefault("figures", {})[said.pop("figure")] = said
+        elif "fact" in said:
+            found.setdefault("facts", {})[said.pop("fact")] = said
+        elif "error" in said:
+            found.setdefault("errors", []).append(said["error"])
+        else:
+            found.setdefault("notes", []).append(said.get("note", said))
+
+    def _keep_earlier(self) -> None:
+        """Parts that ran here today already, and not this time."""
+        path = self.paths()[0]
+        if path.exists():
+            self.parts = {**json.loads(path.read_text())["parts"], **self.parts}
+
+    def write(self) -> None:
+        text = json.dumps({"machine": self.machine, "parts": self.parts}, indent=2) + "\n"
+        for path in self.paths():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.with_suffix(".new").write_text(text)
+            path.with_suffix(".new").replace(path)
+
+    def paths(self) -> list[Path]:
+        """A rehearsal is no result."""
+        if self.is_rehearsal:
+            return [HOME / "rehearsal.json"]
+        slug = re.sub(r"[^a-z0-9]+", "-", self.machine.get("gpu", "no gpu").lower()).strip("-")
+        path = ROOT / "benchmarks" / "results" / f"{self.machine['date']}-{slug}.json"
+        out = os.environ.get("OUT")
+        known = [path] if "gpu" in self.machine else []
+        return known + ([Path(out) / "gpu.json"] if out else [HOME / "gpu.json"])
+
+
+class Run:
+    """The parts, one after the other, until the time is over."""
+
+    def __init__(self, folder: Path, results: Results, seconds: float) -> None:
+        self._folder = folder
+        self._results = results
+        self._deadline = time.monotonic() + seconds
+        self._log = (HOME / "gpu.log").open("w")
+
+    def all_of(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            most = part.seconds * (REHEARSED if self._results.is_rehearsal else 1)
+            seconds = min(most, self._deadline - time.monotonic())
+            self._results.parts[part.name] = found = {"what": part.what, "state": "running"}
+            if seconds < LEAST_SECONDS:
+                found["state"] = "not begun: no time was left"
+            else:
+                self._one(part, seconds, found)
+            self._results.write()
+            self._copy_log()
+            print(f"{part.name}: {found['state']}", flush=True)
+
+    def _one(self, part: Part, seconds: float, found: dict[str, Any]) -> None:
+        began = time.monotonic()
+        words = HOME / "words"
+        with words.open("w") as file:
+            found["state"] = self._process(part, seconds, file)
+        found["seconds"] = round(time.monotonic() - began, 1)
+        said = words.read_text(errors="replace")
+        self._log.write(f"\n=== {part.name}: {found['state']}, {found['seconds']} s\n{said}")
+        self._log.flush()
+        if found["state"] != "done":
+            found["words"] = said[-WORDS:]
+
+    def _process(self, part: Part, seconds: float, words: Any) -> str:
+        """Returns how it ended; what it says on its first output is heard meanwhile."""
+        try:
+            process = subprocess.Popen(
+                self._command(part),
+                cwd=HERE.parent,  # in ROOT the checkout would be imported, which is not built
+                env=environment(part, self._results.is_rehearsal),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=words,
+                text=True,
+                errors="replace",
+                preexec_fn=os.setpgrp,  # a group, and not a session, which would outlive ours
+            )
+        except OSError as error:
+            return f"not begun: {error}"
+        ear = threading.Thread(target=self._listen, args=(part.name, process, words))
+        ear.start()
+        code = None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(timeout=seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it left running, too
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            ear.join(timeout=5)
+        if code is None:
+            return f"stopped after {seconds:.0f} s, its limit"
+        return "done" if code == 0 else f"failed with {code}"
+
+    def _listen(self, name: str, process: subprocess.Popen[str], words: Any) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            words.write(line)
+            words.flush()
+            self._results.hear(name, line)
+
+    def _command(self, part: Part) -> list[str]:
+        filled = [word.format(folder=self._folder, driver=DRIVER) for word in part.command]
+        if part.name == "driver_costs" and self._results.is_rehearsal:
+            filled += SHORT_COSTS
+        return filled if part.command[0] == "{driver}" else [sys.executable, *filled]
+
+    def _copy_log(self) -> None:
+        if out := os.environ.get("OUT"):
+            shutil.copy(HOME / "gpu.log", Path(out) / "gpu.log")
+
+
+def environment(part: Part, is_rehearsal: bool) -> dict[str, str]:
+    """What is installed here comes first, then benchmarks/ and what the user has there."""
+    ours = {
+        "PYTHONPATH": os.pathsep.join((str(SITE), os.environ["PYTHONPATH"])),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "",  # else each of the many processes compiles what it imports
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GPUSHARE_GPU_DEVICE": "host" if is_rehearsal else "cuda:0",
+    }
+    if is_rehearsal and part.command[0] == "{driver}":
+        ours["LD_LIBRARY_PATH"] = str(HOME)  # the driver that is made up
+    return {**os.environ, **ours}
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+def report(results: Results) -> str:
+    """Every fact and figure in a line; what a part that failed said last is in the file."""
+    lines = []
+    for name, found in results.parts.items():
+        lines.append(f"\n{name}: {found['state']} ({found.get('seconds', 0)} s)")
+        for fact, said in found.get("facts", {}).items():
+            answer = {True: "yes", False: "NO", None: "?"}[said["holds"]]
+            note = f"  ({first_line(said['note'])})" if said["note"] else ""
+            lines.append(f"  {answer:4}{fact}{note}")
+        lines += [f"  {figure_line(*entry)}" for entry in found.get("figures", {}).items()]
+        lines += [f"  error: {first_line(text)}" for text in found.get("errors", [])]
+        lines += [f"  {note}" for note in found.get("notes", [])]
+    return "\n".join(lines)
+
+
+def figure_line(name: str, said: dict[str, Any]) -> str:
+    line = f"{name:44}{said['value']:12.4g} {said.get('unit', '')}"
+    if "target" not in said:
+        return line
+    is_met = (
+        said["value"] >= said["target"] if said["at_least"] else said["value"] <= said["target"]
+    )
+    sign = ">=" if said["at_least"] else "<="
+    return f"{line:66}{sign} {said['target']:g}: {'met' if is_met else 'MISSED'}"
+
+
+def first_line(text: str) -> str:
+    """The last line that is not empty, as of a traceback."""
+    return next((line for line in reversed(text.strip().splitlines()) if line.strip()), "")[:150]
+
+
+def chosen(names: Sequence[str], skipped: Sequence[str]) -> list[Part]:
+    known = {part.name for part in PARTS}
+    if unknown := [name for name in (*names, *skipped) if name not in known]:
+        sys.exit(f"gpu.sh: there is no part {unknown[0]}; the parts are {' '.join(sorted(known))}")
+    return [
+        part
+        for part in PARTS
+        if part.name not in skipped and (part.is_preparation or not names or part.name in names)
+    ]
+
+
+def arguments() -> argparse.Namespace:
+    parts = "\n".join(f"  {part.name:16}{part.seconds:4.0f} s  {part.what}" for part in PARTS)
+    parser = argparse.ArgumentParser(
+        prog="gpu.sh",
+        description="Tests and figures on a machine with a GPU.",
+        epilog=f"parts, and the most that each may take:\n{parts}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="only these; all unless told")
+    parser.add_argument("--pack", nargs="?", const=FOLDER, type=Path, metavar="FOLDER")
+    parser.add_argument("--packages", default=FOLDER, type=Path, metavar="FOLDER")
+    parser.add_argument("--rehearse", action="store_true", help="without a GPU; no result counts")
+    parser.add_argument("--skip", action="append", default=[], metavar="PART")
+    parser.add_argument("--seconds", default=570.0, type=float, help="in all (%(default)s)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    SITE.mkdir(parents=True, exist_ok=True)  # a path that is not there when Python starts is passed
+    if given.pack is not None:
+        command = [sys.executable, *OURS, "pack", str(given.pack.absolute())]
+        return subprocess.run(command, cwd=HERE.parent, env=environment(PARTS[0], True)).returncode
+    parts = chosen(given.parts, given.skip)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("gpu.sh: ended from outside"))
+    results = Results(given.rehearse, given.seconds)
+    try:
+        Run(given.packages.absolute(), results, given.seconds).all_of(parts)
+    finally:
+        results.write()
+        print(report(results))
+        print("\nwritten:", *results.paths())
+    return any(results.parts[part.name]["state"] != "done" for part in parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

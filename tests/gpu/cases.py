@@ -1,0 +1,245 @@
+"""Unmodified PyTorch for a GPU, as people write it. Each case leaves its `losses` and `modules`.
+
+It runs in the names of `HEAD`; `note(name, tensor)` lets a test look at a tensor in the middle of
+an iteration, and `page()` is the end of a cell after which memory goes out, and comes in again.
+Activations have more than 1 MiB: on a GPU, smaller tensors have no place in a lane.
+"""
+
+from __future__ import annotations
+
+HEAD = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.backends.cudnn.benchmark = False
+on_gpu = device.type == "cuda"
+batch, side, width, steps = (64, 64, 512, 20) if on_gpu else (8, 24, 128, 10)
+losses, modules = [], []
+
+
+def adam(module):
+    modules.append(module)
+    return torch.optim.Adam(module.parameters(), lr=1e-3)
+
+
+def cnn():
+    return nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        nn.Linear(32 * (side // 4) ** 2, 10),
+    ).to(device)
+
+
+def perceptron():
+    layers = (nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, 10))
+    return nn.Sequential(*layers).to(device)
+
+
+def pictures():
+    x = torch.randn(batch, 3, side, side, device=device)
+    return x, torch.randint(0, 10, (batch,), device=device)
+
+
+def rows():
+    return torch.randn(16 * batch, width, device=device), torch.randint(
+        0, 10, (16 * batch,), device=device
+    )
+
+
+def look(module, arguments, output):
+    note("forward", output)
+    if output.requires_grad:
+        output.register_hook(lambda gradient: note("backward", gradient))
+
+
+def train(net, optimizer, x, y, count=steps):
+    for _ in range(count):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+"""
+
+CASES = {
+    "cnn": """
+net = cnn()
+net[0].register_forward_hook(look)
+train(net, adam(net), *pictures())
+""",
+    "transformer": """
+layer = nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.1, batch_first=True)
+net = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(width * 32, 10))
+net.to(device)
+x = torch.randn(batch, 32, width, device=device)
+train(net, adam(net), x, torch.randint(0, 10, (batch,), device=device))
+""",
+    "amp_with_a_skipped_step": """
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+scaler = torch.amp.GradScaler(device.type)
+for step in range(steps):
+    optimizer.zero_grad()
+    with torch.autocast(device.type, torch.float16 if on_gpu else torch.bfloat16):
+        loss = functional.cross_entropy(net(x), y)
+    scaler.scale(loss).backward()
+    if step == 7:
+        next(net.parameters()).grad[0, 0] = float("inf")
+    scaler.step(optimizer)
+    scaler.update()
+    losses.append(loss.item())
+""",
+    "kept_graphs_and_gradients": """
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+kept = []
+for _ in range(steps):
+    optimizer.zero_grad(set_to_none=False)
+    hidden = net[1](net[0](x))
+    loss = functional.cross_entropy(net[2](hidden), y)
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    kept = [*kept[-3:], (hidden, hidden.detach().clone(), loss)]
+    losses.append(loss.item())
+losses += [float(torch.equal(hidden, copy)) for hidden, copy, _ in kept]
+""",
+    "a_graph_kept_by_autograd_alone": """
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+weight = torch.full((width,), 1.01, device=device, requires_grad=True)
+kept = []
+for _ in range(steps):
+    optimizer.zero_grad()
+    loss = functional.cross_entropy(net(x), y)
+    kept.append((x * weight).exp().tanh().sum())
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+for scalar in kept:
+    (gradient,) = torch.autograd.grad(scalar, weight)
+    losses.append(gradient.double().sum().item())
+""",
+    "several_streams": """
+if not on_gpu:
+    raise Skip("streams are a GPU's")
+nets = [perceptron() for _ in range(2)]
+optimizers, (x, y) = [adam(net) for net in nets], rows()
+streams = [torch.cuda.Stream() for _ in nets]
+for _ in range(steps):
+    for net, optimizer, stream in zip(nets, optimizers, streams):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            optimizer.zero_grad()
+            doubled = x * 2
+            doubled.record_stream(torch.cuda.current_stream())
+            loss = functional.cross_entropy(net(doubled), y)
+            loss.backward()
+            optimizer.step()
+        torch.cuda.current_stream().wait_stream(stream)
+        losses.append(loss.item())
+""",
+    "a_captured_graph": """
+if not on_gpu:
+    raise Skip("captured graphs are a GPU's")
+net = perceptron()
+modules.append(net)
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+x, y = rows()
+side_stream = torch.cuda.Stream()
+side_stream.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side_stream):
+    for _ in range(5):
+        optimizer.zero_grad(set_to_none=True)
+        functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+torch.cuda.current_stream().wait_stream(side_stream)
+graph = torch.cuda.CUDAGraph()
+optimizer.zero_grad(set_to_none=True)
+with torch.cuda.graph(graph):
+    loss = functional.cross_entropy(net(x), y)
+    loss.backward()
+    optimizer.step()
+other = perceptron()
+other_optimizer = adam(other)
+for _ in range(steps):
+    graph.replay()
+    losses.append(loss.item())
+    train(other, other_optimizer, x, y, 1)
+""",
+    "torch_compile": """
+import os, shutil
+
+if shutil.which(os.environ.get("CXX", "c++")) is None:
+    raise Skip("there is no C++ compiler for torch.compile")
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+try:
+    compiled = torch.compile(net, backend="inductor" if on_gpu else "aot_eager")
+    compiled(x)
+except Exception as error:
+    raise Skip(f"torch.compile does not work here: {type(error).__name__}: {error}"[:500])
+train(compiled, optimizer, x, y)
+""",
+    "emptied_caches": """
+net = cnn()
+optimizer, (x, y) = adam(net), pictures()
+for _ in range(steps):
+    optimizer.zero_grad()
+    loss = functional.cross_entropy(net(x), y)
+    if on_gpu:
+        torch.cuda.empty_cache()
+    loss.backward()
+    optimizer.step()
+    if on_gpu:
+        torch.cuda.empty_cache()
+    losses.append(loss.item())
+""",
+    "out_of_memory": """
+net = cnn()
+optimizer, (x, y) = adam(net), pictures()
+for step in range(steps):
+    try:
+        optimizer.zero_grad()
+        output = net(x)
+        if step % 4 == 3:
+            torch.empty(1 << 50, dtype=torch.uint8, device=device)
+        loss = functional.cross_entropy(output, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    except RuntimeError as error:
+        output = None
+        assert "memory" in str(error), error
+        losses.append(-1.0)
+""",
+    "growing_batches": """
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+for step in range(steps):
+    size = len(x) * (step + 1) // steps
+    train(net, optimizer, x[:size], y[:size], 1)
+""",
+    "paged_out_between_cells": """
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+train(net, optimizer, x, y)
+before = [parameter.data_ptr() for parameter in net.parameters()]
+page()
+losses.append(float(before == [parameter.data_ptr() for parameter in net.parameters()]))
+train(net, optimizer, x, y)
+""",
+}
+
+LANE_CASES = (  # functions of lanes.py, which imports PyTorch
+    "tensors_of_all_threads_and_streams_land_in_the_lane",
+    "what_python_reaches_moves_and_keeps_its_bits",
+    "what_autograd_alone_reaches_is_promoted_and_keeps_its_bits",
+    "a_dropped_pool_gives_its_idle_segments_back",
+    "what_does_not_fit_is_made_elsewhere",
+    "emptied_caches_do_no_harm",
+    "a_thousand_iterations_take_no_more_than_ten",
+)
