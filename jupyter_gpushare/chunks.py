@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 SMALLEST_BYTES = 2 << 20  # what a GPU's driver maps at least
-MOST = 2048  # chunks that a device has, so that a broker has descriptors enough for its lanes
+MOST = 4096  # chunks that a device has, so that a broker has descriptors enough for its lanes
 
 
 class Batch(NamedTuple):

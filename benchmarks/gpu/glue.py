@@ -105,9 +105,10 @@ def freed_pool(torch: Any) -> None:
 def hook(torch: Any) -> None:
     """The patched cudaMalloc: where PyTorch's segments come from afterwards."""
     from jupyter_gpushare import _core
+    from jupyter_gpushare.cuda_lane import CudaLane
 
     total = torch.cuda.get_device_properties(0).total_memory
-    reason = _core.CudaLane.open(0, 2 * total) or _core.CudaSegments.install_hook()
+    reason = CudaLane(0, total).trouble or _core.CudaSegments.install_hook()
     fact("cuda_malloc_is_patched", not reason, reason)
     before = _core.CudaSegments.bytes()
     tensor = torch.ones(300 * MIB, dtype=torch.uint8, device="cuda")

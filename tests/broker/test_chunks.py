@@ -121,7 +121,7 @@ def test_nothing_is_received_from_a_channel_whose_other_end_is_closed() -> None:
 
 @pytest.mark.parametrize(
     ("capacity", "size"),
-    [(1, CHUNK), (4 * GIB, CHUNK), (4 * GIB + 1, 2 * CHUNK), (80 * GIB, 64 * MIB)],
+    [(1, CHUNK), (8 * GIB, CHUNK), (8 * GIB + 1, 2 * CHUNK), (80 * GIB, 32 * MIB)],
 )
 def test_chunks_are_as_small_as_their_number_allows(capacity: int, size: int) -> None:
     assert chunks.chunk_bytes(capacity) == size

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import inspect
 import json
 import sys
 import threading
@@ -17,13 +16,15 @@ from typing import Any
 
 import torch
 
-from jupyter_gpushare import _core, torch_cuda_memory
+from jupyter_gpushare import _core
+from jupyter_gpushare.channel import Channel
+from jupyter_gpushare.client import LaneMemory
+from jupyter_gpushare.torch_cuda_memory import PooledLane, why_not
 
 MIB = 1 << 20
 SIZE = 256 * MIB  # of the lane
 SMALL = 2 * MIB  # segments of that size are private
 CUDA = torch.device("cuda", 0)
-KNOWN = ["self", "descriptors", "size", "capacity", "ephemeral"]
 
 
 class Skip(Exception):
@@ -40,33 +41,37 @@ library.gpushare_cuda_free.argtypes = [
 ]
 
 
-def open_lane() -> Any:
-    """A lane of our own making, attached."""
-    if reason := torch_cuda_memory.why_not():
+class OpenLane(PooledLane):
+    """A lane whose chunks are of our own making, and nobody else's."""
+
+    def __init__(self) -> None:
+        torch.cuda.init()
+        total = torch.cuda.get_device_properties(0).total_memory
+        super().__init__(0, total)
+        self._broker, ours = Channel.pair()
+        reason = self.use(LaneMemory(1, -1, ours), SIZE, total, SIZE // 2)
+        assert not reason, reason
+
+    def begin(self) -> None:
+        self.enter(lambda: SIZE // 2)
+
+
+def open_lane() -> OpenLane:
+    if reason := why_not():
         raise Skip(reason)
-    if list(inspect.signature(torch_cuda_memory.CudaLane.use).parameters) != KNOWN:
-        raise Skip("CudaLane.use takes other arguments than this test knows")
-    torch.cuda.init()
-    total = torch.cuda.get_device_properties(0).total_memory
-    reason = torch_cuda_memory._open(0, total)
-    assert not reason, reason
-    lane = torch_cuda_memory.CudaLane(0)
-    memory = _core.CudaLaneMemory(SIZE)
-    lane.use(memory.descriptors, SIZE, total, SIZE // 2)
-    assert lane.is_open, lane.trouble
-    return lane  # which has the memory without its maker
+    return OpenLane()
 
 
 def owns(tensor: Any) -> bool:
     return bool(_core.CudaLane.owns(tensor.data_ptr()))
 
 
-def end(lane: Any) -> None:
+def end(lane: OpenLane) -> None:
     torch.cuda.synchronize()
     lane.leave()
 
 
-def overwrite(lane: Any) -> None:
+def overwrite(lane: OpenLane) -> None:
     """As another session does in its turn: all of the lane is 0xFF. PyTorch's pool is dropped
     before, so that nothing of the lane is taken."""
     lane._retire()
@@ -93,7 +98,7 @@ def tensors_of_all_threads_and_streams_land_in_the_lane() -> None:
     def aside() -> None:
         seen["another thread"] = owns(torch.ones(2 * MIB, device="cuda"))
 
-    lane.enter()
+    lane.begin()
     hidden = leaf * 2
     seen["forward"] = owns(hidden)
     hidden.register_hook(lambda gradient: seen.update(backward=owns(gradient * 1)))
@@ -112,12 +117,12 @@ def tensors_of_all_threads_and_streams_land_in_the_lane() -> None:
 
 def what_python_reaches_moves_and_keeps_its_bits() -> None:
     lane = open_lane()
-    lane.enter()
+    lane.begin()
     kept = torch.randn(3 * MIB, device="cuda")
     view, copy, before = kept[MIB:], kept.cpu(), kept.data_ptr()
     end(lane)
     assert lane.survivors() > 0
-    lane.promote()
+    lane.evacuate()
     assert lane.survivors() == 0
     assert kept.data_ptr() != before, "a resize_ to the same size does not move a CUDA storage"
     assert not owns(kept)
@@ -131,11 +136,11 @@ def what_autograd_alone_reaches_is_promoted_and_keeps_its_bits() -> None:
     leaf = torch.linspace(0, 1, 4 * MIB, device="cuda").requires_grad_()
     (expected,) = torch.autograd.grad(leaf.exp().sin().exp().sum(), leaf)
     expected = expected.cpu()
-    lane.enter()
+    lane.begin()
     scalar = leaf.exp().sin().exp().sum()
     end(lane)
     assert lane.survivors() > 0
-    lane.promote()
+    lane.evacuate()
     assert lane.survivors() == 0
     overwrite(lane)
     (gradient,) = torch.autograd.grad(scalar, leaf)
@@ -146,7 +151,7 @@ def what_autograd_alone_reaches_is_promoted_and_keeps_its_bits() -> None:
 
 def a_dropped_pool_gives_its_idle_segments_back() -> None:
     lane = open_lane()
-    lane.enter()
+    lane.begin()
     dead = torch.ones(8 * MIB, device="cuda")
     del dead
     end(lane)
@@ -159,7 +164,7 @@ def a_dropped_pool_gives_its_idle_segments_back() -> None:
 
 def what_does_not_fit_is_made_elsewhere() -> None:
     lane = open_lane()
-    lane.enter()
+    lane.begin()
     large = torch.ones(SIZE, device="cuda")  # four times the lane
     assert not owns(large)
     assert float(large.sum()) == SIZE
@@ -174,7 +179,7 @@ def what_does_not_fit_is_made_elsewhere() -> None:
 def emptied_caches_do_no_harm() -> None:
     lane = open_lane()
     for _ in range(3):
-        lane.enter()
+        lane.begin()
         kept = torch.ones(2 * MIB, device="cuda")
         torch.cuda.empty_cache()
         assert owns(kept)
@@ -188,7 +193,7 @@ def a_thousand_iterations_take_no_more_than_ten() -> None:
     lane = open_lane()
     used = []
     for number in range(1000):
-        lane.enter()
+        lane.begin()
         x = torch.ones(3 * MIB, device="cuda")
         y = x * 2
         del x, y
