@@ -10,7 +10,7 @@ It has run on a driver and an allocator that stand in for the real ones, and on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -61,6 +61,7 @@ class PooledLane:
         self._torch = torch
         self._index = index
         self._pool: Any = None
+        self._offered: tuple[LaneMemory, int] | None = None
         self._seed = self._sown = 0  # bytes
         self._was_outside = False  # an iteration was, since this process last gave memory back
         self._why_not = why_not()
@@ -71,7 +72,8 @@ class PooledLane:
             )
 
     def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
-        """The memory of the next iterations, which need about `needed` bytes of it.
+        """The memory of the next iterations, which need about `needed` bytes of it. As long as
+        nobody knows what they need, it is only kept in mind.
 
         Empty, or the sentence that says why they do without.
         """
@@ -80,8 +82,15 @@ class PooledLane:
         if self.inside or (self.is_open and self.survivors()):
             return ""  # it stays as it is: what is alive in it would have to go
         if memory is None or not size:
-            self.is_open = False
+            self.is_open, self._offered = False, None
             return ""
+        if not needed:
+            self._offered = memory, size
+            return ""
+        return self._attach(memory, size, needed)
+
+    def _attach(self, memory: LaneMemory, size: int, needed: int) -> str:
+        self._offered = None
         self._seed = min(needed, size)
         if not self._lane.is_using(memory, size):
             self._drop_pool()
@@ -99,7 +108,9 @@ class PooledLane:
         self._drop_pool()
         self._lane.trim(size)
 
-    def enter(self) -> None:
+    def enter(self, needed: Callable[[], int]) -> None:
+        if self._offered is not None:
+            self._attach(*self._offered, needed())  # the next turn tells of trouble
         if not self.is_open or self._torch.cuda.is_current_stream_capturing():
             self.stay_out()
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -141,7 +142,8 @@ class Lane(Protocol):
     def trim(self, number: int, size: int) -> None:
         """Let go of what the memory of that number has above `size` bytes."""
 
-    def enter(self) -> None: ...
+    def enter(self, needed: Callable[[], int]) -> None:
+        """An iteration begins. Ask how many bytes of the lane it needs only if need be."""
 
     def stay_out(self) -> None:
         """The iteration that begins has no part in the lane."""
@@ -183,7 +185,7 @@ class HostLane:
     def trim(self, number: int, size: int) -> None:
         """The broker does that, in the one file that all map."""
 
-    def enter(self) -> None:
+    def enter(self, needed: Callable[[], int]) -> None:
         if self.is_open:
             self.inside = True
             self._leave_the_heap()
@@ -241,7 +243,7 @@ class NoLane:
 
     def trim(self, number: int, size: int) -> None: ...
 
-    def enter(self) -> None: ...
+    def enter(self, needed: Callable[[], int]) -> None: ...
 
     def leave(self) -> tuple[int, bool]:
         return 0, True
@@ -286,7 +288,7 @@ class Memory:
             self._inside, self.is_torn, self._thread = True, False, get_ident()
             self._between = self._source.take_peak()[1]
             if self._recent:
-                self._lane.enter()
+                self._lane.enter(self._needed)
             else:
                 self._lane.stay_out()
 
@@ -329,8 +331,11 @@ class Memory:
         """The lane of the next iterations; None and 0 where there is none. Empty, or why they do
         without the lane that there is."""
         self._capacity = capacity
-        needed = max((iteration.ephemeral for iteration in self._recent), default=0)
-        return self._lane.use(memory, size, capacity, needed)
+        return self._lane.use(memory, size, capacity, self._needed())
+
+    def _needed(self) -> int:
+        """Bytes that iterations took of the lane so far, at most; 0 as long as nobody knows."""
+        return max((iteration.ephemeral for iteration in self._recent), default=0)
 
     def trim_lane(self, number: int, size: int) -> None:
         """Let go of what the memory of that number has above `size` bytes."""
