@@ -66,6 +66,11 @@ def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> Non
     assert PurePosixPath("jupyter_gpushare/_core.pyi") in names
 
 
+@pytest.mark.parametrize("name", ["widget.js", "widget.css"])
+def test_the_wheel_carries_the_widget(wheel: zipfile.ZipFile, name: str) -> None:
+    assert f"jupyter_gpushare/static/{name}" in wheel.namelist()
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -101,6 +106,7 @@ def test_the_sdist_builds_without_node(sdist: tarfile.TarFile) -> None:
         "labextension/yarn.lock",
         "jupyter_gpushare/labextension/package.json",
         "jupyter_gpushare/labextension/.hash",
+        "jupyter_gpushare/static/widget.js",
     } <= names
 
 
