@@ -28,6 +28,8 @@ export function isSnapshot(state: State): state is ISnapshot {
   return state !== null && 'devices' in state;
 }
 
+const QUICK_SECONDS = 3;
+const LONGEST_NAME = 36; // letters, in a sentence
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
 /** Three figures and a binary unit: `1.50 GiB`. */
@@ -108,33 +110,87 @@ export function inOrder(sessions: ISessionView[]): ISessionView[] {
   );
 }
 
+/** A name for a sentence: of a long one, its beginning and its end. */
+export function shortName(path: string): string {
+  const name = fileName(path);
+  return name.length <= LONGEST_NAME
+    ? name
+    : `${name.slice(0, LONGEST_NAME - 12)}…${name.slice(-11)}`;
+}
+
+/**
+ * Those who take turns so quickly that who runs and who waits changes while one reads: of who runs
+ * or waits, those who had a turn just now, if they are several.
+ */
+export function takers(device: IDeviceView): Set<string> {
+  const recent = (device.turns ?? []).filter(
+    ({ ended }) => ended === null || ended < QUICK_SECONDS
+  );
+  const had = new Set(recent.map(turn => turn.session));
+  const found = device.sessions.filter(
+    one => had.has(one.id) && (runs(one) || waits(one))
+  );
+  return new Set(found.length > 1 ? found.map(({ id }) => id) : []);
+}
+
 /** The device in one or two sentences: who runs, who is next, and when. */
 export function headline(
   device: IDeviceView,
   elapsed: number,
   trans: ITranslate
 ): string {
-  const running = device.sessions.filter(runs);
-  const queue = inOrder(device.sessions.filter(waits));
-  const first = running.length > 0 ? fileName(running[0].name) : '';
-  const others = running.length - 1;
-  const now =
-    others > 0
-      ? trans
-          ._n('%2 and %1 other run.', '%2 and %1 others run.', others)
-          .replace('%2', first)
-      : running.length === 1
-        ? trans.__('%1 runs.', first)
-        : trans.__('Nobody runs.');
+  const quick = takers(device);
+  const sessions = inOrder(device.sessions);
+  const queue = sessions.filter(one => waits(one) && !quick.has(one.id));
+  const running = sessions.filter(one => runs(one) && !quick.has(one.id));
+  const taking = byName(sessions.filter(one => quick.has(one.id)));
+  const now = [
+    running.length > 0 || taking.length === 0 ? whoRuns(running, trans) : '',
+    taking.length > 0 ? whoTakesTurns(taking, trans) : ''
+  ]
+    .filter(Boolean)
+    .join(' ');
   if (queue.length === 0) {
-    return queue.length + running.length === 0
+    return sessions.length === 0 || taking.length > 0
       ? now
       : `${now} ${trans.__('Nobody waits.')}`;
   }
-  const next = trans.__('next is %1', fileName(queue[0].name));
   const count = trans._n('%1 waits', '%1 wait', queue.length);
+  const next = trans.__('next is %1', shortName(queue[0].name));
   const when = expected(queue[0], elapsed, trans);
   return `${now} ${count}; ${next}${when && ', '}${when}.`;
+}
+
+function whoRuns(running: ISessionView[], trans: ITranslate): string {
+  const names = running.map(({ name }) => shortName(name));
+  switch (names.length) {
+    case 0:
+      return trans.__('Nobody runs.');
+    case 1:
+      return running[0].state === 'overdue'
+        ? trans.__('%1 is overdue.', names[0])
+        : trans.__('%1 runs.', names[0]);
+    case 2:
+      return trans.__('%1 and %2 run.', names[0], names[1]);
+    default:
+      return trans.__('%1 and %2 others run.', names[0], names.length - 1);
+  }
+}
+
+function whoTakesTurns(taking: ISessionView[], trans: ITranslate): string {
+  const names = taking.map(({ name }) => shortName(name));
+  return names.length === 2
+    ? trans.__('%1 and %2 take turns.', names[0], names[1])
+    : trans.__('%1 and %2 others take turns.', names[0], names.length - 1);
+}
+
+/** In an order that does not change with their states. */
+export function byName(sessions: ISessionView[]): ISessionView[] {
+  return [...sessions].sort(
+    (a, b) =>
+      fileName(a.name).localeCompare(fileName(b.name)) ||
+      a.id.localeCompare(b.id)
+  );
 }
 
 /** `in 0:12`, or nothing where nobody can know. */
@@ -197,7 +253,10 @@ export function inThreeWords(
     return away(state, trans);
   }
   if (session === null) {
-    return trans.__('– not sharing here');
+    return trans.__('◌ not sharing here');
+  }
+  if (state.devices.some(device => takers(device).has(session.id))) {
+    return trans.__('▶ taking turns now');
   }
   if (waits(session)) {
     return trans.__('◔ waiting, place %1', session.place!);

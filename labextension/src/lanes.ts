@@ -1,13 +1,22 @@
 /** Lanes, each with its running turn and the last minute of its members: who ran, who waited. */
 
 import { div, h, INode } from './dom';
-import { bytes, clock, fileName, inOrder, runs, sign, waits } from './format';
+import {
+  byName,
+  bytes,
+  clock,
+  fileName,
+  inOrder,
+  runs,
+  sign,
+  waits
+} from './format';
 import { IScene } from './scene';
 import { IDeviceView, ILaneView, ISessionView, ITurnView } from './snapshot';
 
 export const SHOWN_SECONDS = 60;
 const ROWS = 6;
-const THINNEST = 0.3; // of a row, for a bar of many short turns
+const LOWEST = 0.12; // of a row, for the least that had a turn
 
 export function lanes(device: IDeviceView, scene: IScene): INode | null {
   const { trans } = scene;
@@ -49,15 +58,18 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
         'span',
         'figure',
         {},
-        `${bytes(lane.bytes)}, ${trans._n(
-          '%1 notebook in turn',
-          '%1 notebooks in turn',
-          lane.members.length
-        )}`
-      ),
-      div('span', 'axis', {}, trans.__('last minute'))
+        [
+          ...(lane.bytes > 0 ? [bytes(lane.bytes)] : []),
+          trans._n(
+            '%1 notebook in turn',
+            '%1 notebooks in turn',
+            lane.members.length
+          )
+        ].join(', ')
+      )
     ),
     ...rows.map(session => memberRow(session, device, scene)),
+    rows.length > 0 ? axis(scene) : null,
     hidden > 0 && rows.length > 0
       ? div(
           'div',
@@ -81,19 +93,39 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
   );
 }
 
-/** Who runs, who waits, and who had a turn just now. */
+/** What the strips above it mean. */
+function axis({ trans }: IScene): INode {
+  return div(
+    'div',
+    'axis',
+    { key: 'axis', 'aria-hidden': 'true' },
+    h('span', {}, trans.__('−1 min')),
+    h(
+      'span',
+      {},
+      div('span', 'turnKey', {}),
+      trans.__('turn'),
+      div('span', 'waitKey', {}),
+      trans.__('wait')
+    ),
+    h('span', {}, trans.__('now'))
+  );
+}
+
+/** Who had turns, in an order that stays, and then who waits; not all of many. */
 function inLane(
   lane: ILaneView,
   device: IDeviceView,
   elapsed: number
 ): ISessionView[] {
   const ran = new Set(recent(device, elapsed).map(turn => turn.session));
-  const members = device.sessions.filter(
-    one =>
-      one.lane === lane.id &&
-      (one.id === lane.holder || waits(one) || ran.has(one.id))
-  );
-  return inOrder(members).slice(0, ROWS);
+  const members = device.sessions.filter(one => one.lane === lane.id);
+  const had = (one: ISessionView) => one.id === lane.holder || ran.has(one.id);
+  const first = (one: ISessionView) => one.id === lane.holder || waits(one);
+  const active = byName(members.filter(one => had(one) && first(one)));
+  const queue = inOrder(members.filter(one => !had(one) && waits(one)));
+  const gone = byName(members.filter(one => had(one) && !first(one)));
+  return [...active, ...queue, ...gone].slice(0, ROWS);
 }
 
 function recent(device: IDeviceView, elapsed: number): ITurnView[] {
@@ -120,14 +152,15 @@ function memberRow(
   );
 }
 
-/** A row of the timeline: a bar for each turn, a dotted line for the wait that goes on. */
+/** A row of the timeline: bars for turns, a dotted line for the wait that goes on. */
 function strip(
   turns: ITurnView[],
   session: ISessionView,
   scene: IScene
 ): INode {
-  const { trans, elapsed } = scene;
-  const held = turns.reduce((sum, turn) => sum + heldIn(turn, elapsed), 0);
+  const { trans, elapsed, now } = scene;
+  const shares = slices(turns, elapsed, now);
+  const held = [...shares.values()].reduce((sum, share) => sum + share, 0);
   const label = trans.__(
     '%1 had the lane for %2 of the last minute',
     session.name,
@@ -143,43 +176,65 @@ function strip(
       'aria-label': label
     },
     h('path', { class: 'jp-GpuShare-waited', d: waitLine(session, elapsed) }),
-    h('path', {
-      class: 'jp-GpuShare-turns',
-      d: turns.map(turn => box(turn, elapsed)).join('')
-    })
+    h('path', { class: 'jp-GpuShare-turns', d: bars(shares, now) })
   );
 }
 
-/** Seconds ago as a place on the strip. */
-function place(ago: number): number {
-  return Math.min(SHOWN_SECONDS, Math.max(0, SHOWN_SECONDS - ago));
+/**
+ * Which part of each second a session had the lane. Seconds are counted by the clock, not back
+ * from now, so that the picture moves and does not flicker.
+ */
+function slices(
+  turns: ITurnView[],
+  elapsed: number,
+  now: number
+): Map<number, number> {
+  const shares = new Map<number, number>();
+  for (const turn of turns) {
+    const goesOn = turn.ended === null;
+    const start = now - elapsed - turn.began;
+    const end = goesOn ? now : now - elapsed - turn.ended!;
+    const held = turn.held + (goesOn ? elapsed : 0);
+    const density = end > start ? Math.min(1, held / (end - start)) : 0;
+    const first = Math.max(start, now - SHOWN_SECONDS);
+    for (let second = Math.floor(first); second < end; second++) {
+      const part = Math.min(end, second + 1) - Math.max(first, second);
+      shares.set(second, (shares.get(second) ?? 0) + density * part);
+    }
+  }
+  return shares;
 }
 
-/** How much of a turn lies in the minute that is shown. */
-function heldIn(turn: ITurnView, elapsed: number): number {
-  const now = turn.ended === null;
-  const ended = now ? 0 : turn.ended! + elapsed;
-  const length = turn.began + elapsed - ended;
-  const held = turn.held + (now ? elapsed : 0);
-  const shown = Math.min(length, SHOWN_SECONDS - ended);
-  return length > 0 ? Math.max(0, (held * shown) / length) : 0;
-}
-
-/** As high as the part of its time in which the lane was really held. */
-function box(turn: ITurnView, elapsed: number): string {
-  const now = turn.ended === null;
-  const start = place(turn.began + elapsed);
-  const end = place(now ? 0 : turn.ended! + elapsed);
-  const length = turn.began + elapsed - (now ? 0 : turn.ended! + elapsed);
-  const held = turn.held + (now ? elapsed : 0);
-  const share = length > 0.1 ? held / length : 1;
-  const high = Math.min(1, Math.max(THINNEST, share));
-  const wide = Math.max(0.15, end - start);
-  return `M${start.toFixed(2)} ${((1 - high) / 2).toFixed(2)}h${wide.toFixed(2)}v${high.toFixed(2)}h${(-wide).toFixed(2)}z`;
+/** Columns as high as their shares; equal ones beside each other are one. */
+function bars(shares: Map<number, number>, now: number): string {
+  const columns: { from: number; to: number; high: string }[] = [];
+  for (const second of [...shares.keys()].sort((a, b) => a - b)) {
+    const share = shares.get(second)!;
+    const full = Math.min(
+      1,
+      Math.max(LOWEST, share / Math.min(1, now - second))
+    );
+    const high = full.toFixed(2);
+    const last = columns[columns.length - 1];
+    if (last?.to === second && last.high === high) {
+      last.to = second + 1;
+    } else {
+      columns.push({ from: second, to: second + 1, high });
+    }
+  }
+  return columns
+    .map(({ from, to, high }) => {
+      const start = Math.max(0, SHOWN_SECONDS - (now - from));
+      const wide = Math.min(SHOWN_SECONDS, SHOWN_SECONDS - (now - to)) - start;
+      return `M${start.toFixed(2)} 1v-${high}h${wide.toFixed(2)}v${high}z`;
+    })
+    .join('');
 }
 
 function waitLine(session: ISessionView, elapsed: number): string {
-  return session.waiting_seconds === null || runs(session)
-    ? ''
-    : `M${place(session.waiting_seconds + elapsed).toFixed(2)} .5H${SHOWN_SECONDS}`;
+  if (session.waiting_seconds === null || runs(session)) {
+    return '';
+  }
+  const since = SHOWN_SECONDS - session.waiting_seconds - elapsed;
+  return `M${Math.max(0, since).toFixed(2)} .5H${SHOWN_SECONDS}`;
 }

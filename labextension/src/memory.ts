@@ -6,6 +6,7 @@ import { IScene } from './scene';
 import { IDeviceView, ILaneView, ISessionView } from './snapshot';
 
 const MAGNIFIED = 8; // below this part of the device the bar shows only its beginning
+const STRIPES = 8; // of a lane; more of them have no space in between
 const LABELLED = 0.16; // of the bar; a narrower part has no room for a name
 
 export function memoryMap(device: IDeviceView, scene: IScene): INode {
@@ -54,8 +55,8 @@ export function memoryMap(device: IDeviceView, scene: IScene): INode {
 /** Bytes that the whole width stands for. */
 export function scale(device: IDeviceView): number {
   const taken = device.capacity_bytes - device.free_bytes;
-  const most = Math.max(taken, paged(device), 1);
-  if (most * MAGNIFIED > device.capacity_bytes) {
+  const most = Math.max(taken, paged(device));
+  if (most === 0 || most * MAGNIFIED > device.capacity_bytes) {
     return Math.max(device.capacity_bytes, paged(device), 1);
   }
   return 2 ** Math.ceil(Math.log2(1.2 * most));
@@ -120,8 +121,9 @@ function laneOf(
     one => `${fileName(one.name)}: ${bytes(one.ephemeral_bytes)}`
   );
   const title = [trans.__('Lane %1: %2', lane.id, bytes(lane.bytes)), ...sizes];
+  const many = members.length > STRIPES ? ' jp-mod-many' : '';
   return part(
-    'laneMap',
+    `laneMap${many}`,
     `lane ${lane.id}`,
     lane.bytes,
     span,

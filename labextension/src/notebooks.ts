@@ -2,6 +2,7 @@
 
 import { Child, div, h, INode } from './dom';
 import {
+  byName,
   bytes,
   clock,
   expectedShort,
@@ -11,6 +12,7 @@ import {
   runs,
   sign,
   stateName,
+  takers,
   waits
 } from './format';
 import { IScene } from './scene';
@@ -23,7 +25,10 @@ const GREATEST_WEIGHT = 1000;
 export function notebooks(device: IDeviceView, scene: IScene): INode {
   const { trans } = scene;
   const sessions = inOrder(device.sessions);
-  const rest = sessions.filter(one => !runs(one) && !waits(one));
+  const quick = takers(device);
+  const taking = byName(sessions.filter(one => quick.has(one.id)));
+  const steady = sessions.filter(one => !quick.has(one.id));
+  const rest = steady.filter(one => !runs(one) && !waits(one));
   return h(
     'table',
     { class: 'jp-GpuShare-notebooks' },
@@ -42,8 +47,9 @@ export function notebooks(device: IDeviceView, scene: IScene): INode {
         head('', trans.__('Cancel'))
       )
     ),
-    ...group('runs', trans.__('Running'), sessions.filter(runs), device, scene),
-    ...group('waits', trans.__('Queue'), sessions.filter(waits), device, scene),
+    ...group('runs', trans.__('Running'), steady.filter(runs), device, scene),
+    ...group('turns', trans.__('Taking turns'), taking, device, scene),
+    ...group('waits', trans.__('Queue'), steady.filter(waits), device, scene),
     ...group('rest', trans.__('Not in the queue'), rest, device, scene)
   );
 }
@@ -82,7 +88,7 @@ function group(
         )
       )
     ),
-    ...shown.map(session => notebook(session, scene)),
+    ...shown.map(session => notebook(session, kind === 'turns', scene)),
     ...(sessions.length > SHOWN ? [more(name, sessions.length, scene)] : [])
   ];
 }
@@ -115,7 +121,7 @@ function button(
 }
 
 /** One row of figures, one with the reason, and one with all there is if it is opened. */
-function notebook(session: ISessionView, scene: IScene): INode {
+function notebook(session: ISessionView, quick: boolean, scene: IScene): INode {
   const open = scene.isOpen(session.id);
   const mine = session.id === scene.own ? ' jp-mod-own' : '';
   return h(
@@ -130,7 +136,7 @@ function notebook(session: ISessionView, scene: IScene): INode {
       h(
         'td',
         { class: 'jp-GpuShare-place', rowspan: 2 },
-        badge(session, scene)
+        badge(session, quick, scene)
       ),
       h('td', { class: 'jp-GpuShare-cell' }, title(session, open, scene)),
       h(
@@ -138,11 +144,15 @@ function notebook(session: ISessionView, scene: IScene): INode {
         { class: 'jp-GpuShare-owner', title: session.user },
         session.user
       ),
-      h('td', { class: 'jp-GpuShare-since' }, since(session, scene)),
+      h(
+        'td',
+        { class: 'jp-GpuShare-since' },
+        quick ? '' : since(session, scene)
+      ),
       h(
         'td',
         { class: 'jp-GpuShare-expected' },
-        expectedShort(session, scene.elapsed, scene.trans)
+        quick ? '' : expectedShort(session, scene.elapsed, scene.trans)
       ),
       h('td', { class: 'jp-GpuShare-act' }, cancel(session, scene))
     ),
@@ -152,8 +162,15 @@ function notebook(session: ISessionView, scene: IScene): INode {
       h(
         'td',
         { class: 'jp-GpuShare-reason', colspan: COLUMNS - 1 },
-        div('span', 'ownerToo', {}, `${session.user} · `),
-        reason(session, scene)
+        div(
+          'span',
+          'ownerToo',
+          { 'aria-hidden': 'true' },
+          `${session.user} · `
+        ),
+        quick
+          ? scene.trans.__('takes turns, a moment each')
+          : reason(session, scene)
       )
     ),
     open
@@ -166,17 +183,22 @@ function notebook(session: ISessionView, scene: IScene): INode {
   );
 }
 
-function badge(session: ISessionView, { trans }: IScene): INode {
-  const name = stateName(session, trans);
+function badge(
+  session: ISessionView,
+  quick: boolean,
+  { trans }: IScene
+): INode {
+  const state = quick ? trans.__('takes turns') : stateName(session, trans);
   return h(
     'span',
     {
       class: 'jp-GpuShare-sign',
-      title: name,
+      title: state,
       role: 'img',
-      'aria-label': waits(session) ? trans.__('place %1', session.place!) : name
+      'aria-label':
+        waits(session) && !quick ? trans.__('place %1', session.place!) : state
     },
-    sign(session)
+    quick ? '⇄' : sign(session)
   );
 }
 

@@ -23,6 +23,8 @@ export interface IScene {
   snapshot: ISnapshot;
   /** Seconds since the snapshot came. */
   elapsed: number;
+  /** Now, in seconds of any clock that goes on from one drawing to the next. */
+  now: number;
   /** Who looks; null where nobody may act, as in a notebook's widget. */
   viewer: IViewer | null;
   actions: IActions | null;

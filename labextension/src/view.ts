@@ -85,6 +85,7 @@ export class GpuShareView {
     return {
       trans: this._trans,
       snapshot,
+      now: this._now / 1000,
       // what was when the broker went stays as it was
       elapsed: isSnapshot(this._sight.state)
         ? Math.max(0, this._now - receivedAt) / 1000

@@ -35,6 +35,8 @@ export class GpuSharePanel extends Widget {
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', this.title.caption);
     this.node.tabIndex = 0; // so that arrows scroll it
+    // here, since it counts before the style sheet has come
+    this.node.style.minWidth = '320px';
     this._model = model;
     this._front = front;
     this._view = new GpuShareView(this.node, trans, actions);

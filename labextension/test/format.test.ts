@@ -84,7 +84,7 @@ describe('inThreeWords', () => {
       'Ⅱ paused, stands aside',
       '↓ paged to disk',
       '○ shares, is idle',
-      '– not sharing here',
+      '◌ not sharing here',
       '… looking for broker'
     ]);
     expect(new Set(texts.map(text => text[0])).size).toBe(texts.length);

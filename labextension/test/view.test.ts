@@ -78,6 +78,53 @@ describe('the headline', () => {
   });
 });
 
+describe('quick turns', () => {
+  const quick = (state: 'running' | 'waiting') =>
+    snapshotOf(
+      device(
+        [
+          session({ ...running, state, place: state === 'waiting' ? 1 : null }),
+          state === 'waiting'
+            ? session({ ...waiting, state: 'running', place: null })
+            : waiting
+        ],
+        {
+          turns: [
+            turn({ began: 2, ended: null, held: 1 }),
+            turn({ session: 'b', began: 1.5, ended: 0.5, held: 0.5 })
+          ]
+        }
+      )
+    );
+
+  it('do not make the picture jump', () => {
+    view.update({ state: quick('running'), receivedAt: 0 });
+    const [headline, table] = ['.jp-GpuShare-headline', 'table'].map(texts);
+    expect(headline).toEqual(['alice.ipynb and bob.ipynb take turns.']);
+    view.update({ state: quick('waiting'), receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')).toEqual(headline);
+    expect(texts('table')).toEqual(table);
+    expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
+  });
+
+  it('leave those in the queue who have had none', () => {
+    const third = session({
+      id: 'c',
+      name: 'carol.ipynb',
+      state: 'waiting',
+      place: 2,
+      waiting_seconds: 9,
+      expected_wait_seconds: null
+    });
+    const state = quick('running');
+    state.devices[0].sessions.push(third);
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')).toEqual([
+      'alice.ipynb and bob.ipynb take turns. 1 waits; next is carol.ipynb.'
+    ]);
+  });
+});
+
 describe('the memory map', () => {
   it('is to scale, with what other processes have', () => {
     show([running, waiting]);
@@ -148,15 +195,15 @@ describe('the last minute', () => {
       'bob.ipynb'
     ]);
     expect(path('turns')).toEqual([
-      'M40.00 0.00h20.00v1.00h-20.00z',
-      'M20.00 0.00h20.00v1.00h-20.00z'
+      'M40.00 1v-1.00h20.00v1.00z',
+      'M20.00 1v-1.00h20.00v1.00z'
     ]);
     expect(path('waited')).toEqual(['', 'M2.00 .5H60']);
   });
 
   it('moves on by itself', () => {
     view.update({ state: snapshot(running), receivedAt: 0 }, 10_000);
-    expect(path('turns')).toEqual(['M38.00 0.00h22.00v1.00h-22.00z']);
+    expect(path('turns')).toEqual(['M38.00 1v-1.00h22.00v1.00z']);
   });
 
   it('shows how much of its time a row of short turns really had', () => {
@@ -165,7 +212,20 @@ describe('the last minute', () => {
       state: snapshotOf(device([running], { turns })),
       receivedAt: 0
     });
-    expect(path('turns')).toEqual(['M48.00 0.25h2.00v0.50h-2.00z']);
+    expect(path('turns')).toEqual(['M48.00 1v-0.50h2.00v0.50z']);
+  });
+
+  it('counts seconds by the clock, so that a bar moves and does not flicker', () => {
+    const turns = [turn({ began: 10.3, ended: 9.8, held: 0.5 })];
+    const state = snapshotOf(device([running], { turns }));
+    view.update({ state, receivedAt: 100_000 });
+    expect(path('turns')).toEqual([
+      'M49.00 1v-0.30h1.00v0.30zM50.00 1v-0.20h1.00v0.20z'
+    ]);
+    view.tick(100_500);
+    expect(path('turns')).toEqual([
+      'M48.50 1v-0.30h1.00v0.30zM49.50 1v-0.20h1.00v0.20z'
+    ]);
   });
 
   it('has few rows however many there are', () => {
