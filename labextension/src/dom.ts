@@ -75,17 +75,23 @@ function keyed(
   parent: Element,
   wanted: (INode | string)[]
 ): Map<string, ChildNode> {
-  const keys = new Set(
-    wanted.map(child => (typeof child === 'string' ? undefined : child.key))
-  );
   const known = new Map<string, ChildNode>();
-  for (const node of [...parent.childNodes]) {
+  const keys = new Set<string>();
+  for (const child of wanted) {
+    if (typeof child !== 'string' && child.key !== undefined) {
+      keys.add(child.key);
+    }
+  }
+  let node = keys.size > 0 ? parent.firstChild : null;
+  while (node) {
+    const next: ChildNode | null = node.nextSibling;
     const key = drawn.get(node)?.key;
     if (key !== undefined && keys.has(key)) {
       known.set(key, node);
     } else if (key !== undefined) {
       node.remove();
     }
+    node = next;
   }
   return known;
 }
@@ -108,17 +114,22 @@ function create(child: INode | string): ChildNode {
 
 function patch(node: ChildNode, child: INode | string): void {
   if (typeof child === 'string') {
-    if (node.textContent !== child) {
-      node.textContent = child;
+    if (node.nodeValue !== child) {
+      node.nodeValue = child;
     }
     return;
   }
   const before = drawn.get(node)?.props ?? {};
   drawn.set(node, child);
   update(node as Element, child.children);
-  for (const name of Object.keys({ ...before, ...child.props })) {
+  for (const name in child.props) {
     if (before[name] !== child.props[name]) {
       set(node as Element, name, child.props[name]);
+    }
+  }
+  for (const name in before) {
+    if (!(name in child.props)) {
+      set(node as Element, name, null);
     }
   }
 }

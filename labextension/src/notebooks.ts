@@ -24,7 +24,7 @@ const GREATEST_WEIGHT = 1000;
 
 export function notebooks(device: IDeviceView, scene: IScene): INode {
   const { trans } = scene;
-  const sessions = inOrder(device.sessions);
+  const sessions = scene.settled(inOrder(device.sessions));
   const quick = takers(device);
   const taking = byName(sessions.filter(one => quick.has(one.id)));
   const steady = sessions.filter(one => !quick.has(one.id));

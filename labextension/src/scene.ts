@@ -1,7 +1,7 @@
 /** What every part of the view is drawn from. */
 
 import { ITranslate } from './format';
-import { ISnapshot, IViewer } from './snapshot';
+import { ISessionView, ISnapshot, IViewer } from './snapshot';
 
 /** What a viewer may want of a session: fields of the server's SessionChange. */
 export interface ISessionChange {
@@ -30,6 +30,8 @@ export interface IScene {
   actions: IActions | null;
   /** Id of the session in whose notebook this stands, or of the one in front; else empty. */
   own: string;
+  /** The same in the order of the last drawing, while the viewer points at something in it. */
+  settled(sessions: ISessionView[]): ISessionView[];
   /** What the viewer has opened, by name. */
   isOpen(name: string): boolean;
   toggle(name: string): void;

@@ -18,7 +18,14 @@ import { lanes } from './lanes';
 import { memoryMap } from './memory';
 import { notebooks } from './notebooks';
 import { IActions, IScene } from './scene';
-import { IDeviceView, IError, ISnapshot, IViewer, VERSION } from './snapshot';
+import {
+  IDeviceView,
+  IError,
+  ISessionView,
+  ISnapshot,
+  IViewer,
+  VERSION
+} from './snapshot';
 import { use } from './use';
 
 /** What there is to see; `receivedAt` is when `state` came, in milliseconds of any clock. */
@@ -93,10 +100,22 @@ export class GpuShareView {
       viewer: this._sight.viewer ?? null,
       actions: this._actions,
       own: this._sight.own ?? '',
+      settled: sessions => this._settled(sessions),
       isOpen: name => this._open.has(name),
       toggle: name => this._toggle(name),
       act: (deed, sentence) => void this._act(deed, sentence)
     };
+  }
+
+  /** A queue that moves on must not pull away the button that is about to be pressed. */
+  private _settled(sessions: ISessionView[]): ISessionView[] {
+    const isUsed = this._node.querySelector('table:hover') !== null;
+    const place = ({ id }: ISessionView) => this._order.get(id) ?? Infinity;
+    const order = isUsed
+      ? [...sessions].sort((a, b) => place(a) - place(b) || 0)
+      : sessions;
+    order.forEach(({ id }, index) => this._order.set(id, index));
+    return order;
   }
 
   private _away(state: IError | null): INode {
@@ -162,6 +181,7 @@ export class GpuShareView {
   private _notice: INotice | null = null;
   private _now = 0;
   private _open = new Set<string>();
+  private _order = new Map<string, number>();
   private _seen: { state: ISnapshot; receivedAt: number } | null = null;
   private _sight: ISight = { state: null, receivedAt: 0 };
   private _timer: ReturnType<typeof setTimeout> | undefined;

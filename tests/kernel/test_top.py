@@ -27,7 +27,8 @@ def names(state: dict[str, Any]) -> list[str]:
 def test_a_widget_is_shown_and_fed_while_a_cell_computes(notebook: Any) -> None:
     notebook.run("%gpushare on")
     notebook.begin("%gpushare top\nimport time\nwhile True: time.sleep(0.01)")
-    cell = notebook.until(lambda cell: any("train.ipynb" in names(s) for s in states(cell)))
+    notebook.until(lambda cell: any("train.ipynb" in names(s) for s in states(cell)))
+    cell = notebook.until(lambda cell: "display_data" in [kind for kind, _ in cell.messages])
     (shown,) = cell.shown(mime=VIEW)
     assert shown["model_id"]
     assert "live picture" in cell.text
