@@ -94,7 +94,7 @@ def cpu_percent(process: psutil.Process, notebooks: list[Notebook], looker: Clie
     work(notebooks, looker, SECONDS)
     after = process.cpu_times()
     busy = after.user + after.system - before.user - before.system
-    return 100 * busy / SECONDS
+    return float(100 * busy / SECONDS)
 
 
 def snapshots(settings: Settings) -> list[str]:

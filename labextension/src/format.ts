@@ -28,7 +28,7 @@ export function isSnapshot(state: State): state is ISnapshot {
   return state !== null && 'devices' in state;
 }
 
-const QUICK_SECONDS = 3;
+const QUICK_SECONDS = 6;
 const LONGEST_NAME = 36; // letters, in a sentence
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
@@ -120,15 +120,20 @@ export function shortName(path: string): string {
 
 /**
  * Those who take turns so quickly that who runs and who waits changes while one reads: of who runs
- * or waits, those who had a turn just now, if they are several.
+ * or waits, those who had several turns just now, if they are several.
  */
 export function takers(device: IDeviceView): Set<string> {
-  const recent = (device.turns ?? []).filter(
-    ({ ended }) => ended === null || ended < QUICK_SECONDS
-  );
-  const had = new Set(recent.map(turn => turn.session));
+  const turns = new Map<string, number>();
+  for (const turn of device.turns ?? []) {
+    const ended = turn.ended ?? 0;
+    if (ended < QUICK_SECONDS) {
+      // several that follow each other closely are one, with gaps
+      const count = turn.held < 0.9 * (turn.began - ended) ? 2 : 1;
+      turns.set(turn.session, (turns.get(turn.session) ?? 0) + count);
+    }
+  }
   const found = device.sessions.filter(
-    one => had.has(one.id) && (runs(one) || waits(one))
+    one => (turns.get(one.id) ?? 0) > 1 && (runs(one) || waits(one))
   );
   return new Set(found.length > 1 ? found.map(({ id }) => id) : []);
 }
@@ -178,10 +183,20 @@ function whoRuns(running: ISessionView[], trans: ITranslate): string {
 }
 
 function whoTakesTurns(taking: ISessionView[], trans: ITranslate): string {
-  const names = taking.map(({ name }) => shortName(name));
-  return names.length === 2
-    ? trans.__('%1 and %2 take turns.', names[0], names[1])
-    : trans.__('%1 and %2 others take turns.', names[0], names.length - 1);
+  const [first, second, ...others] = taking.map(({ name }) => shortName(name));
+  switch (others.length) {
+    case 0:
+      return trans.__('%1 and %2 take turns.', first, second);
+    case 1:
+      return trans.__('%1, %2 and %3 take turns.', first, second, others[0]);
+    default:
+      return trans.__(
+        '%1, %2 and %3 others take turns.',
+        first,
+        second,
+        others.length
+      );
+  }
 }
 
 /** In an order that does not change with their states. */

@@ -112,7 +112,7 @@ function axis({ trans }: IScene): INode {
   );
 }
 
-/** Who had turns, in an order that stays, and then who waits; not all of many. */
+/** Who had turns, in an order that stays, then who waits; of many, who runs and who is next. */
 function inLane(
   lane: ILaneView,
   device: IDeviceView,
@@ -125,7 +125,8 @@ function inLane(
   const active = byName(members.filter(one => had(one) && first(one)));
   const queue = inOrder(members.filter(one => !had(one) && waits(one)));
   const gone = byName(members.filter(one => had(one) && !first(one)));
-  return [...active, ...queue, ...gone].slice(0, ROWS);
+  const few = active.length <= ROWS ? active : inOrder(active);
+  return [...few, ...queue, ...gone].slice(0, ROWS);
 }
 
 function recent(device: IDeviceView, elapsed: number): ITurnView[] {

@@ -6,6 +6,7 @@ import { IScene } from './scene';
 import { IDeviceView, ILaneView, ISessionView } from './snapshot';
 
 const MAGNIFIED = 8; // below this part of the device the bar shows only its beginning
+const MANY = 40; // parts of the bar; more of them have no lines in between
 const STRIPES = 8; // of a lane; more of them have no space in between
 const LABELLED = 0.16; // of the bar; a narrower part has no room for a name
 
@@ -13,6 +14,7 @@ export function memoryMap(device: IDeviceView, scene: IScene): INode {
   const { trans } = scene;
   const span = scale(device);
   const rest = device.capacity_bytes - span;
+  const many = device.sessions.length > MANY ? ' jp-mod-many' : '';
   return div(
     'section',
     'memory',
@@ -20,7 +22,7 @@ export function memoryMap(device: IDeviceView, scene: IScene): INode {
     h(
       'div',
       {
-        class: 'jp-GpuShare-bar',
+        class: `jp-GpuShare-bar${many}`,
         role: 'img',
         'aria-label': words(device, scene)
       },

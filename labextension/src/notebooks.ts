@@ -154,7 +154,11 @@ function notebook(session: ISessionView, quick: boolean, scene: IScene): INode {
         { class: 'jp-GpuShare-expected' },
         quick ? '' : expectedShort(session, scene.elapsed, scene.trans)
       ),
-      h('td', { class: 'jp-GpuShare-act' }, cancel(session, scene))
+      h(
+        'td',
+        { class: 'jp-GpuShare-act' },
+        quick ? null : cancel(session, scene)
+      )
     ),
     h(
       'tr',

@@ -107,6 +107,19 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
   });
 
+  it('are said of few by their names', () => {
+    const named = (count: number) => {
+      const all = Array.from({ length: count }, (_, index) =>
+        session({ id: `${index}`, name: `${index}.ipynb`, state: 'running' })
+      );
+      const turns = all.map(({ id }) => turn({ session: id, ended: null, held: 5 }));
+      view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
+      return texts('.jp-GpuShare-headline')[0];
+    };
+    expect(named(3)).toBe('0.ipynb, 1.ipynb and 2.ipynb take turns.');
+    expect(named(5)).toBe('0.ipynb, 1.ipynb and 3 others take turns.');
+  });
+
   it('leave those in the queue who have had none', () => {
     const third = session({
       id: 'c',

@@ -243,7 +243,7 @@ class Crowd:
 
     def _open(self, number: int) -> None:
         count, client = len(self._clients), self._clients[number]
-        stem = self.NAMES[number] if number < len(self.NAMES) else f"lab_{number}/exercise"
+        stem = self.NAMES[number] if number < len(self.NAMES) else f"exercise_{number}"
         size = (3 + number % 3) * 12 * GIB // (4 * count)
         inside = (1 + number % 4) * 700 * MIB
         demand = Demand(size, inside, measured=True)
