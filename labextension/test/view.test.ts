@@ -112,7 +112,9 @@ describe('quick turns', () => {
       const all = Array.from({ length: count }, (_, index) =>
         session({ id: `${index}`, name: `${index}.ipynb`, state: 'running' })
       );
-      const turns = all.map(({ id }) => turn({ session: id, ended: null, held: 5 }));
+      const turns = all.map(({ id }) =>
+        turn({ session: id, ended: null, held: 5 })
+      );
       view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
       return texts('.jp-GpuShare-headline')[0];
     };
