@@ -84,6 +84,18 @@ def test_the_wheel_puts_files_where_jupyter_looks(wheel: zipfile.ZipFile, path: 
     assert any(name.endswith(f".data/data/{path}") for name in wheel.namelist())
 
 
+def test_the_front_end_is_small(wheel: zipfile.ZipFile) -> None:
+    """Ours, without the entry by which JupyterLab shares modules among extensions."""
+    ours = [
+        part.file_size
+        for part in wheel.infolist()
+        if PurePosixPath(part.filename).match("*/labextensions/jupyter-gpushare/static/*.js")
+        and "remoteEntry" not in part.filename
+    ]
+    assert ours
+    assert sum(ours) < 60_000
+
+
 def test_the_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
     folders = {name.split("/")[0] for name in wheel.namelist()}
     assert {name for name in folders if "-" not in name} == set(PACKAGES)

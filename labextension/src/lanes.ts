@@ -69,6 +69,7 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
       )
     ),
     ...rows.map(session => memberRow(session, device, scene)),
+    goneRow(lane, device, scene),
     rows.length > 0 ? axis(scene) : null,
     hidden > 0 && rows.length > 0
       ? div(
@@ -149,14 +150,38 @@ function memberRow(
     { key: session.id, title: `${session.name} (${session.user})` },
     div('span', 'sign', { 'aria-hidden': 'true' }, sign(session)),
     div('span', 'name', {}, fileName(session.name)),
-    strip(turns, session, scene)
+    strip(turns, session.name, waitLine(session, scene.elapsed), scene)
   );
+}
+
+/** The turns of notebooks that have gone since; without them the lane would seem to have idled. */
+function goneRow(
+  lane: ILaneView,
+  device: IDeviceView,
+  scene: IScene
+): INode | null {
+  const here = new Set(device.sessions.map(({ id }) => id));
+  const turns = recent(device, scene.elapsed).filter(
+    turn => turn.lane === lane.id && !here.has(turn.session)
+  );
+  const name = scene.trans.__('gone since');
+  return turns.length === 0
+    ? null
+    : div(
+        'div',
+        'member',
+        { key: 'gone' },
+        div('span', 'sign', { 'aria-hidden': 'true' }, '×'),
+        div('span', 'name', {}, name),
+        strip(turns, name, '', scene)
+      );
 }
 
 /** A row of the timeline: bars for turns, a dotted line for the wait that goes on. */
 function strip(
   turns: ITurnView[],
-  session: ISessionView,
+  name: string,
+  wait: string,
   scene: IScene
 ): INode {
   const { trans, elapsed, now } = scene;
@@ -164,7 +189,7 @@ function strip(
   const held = [...shares.values()].reduce((sum, share) => sum + share, 0);
   const label = trans.__(
     '%1 had the lane for %2 of the last minute',
-    session.name,
+    name,
     clock(held)
   );
   return h(
@@ -176,7 +201,7 @@ function strip(
       role: 'img',
       'aria-label': label
     },
-    h('path', { class: 'jp-GpuShare-waited', d: waitLine(session, elapsed) }),
+    h('path', { class: 'jp-GpuShare-waited', d: wait }),
     h('path', { class: 'jp-GpuShare-turns', d: bars(shares, now) })
   );
 }

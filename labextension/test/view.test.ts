@@ -216,6 +216,20 @@ describe('the last minute', () => {
     expect(path('waited')).toEqual(['', 'M2.00 .5H60']);
   });
 
+  it('keeps the turns of a notebook that has gone', () => {
+    const turns = [
+      turn({ session: 'gone', began: 40, ended: 20, held: 20 }),
+      turn({ session: 'gone', lane: 7, began: 40, ended: 20, held: 20 })
+    ];
+    const state = snapshotOf(device([running], { turns }));
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
+      'alice.ipynb',
+      'gone since'
+    ]);
+    expect(path('turns')).toEqual(['', 'M20.00 1v-1.00h20.00v1.00z']);
+  });
+
   it('moves on by itself', () => {
     view.update({ state: snapshot(running), receivedAt: 0 }, 10_000);
     expect(path('turns')).toEqual(['M38.00 1v-1.00h22.00v1.00z']);
