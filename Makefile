@@ -83,4 +83,4 @@ bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.
 	$(BIN)/python benchmarks/all.py
 
 clean:  ## remove what was built; the virtual environment stays
-	rm -rf build dist jupyter_gpushare/labextension labextension/lib $(INSTALLED)
+	rm -rf build dist jupyter_gpushare/labextension jupyter_gpushare/static labextension/lib $(INSTALLED)

@@ -156,6 +156,10 @@ class Scheduler:
         """It wants to come back although it is not busy. Harmless if it is not out."""
     def came_back(self, now: float, id: str) -> Decision:
         """Its memory was touched and has come back by itself. Harmless if it is not out."""
+    def recall(self, now: float, id: str) -> Decision:
+        """Ask a holder to yield, whether its time is over or not. ValueError if it has no turn."""
+    def dismiss(self, now: float, id: str) -> Decision:
+        """Ask an idle session to page out, needed or not. ValueError if it is not idle."""
     def set_policy(self, now: float, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
     def set_foreign(self, now: float, bytes: int) -> Decision:

@@ -63,6 +63,12 @@ class NotPermitted(GpuShareError):
     code = "not_permitted"
 
 
+class Cancelled(GpuShareError):
+    """Somebody who may has ended this wait."""
+
+    code = "cancelled"
+
+
 class LimitExceeded(GpuShareError):
     """A limit on sizes, rates or counts was reached; the text gives the number."""
 
@@ -82,6 +88,7 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         DoesNotFit,
         NoRoom,
         NotPermitted,
+        Cancelled,
         LimitExceeded,
     )
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from .protocol import DeviceView, LaneView, PolicyView, SessionView, Snapshot
+from .protocol import DeviceView, LaneView, PolicyView, SessionView, Snapshot, TurnView
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -151,7 +151,11 @@ def aged(snapshot: Snapshot, seconds: float) -> Snapshot:
 
 
 def _aged_device(device: DeviceView, seconds: float) -> DeviceView:
-    return replace(device, sessions=[_aged_session(view, seconds) for view in device.sessions])
+    return replace(
+        device,
+        sessions=[_aged_session(view, seconds) for view in device.sessions],
+        turns=[_aged_turn(view, seconds) for view in device.turns],
+    )
 
 
 def _aged_session(view: SessionView, seconds: float) -> SessionView:
@@ -163,6 +167,13 @@ def _aged_session(view: SessionView, seconds: float) -> SessionView:
         waiting_seconds=view.waiting_seconds + seconds,
         expected_wait_seconds=None if expected is None else max(0.0, expected - seconds),
     )
+
+
+def _aged_turn(view: TurnView, seconds: float) -> TurnView:
+    began = view.began + seconds
+    if view.ended is None:
+        return replace(view, began=began, held=view.held + seconds)
+    return replace(view, began=began, ended=view.ended + seconds)
 
 
 def lane_bytes(device: DeviceView) -> int:

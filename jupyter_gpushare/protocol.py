@@ -138,6 +138,24 @@ class Change(Message, frozen=True):
     paused: bool | None = None
 
 
+class Recall(Message, frozen=True):
+    """Ask a session that runs to yield, whether its time is over or not."""
+
+    session: str
+
+
+class Dismiss(Message, frozen=True):
+    """Ask an idle session to page out, whether its room is needed or not."""
+
+    session: str
+
+
+class Cancel(Message, frozen=True):
+    """End a session's wait: its cell fails with one sentence."""
+
+    session: str
+
+
 class SetPolicy(Message, frozen=True):
     """Choose the policy, or how many lanes may run at once (0 is `auto`); None leaves it."""
 
@@ -164,9 +182,13 @@ class Shutdown(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
+    """`user` is whom the broker takes the client for; an administrator may change everything."""
+
     protocol: int
     version: str
     pid: int
+    user: str = ""
+    is_administrator: bool = False
 
 
 class Opened(Message, frozen=True):
@@ -247,7 +269,7 @@ class Wait(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """A Change, SetPolicy, Close or Shutdown was carried out; `note` is a sentence or empty."""
+    """What was asked for was carried out; `note` is a sentence or empty."""
 
     note: str = ""
 
@@ -302,17 +324,47 @@ class LaneView(msgspec.Struct, frozen=True):
     members: list[str]
 
 
-class DeviceView(msgspec.Struct, frozen=True):
-    """`foreign_bytes` are used by programs that are no sessions; they are not free."""
+class TurnView(msgspec.Struct, frozen=True):
+    """A session had its lane from `began` to `ended`, both so many seconds before the Snapshot.
+
+    `ended` is None while the turn goes on. Turns of a session that follow each other closely are
+    one view: `held` seconds of it are its turns, the rest is between them.
+    """
+
+    session: str
+    lane: int
+    began: float
+    ended: float | None
+    held: float
+
+
+class UserView(msgspec.Struct, frozen=True):
+    """Seconds for which a user's sessions had turns, in each five minutes of the last hour.
+
+    The newest are last, and have only begun.
+    """
+
+    name: str
+    used_seconds: list[float]
+
+
+class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
+    """`foreign_bytes` belong to processes that take no turns here.
+
+    `turns` are those of the last minute, oldest first, `users` those who had turns in the last
+    hour.
+    """
 
     name: str
     capacity_bytes: int
     persistent_bytes: int
     free_bytes: int
+    foreign_bytes: int = 0
     running_lanes: int
     lanes: list[LaneView]
     sessions: list[SessionView]
-    foreign_bytes: int = 0
+    turns: list[TurnView] = []
+    users: list[UserView] = []
 
 
 class BrokerView(msgspec.Struct, frozen=True):
@@ -351,6 +403,9 @@ ToBroker: TypeAlias = (
     | PagedOut
     | StaysIn
     | Change
+    | Recall
+    | Dismiss
+    | Cancel
     | SetPolicy
     | Look
     | Watch

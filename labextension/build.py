@@ -1,4 +1,4 @@
-"""Build the JupyterLab extension where its sources changed since the last build.
+"""Build the JupyterLab extension and the widget where their sources changed since the last build.
 
 CMake runs this in every install. A hash decides, not time stamps: a build in isolation touches
 files, and running Node.js each time would cost ten seconds. Needs Node.js >= 20, and jlpm, which
@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HASH = HERE.parent / "jupyter_gpushare" / "labextension" / ".hash"
+WIDGET = HERE.parent / "jupyter_gpushare" / "static" / "widget.js"
 FILES = ("build.py", "package.json", "tsconfig.json", "yarn.lock", ".yarnrc.yml")
 FOLDERS = ("schema", "src", "style")
 
@@ -43,7 +44,7 @@ def jlpm() -> str | None:
 
 def main() -> int:
     wanted = digest()
-    if HASH.exists() and HASH.read_text().strip() == wanted:
+    if WIDGET.exists() and HASH.exists() and HASH.read_text().strip() == wanted:
         print("labextension: up to date")
         return 0
     builder = jlpm()

@@ -1,6 +1,7 @@
-"""Write src/snapshot.ts, the TypeScript types of what the server pushes, from the protocol.
+"""Write src/snapshot.ts, the TypeScript types of what the server pushes, from the Python ones.
 
-Run it after a change of protocol.Snapshot; a test compares the file with what this would write.
+Run it after a change of protocol.Snapshot or of the server's Viewer, and with a new version; a test
+compares the file with what this would write.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from jupyter_gpushare_server.messages import Viewer
 
-from jupyter_gpushare import protocol
+from jupyter_gpushare import __version__, protocol
 
 FILE = Path(__file__).resolve().parent / "src" / "snapshot.ts"
 HEADER = "// Written by snapshot_types.py from jupyter_gpushare/protocol.py; change it there.\n"
@@ -33,6 +35,8 @@ def type_of(schema: dict[str, Any]) -> str:
         return " | ".join(type_of(option) for option in schema["anyOf"])
     if schema["type"] == "array":
         return type_of(schema["items"]) + "[]"
+    if schema["type"] == "object":
+        return f"Record<string, {type_of(schema['additionalProperties'])}>"
     return SCALARS[schema["type"]]
 
 
@@ -43,9 +47,11 @@ def interface(name: str, schema: dict[str, Any]) -> str:
 
 def text() -> str:
     _, components = msgspec.json.schema_components(
-        [protocol.Snapshot, protocol.Error], ref_template="{name}"
+        [protocol.Snapshot, protocol.Error, Viewer], ref_template="{name}"
     )
-    return HEADER + "".join(interface(name, components[name]) for name in sorted(components))
+    version = f"\nexport const VERSION = '{__version__}';\n"
+    interfaces = "".join(interface(name, components[name]) for name in sorted(components))
+    return HEADER + version + interfaces
 
 
 if __name__ == "__main__":

@@ -66,6 +66,11 @@ def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> Non
     assert PurePosixPath("jupyter_gpushare/_core.pyi") in names
 
 
+@pytest.mark.parametrize("name", ["widget.js", "widget.css"])
+def test_the_wheel_carries_the_widget(wheel: zipfile.ZipFile, name: str) -> None:
+    assert f"jupyter_gpushare/static/{name}" in wheel.namelist()
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -77,6 +82,18 @@ def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> Non
 )
 def test_the_wheel_puts_files_where_jupyter_looks(wheel: zipfile.ZipFile, path: str) -> None:
     assert any(name.endswith(f".data/data/{path}") for name in wheel.namelist())
+
+
+def test_the_front_end_is_small(wheel: zipfile.ZipFile) -> None:
+    """Ours, without the entry by which JupyterLab shares modules among extensions."""
+    ours = [
+        part.file_size
+        for part in wheel.infolist()
+        if PurePosixPath(part.filename).match("*/labextensions/jupyter-gpushare/static/*.js")
+        and "remoteEntry" not in part.filename
+    ]
+    assert ours
+    assert sum(ours) < 60_000
 
 
 def test_the_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
@@ -101,6 +118,7 @@ def test_the_sdist_builds_without_node(sdist: tarfile.TarFile) -> None:
         "labextension/yarn.lock",
         "jupyter_gpushare/labextension/package.json",
         "jupyter_gpushare/labextension/.hash",
+        "jupyter_gpushare/static/widget.js",
     } <= names
 
 

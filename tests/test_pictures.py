@@ -55,7 +55,15 @@ WAITING = replace(
 
 def snapshot_of(*sessions: SessionView) -> Snapshot:
     lane = LaneView(0, GIB, "a", [session.id for session in sessions])
-    device = DeviceView("host", 8 * GIB, 2 * GIB, 5 * GIB, 1, [lane], list(sessions))
+    device = DeviceView(
+        name="host",
+        capacity_bytes=8 * GIB,
+        persistent_bytes=2 * GIB,
+        free_bytes=5 * GIB,
+        running_lanes=1,
+        lanes=[lane],
+        sessions=list(sessions),
+    )
     policies = [PolicyView("fair", "everybody the same time")]
     return Snapshot("0.1.0", BrokerView(7, 1, 0.0), "fair", policies, 1, [device])
 

@@ -37,9 +37,11 @@ MAY_KNOW = {
     "remaining.py": set(),
     "broker/foreign.py": {"_core", "devices"},
     "broker/lanes.py": {"devices"},
+    "broker/history.py": {"protocol"},
     "broker/placement.py": {"protocol"},
     "broker/service.py": {
         "foreign",
+        "history",
         "lanes",
         "peer",
         "placement",
@@ -158,7 +160,13 @@ def test_a_policy_does_not_know_the_scheduler(path: Path) -> None:
     assert not forbidden & set(includes(path))
 
 
-@pytest.mark.parametrize("name", ["view.ts", "format.ts", "snapshot.ts"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("view.ts", "format.ts", "snapshot.ts", "dom.ts", "scene.ts", "memory.ts", "lanes.ts"),
+        *("notebooks.ts", "use.ts", "anywidget.ts"),
+    ],
+)
 def test_the_view_needs_no_framework(name: str) -> None:
     imported = re.findall(r"""from\s+['"]([^'"]+)['"]""", (VIEW / name).read_text())
     assert all(module.startswith("./") for module in imported)

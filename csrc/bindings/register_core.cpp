@@ -255,6 +255,8 @@ void register_scheduler(py::module_& module) {
       .def("page_out_failed", &Scheduler::page_out_failed, now, id)
       .def("page_in", &Scheduler::page_in, now, id)
       .def("came_back", &Scheduler::came_back, now, id)
+      .def("recall", &Scheduler::recall, now, id)
+      .def("dismiss", &Scheduler::dismiss, now, id)
       .def("set_policy", &Scheduler::set_policy, now, py::arg("name"))
       .def(
           "set_running_lanes",

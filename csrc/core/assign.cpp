@@ -158,12 +158,12 @@ void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Sec
   if (first) first->everywhere = true;
 }
 
-// Those who run and should not: paused, without a (large enough) place, alone but among others, and
-// the last by policy if more run than may. Of the last, those asked already count first.
+// Those who run and should not: paused, recalled, without a (large enough) place, alone but among
+// others, and the last by policy if more run than may. Of these, those asked already count first.
 void Scheduler::mark_those_who_must_end(std::vector<Contender>& running) const {
   for (Contender& holder : running)
-    holder.must_end = holder.session->paused || holder.lane == kNoLane ||
-                      has_outgrown(holder.number, *holder.session) ||
+    holder.must_end = holder.session->paused || holder.session->turn->recalled ||
+                      holder.lane == kNoLane || has_outgrown(holder.number, *holder.session) ||
                       (holder.everywhere && running.size() > 1);
   const auto allowed = static_cast<std::size_t>(limit());
   if (allowed == 0 || running.size() <= allowed) return;

@@ -1,5 +1,6 @@
 // Where sessions' persistent memory is: the events that change it, and who is asked to page out.
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "core/scheduler.h"
@@ -54,6 +55,19 @@ Decision Scheduler::page_out_failed(Seconds now, const std::string& id) {
     session.refused = true;
   }
   return assign(now);
+}
+
+Decision Scheduler::dismiss(Seconds now, const std::string& id) {
+  const SessionNumber number = number_of(id);
+  Session& session = sessions_.at(number);
+  if (!may_be_paged_out(session) || !lanes_.contains(number))
+    throw std::invalid_argument(title(session) +
+                                " cannot be paged out: only who keeps memory and runs no cell can");
+  advance(now);
+  move_to(session, Residence::leaving);
+  Decision decision = assign(now);
+  decision.page_outs.push_back(id);
+  return decision;
 }
 
 Decision Scheduler::page_in(Seconds now, const std::string& id) {

@@ -129,7 +129,8 @@ const std::string& Scheduler::title(const Session& session) {
 std::string Scheduler::reason(const Contender& of, const Contest& contest, Seconds now) const {
   const Session& session = *of.session;
   if (session.residence == Residence::leaving)
-    return "is asked to make room for " + session.makes_room_for;
+    return session.makes_room_for.empty() ? "is asked to page out"
+                                          : "is asked to make room for " + session.makes_room_for;
   switch (state(session, now)) {
     case State::overdue:
       return "overdue: was asked to yield and has not";

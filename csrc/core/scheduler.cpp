@@ -132,6 +132,14 @@ Decision Scheduler::change(Seconds now, const std::string& id, std::optional<dou
   return assign(now);
 }
 
+Decision Scheduler::recall(Seconds now, const std::string& id) {
+  Session& session = sessions_.at(number_of(id));
+  if (!session.turn) throw std::invalid_argument(title(session) + " has no turn to end");
+  advance(now);
+  session.turn->recalled = true;
+  return assign(now);
+}
+
 Decision Scheduler::set_policy(Seconds now, std::string_view name) {
   const Policy& policy = policy_named(name);
   advance(now);

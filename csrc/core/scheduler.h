@@ -67,6 +67,10 @@ class Scheduler {
   Decision page_in(Seconds now, const std::string& id);
   // Its memory was touched and has come back by itself, whether there is room for it or not.
   Decision came_back(Seconds now, const std::string& id);
+  // Somebody wants it so, whether its time is over or not. Both refuse, with std::invalid_argument,
+  // where there is nothing to ask: who does not run, and who runs a cell or is out already.
+  Decision recall(Seconds now, const std::string& id);
+  Decision dismiss(Seconds now, const std::string& id);  // paging.cpp: asked to page out
   Decision set_policy(Seconds now, std::string_view name);
   Decision set_running_lanes(Seconds now, int lanes);
   // What programs that are no sessions have of the device, at most all of it. Nobody loses a turn
@@ -115,6 +119,7 @@ class Scheduler {
     Seconds since;
     std::optional<Seconds> asked;  // when it was asked to yield
     Successor successor;           // as it was told then
+    bool recalled = false;         // somebody wants it to end
   };
   // Where a session's persistent memory is: on the device; there, but asked to leave; on disk; or
   // on disk and waiting for room to come back.

@@ -47,7 +47,7 @@ async def take(server: Server) -> None:
         browser = await playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
         )
-        page = await browser.new_page(viewport={"width": 1200, "height": 640})
+        page = await browser.new_page(viewport={"width": 1280, "height": 860})
         await open_lab(page, server)
         playing = asyncio.create_task(phase.play())
         await trained(phase)

@@ -16,6 +16,7 @@ from .. import _core, chunks, protocol
 from .._version import __version__
 from ..devices import Device
 from ..errors import (
+    Cancelled,
     DoesNotFit,
     GpuShareError,
     InvalidValue,
@@ -29,8 +30,10 @@ from ..errors import (
 from ..protocol import (
     PROTOCOL,
     Busy,
+    Cancel,
     Change,
     Close,
+    Dismiss,
     Done,
     Error,
     Finish,
@@ -44,6 +47,7 @@ from ..protocol import (
     PagedOut,
     PageIn,
     PageOut,
+    Recall,
     Report,
     Request,
     SetPolicy,
@@ -61,6 +65,7 @@ from ..protocol import (
 from ..settings import Settings
 from . import placement, rules, translation
 from .foreign import foreign_bytes
+from .history import History, Holder
 from .lanes import Lanes, Piece
 from .peer import Peer
 
@@ -69,6 +74,7 @@ FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
 USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
+FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
 
 
 class Place(NamedTuple):
@@ -125,7 +131,8 @@ class Service:
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
         self._sequence = 0
-        self._snapshot_frame = (-1, b"")
+        self._histories = {device.name: History() for device in devices}
+        self._snapshot_frame = (-1, 0.0, b"")
         self._next_wait = 0.0
         self.is_stopping = False
 
@@ -145,6 +152,7 @@ class Service:
             peer.send(Error(DoesNotFit.code, str(error)))
         except ValueError as error:
             peer.send(Error(InvalidValue.code, str(error)))
+        self._remember(now)
 
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
@@ -152,6 +160,7 @@ class Service:
         if peer.session is not None:
             self._leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
+            self._remember(now)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -167,6 +176,7 @@ class Service:
             self._take_deferred(now)
         for scheduler in self._schedulers.values():
             self._enact(scheduler.assign(now))
+        self._remember(now)
 
     def tick(self, now: float) -> None:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
@@ -190,7 +200,13 @@ class Service:
             policies=[protocol.PolicyView(name, text) for name, text in _core.policies()],
             sequence=self._sequence,
             devices=[
-                translation.device_view(name, scheduler.picture(now), pids)
+                translation.device_view(
+                    name,
+                    scheduler.picture(now),
+                    pids,
+                    self._histories[name].turns(now),
+                    self._histories[name].users(now),
+                )
                 for name, scheduler in self._schedulers.items()
             ],
         )
@@ -204,7 +220,8 @@ class Service:
                 " restart the kernel, or the broker, so that both are of one version"
             )
         peer.greeted = True
-        peer.send(Welcome(PROTOCOL, __version__, os.getpid()))
+        is_administrator = rules.is_administrator(peer)
+        peer.send(Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
         device = self._device_for(peer, message, now)
@@ -289,12 +306,35 @@ class Service:
 
     def _change(self, peer: Peer, message: Change, now: float) -> None:
         session = message.session if message.session is not None else _own(peer)
-        self._check_change(peer, session, message.weight, message.priority)
+        self._check_right(peer, session)
+        rules.check_values(peer, message.weight, message.priority)
         decision = self._scheduler(session).change(
             now, session, weight=message.weight, priority=message.priority, paused=message.paused
         )
         peer.send(Done())
         self._enact(decision)
+
+    def _recall(self, peer: Peer, message: Recall, now: float) -> None:
+        self._check_right(peer, message.session)
+        decision = self._scheduler(message.session).recall(now, message.session)
+        peer.send(Done())
+        self._enact(decision)
+
+    def _dismiss(self, peer: Peer, message: Dismiss, now: float) -> None:
+        self._check_right(peer, message.session)
+        decision = self._scheduler(message.session).dismiss(now, message.session)
+        peer.send(Done())
+        self._enact(decision)
+
+    def _cancel(self, peer: Peer, message: Cancel, now: float) -> None:
+        """The session withdraws its request by itself: it may have been handed the turn by now."""
+        self._check_right(peer, message.session)
+        picture = self._scheduler(message.session).picture(now)
+        if message.session not in {s.id for s in picture.sessions if s.state == "waiting"}:
+            raise InvalidValue("this notebook does not wait for a turn any more")
+        sentence = f"{peer.user} has cancelled this cell's wait for the device"
+        self._places[message.session].peer.send(Error(Cancelled.code, sentence))
+        peer.send(Done())
 
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
         rules.check_administrator(peer, "choose the policy")
@@ -374,15 +414,12 @@ class Service:
             if count >= limit:
                 raise LimitExceeded(f"{limit} sessions are the limit of {whose}: close one first")
 
-    def _check_change(
-        self, peer: Peer, session: str, weight: float | None, priority: int | None
-    ) -> None:
+    def _check_right(self, peer: Peer, session: str) -> None:
         place = self._places.get(session)
         if place is None:
             raise UnknownSession(f"no session has the id {session}")
         if peer.uid != place.peer.uid and not rules.is_administrator(peer):
             raise NotPermitted("a session is changed by its owner or by the broker's")
-        rules.check_values(peer, weight, priority)
 
     # --- parts -------------------------------------------------------------------------------
 
@@ -574,6 +611,17 @@ class Service:
             if session in turns and turns[session].turn <= last:
                 del turns[session]
 
+    def _remember(self, now: float) -> None:
+        for device, history in self._histories.items():
+            history.follow(
+                now,
+                {
+                    session: Holder(self._places[session].peer.user, grant.lane)
+                    for session, grant in self._granted.items()
+                    if self._places[session].device == device
+                },
+            )
+
     def _tell_waiters(self, now: float) -> None:
         for scheduler in self._schedulers.values():
             if not len(scheduler):
@@ -608,9 +656,11 @@ class Service:
 
     def _frame(self, now: float) -> bytes:
         """The encoded snapshot, made once for all lookers."""
-        if self._snapshot_frame[0] != self._sequence:
-            self._snapshot_frame = (self._sequence, protocol.encode(self.snapshot(now)))
-        return self._snapshot_frame[1]
+        sequence, made, frame = self._snapshot_frame
+        if sequence != self._sequence or now - made > FRESH_SECONDS:
+            frame = protocol.encode(self.snapshot(now))
+            self._snapshot_frame = (self._sequence, now, frame)
+        return frame
 
 
 _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
@@ -625,6 +675,9 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     PagedOut: Service._paged_out,
     StaysIn: Service._stays_in,
     Change: Service._change,
+    Recall: Service._recall,
+    Dismiss: Service._dismiss,
+    Cancel: Service._cancel,
     SetPolicy: Service._set_policy,
     Look: Service._look,
     Watch: Service._watch,

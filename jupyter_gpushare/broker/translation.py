@@ -49,7 +49,13 @@ def printable(name: str) -> str:
     return shown[:MAX_NAME_LENGTH] or "unnamed"
 
 
-def device_view(name: str, picture: _core.Picture, pids: dict[str, int]) -> protocol.DeviceView:
+def device_view(
+    name: str,
+    picture: _core.Picture,
+    pids: dict[str, int],
+    turns: list[protocol.TurnView],
+    users: list[protocol.UserView],
+) -> protocol.DeviceView:
     return protocol.DeviceView(
         name=name,
         capacity_bytes=picture.capacity,
@@ -62,6 +68,8 @@ def device_view(name: str, picture: _core.Picture, pids: dict[str, int]) -> prot
             for lane in picture.lanes
         ],
         sessions=[session_view(state, pids[state.id]) for state in picture.sessions],
+        turns=turns,
+        users=users,
     )
 
 

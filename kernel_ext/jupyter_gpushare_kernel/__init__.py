@@ -39,6 +39,7 @@ def unload(ipython: Any) -> None:
 
     completion.unregister(ipython)
     ipython.input_transformers_cleanup.remove(share_one_cell)
+    ipython.magics_manager.registry["GpuShareMagics"].close()
     for kind in ipython.magics_manager.magics.values():
         kind.pop("gpushare", None)
     _watched.pop(ipython).unwatch()

@@ -83,6 +83,7 @@ COMMANDS = {
         Command("on", "share the device from now on; again: change options, end a pause", SHARING),
         Command("off", "share no more, and give the place to others"),
         Command("status", "this notebook, its neighbours and the devices"),
+        Command("top", "the same as a live picture, which moves while cells run"),
         Command(
             "pause",
             "stand aside until `%gpushare on`: this notebook, or another of yours",

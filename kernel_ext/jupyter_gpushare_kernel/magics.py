@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from IPython.core.display_functions import display
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
@@ -24,6 +25,9 @@ from .cells import Cells
 from .display import as_page, show
 from .tidy import let_go
 
+if TYPE_CHECKING:
+    from .widget import Top
+
 WHAT = "Notebooks share a device: they take turns, iteration by iteration."
 HOW = "With JUPYTER_GPUSHARE_AUTO=1 in the environment, loading the extension does `%gpushare on`."
 
@@ -34,6 +38,12 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         super().__init__(shell)
         self._cells = cells
         self._line = line
+        self._live: Top | None = None  # what `top` shows; the newest alone moves
+
+    def close(self) -> None:
+        """The live picture stands still from now on."""
+        if self._live is not None:
+            self._live.close()
 
     @line_cell_magic  # type: ignore[untyped-decorator]
     def gpushare(self, line: str, cell: str | None = None) -> None:
@@ -83,6 +93,16 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         # a bar for each device says in a notebook what the table of devices says elsewhere
         page = "".join(map(as_page, lines)) + pictures.bars_html(snapshot)
         return show(text, page + pictures.as_html(drawn[1:]))
+
+    def _top(self, asked: Arguments) -> None:
+        if not hasattr(self.shell, "kernel"):
+            raise InvalidValue("a terminal shows no widgets; `jupyter gpushare top` is for it")
+        from .widget import Top
+
+        self.close()
+        session = current()
+        self._live = Top(own=session.id if session else "")
+        display(self._live)
 
     def _pause(self, asked: Arguments) -> None:
         paused = not asked.given.get("resume", False)

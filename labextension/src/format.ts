@@ -1,6 +1,12 @@
 /** Figures and sentences for people; pure. */
 
-import { IError, ISessionView, ISnapshot } from './snapshot';
+import {
+  IDeviceView,
+  IError,
+  ISessionView,
+  ISnapshot,
+  IViewer
+} from './snapshot';
 
 /** What we ask of a translator; JupyterLab's TranslationBundle is one. */
 export interface ITranslate {
@@ -22,6 +28,8 @@ export function isSnapshot(state: State): state is ISnapshot {
   return state !== null && 'devices' in state;
 }
 
+const QUICK_SECONDS = 6;
+const LONGEST_NAME = 36; // letters, in a sentence
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
 /** Three figures and a binary unit: `1.50 GiB`. */
@@ -51,53 +59,268 @@ export function fileName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1) || path;
 }
 
-/** The word for a session's state. */
+/** The word for a session's state; a newer broker may know states that we do not. */
 export function stateName(session: ISessionView, trans: ITranslate): string {
-  switch (session.state) {
-    case 'running':
-      return trans.__('running');
-    case 'overdue':
-      return trans.__('overdue');
-    case 'waiting':
-      return trans.__('waiting');
-    case 'paused':
-      return trans.__('paused');
-    case 'paged_out':
-      return trans.__('paged out');
-    case 'idle':
-      return trans.__('idle');
-  }
+  const names: Record<string, string> = {
+    running: trans.__('running'),
+    overdue: trans.__('overdue'),
+    waiting: trans.__('waiting'),
+    paused: trans.__('paused'),
+    paged_out: trans.__('paged out'),
+    idle: trans.__('idle')
+  };
+  return names[session.state] ?? session.state;
 }
 
-const ORDER = ['overdue', 'running', 'waiting', 'idle', 'paused', 'paged_out'];
+/** A sign for each state, which needs no colour to be told from the others. */
+export function sign(session: ISessionView): string {
+  const signs: Record<string, string> = {
+    running: '▶',
+    overdue: '!',
+    paused: 'Ⅱ',
+    paged_out: '↓'
+  };
+  return session.place === null
+    ? (signs[session.state] ?? '○')
+    : String(session.place);
+}
+
+export function runs(session: ISessionView): boolean {
+  return session.state === 'running' || session.state === 'overdue';
+}
+
+/** Who has a place in the queue waits, for a turn or for room to come back. */
+export function waits(session: ISessionView): boolean {
+  return session.place !== null;
+}
+
+function rank(session: ISessionView): number {
+  const order = ['overdue', 'running', 'waiting'];
+  const found = order.indexOf(waits(session) ? 'waiting' : session.state);
+  return found < 0 ? order.length : found;
+}
 
 /** Who runs, then the queue in its order, then the others by name. */
 export function inOrder(sessions: ISessionView[]): ISessionView[] {
   return [...sessions].sort(
     (a, b) =>
-      ORDER.indexOf(a.state) - ORDER.indexOf(b.state) ||
+      rank(a) - rank(b) ||
       (a.place ?? 0) - (b.place ?? 0) ||
       a.name.localeCompare(b.name)
   );
 }
 
-/** For the status bar: `GPU: 2 running, 1 waits`. */
+/** A name for a sentence: of a long one, its beginning and its end. */
+export function shortName(path: string): string {
+  const name = fileName(path);
+  return name.length <= LONGEST_NAME
+    ? name
+    : `${name.slice(0, LONGEST_NAME - 12)}…${name.slice(-11)}`;
+}
+
+/**
+ * Those who take turns so quickly that who runs and who waits changes while one reads: of who runs
+ * or waits, those who had several turns just now, if they are several.
+ */
+export function takers(device: IDeviceView): Set<string> {
+  const turns = new Map<string, number>();
+  for (const turn of device.turns ?? []) {
+    const ended = turn.ended ?? 0;
+    if (ended < QUICK_SECONDS) {
+      // several that follow each other closely are one, with gaps
+      const count = turn.held < 0.9 * (turn.began - ended) ? 2 : 1;
+      turns.set(turn.session, (turns.get(turn.session) ?? 0) + count);
+    }
+  }
+  const found = device.sessions.filter(
+    one => (turns.get(one.id) ?? 0) > 1 && (runs(one) || waits(one))
+  );
+  return new Set(found.length > 1 ? found.map(({ id }) => id) : []);
+}
+
+/** The device in one or two sentences: who runs, who is next, and when. */
+export function headline(
+  device: IDeviceView,
+  elapsed: number,
+  trans: ITranslate
+): string {
+  const quick = takers(device);
+  const sessions = inOrder(device.sessions);
+  const queue = sessions.filter(one => waits(one) && !quick.has(one.id));
+  const running = sessions.filter(one => runs(one) && !quick.has(one.id));
+  const taking = byName(sessions.filter(one => quick.has(one.id)));
+  const now = [
+    running.length > 0 || taking.length === 0 ? whoRuns(running, trans) : '',
+    taking.length > 0 ? whoTakesTurns(taking, trans) : ''
+  ]
+    .filter(Boolean)
+    .join(' ');
+  if (queue.length === 0) {
+    return sessions.length === 0 || taking.length > 0
+      ? now
+      : `${now} ${trans.__('Nobody waits.')}`;
+  }
+  const count = trans._n('%1 waits', '%1 wait', queue.length);
+  const next = trans.__('next is %1', shortName(queue[0].name));
+  const when = expected(queue[0], elapsed, trans);
+  return `${now} ${count}; ${next}${when && ', '}${when}.`;
+}
+
+function whoRuns(running: ISessionView[], trans: ITranslate): string {
+  const names = running.map(({ name }) => shortName(name));
+  switch (names.length) {
+    case 0:
+      return trans.__('Nobody runs.');
+    case 1:
+      return running[0].state === 'overdue'
+        ? trans.__('%1 is overdue.', names[0])
+        : trans.__('%1 runs.', names[0]);
+    case 2:
+      return trans.__('%1 and %2 run.', names[0], names[1]);
+    default:
+      return trans.__('%1 and %2 others run.', names[0], names.length - 1);
+  }
+}
+
+function whoTakesTurns(taking: ISessionView[], trans: ITranslate): string {
+  const [first, second, ...others] = taking.map(({ name }) => shortName(name));
+  switch (others.length) {
+    case 0:
+      return trans.__('%1 and %2 take turns.', first, second);
+    case 1:
+      return trans.__('%1, %2 and %3 take turns.', first, second, others[0]);
+    default:
+      return trans.__(
+        '%1, %2 and %3 others take turns.',
+        first,
+        second,
+        others.length
+      );
+  }
+}
+
+/** In an order that does not change with their states. */
+export function byName(sessions: ISessionView[]): ISessionView[] {
+  return [...sessions].sort(
+    (a, b) =>
+      fileName(a.name).localeCompare(fileName(b.name)) ||
+      a.id.localeCompare(b.id)
+  );
+}
+
+/** `in 0:12`, or nothing where nobody can know. */
+export function expected(
+  session: ISessionView,
+  elapsed: number,
+  trans: ITranslate
+): string {
+  const seconds = session.expected_wait_seconds;
+  if (seconds === null) {
+    return '';
+  }
+  return seconds - elapsed < 1
+    ? trans.__('any moment now')
+    : trans.__('in about %1', clock(seconds - elapsed));
+}
+
+/** The same in a column: `≈ 0:12`, `soon`, or a dash where nobody can know. */
+export function expectedShort(
+  session: ISessionView,
+  elapsed: number,
+  trans: ITranslate
+): string {
+  const seconds = session.expected_wait_seconds;
+  if (!waits(session)) {
+    return '';
+  }
+  if (seconds === null) {
+    return '–';
+  }
+  return seconds - elapsed < 1
+    ? trans.__('soon')
+    : trans.__('≈ %1', clock(seconds - elapsed));
+}
+
+/** For the status bar, where no notebook is in front: `GPU: 2 running, 1 waits`. */
 export function summary(state: State, trans: ITranslate): string {
   if (!isSnapshot(state)) {
-    return state === null ? trans.__('GPU: …') : trans.__('GPU: broker away');
+    return away(state, trans);
   }
-  const states = state.devices.flatMap(device =>
-    device.sessions.map(session => session.state)
-  );
-  const waiting = states.filter(name => name === 'waiting').length;
-  const running = states.filter(
-    name => name === 'running' || name === 'overdue'
-  ).length;
+  const sessions = state.devices.flatMap(device => device.sessions);
+  const running = sessions.filter(runs).length;
+  const waiting = sessions.filter(waits).length;
   if (running + waiting === 0) {
-    return trans.__('GPU: free');
+    return trans.__('○ GPU is free');
   }
-  const runs = trans.__('GPU: %1 running', running);
+  const first = trans.__('▶ %1 running', running);
   return waiting === 0
-    ? runs
-    : `${runs}, ${trans._n('%1 waits', '%1 wait', waiting)}`;
+    ? first
+    : `${first}, ${trans._n('%1 waits', '%1 wait', waiting)}`;
+}
+
+/** A notebook's state in three words, after a sign that needs no colour. */
+export function inThreeWords(
+  state: State,
+  session: ISessionView | null,
+  trans: ITranslate
+): string {
+  if (!isSnapshot(state)) {
+    return away(state, trans);
+  }
+  if (session === null) {
+    return trans.__('◌ not sharing here');
+  }
+  if (state.devices.some(device => takers(device).has(session.id))) {
+    return trans.__('▶ taking turns now');
+  }
+  if (waits(session)) {
+    return trans.__('◔ waiting, place %1', session.place!);
+  }
+  const words: Record<string, string> = {
+    running: trans.__('▶ has its turn'),
+    overdue: trans.__('! turn is overdue'),
+    paused: trans.__('Ⅱ paused, stands aside'),
+    paged_out: trans.__('↓ paged to disk')
+  };
+  return words[session.state] ?? trans.__('○ shares, is idle');
+}
+
+function away(state: IError | null, trans: ITranslate): string {
+  return state === null
+    ? trans.__('… looking for broker')
+    : trans.__('✕ broker is away');
+}
+
+/** The session of a kernel: by its process, else by the notebook's name. */
+export function ofKernel(
+  state: State,
+  viewer: IViewer | null,
+  kernel: string,
+  path: string
+): ISessionView | null {
+  if (!isSnapshot(state)) {
+    return null;
+  }
+  const sessions = state.devices.flatMap(device => device.sessions);
+  const pid = viewer?.kernels[kernel];
+  const is =
+    pid === undefined
+      ? (session: ISessionView) =>
+          session.name === fileName(path) && session.user === viewer?.user
+      : (session: ISessionView) => session.pid === pid;
+  return sessions.find(is) ?? null;
+}
+
+/** Whether the viewer may change this session. */
+export function isOwn(viewer: IViewer | null, session: ISessionView): boolean {
+  return (
+    viewer !== null &&
+    viewer.may_change &&
+    (viewer.is_administrator || viewer.user === session.user)
+  );
+}
+
+/** Whether the viewer may choose the policy. */
+export function rules(viewer: IViewer | null): boolean {
+  return viewer !== null && viewer.may_change && viewer.is_administrator;
 }

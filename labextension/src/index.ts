@@ -1,32 +1,31 @@
-/** The JupyterLab plugin: a panel at the right, a status bar entry and a command. */
+/** The JupyterLab plugin: a panel at the right, a status bar entry, a toolbar button, commands. */
 
 import {
   ILayoutRestorer,
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
-import { ICommandPalette } from '@jupyterlab/apputils';
-import { URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection } from '@jupyterlab/services';
+import { ICommandPalette, Notification } from '@jupyterlab/apputils';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { CommandRegistry } from '@lumino/commands';
+import { isOwn, ITranslate, waits } from './format';
+import { FrontNotebook } from './front';
 import { GpuShareModel } from './model';
+import { openSocket, ServerActions } from './server';
 import { GpuSharePanel, GpuShareStatus, lanesIcon } from './widgets';
 
 const PLUGIN_ID = 'jupyter-gpushare:plugin';
 
 const CommandIDs = {
-  showPanel: 'jupyter-gpushare:show-panel'
+  showPanel: 'jupyter-gpushare:show-panel',
+  toggleSharing: 'jupyter-gpushare:toggle-sharing',
+  togglePause: 'jupyter-gpushare:toggle-pause',
+  cancelWait: 'jupyter-gpushare:cancel-wait'
 };
 
-function openSocket(settings: ServerConnection.ISettings): WebSocket {
-  const url = URLExt.join(settings.wsUrl, 'jupyter-gpushare/api/v1/events');
-  const query = settings.appendToken
-    ? URLExt.objectToQueryString({ token: settings.token })
-    : '';
-  return new settings.WebSocket(url + query);
-}
+const NO_ARGUMENTS = { args: { type: 'object' as const, properties: {} } };
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN_ID,
@@ -50,26 +49,29 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const trans = (translator ?? nullTranslator).load('jupyter_gpushare');
     const { serverSettings } = app.serviceManager;
     const model = new GpuShareModel(() => openSocket(serverSettings));
+    const front = new FrontNotebook(model, app);
+    const actions = new ServerActions(serverSettings);
 
-    const panel = new GpuSharePanel(model, trans);
+    const panel = new GpuSharePanel(model, front, actions, trans);
     app.shell.add(panel, 'right', { rank: 900 });
     restorer?.add(panel, panel.id);
 
-    app.commands.addCommand(CommandIDs.showPanel, {
+    const { commands } = app;
+    commands.addCommand(CommandIDs.showPanel, {
       label: trans.__('Show GPU Sharing'),
       caption: trans.__('Lanes, notebooks and queue of the shared devices'),
       icon: lanesIcon,
-      describedBy: { args: { type: 'object', properties: {} } },
+      describedBy: NO_ARGUMENTS,
       execute: () => app.shell.activateById(panel.id)
     });
-    palette?.addItem({
-      command: CommandIDs.showPanel,
-      category: trans.__('GPU')
-    });
+    addNotebookCommands(commands, model, front, actions, trans);
+    for (const command of Object.values(CommandIDs)) {
+      palette?.addItem({ command, category: trans.__('GPU') });
+    }
 
     if (statusBar) {
-      const status = new GpuShareStatus(model, trans, () =>
-        app.commands.execute(CommandIDs.showPanel)
+      const status = new GpuShareStatus(model, front, trans, () =>
+        commands.execute(CommandIDs.showPanel)
       );
       statusBar.registerStatusItem(PLUGIN_ID, {
         item: status,
@@ -80,6 +82,55 @@ const plugin: JupyterFrontEndPlugin<void> = {
     }
   }
 };
+
+/** What can be done to the notebook in front. */
+function addNotebookCommands(
+  commands: CommandRegistry,
+  model: GpuShareModel,
+  front: FrontNotebook,
+  actions: ServerActions,
+  trans: ITranslate
+): void {
+  const say = (deed: Promise<void>): Promise<void> =>
+    deed.catch(error => {
+      Notification.error(`${error.message}`, { autoClose: 8000 });
+    });
+  const isMine = () =>
+    front.session !== null && isOwn(model.viewer, front.session);
+  const isPaused = () => front.session?.state === 'paused';
+
+  commands.addCommand(CommandIDs.toggleSharing, {
+    label: trans.__('Share the GPU in This Notebook'),
+    caption: () =>
+      front.session === null
+        ? trans.__('GPU sharing is off in this notebook: turn it on')
+        : trans.__('GPU sharing is on in this notebook: turn it off'),
+    icon: lanesIcon,
+    describedBy: NO_ARGUMENTS,
+    isEnabled: () => front.canShare,
+    isToggled: () => front.session !== null,
+    execute: () => say(front.share(front.session === null))
+  });
+  commands.addCommand(CommandIDs.togglePause, {
+    label: trans.__('Pause GPU Sharing of This Notebook'),
+    describedBy: NO_ARGUMENTS,
+    isEnabled: isMine,
+    isToggled: isPaused,
+    execute: () =>
+      say(actions.change(front.session!.id, { paused: !isPaused() }))
+  });
+  commands.addCommand(CommandIDs.cancelWait, {
+    label: trans.__('Cancel the Wait for the GPU of This Notebook'),
+    describedBy: NO_ARGUMENTS,
+    isEnabled: () => isMine() && waits(front.session!),
+    execute: () => say(actions.ask(front.session!.id, 'cancel'))
+  });
+  front.changed.connect(() => {
+    for (const id of Object.values(CommandIDs).slice(1)) {
+      commands.notifyCommandChanged(id);
+    }
+  });
+}
 
 async function followSettings(
   registry: ISettingRegistry | null,

@@ -1,7 +1,8 @@
-/** The newest state, over one WebSocket for the whole page. */
+/** The newest state and who looks at it, over one WebSocket for the whole page. */
 
 import { ISignal, Signal } from '@lumino/signaling';
 import { State } from './format';
+import { IError, ISnapshot, IViewer } from './snapshot';
 
 export const FIRST_RETRY_MS = 500;
 export const LAST_RETRY_MS = 30_000;
@@ -17,6 +18,11 @@ export class GpuShareModel {
 
   get state(): State {
     return this._state;
+  }
+
+  /** Who looks, and what they may do; null before the server has said it. */
+  get viewer(): IViewer | null {
+    return this._viewer;
   }
 
   /** When `state` came, on the clock of `performance.now()`. */
@@ -48,9 +54,18 @@ export class GpuShareModel {
     this._socket = socket;
     socket.onmessage = event => {
       this._retry = FIRST_RETRY_MS;
-      this._tell(JSON.parse(event.data));
+      this._take(JSON.parse(event.data));
     };
     socket.onclose = () => this._lost();
+  }
+
+  /** The viewer comes before the state that it holds for. */
+  private _take(message: ISnapshot | IError | IViewer): void {
+    if (message.type === 'Viewer') {
+      this._viewer = message;
+    } else {
+      this._tell(message);
+    }
   }
 
   private _lost(): void {
@@ -83,4 +98,5 @@ export class GpuShareModel {
   private _socket: WebSocket | null = null;
   private _state: State = null;
   private _timer: ReturnType<typeof setTimeout> | undefined;
+  private _viewer: IViewer | null = null;
 }

@@ -1,5 +1,7 @@
 // Written by snapshot_types.py from jupyter_gpushare/protocol.py; change it there.
 
+export const VERSION = '0.1.0';
+
 export interface IBrokerView {
   pid: number;
   protocol: number;
@@ -11,10 +13,12 @@ export interface IDeviceView {
   capacity_bytes: number;
   persistent_bytes: number;
   free_bytes: number;
+  foreign_bytes: number;
   running_lanes: number;
   lanes: ILaneView[];
   sessions: ISessionView[];
-  foreign_bytes: number;
+  turns: ITurnView[];
+  users: IUserView[];
 }
 
 export interface IError {
@@ -67,4 +71,25 @@ export interface ISnapshot {
   policies: IPolicyView[];
   sequence: number;
   devices: IDeviceView[];
+}
+
+export interface ITurnView {
+  session: string;
+  lane: number;
+  began: number;
+  ended: number | null;
+  held: number;
+}
+
+export interface IUserView {
+  name: string;
+  used_seconds: number[];
+}
+
+export interface IViewer {
+  type: 'Viewer';
+  user: string;
+  is_administrator: boolean;
+  may_change: boolean;
+  kernels: Record<string, number>;
 }

@@ -1,248 +1,294 @@
 /**
- * Devices, lanes and queue as plain DOM. Text only ever enters as text nodes and attributes, so a
- * notebook's name cannot be markup. Needs no JupyterLab; style/base.css gives the looks.
+ * Devices, lanes and queue as plain DOM, for the panel in JupyterLab and the widget in a notebook.
+ * Needs no JupyterLab; style/base.css gives the looks. The view is a function of the state, of the
+ * seconds since it came, and of what the viewer has opened.
  */
 
+import { Child, div, draw, h, INode } from './dom';
 import {
-  bytes,
   clock,
   english,
-  fileName,
-  inOrder,
+  headline,
   isSnapshot,
   ITranslate,
-  State,
-  stateName
+  rules,
+  State
 } from './format';
-import { IDeviceView, ILaneView, ISessionView } from './snapshot';
+import { lanes } from './lanes';
+import { memoryMap } from './memory';
+import { notebooks } from './notebooks';
+import { IActions, IScene } from './scene';
+import {
+  IDeviceView,
+  IError,
+  ISessionView,
+  ISnapshot,
+  IViewer,
+  VERSION
+} from './snapshot';
+import { use } from './use';
 
-/** Draws states into a node; `tick` moves the clocks between two of them. */
+/** What there is to see; `receivedAt` is when `state` came, in milliseconds of any clock. */
+export interface ISight {
+  state: State;
+  receivedAt: number;
+  viewer?: IViewer | null;
+  own?: string;
+}
+
+interface INotice {
+  text: string;
+  refused: boolean;
+}
+
+/** Draws what there is to see into a node; `tick` moves the clocks between two states. */
 export class GpuShareView {
-  constructor(node: HTMLElement, trans: ITranslate = english) {
+  constructor(
+    node: HTMLElement,
+    trans: ITranslate = english,
+    actions: IActions | null = null
+  ) {
     this._node = node;
     this._trans = trans;
+    this._actions = actions;
     node.classList.add('jp-GpuShare');
   }
 
-  /** `receivedAt` and `now` are of one clock, in milliseconds. */
-  update(state: State, receivedAt: number, now = receivedAt): void {
-    this._clocks = [];
-    this._receivedAt = receivedAt;
-    this._node.replaceChildren(
-      ...(isSnapshot(state)
-        ? state.devices.map(device => this._device(device))
-        : [this._away(state)])
-    );
+  /** `now` is of the clock of `receivedAt`. */
+  update(sight: ISight, now = sight.receivedAt): void {
+    if (isSnapshot(sight.state)) {
+      this._seen = { state: sight.state, receivedAt: sight.receivedAt };
+    }
+    this._sight = sight;
     this.tick(now);
   }
 
   tick(now: number): void {
-    const elapsed = Math.max(0, now - this._receivedAt) / 1000;
-    this._clocks.forEach(show => show(elapsed));
+    this._now = now;
+    draw(this._node, this._content());
   }
 
-  private _away(state: Exclude<State, { devices: unknown }>): HTMLElement {
+  private _content(): Child[] {
+    const { state } = this._sight;
+    const parts: Child[] = [this._notice && notice(this._notice)];
+    if (!isSnapshot(state)) {
+      parts.push(this._away(state));
+    }
+    if (this._seen !== null) {
+      const scene = this._scene(this._seen.state, this._seen.receivedAt);
+      parts.push(
+        div(
+          'div',
+          isSnapshot(state) ? 'now' : 'now jp-mod-stale',
+          { key: 'now', inert: !isSnapshot(state) },
+          ...whole(scene)
+        )
+      );
+    }
+    return parts;
+  }
+
+  private _scene(snapshot: ISnapshot, receivedAt: number): IScene {
+    return {
+      trans: this._trans,
+      snapshot,
+      now: this._now / 1000,
+      // what was when the broker went stays as it was
+      elapsed: isSnapshot(this._sight.state)
+        ? Math.max(0, this._now - receivedAt) / 1000
+        : 0,
+      viewer: this._sight.viewer ?? null,
+      actions: this._actions,
+      own: this._sight.own ?? '',
+      settled: sessions => this._settled(sessions),
+      isOpen: name => this._open.has(name),
+      toggle: name => this._toggle(name),
+      act: (deed, sentence) => void this._act(deed, sentence)
+    };
+  }
+
+  /** A queue that moves on must not pull away the button that is about to be pressed. */
+  private _settled(sessions: ISessionView[]): ISessionView[] {
+    const isUsed = this._node.querySelector('table:hover') !== null;
+    const place = ({ id }: ISessionView) => this._order.get(id) ?? Infinity;
+    const order = isUsed
+      ? [...sessions].sort((a, b) => place(a) - place(b) || 0)
+      : sessions;
+    order.forEach(({ id }, index) => this._order.set(id, index));
+    return order;
+  }
+
+  private _away(state: IError | null): INode {
     const trans = this._trans;
     if (state === null) {
-      return element('p', 'note', trans.__('Looking for the broker…'));
-    }
-    return element('div', 'note jp-mod-away', [
-      element('strong', '', trans.__('The broker is away.')),
-      element(
+      return div(
         'p',
-        '',
-        state.message || trans.__('The server does not answer.')
-      ),
-      element('p', '', trans.__('Notebooks go on; this comes back by itself.'))
-    ]);
-  }
-
-  private _device(device: IDeviceView): HTMLElement {
-    return element('section', 'device', [
-      this._title(device),
-      this._memory(device),
-      ...device.lanes.map(lane => this._lane(lane, device)),
-      device.sessions.length > 0 ? this._table(device) : this._nobody()
-    ]);
-  }
-
-  private _title(device: IDeviceView): HTMLElement {
-    const taken = device.capacity_bytes - device.free_bytes;
-    return element('header', 'title', [
-      element('strong', '', device.name),
-      element(
-        'span',
-        'figure',
-        this._trans.__('%1 of %2', bytes(taken), bytes(device.capacity_bytes))
-      )
-    ]);
-  }
-
-  private _memory(device: IDeviceView): HTMLElement {
-    const trans = this._trans;
-    const lanes = device.lanes.reduce((sum, lane) => sum + lane.bytes, 0);
-    const bar = element('div', 'memory', [
-      this._part('persistent', device.persistent_bytes, device),
-      this._part('lanes', lanes, device)
-    ]);
-    bar.setAttribute('role', 'img');
-    bar.title = trans.__(
-      '%1 resident, %2 in lanes, %3 free',
-      bytes(device.persistent_bytes),
-      bytes(lanes),
-      bytes(device.free_bytes)
-    );
-    bar.setAttribute('aria-label', bar.title);
-    return bar;
-  }
-
-  private _part(name: string, count: number, device: IDeviceView): HTMLElement {
-    const part = element('span', `part jp-mod-${name}`);
-    part.style.width = `${(100 * count) / Math.max(1, device.capacity_bytes)}%`;
-    return part;
-  }
-
-  private _lane(lane: ILaneView, device: IDeviceView): HTMLElement {
-    const trans = this._trans;
-    const holder = device.sessions.find(({ id }) => id === lane.holder);
-    const bar = element('div', `lane${holder ? ' jp-mod-held' : ''}`, [
-      element(
-        'span',
-        'name',
-        holder ? fileName(holder.name) : trans.__('free')
-      ),
-      element('span', 'figure', bytes(lane.bytes))
-    ]);
-    const members = trans._n(
-      '%1 notebook takes turns here',
-      '%1 notebooks take turns here',
-      lane.members.length
-    );
-    bar.title = `${trans.__('Lane %1', lane.id)}: ${members}`;
-    return bar;
-  }
-
-  private _nobody(): HTMLElement {
-    return element('p', 'note', [
-      this._trans.__('No notebook shares this device. To join, run'),
-      element('pre', '', '%load_ext jupyter_gpushare\n%gpushare on')
-    ]);
-  }
-
-  private _table(device: IDeviceView): HTMLElement {
-    const trans = this._trans;
-    const titles = [
-      '',
-      trans.__('Notebook'),
-      trans.__('Wait'),
-      trans.__('Memory')
-    ];
-    const heads = titles.map(title => element('th', '', title));
-    return element('table', 'sessions', [
-      element('thead', '', [element('tr', '', heads)]),
-      ...inOrder(device.sessions).map(session => this._session(session))
-    ]);
-  }
-
-  /** Two rows: figures, and under them all that is a sentence. */
-  private _session(session: ISessionView): HTMLElement {
-    const place = element('td', 'place', [
-      element('span', 'badge', `${session.place ?? ''}`)
-    ]) as HTMLTableCellElement;
-    place.rowSpan = 2;
-    const detail = element('td', 'detail', this._detail(session));
-    (detail as HTMLTableCellElement).colSpan = 3;
-    const body = element('tbody', `session jp-mod-${session.state}`, [
-      element('tr', '', [
-        place,
-        element('td', 'name', fileName(session.name)),
-        element('td', 'wait', this._wait(session)),
-        element('td', 'size', this._size(session))
-      ]),
-      element('tr', '', [detail])
-    ]);
-    body.title = this._tooltip(session);
-    return body;
-  }
-
-  private _detail(session: ISessionView): (string | Node)[] {
-    const state = stateName(session, this._trans);
-    const text = session.reason || `${state} · ${session.user}`;
-    const expected = session.expected_wait_seconds;
-    if (expected === null) {
-      return [text];
+        'note',
+        { key: 'away' },
+        trans.__('Looking for the broker…')
+      );
     }
-    const left = (elapsed: number) =>
-      expected - elapsed < 1
-        ? this._trans.__('any moment now')
-        : this._trans.__('≈ %1 to go', clock(expected - elapsed));
-    return [`${text} · `, this._clock(left)];
-  }
-
-  private _wait(session: ISessionView): Node[] {
-    const waiting = session.waiting_seconds;
-    return waiting === null
-      ? []
-      : [this._clock(elapsed => clock(waiting + elapsed))];
-  }
-
-  private _size(session: ISessionView): string {
-    return session.measured
-      ? bytes(session.persistent_bytes + session.ephemeral_bytes)
-      : '…';
-  }
-
-  private _tooltip(session: ISessionView): string {
-    const trans = this._trans;
-    const size = session.measured
-      ? trans.__(
-          '%1 resident and up to %2 inside an iteration',
-          bytes(session.persistent_bytes),
-          bytes(session.ephemeral_bytes)
+    return div(
+      'div',
+      'away',
+      { key: 'away', role: 'status' },
+      h('strong', {}, trans.__('The broker is away. Reconnecting…')),
+      h('p', {}, state.message || trans.__('The server does not answer.')),
+      h(
+        'p',
+        {},
+        trans.__(
+          'Whoever has a turn goes on; whoever waits goes on waiting, and keeps its place. Nothing is lost, and this comes back by itself.'
         )
-      : trans.__('Memory is known after its first iteration');
-    const disk = session.paged_out_bytes
-      ? '\n' + trans.__('%1 on disk', bytes(session.paged_out_bytes))
-      : '';
-    const used = trans.__(
-      '%1 iterations, %2 on the device, %3 waited',
-      session.iterations,
-      clock(session.device_seconds),
-      clock(session.waited_seconds)
+      ),
+      this._seen &&
+        div(
+          'p',
+          'note',
+          {},
+          trans.__(
+            'Below: what was %1 ago.',
+            clock((this._now - this._seen.receivedAt) / 1000)
+          )
+        )
     );
-    const rank = trans.__(
-      'Weight %1, priority %2',
-      session.weight,
-      session.priority
-    );
-    return `${session.name} (${session.user})\n${size}${disk}\n${used}\n${rank}`;
   }
 
-  /** A text that depends on the seconds since the state came. */
-  private _clock(text: (elapsed: number) => string): Text {
-    const node = document.createTextNode('');
-    this._clocks.push(elapsed => {
-      node.data = text(elapsed);
-    });
-    return node;
+  private _toggle(name: string): void {
+    if (!this._open.delete(name)) {
+      this._open.add(name);
+    }
+    this.tick(this._now);
   }
 
-  private _clocks: ((elapsed: number) => void)[] = [];
+  private async _act(deed: Promise<void>, sentence: string): Promise<void> {
+    try {
+      await deed;
+      this._notice = { text: sentence, refused: false };
+    } catch (error) {
+      this._notice = { text: (error as Error).message, refused: true };
+    }
+    this.tick(this._now);
+    clearTimeout(this._timer);
+    this._timer = setTimeout(() => {
+      this._notice = null;
+      this.tick(this._now);
+    }, NOTICE_MS);
+  }
+
+  private _actions: IActions | null;
   private _node: HTMLElement;
-  private _receivedAt = 0;
+  private _notice: INotice | null = null;
+  private _now = 0;
+  private _open = new Set<string>();
+  private _order = new Map<string, number>();
+  private _seen: { state: ISnapshot; receivedAt: number } | null = null;
+  private _sight: ISight = { state: null, receivedAt: 0 };
+  private _timer: ReturnType<typeof setTimeout> | undefined;
   private _trans: ITranslate;
 }
 
-/** An element of class `jp-GpuShare-{name}`; strings become text nodes. */
-function element(
-  tag: string,
-  name: string,
-  content: string | (string | Node)[] = []
-): HTMLElement {
-  const node = document.createElement(tag);
-  if (name) {
-    node.className = `jp-GpuShare-${name}`;
-  }
-  node.append(...(typeof content === 'string' ? [content] : content));
-  return node;
+const NOTICE_MS = 8000;
+
+function notice({ text, refused }: INotice): INode {
+  return div(
+    'p',
+    `notice${refused ? ' jp-mod-refused' : ''}`,
+    { key: 'notice', role: refused ? 'alert' : 'status' },
+    text
+  );
+}
+
+function whole(scene: IScene): Child[] {
+  const { trans, snapshot } = scene;
+  const { devices } = snapshot;
+  return [
+    versions(scene),
+    ...devices.map(device => deviceOf(device, scene)),
+    devices.length === 0
+      ? div(
+          'p',
+          'note',
+          { key: 'none' },
+          trans.__('The broker has found no device to share.')
+        )
+      : policy(scene)
+  ];
+}
+
+function versions({ trans, snapshot }: IScene): Child {
+  return snapshot.version === VERSION
+    ? null
+    : div(
+        'p',
+        'notice jp-mod-refused',
+        { key: 'versions', role: 'status' },
+        trans.__(
+          'This page is of version %1, the broker of %2: reload the page, and restart the server if that does not help.',
+          VERSION,
+          snapshot.version
+        )
+      );
+}
+
+function deviceOf(device: IDeviceView, scene: IScene): INode {
+  const { trans, elapsed } = scene;
+  const empty = device.sessions.length === 0;
+  return div(
+    'section',
+    'device',
+    { key: device.name, 'aria-label': trans.__('Device %1', device.name) },
+    h('h2', {}, device.name),
+    div(
+      'p',
+      'headline',
+      { 'aria-live': 'off' },
+      headline(device, elapsed, trans)
+    ),
+    memoryMap(device, scene),
+    empty ? nobody(scene) : lanes(device, scene),
+    empty ? null : notebooks(device, scene),
+    use(device, scene)
+  );
+}
+
+function nobody({ trans }: IScene): INode {
+  return div(
+    'div',
+    'note',
+    {},
+    trans.__('No notebook shares this device. To join, run'),
+    h('pre', {}, '%load_ext jupyter_gpushare\n%gpushare on')
+  );
+}
+
+function policy(scene: IScene): INode {
+  const { trans, snapshot, actions, act } = scene;
+  const known = snapshot.policies.find(({ name }) => name === snapshot.policy);
+  const choose = (event: Event) => {
+    const name = (event.target as HTMLSelectElement).value;
+    act(actions!.choosePolicy(name), trans.__('The policy is %1 now.', name));
+  };
+  const options = snapshot.policies.map(({ name, sentence }) =>
+    h('option', { value: name, title: sentence }, name)
+  );
+  return div(
+    'section',
+    'policy',
+    { key: 'policy' },
+    actions && rules(scene.viewer)
+      ? h(
+          'label',
+          {},
+          `${trans.__('Policy')} `,
+          div(
+            'select',
+            'input',
+            { value: snapshot.policy, onchange: choose },
+            ...options
+          )
+        )
+      : h('span', {}, trans.__('Policy %1', snapshot.policy)),
+    div('p', 'note', {}, known?.sentence ?? '')
+  );
 }

@@ -3,8 +3,10 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
-import { ITranslate, summary } from './format';
+import { inThreeWords, ITranslate, summary } from './format';
+import { FrontNotebook } from './front';
 import { GpuShareModel } from './model';
+import { IActions } from './scene';
 import { GpuShareView } from './view';
 
 export const lanesIcon = new LabIcon({
@@ -18,18 +20,27 @@ export const lanesIcon = new LabIcon({
     '</g></svg>'
 });
 
-/** The side panel; its clocks move only while it is seen. */
+/** The side panel; it is drawn, and its clocks move, only while it is seen. */
 export class GpuSharePanel extends Widget {
-  constructor(model: GpuShareModel, trans: ITranslate) {
+  constructor(
+    model: GpuShareModel,
+    front: FrontNotebook,
+    actions: IActions,
+    trans: ITranslate
+  ) {
     super();
     this.id = 'jupyter-gpushare-panel';
     this.title.icon = lanesIcon;
     this.title.caption = trans.__('GPU sharing');
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', this.title.caption);
+    this.node.tabIndex = 0; // so that arrows scroll it
+    // here, since it counts before the style sheet has come
+    this.node.style.minWidth = '320px';
     this._model = model;
-    this._view = new GpuShareView(this.node, trans);
-    model.changed.connect(this.update, this);
+    this._front = front;
+    this._view = new GpuShareView(this.node, trans, actions);
+    front.changed.connect(this.update, this);
   }
 
   override dispose(): void {
@@ -37,9 +48,14 @@ export class GpuSharePanel extends Widget {
     super.dispose();
   }
 
+  protected override onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    this.node.focus();
+  }
+
   protected override onAfterShow(message: Message): void {
     super.onAfterShow(message);
-    this._timer = setInterval(() => this._view.tick(performance.now()), 1000);
+    this._timer = setInterval(() => this._tick(), 1000);
     this.update();
   }
 
@@ -51,27 +67,46 @@ export class GpuSharePanel extends Widget {
   protected override onUpdateRequest(message: Message): void {
     super.onUpdateRequest(message);
     if (this.isVisible) {
-      const { state, receivedAt } = this._model;
-      this._view.update(state, receivedAt, performance.now());
+      const { state, receivedAt, viewer } = this._model;
+      const own = this._front.session?.id;
+      this._view.update({ state, receivedAt, viewer, own }, performance.now());
     }
   }
 
+  private _tick(): void {
+    if (!document.hidden) {
+      this._view.tick(performance.now());
+    }
+  }
+
+  private _front: FrontNotebook;
   private _model: GpuShareModel;
   private _timer: ReturnType<typeof setInterval> | undefined;
   private _view: GpuShareView;
 }
 
-/** The status bar entry; a click shows the panel. */
+/** The status bar entry: the notebook in front, or all of them; a click shows the panel. */
 export class GpuShareStatus extends Widget {
-  constructor(model: GpuShareModel, trans: ITranslate, show: () => void) {
+  constructor(
+    model: GpuShareModel,
+    front: FrontNotebook,
+    trans: ITranslate,
+    show: () => void
+  ) {
     super({ node: document.createElement('button') });
     this.addClass('jp-StatusBar-TextItem');
     this.addClass('jp-GpuShare-status');
-    this.node.title = trans.__('Show lanes, notebooks and queue');
+    this.node.title = trans.__('GPU sharing: show lanes, notebooks and queue');
     this.node.onclick = show;
-    this.node.textContent = summary(model.state, trans);
-    model.changed.connect(() => {
-      this.node.textContent = summary(model.state, trans);
-    }, this);
+    const tell = () => {
+      const { session } = front;
+      this.node.textContent =
+        front.document === null
+          ? summary(model.state, trans)
+          : inThreeWords(model.state, session, trans);
+      this.node.dataset.state = session?.state ?? 'none';
+    };
+    front.changed.connect(tell, this);
+    tell();
   }
 }

@@ -1,6 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { bytes, clock, english, inOrder, summary } from '../src/format';
-import { running, session, snapshot, waiting } from './states';
+import {
+  bytes,
+  clock,
+  english,
+  inOrder,
+  inThreeWords,
+  ofKernel,
+  summary
+} from '../src/format';
+import { running, session, snapshot, viewer, waiting } from './states';
 
 describe('bytes', () => {
   it.each([
@@ -41,16 +49,62 @@ describe('summary', () => {
   it('counts who runs and who waits', () => {
     const text = (...all: (typeof running)[]) =>
       summary(snapshot(...all), english);
-    expect(text()).toBe('GPU: free');
-    expect(text(running)).toBe('GPU: 1 running');
-    expect(text(running, waiting)).toBe('GPU: 1 running, 1 waits');
-    expect(text(running, waiting, waiting)).toBe('GPU: 1 running, 2 wait');
-    expect(text(waiting)).toBe('GPU: 0 running, 1 waits');
+    expect(text()).toBe('○ GPU is free');
+    expect(text(running)).toBe('▶ 1 running');
+    expect(text(running, waiting)).toBe('▶ 1 running, 1 waits');
+    expect(text(running, waiting, waiting)).toBe('▶ 1 running, 2 wait');
   });
 
   it('says when the broker is away', () => {
     const away = { type: 'Error', code: 'lost', message: '' } as const;
-    expect(summary(away, english)).toBe('GPU: broker away');
-    expect(summary(null, english)).toBe('GPU: …');
+    expect(summary(away, english)).toBe('✕ broker is away');
+    expect(summary(null, english)).toBe('… looking for broker');
+  });
+});
+
+describe('inThreeWords', () => {
+  const of = (changes: Parameters<typeof session>[0]) =>
+    inThreeWords(snapshot(), session(changes), english);
+
+  it('tells each state by a sign and three words, without colour', () => {
+    const texts = [
+      of({ state: 'running' }),
+      of({ state: 'overdue' }),
+      of({ state: 'waiting', place: 2 }),
+      of({ state: 'paused' }),
+      of({ state: 'paged_out' }),
+      of({ state: 'idle' }),
+      inThreeWords(snapshot(), null, english),
+      inThreeWords(null, null, english)
+    ];
+    expect(texts).toEqual([
+      '▶ has its turn',
+      '! turn is overdue',
+      '◔ waiting, place 2',
+      'Ⅱ paused, stands aside',
+      '↓ paged to disk',
+      '○ shares, is idle',
+      '◌ not sharing here',
+      '… looking for broker'
+    ]);
+    expect(new Set(texts.map(text => text[0])).size).toBe(texts.length);
+  });
+});
+
+describe('ofKernel', () => {
+  const state = snapshot(running, waiting);
+
+  it('finds the session by the process of the kernel', () => {
+    const knows = viewer({ kernels: { k: 2 } });
+    expect(ofKernel(state, knows, 'k', 'x.ipynb')?.id).toBe('b');
+    expect(
+      ofKernel(state, viewer({ kernels: { k: 9 } }), 'k', 'bob.ipynb')
+    ).toBeNull();
+  });
+
+  it('finds one’s own of that name where no process is known', () => {
+    const bob = viewer({ user: 'bob' });
+    expect(ofKernel(state, bob, 'k', 'a/bob.ipynb')?.id).toBe('b');
+    expect(ofKernel(state, viewer(), 'k', 'a/bob.ipynb')).toBeNull();
   });
 });

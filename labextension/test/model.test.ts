@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { FIRST_RETRY_MS, GpuShareModel, LAST_RETRY_MS } from '../src/model';
-import { running, snapshot } from './states';
+import { running, snapshot, viewer } from './states';
 
 /** A socket whose other end is the test. */
 class Socket {
@@ -50,6 +50,15 @@ describe('GpuShareModel', () => {
     sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
     expect(seen).toHaveBeenCalledTimes(1);
     expect(model.state).toEqual(snapshot(running));
+  });
+
+  it('knows who looks before the state that it holds for', () => {
+    const seen = vi.fn();
+    model.changed.connect(() => seen(model.viewer?.user));
+    sockets[0].onmessage!({ data: JSON.stringify(viewer()) });
+    expect(seen).not.toHaveBeenCalled();
+    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    expect(seen).toHaveBeenCalledWith('alice');
   });
 
   it('says that the connection is lost, and tries again', () => {

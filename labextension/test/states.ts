@@ -1,18 +1,27 @@
 /** States as a server sends them, for the tests. */
 
-import { ISessionView, ISnapshot } from '../src/snapshot';
+import {
+  IDeviceView,
+  ISessionView,
+  ISnapshot,
+  ITurnView,
+  IViewer,
+  VERSION
+} from '../src/snapshot';
+
+const GIB = 2 ** 30;
 
 export function session(changes: Partial<ISessionView> = {}): ISessionView {
   return {
     id: 'a',
-    name: 'alice.ipynb',
+    name: 'lab/alice.ipynb',
     user: 'alice',
     pid: 1,
     state: 'idle',
-    persistent_bytes: 1 << 30,
-    ephemeral_bytes: 1 << 29,
+    persistent_bytes: GIB,
+    ephemeral_bytes: GIB / 2,
     measured: true,
-    lane: 0,
+    lane: 1,
     place: null,
     waiting_seconds: null,
     expected_wait_seconds: null,
@@ -29,43 +38,78 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
   };
 }
 
-export const running = session({ state: 'running' });
+export const running = session({ state: 'running', reason: 'runs' });
 export const waiting = session({
   id: 'b',
   name: 'bob.ipynb',
+  user: 'bob',
+  pid: 2,
   state: 'waiting',
   place: 1,
   waiting_seconds: 58,
   expected_wait_seconds: 10,
-  reason: 'alice.ipynb has the lane'
+  reason: 'waits for alice.ipynb'
 });
 
+export function turn(changes: Partial<ITurnView> = {}): ITurnView {
+  return { session: 'a', lane: 1, began: 20, ended: 10, held: 10, ...changes };
+}
+
+export function device(
+  sessions: ISessionView[],
+  changes: Partial<IDeviceView> = {}
+): IDeviceView {
+  return {
+    name: 'host',
+    capacity_bytes: 16 * GIB,
+    persistent_bytes: 4 * GIB,
+    free_bytes: 9 * GIB,
+    foreign_bytes: GIB,
+    running_lanes: 1,
+    lanes: [
+      {
+        id: 1,
+        bytes: 2 * GIB,
+        holder: 'a',
+        members: sessions.map(({ id }) => id)
+      }
+    ],
+    sessions,
+    turns: [turn({ began: 12, ended: null, held: 12 })],
+    users: [
+      { name: 'alice', used_seconds: [30, 60] },
+      { name: 'bob', used_seconds: [0, 30] }
+    ],
+    ...changes
+  };
+}
+
 export function snapshot(...sessions: ISessionView[]): ISnapshot {
+  return snapshotOf(device(sessions));
+}
+
+export function snapshotOf(...devices: IDeviceView[]): ISnapshot {
   return {
     type: 'Snapshot',
-    version: '0.1.0',
+    version: VERSION,
     broker: { pid: 1, protocol: 1, started: 0 },
     policy: 'fair',
-    policies: [],
+    policies: [
+      { name: 'fair', sentence: 'equal time to each user' },
+      { name: 'fifo', sentence: 'first come, first served' }
+    ],
     sequence: 1,
-    devices: [
-      {
-        name: 'host',
-        capacity_bytes: 16 * 2 ** 30,
-        persistent_bytes: 4 * 2 ** 30,
-        free_bytes: 10 * 2 ** 30,
-        foreign_bytes: 0,
-        running_lanes: 1,
-        lanes: [
-          {
-            id: 0,
-            bytes: 2 * 2 ** 30,
-            holder: 'a',
-            members: sessions.map(({ id }) => id)
-          }
-        ],
-        sessions
-      }
-    ]
+    devices
+  };
+}
+
+export function viewer(changes: Partial<IViewer> = {}): IViewer {
+  return {
+    type: 'Viewer',
+    user: 'alice',
+    is_administrator: false,
+    may_change: true,
+    kernels: {},
+    ...changes
   };
 }

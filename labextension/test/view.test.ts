@@ -1,72 +1,493 @@
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { IActions } from '../src/scene';
+import { ISessionView, IViewer } from '../src/snapshot';
 import { GpuShareView } from '../src/view';
-import { running, session, snapshot, waiting } from './states';
+import {
+  device,
+  running,
+  session,
+  snapshot,
+  snapshotOf,
+  turn,
+  viewer,
+  waiting
+} from './states';
+
+const admin = viewer({ is_administrator: true });
+const many = (count: number) => [
+  running,
+  ...Array.from({ length: count - 1 }, (_, index) =>
+    session({
+      id: `w${index}`,
+      name: `n${index}.ipynb`,
+      state: 'waiting',
+      place: index + 1,
+      waiting_seconds: 1
+    })
+  )
+];
 
 let node: HTMLElement;
 let view: GpuShareView;
+let actions: IActions;
 
 beforeEach(() => {
   node = document.createElement('div');
-  view = new GpuShareView(node);
+  document.body.replaceChildren(node);
+  actions = { change: vi.fn(), ask: vi.fn(), choosePolicy: vi.fn() };
+  view = new GpuShareView(node, undefined, actions);
 });
+
+function show(sessions: ISessionView[], who: IViewer | null = admin, now = 0) {
+  view.update(
+    { state: snapshot(...sessions), receivedAt: 0, viewer: who },
+    now
+  );
+}
 
 const texts = (selector: string) =>
   [...node.querySelectorAll(selector)].map(found => found.textContent);
+const all = <T extends Element>(selector: string) => [
+  ...node.querySelectorAll<T>(selector)
+];
+const buttons = () => texts('button');
+const press = (label: string) =>
+  all<HTMLElement>('button')
+    .find(
+      found =>
+        found.textContent === label ||
+        found.getAttribute('aria-label') === label
+    )!
+    .click();
+const widths = (selector: string) =>
+  all<HTMLElement>(selector).map(part => parseFloat(part.style.width));
 
-describe('GpuShareView', () => {
-  it('shows memory, lanes and who holds them', () => {
-    view.update(snapshot(running, waiting), 0);
-    expect(texts('.jp-GpuShare-title')).toEqual(['host6.00 GiB of 16.0 GiB']);
-    expect(texts('.jp-GpuShare-lane')).toEqual(['alice.ipynb2.00 GiB']);
-    const parts = [...node.querySelectorAll<HTMLElement>('.jp-GpuShare-part')];
-    expect(parts.map(part => part.style.width)).toEqual(['25%', '12.5%']);
-  });
-
-  it('shows place, reason, wait and expected wait of who waits', () => {
-    view.update(snapshot(running, waiting), 0);
-    expect(texts('.jp-mod-waiting td')).toEqual([
-      '1',
-      'bob.ipynb',
-      '0:58',
-      '1.50 GiB',
-      'alice.ipynb has the lane · ≈ 0:10 to go'
+describe('the headline', () => {
+  it('says who runs, who is next and when', () => {
+    show([running, waiting]);
+    expect(texts('.jp-GpuShare-headline')).toEqual([
+      'alice.ipynb runs. 1 waits; next is bob.ipynb, in about 0:10.'
     ]);
   });
 
-  it('moves the clocks without a new snapshot', () => {
-    view.update(snapshot(waiting), 1000);
-    const row = node.querySelector('tbody tr');
-    view.tick(5500);
-    expect(texts('.jp-GpuShare-wait')).toEqual(['1:02']);
-    expect(texts('.jp-GpuShare-detail')[0]).toContain('≈ 0:05 to go');
-    view.tick(60_000);
-    expect(texts('.jp-GpuShare-detail')[0]).toContain('any moment now');
-    expect(node.querySelector('tbody tr')).toBe(row);
+  it('counts down without a new snapshot, and promises nothing it cannot know', () => {
+    show([running, waiting], admin, 9500);
+    expect(texts('.jp-GpuShare-headline')[0]).toContain('any moment now');
+    show([running, session({ ...waiting, expected_wait_seconds: null })]);
+    expect(texts('.jp-GpuShare-headline')[0]).toContain('next is bob.ipynb.');
+  });
+});
+
+describe('quick turns', () => {
+  const quick = (state: 'running' | 'waiting') =>
+    snapshotOf(
+      device(
+        [
+          session({ ...running, state, place: state === 'waiting' ? 1 : null }),
+          state === 'waiting'
+            ? session({ ...waiting, state: 'running', place: null })
+            : waiting
+        ],
+        {
+          turns: [
+            turn({ began: 2, ended: null, held: 1 }),
+            turn({ session: 'b', began: 1.5, ended: 0.5, held: 0.5 })
+          ]
+        }
+      )
+    );
+
+  it('do not make the picture jump', () => {
+    view.update({ state: quick('running'), receivedAt: 0 });
+    const [headline, table] = ['.jp-GpuShare-headline', 'table'].map(texts);
+    expect(headline).toEqual(['alice.ipynb and bob.ipynb take turns.']);
+    view.update({ state: quick('waiting'), receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')).toEqual(headline);
+    expect(texts('table')).toEqual(table);
+    expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
   });
 
-  it('takes names as text, never as markup', () => {
-    const name = '<img src=x onerror=alert(1)>';
-    view.update(snapshot(session({ name, reason: name, user: name })), 0);
+  it('are said of few by their names', () => {
+    const named = (count: number) => {
+      const all = Array.from({ length: count }, (_, index) =>
+        session({ id: `${index}`, name: `${index}.ipynb`, state: 'running' })
+      );
+      const turns = all.map(({ id }) =>
+        turn({ session: id, ended: null, held: 5 })
+      );
+      view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
+      return texts('.jp-GpuShare-headline')[0];
+    };
+    expect(named(3)).toBe('0.ipynb, 1.ipynb and 2.ipynb take turns.');
+    expect(named(5)).toBe('0.ipynb, 1.ipynb and 3 others take turns.');
+  });
+
+  it('leave those in the queue who have had none', () => {
+    const third = session({
+      id: 'c',
+      name: 'carol.ipynb',
+      state: 'waiting',
+      place: 2,
+      waiting_seconds: 9,
+      expected_wait_seconds: null
+    });
+    const state = quick('running');
+    state.devices[0].sessions.push(third);
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')).toEqual([
+      'alice.ipynb and bob.ipynb take turns. 1 waits; next is carol.ipynb.'
+    ]);
+  });
+});
+
+describe('the memory map', () => {
+  it('is to scale, with what other processes have', () => {
+    show([running, waiting]);
+    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([
+      6.25, 6.25
+    ]);
+    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-laneMap')).toEqual([12.5]);
+    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-foreign')).toEqual([6.25]);
+  });
+
+  it('shows how much of a lane each member needs', () => {
+    const small = session({ ...waiting, ephemeral_bytes: 2 ** 28 });
+    show([running, small]);
+    expect(widths('.jp-GpuShare-stripe')).toEqual([25, 12.5]);
+  });
+
+  it('puts what is paged out beside it, at the same scale', () => {
+    const out = session({
+      state: 'paged_out',
+      lane: null,
+      paged_out_bytes: 2 ** 32
+    });
+    show([out]);
+    expect(widths('.jp-GpuShare-bar .jp-GpuShare-onDisk')).toEqual([25]);
+    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([]);
+  });
+
+  it('shows only its beginning where little is used, and says so', () => {
+    const little = device([running], {
+      persistent_bytes: 2 ** 30,
+      foreign_bytes: 0,
+      free_bytes: 15 * 2 ** 30 - 2 ** 20,
+      lanes: [{ id: 1, bytes: 2 ** 20, holder: 'a', members: ['a'] }]
+    });
+    view.update({ state: snapshotOf(little), receivedAt: 0 });
+    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([50]);
+    expect(node.textContent).toContain('The bar shows the first 2.00 GiB');
+  });
+
+  it('is described in words for those who do not see it', () => {
+    show([running]);
+    const label =
+      node.querySelector('.jp-GpuShare-bar')!.ariaLabel ??
+      node.querySelector('.jp-GpuShare-bar')!.getAttribute('aria-label');
+    expect(label).toBe(
+      '16.0 GiB in all: 4.00 GiB kept by notebooks, 2.00 GiB in 1 lane, 1.00 GiB other processes, 9.00 GiB free'
+    );
+  });
+});
+
+describe('the last minute', () => {
+  const path = (id: string) =>
+    all('.jp-GpuShare-member').map(row =>
+      row.querySelector(`.jp-GpuShare-${id}`)!.getAttribute('d')
+    );
+
+  it('has a row for who runs and who waits, with bars for turns', () => {
+    const turns = [
+      turn({ session: 'b', began: 40, ended: 20, held: 20 }),
+      turn({ began: 20, ended: null, held: 20 })
+    ];
+    view.update({
+      state: snapshotOf(device([running, waiting], { turns })),
+      receivedAt: 0
+    });
+    expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
+      'alice.ipynb',
+      'bob.ipynb'
+    ]);
+    expect(path('turns')).toEqual([
+      'M40.00 1v-1.00h20.00v1.00z',
+      'M20.00 1v-1.00h20.00v1.00z'
+    ]);
+    expect(path('waited')).toEqual(['', 'M2.00 .5H60']);
+  });
+
+  it('keeps the turns of a notebook that has gone', () => {
+    const turns = [
+      turn({ session: 'gone', began: 40, ended: 20, held: 20 }),
+      turn({ session: 'gone', lane: 7, began: 40, ended: 20, held: 20 })
+    ];
+    const state = snapshotOf(device([running], { turns }));
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
+      'alice.ipynb',
+      'gone since'
+    ]);
+    expect(path('turns')).toEqual(['', 'M20.00 1v-1.00h20.00v1.00z']);
+  });
+
+  it('moves on by itself', () => {
+    view.update({ state: snapshot(running), receivedAt: 0 }, 10_000);
+    expect(path('turns')).toEqual(['M38.00 1v-1.00h22.00v1.00z']);
+  });
+
+  it('shows how much of its time a row of short turns really had', () => {
+    const turns = [turn({ began: 12, ended: 10, held: 1 })];
+    view.update({
+      state: snapshotOf(device([running], { turns })),
+      receivedAt: 0
+    });
+    expect(path('turns')).toEqual(['M48.00 1v-0.50h2.00v0.50z']);
+  });
+
+  it('counts seconds by the clock, so that a bar moves and does not flicker', () => {
+    const turns = [turn({ began: 10.3, ended: 9.8, held: 0.5 })];
+    const state = snapshotOf(device([running], { turns }));
+    view.update({ state, receivedAt: 100_000 });
+    expect(path('turns')).toEqual([
+      'M49.00 1v-0.30h1.00v0.30zM50.00 1v-0.20h1.00v0.20z'
+    ]);
+    view.tick(100_500);
+    expect(path('turns')).toEqual([
+      'M48.50 1v-0.30h1.00v0.30zM49.50 1v-0.20h1.00v0.20z'
+    ]);
+  });
+
+  it('has few rows however many there are', () => {
+    show(many(100));
+    expect(all('.jp-GpuShare-member')).toHaveLength(6);
+    expect(texts('.jp-GpuShare-more')[0]).toContain('94 others');
+  });
+});
+
+describe('the queue', () => {
+  it('has place, notebook, owner, wait, expected wait and reason', () => {
+    show([waiting, running]);
+    const row = all('.jp-GpuShare-notebook.jp-mod-waiting td').map(
+      cell => cell.textContent
+    );
+    expect(row).toEqual([
+      '1',
+      'bob.ipynb',
+      'bob',
+      '0:58',
+      '≈ 0:10',
+      '✕',
+      'bob · waits for alice.ipynb'
+    ]);
+  });
+
+  it('has clocks that run here', () => {
+    show([running, waiting], admin, 4500);
+    expect(texts('.jp-GpuShare-since')).toEqual(['0:16', '1:02']);
+    view.tick(60_000);
+    expect(texts('.jp-GpuShare-since')).toEqual(['1:12', '1:58']);
+    expect(texts('.jp-GpuShare-expected')).toEqual(['', 'soon']);
+  });
+
+  it('shows the first and, when asked, all', () => {
+    show(many(100));
+    expect(all('.jp-mod-waiting.jp-GpuShare-notebook')).toHaveLength(8);
+    press('Show all 99');
+    expect(all('.jp-mod-waiting.jp-GpuShare-notebook')).toHaveLength(99);
+    press('Show fewer');
+    expect(all('.jp-mod-waiting.jp-GpuShare-notebook')).toHaveLength(8);
+  });
+
+  it('says that somebody is overdue, in words and with a sign', () => {
+    const late = session({ state: 'overdue', reason: 'overdue: was asked' });
+    show([late, waiting]);
+    expect(texts('.jp-GpuShare-notebook .jp-GpuShare-sign')).toEqual([
+      '!',
+      '1'
+    ]);
+    expect(node.textContent).toContain('overdue: was asked');
+  });
+
+  it('shows who waits for room to come back among those who wait', () => {
+    const back = session({
+      state: 'paged_out',
+      place: 1,
+      waiting_seconds: 2,
+      lane: null
+    });
+    show([back]);
+    expect(texts('.jp-GpuShare-group')).toEqual(['Queue (1)']);
+  });
+
+  it('takes names as text, never as markup, and of any length', () => {
+    const name = '<img src=x onerror=alert(1)>' + 'x'.repeat(200);
+    show([session({ name, reason: name, user: name })]);
+    press(name);
     expect(node.querySelector('img')).toBeNull();
     expect(node.textContent).toContain(name);
   });
 
+  it('opens all there is of a notebook, and keeps it open', () => {
+    show([running]);
+    press('alice.ipynb');
+    expect(node.textContent).toContain('lab/alice.ipynb');
+    show([running, waiting]);
+    expect(texts('dd')).toContain('1200');
+    press('alice.ipynb');
+    expect(texts('dd')).toEqual([]);
+  });
+});
+
+describe('what a viewer may do', () => {
+  const open = (sessions: ISessionView[], who: IViewer | null) => {
+    show(sessions, who);
+    press('alice.ipynb');
+    return buttons();
+  };
+  const deeds = ['Ask to yield', 'Pause'];
+
+  it('is nothing for who only looks', () => {
+    for (const who of [null, viewer({ may_change: false })]) {
+      beforeEachView();
+      expect(open([running, waiting], who)).toEqual([
+        'alice.ipynb',
+        'bob.ipynb'
+      ]);
+      expect(node.querySelector('select, input')).toBeNull();
+    }
+  });
+
+  it('is to change one’s own', () => {
+    expect(open([running, waiting], viewer())).toEqual(
+      expect.arrayContaining(deeds)
+    );
+    expect(buttons()).not.toContain('✕'); // bob's
+    expect(node.querySelector('select')).toBeNull();
+  });
+
+  it('is nothing of others’', () => {
+    expect(open([running, waiting], viewer({ user: 'bob' }))).toEqual([
+      'alice.ipynb',
+      'bob.ipynb',
+      '✕'
+    ]);
+  });
+
+  it('is everything for an administrator', () => {
+    expect(open([running, waiting], admin)).toEqual(
+      expect.arrayContaining([...deeds, '✕'])
+    );
+    expect(node.querySelector('select')).not.toBeNull();
+  });
+
+  function beforeEachView() {
+    node.replaceChildren();
+    view = new GpuShareView(node, undefined, actions);
+  }
+
+  it('is carried out and said', async () => {
+    show([running, waiting], admin);
+    press('Cancel the wait of bob.ipynb');
+    expect(actions.ask).toHaveBeenCalledWith('b', 'cancel');
+    await vi.waitFor(() =>
+      expect(texts('[role=status]')).toEqual([
+        'The wait of bob.ipynb is cancelled.'
+      ])
+    );
+  });
+
+  it('is to page out who is idle', () => {
+    expect(open([session()], admin)).toContain('Page out');
+    press('Page out');
+    expect(actions.ask).toHaveBeenCalledWith('a', 'page_out');
+    show([running], admin);
+    expect(buttons()).not.toContain('Page out');
+  });
+
+  it('is to pause, to resume and to change the weight', () => {
+    open([session()], admin);
+    press('Pause');
+    expect(actions.change).toHaveBeenCalledWith('a', { paused: true });
+    show([session({ state: 'paused' })]);
+    press('Resume');
+    expect(actions.change).toHaveBeenCalledWith('a', { paused: false });
+    const input = node.querySelector('input')!;
+    input.value = '2.5';
+    input.dispatchEvent(new Event('change'));
+    expect(actions.change).toHaveBeenCalledWith('a', { weight: 2.5 });
+  });
+
+  it('says why it was refused', async () => {
+    actions.choosePolicy = () => Promise.reject(new Error('only root may'));
+    show([running]);
+    node.querySelector('select')!.dispatchEvent(new Event('change'));
+    await vi.waitFor(() =>
+      expect(texts('[role=alert]')).toEqual(['only root may'])
+    );
+  });
+});
+
+describe('use', () => {
+  it('shows each user’s part beside a fair one', () => {
+    show([running, waiting]);
+    expect(texts('.jp-GpuShare-user .jp-GpuShare-figure')).toEqual([
+      '1:30 · 75 %',
+      '0:30 · 25 %'
+    ]);
+    expect(widths('.jp-GpuShare-share i')).toEqual([75, 25]);
+    expect(node.textContent).toContain('50 % for each');
+  });
+});
+
+describe('when things are odd', () => {
+  const gone = { type: 'Error', code: 'unavailable' } as const;
+
   it('says how to join where nobody shares', () => {
-    view.update(snapshot(), 0);
+    show([]);
     expect(node.textContent).toContain('%gpushare on');
     expect(node.querySelector('table')).toBeNull();
   });
 
-  it('says that the broker is away, and comes back', () => {
+  it('says that the broker is away, what that means, and what was', () => {
+    show([running]);
     const message = 'no broker answers on /run/b.sock';
-    view.update({ type: 'Error', code: 'unavailable', message }, 0);
+    view.update({ state: { ...gone, message }, receivedAt: 9000 }, 9000);
     expect(node.textContent).toContain(message);
-    view.update(snapshot(running), 0);
+    expect(node.textContent).toContain('Whoever has a turn goes on');
+    expect(node.textContent).toContain('what was 0:09 ago');
+    expect(node.querySelector('.jp-mod-stale')?.hasAttribute('inert')).toBe(
+      true
+    );
+    show([running]);
     expect(node.textContent).not.toContain(message);
+    expect(node.querySelector('.jp-mod-stale')).toBeNull();
+  });
+
+  it('says that there is no device', () => {
+    view.update({ state: snapshotOf(), receivedAt: 0 });
+    expect(node.textContent).toContain('no device');
+  });
+
+  it('says that versions differ', () => {
+    const state = { ...snapshot(running), version: '9.9.9' };
+    view.update({ state, receivedAt: 0 });
+    expect(node.textContent).toContain('the broker of 9.9.9');
+  });
+
+  it('shows what it can of a broker that knows less, or other states', () => {
+    const older = JSON.parse(JSON.stringify(snapshot(running)));
+    delete older.devices[0].turns;
+    delete older.devices[0].users;
+    delete older.devices[0].foreign_bytes;
+    older.devices[0].sessions[0].state = 'dancing';
+    view.update({ state: older, receivedAt: 0 });
+    expect(node.textContent).toContain('alice.ipynb');
+    expect(node.textContent).not.toContain('NaN');
   });
 
   it('gives no figure for memory that is not measured yet', () => {
-    view.update(snapshot(session({ measured: false })), 0);
-    expect(texts('.jp-GpuShare-size')).toEqual(['…']);
+    show([session({ measured: false })]);
+    press('alice.ipynb');
+    expect(texts('dd')).toContain('not measured yet');
   });
 });

@@ -14,12 +14,13 @@ from traitlets import Bool, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
 from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot
+from jupyter_gpushare.protocol import Snapshot
 from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
 
 from .attendance import NOBODY
 from .audit import Audit
 from .feed import Feed, State
+from .messages import Wish
 from .metrics import SnapshotCollector
 
 TRAITS: dict[str, type[TraitType[Any, Any]]] = {
@@ -67,7 +68,7 @@ class GpuShareExtension(LoggingConfigurable):
         """Close the connection and take back what `load` did; the broker stays. Idempotent."""
         await self._undo.aclose()
 
-    def carry_out(self, message: Change | SetPolicy) -> Snapshot:
+    def carry_out(self, message: Wish) -> Snapshot:
         """Ask the broker for a change and look at the result. Blocks; raises its errors."""
         with Client.connect(self.settings, "jupyter_server", start=False) as client:
             client.ask(message)

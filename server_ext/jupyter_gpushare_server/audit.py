@@ -7,12 +7,20 @@ from typing import Any
 
 from jupyter_events import EventLogger
 
-from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot
+from jupyter_gpushare.protocol import Cancel, Change, Dismiss, Recall, SetPolicy, Snapshot
 
 from .attendance import Attendance, SessionOnDevice
+from .messages import Wish
 
 SCHEMAS = Path(__file__).parent / "event_schemas"
 BASE = "https://events.jupyter-gpushare.org"
+OF: dict[type[Wish], str] = {
+    Change: "session",
+    Recall: "turn",
+    Dismiss: "memory",
+    Cancel: "wait",
+    SetPolicy: "policy",
+}
 SESSION, POLICY, CHANGE = (f"{BASE}/{name}/v1" for name in ("session", "policy", "change"))
 
 
@@ -35,12 +43,11 @@ class Audit:
             self._emit(POLICY, {"before": self._policy, "after": snapshot.policy})
         self._policy = snapshot.policy
 
-    def changed(self, user: str, message: Change | SetPolicy) -> None:
+    def changed(self, user: str, message: Wish) -> None:
         """`user` made the broker carry out `message`."""
         fields = {name: getattr(message, name) for name in message.__struct_fields__}
         given = {name: value for name, value in fields.items() if value is not None}
-        kind = "session" if isinstance(message, Change) else "policy"
-        self._emit(CHANGE, {"by": user, "of": kind, **given})
+        self._emit(CHANGE, {"by": user, "of": OF[type(message)], **given})
 
     def _emit(self, schema: str, data: dict[str, Any]) -> None:
         self._logger.emit(schema_id=schema, data=data)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
 
+import msgspec
 from tornado.ioloop import IOLoop
 
 from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Error, Snapshot
+from jupyter_gpushare.pictures import aged
+from jupyter_gpushare.protocol import Error, Snapshot, Welcome
 from jupyter_gpushare.settings import Settings
 
 State: TypeAlias = Snapshot | Error
 
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
+FRESH_SECONDS = 0.05  # who is told so soon after it came is told the same
 LOOKING = Error("unavailable", "The broker is being looked for.")
 
 
@@ -37,6 +41,9 @@ class Feed:
         observe: Callable[[State], None],
     ) -> None:
         self.state: State = LOOKING
+        self.welcome: Welcome | None = None  # of the newest connection
+        self._frame = b""  # the state as it came, for all who are told at once
+        self._came = 0.0
         self._settings = settings
         self._start_broker = start_broker
         self._loop = loop
@@ -65,10 +72,23 @@ class Feed:
             yield self.state
             await changed.wait()
 
+    def now(self) -> State:
+        """The state at this moment: since it came, waits and turns have gone on."""
+        if isinstance(self.state, Snapshot):
+            return aged(self.state, time.monotonic() - self._came)
+        return self.state
+
+    def frame(self) -> bytes:
+        """The same, encoded."""
+        if time.monotonic() - self._came > FRESH_SECONDS:
+            return msgspec.json.encode(self.now())
+        self._frame = self._frame or msgspec.json.encode(self.state)
+        return self._frame
+
     def _publish(self, state: State) -> None:
         if self.state is LOOKING or type(state) is not type(self.state):
             self._log_turn(state)
-        self.state = state
+        self.state, self._frame, self._came = state, b"", time.monotonic()
         self._observe(state)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -94,7 +114,7 @@ class Feed:
         found = False
         try:
             with Client.connect(self._settings, "jupyter_server", self._start_broker) as client:
-                self._client = client
+                self._client, self.welcome = client, client.welcome
                 for snapshot in client.watch():
                     found = True
                     if self._closed.is_set():

@@ -16,10 +16,19 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
-from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot
+from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot, Welcome
 
 from .attendance import SessionOnDevice, sessions
-from .messages import Failure, PolicyChoice, PolicyState, SessionChange
+from .messages import (
+    ASKS,
+    Failure,
+    PolicyChoice,
+    PolicyState,
+    SessionAsk,
+    SessionChange,
+    Viewer,
+    Wish,
+)
 from .openapi import document
 
 if TYPE_CHECKING:
@@ -62,7 +71,7 @@ class Handler(APIHandler):
     @property
     def snapshot(self) -> Snapshot:
         """The newest snapshot; the request is refused while the broker is away."""
-        state = self.extension.feed.state
+        state = self.extension.feed.now()
         if isinstance(state, Snapshot):
             return state
         raise Refused("unavailable", f"The broker is away: {state.message}")
@@ -77,7 +86,7 @@ class Handler(APIHandler):
             raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
         return body
 
-    async def carry_out(self, message: Change | SetPolicy) -> Snapshot:
+    async def carry_out(self, message: Wish) -> Snapshot:
         """Let the broker make a change, in a thread, and note who asked for it."""
         change = asyncio.to_thread(self.extension.carry_out, message)
         try:
@@ -123,6 +132,21 @@ class SessionHandler(Handler):
         self.answer(_find(session, await self.carry_out(change)))
 
 
+class AsksHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def post(self, session: str) -> None:
+        wish = ASKS[self.body(SessionAsk).ask]
+        self.answer(_find(session, await self.carry_out(wish(session))))
+
+
+class ViewerHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.answer(_viewer(self, await _may_change(self)))
+
+
 class PolicyHandler(Handler):
     @web.authenticated
     @authorized
@@ -144,7 +168,10 @@ class OpenAPIHandler(Handler):
 
 
 class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """Pushes the state now and after changes; a slow client gets only the newest."""
+    """Pushes the state now and after changes; a slow client gets only the newest.
+
+    Who looks, and what they may do, comes before the state that it holds for.
+    """
 
     auth_resource = AUTH_RESOURCE
 
@@ -168,10 +195,40 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Clients have nothing to say here."""
 
     async def _follow(self) -> None:
+        feed, may_change, told = self.settings["gpushare"].feed, await _may_change(self), None
         with suppress(WebSocketClosedError):
-            async for state in self.settings["gpushare"].feed.follow():
+            async for _ in feed.follow():
+                if (viewer := _viewer(self, may_change)) != told:
+                    told = viewer
+                    await self.write_message(msgspec.json.encode(viewer))
                 # done when the frame has left our buffer: so there is at most one in it
-                await self.write_message(msgspec.json.encode(state))
+                await self.write_message(feed.frame())
+
+
+async def _may_change(handler: JupyterHandler) -> bool:
+    user = handler.current_user
+    allowed = handler.authorizer.is_authorized(handler, user, "write", AUTH_RESOURCE)
+    return bool(await ensure_async(allowed))
+
+
+def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
+    known: Welcome | None = handler.settings["gpushare"].feed.welcome
+    return Viewer(
+        user="" if known is None else known.user,
+        is_administrator=known is not None and known.is_administrator,
+        may_change=may_change,
+        kernels=_processes(handler.kernel_manager),
+    )
+
+
+def _processes(kernels: Any) -> dict[str, int]:
+    """Kernels of this server by id, as far as they are processes of this machine."""
+    found = {}
+    for name in kernels.list_kernel_ids():
+        provisioner = getattr(kernels.get_kernel(name), "provisioner", None)
+        if (pid := getattr(provisioner, "pid", None)) is not None:
+            found[name] = int(pid)
+    return found
 
 
 def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
@@ -190,6 +247,8 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "state": StateHandler,
     "sessions": SessionsHandler,
     "sessions/([^/]+)": SessionHandler,
+    "sessions/([^/]+)/asks": AsksHandler,
+    "viewer": ViewerHandler,
     "policy": PolicyHandler,
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from jupyter_gpushare.protocol import PolicyView
+from jupyter_gpushare.protocol import Cancel, Change, Dismiss, PolicyView, Recall, SetPolicy
+
+Wish: TypeAlias = Change | Recall | Dismiss | Cancel | SetPolicy
 
 
 class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -16,6 +18,19 @@ class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: Annotated[float, Meta(gt=0)] | None = None
     priority: int | None = None
     paused: bool | None = None
+
+
+class SessionAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a session is asked for: to yield its turn, to page out, or to cancel its wait."""
+
+    ask: Literal["yield", "page_out", "cancel"] | None = None
+
+
+ASKS: dict[str | None, type[Recall] | type[Dismiss] | type[Cancel]] = {
+    "yield": Recall,
+    "page_out": Dismiss,
+    "cancel": Cancel,
+}
 
 
 class PolicyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +47,20 @@ class PolicyState(msgspec.Struct, frozen=True):
     policy: str
     policies: list[PolicyView]
     running_lanes: dict[str, int]
+
+
+class Viewer(msgspec.Struct, frozen=True, tag=True):
+    """Who looks, and what they may do.
+
+    `user` is whose sessions are theirs, by the broker's word; an administrator may change all of
+    them, and the policy; who may not change anything only looks. `kernels` are this server's, with
+    their process ids.
+    """
+
+    user: str
+    is_administrator: bool
+    may_change: bool
+    kernels: dict[str, int]
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -11,10 +11,13 @@ import msgspec
 from jupyter_gpushare.protocol import Error, Snapshot
 
 from .attendance import SessionOnDevice
-from .messages import Failure, PolicyChoice, PolicyState, SessionChange
+from .messages import Failure, PolicyChoice, PolicyState, SessionAsk, SessionChange, Viewer
 
 PATHS = Path(__file__).with_suffix(".yaml")
-TYPES = (Snapshot, Error, SessionOnDevice, SessionChange, PolicyChoice, PolicyState, Failure)
+TYPES = (
+    *(Snapshot, Error, SessionOnDevice, Viewer),
+    *(SessionChange, SessionAsk, PolicyChoice, PolicyState, Failure),
+)
 
 
 @cache

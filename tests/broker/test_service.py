@@ -13,8 +13,13 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.devices.nvml import Usage
 from jupyter_gpushare.protocol import (
     PROTOCOL,
+    Busy,
+    Cancel,
+    Change,
     Close,
     Demand,
+    Dismiss,
+    Done,
     Error,
     Finish,
     Grant,
@@ -23,16 +28,20 @@ from jupyter_gpushare.protocol import (
     Message,
     Open,
     Opened,
+    PageOut,
+    Recall,
     Report,
     Request,
     SetPolicy,
     Snapshot,
     ToBroker,
+    Welcome,
     Yield,
 )
 from jupyter_gpushare.settings import load
 
 GB = 1 << 30
+STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 HOST = Device("host", 64 * GB, "main memory")
 DEVICES = [Device("cuda:0", 16 * GB, "a GPU"), HOST]
 
@@ -45,9 +54,14 @@ class Notebook(Peer):
     """A peer that keeps what it is sent."""
 
     def __init__(
-        self, service: Service, name: str, device: str = "auto", among: Sequence[str] = ()
+        self,
+        service: Service,
+        name: str,
+        device: str = "auto",
+        user: str = "root",
+        among: Sequence[str] = (),
     ) -> None:
-        self.uid, self.pid, self.user = 0, 1, "root"
+        self.uid, self.pid, self.user = 0 if user == "root" else STRANGER, 1, user
         self.heard: list[Message] = []
         self._service = service
         self.says(Hello(PROTOCOL), 0.0)
@@ -329,3 +343,122 @@ def test_a_request_withdrawn_before_anybody_is_granted_is_forgotten() -> None:
     notebook.says(Finish(1), 9.1)
     service.pass_time(10.0)
     assert not notebook.heard_of(Grant)
+
+
+# --- what people ask for ------------------------------------------------------------------------
+
+
+def refusal(notebook: Notebook) -> str:
+    (error,) = notebook.heard_of(Error)
+    assert isinstance(error, Error)
+    return error.code
+
+
+def test_a_holder_is_asked_to_yield_before_its_time_is_over(service: Service) -> None:
+    holder, other = Notebook(service, "a"), Notebook(service, "b")
+    holder.says(Request(1), 1.0)
+    other.says(Recall("a"), 1.1)
+    assert holder.heard_of(Yield) == [Yield(1)]
+    assert other.heard_of(Done)
+
+
+def test_only_who_has_a_turn_can_be_asked_to_yield(service: Service) -> None:
+    notebook = Notebook(service, "a")
+    notebook.says(Recall("a"), 1.0)
+    assert refusal(notebook) == "invalid"
+
+
+def test_an_idle_notebook_is_asked_to_page_out_although_nobody_needs_its_room(
+    service: Service,
+) -> None:
+    notebook = Notebook(service, "a")
+    notebook.says(Busy(False), 1.0)
+    notebook.says(Dismiss("a"), 2.0)
+    assert notebook.heard_of(PageOut) == [PageOut()]
+
+
+def test_a_notebook_in_which_a_cell_runs_is_not_asked_to_page_out(service: Service) -> None:
+    notebook = Notebook(service, "a")
+    notebook.says(Dismiss("a"), 2.0)
+    assert refusal(notebook) == "invalid"
+    assert not notebook.heard_of(PageOut)
+
+
+def test_who_waits_is_told_that_its_wait_is_cancelled_and_withdraws_by_itself(
+    service: Service,
+) -> None:
+    holder, waiting = Notebook(service, "a"), Notebook(service, "b")
+    holder.says(Request(1), 1.0)
+    waiting.says(Request(1), 1.1)
+    holder.says(Cancel("b"), 1.2)
+    assert refusal(waiting) == "cancelled"
+    assert {view.id: view.state for view in service.snapshot(1.2).devices[0].sessions} == {
+        "a": "running",
+        "b": "waiting",  # it may have been handed the turn already: its own word counts
+    }
+    waiting.says(Finish(1), 1.3)
+    assert service.snapshot(1.3).devices[0].sessions[1].state == "idle"
+
+
+def test_a_wait_that_is_over_cannot_be_cancelled(service: Service) -> None:
+    notebook = Notebook(service, "a")
+    notebook.says(Request(1), 1.0)
+    notebook.says(Cancel("a"), 1.1)
+    assert refusal(notebook) == "invalid"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Recall("a"), Dismiss("a"), Cancel("a"), Change("a", paused=True), SetPolicy("fifo")],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_stranger_is_refused_and_changes_nothing(service: Service, message: ToBroker) -> None:
+    owner, stranger = Notebook(service, "a"), Notebook(service, "b", user="eve")
+    owner.says(Request(1), 1.0)
+    heard = list(owner.heard)
+    stranger.says(message, 1.1)
+    assert refusal(stranger) == "not_permitted"
+    assert owner.heard == heard
+    assert service.snapshot(1.1).policy == "fair"
+
+
+def test_the_owner_may_ask_although_he_is_no_administrator(service: Service) -> None:
+    first, second = (Notebook(service, name, user="eve") for name in "ab")
+    first.says(Request(1), 1.0)
+    second.says(Request(1), 1.0)
+    second.says(Recall("a"), 1.1)
+    second.says(Cancel("b"), 1.1)
+    assert first.heard_of(Yield)
+    assert refusal(second) == "cancelled"
+
+
+def test_a_client_learns_whom_it_is_taken_for(service: Service) -> None:
+    for user, is_administrator in (("root", True), ("eve", False)):
+        (welcome,) = Notebook(service, user, user=user).heard_of(Welcome)
+        assert isinstance(welcome, Welcome)
+        assert (welcome.user, welcome.is_administrator) == (user, is_administrator)
+
+
+# --- what is remembered ---------------------------------------------------------------------------
+
+
+def test_a_looker_that_comes_late_knows_the_last_minute(service: Service) -> None:
+    first, second = Notebook(service, "a"), Notebook(service, "b")
+    first.says(Request(1), 1.0)
+    second.says(Request(1), 1.0)
+    first.says(Finish(1), 5.0)
+    (device, _) = service.snapshot(8.0).devices
+    assert [(turn.session, turn.began, turn.ended) for turn in device.turns] == [
+        ("a", 7.0, 3.0),
+        ("b", 3.0, None),
+    ]
+    assert {turn.lane for turn in device.turns} == {lane.id for lane in device.lanes}
+    assert [(user.name, user.used_seconds[-1]) for user in device.users] == [("root", 7.0)]
+
+
+def test_the_turn_of_a_lost_connection_is_over(service: Service) -> None:
+    notebook = Notebook(service, "a")
+    notebook.says(Request(1), 1.0)
+    service.lost(notebook, 3.0)
+    (turn,) = service.snapshot(4.0).devices[0].turns
+    assert (turn.began, turn.ended) == (3.0, 1.0)

@@ -1,209 +1,177 @@
-"""JupyterLab in a real browser: two notebooks, the panel and the status bar.
-
-Pictures go to build/screenshots/.
-"""
+"""The panel follows real kernels, and what is pressed in it reaches them."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Open
-from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.protocol import Snapshot
 
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM.exists(), reason=f"needs {CHROMIUM} (on Debian: apt-get install chromium)"
-)
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-PICTURES = Path(__file__).resolve().parents[2] / "build" / "screenshots"
-TOKEN = "tok"
-PANEL = "#jupyter-gpushare-panel"
-STATUS = ".jp-GpuShare-status"
+expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 LATER = re.compile(r"\d:(0[1-9]|[1-5]\d)")
 
-SHARE = "%load_ext jupyter_gpushare\n%gpushare on"
-HOLD = """\
-import pathlib, time, jupyter_gpushare as gpushare
-with gpushare.turn():
-    while not pathlib.Path("go").exists():
-        time.sleep(0.05)
-print("alice is done")"""
-ONE_TURN = """\
-import jupyter_gpushare as gpushare
-with gpushare.turn():
-    print("bob had a turn")"""
-# through the app, not the menu: that one races with the kernel's start
-RUN_ALL = """async () => {
-  const app = window.jupyterapp, notebook = app.shell.currentWidget;
-  await notebook.context.ready;
-  await notebook.sessionContext.ready;
-  await notebook.sessionContext.session.kernel.info;
-  void app.commands.execute('notebook:run-all-cells');
-}"""
 
-
-def write_notebook(path: Path, *cells: str) -> None:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-    nbformat.write(notebook, path)
-
-
-def own_places(home: Path) -> dict[str, str]:
-    """An environment in which Jupyter sees nothing of the user's."""
-    config = home / "config" / "labconfig"
-    config.mkdir(parents=True)
-    news = {"@jupyterlab/apputils-extension:announcements": True}
-    (config / "page_config.json").write_text(json.dumps({"disabledExtensions": news}))
-    places = {
-        "JUPYTER_CONFIG_DIR": "config",
-        "JUPYTER_DATA_DIR": "data",
-        "JUPYTER_RUNTIME_DIR": "runtime",
-        "JUPYTERLAB_SETTINGS_DIR": "settings",
-        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-        "IPYTHONDIR": "ipython",
-    }
-    return {"HOME": str(home), **{name: str(home / place) for name, place in places.items()}}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.fixture
-def notebooks(tmp_path: Path) -> Path:
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    write_notebook(folder / "alice.ipynb", SHARE, HOLD)
-    write_notebook(folder / "bob.ipynb", SHARE, ONE_TURN)
-    return folder
-
-
-@pytest.fixture
-def lab(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
-    """The URL of a running JupyterLab."""
-    port = free_port()
-    arguments = [
-        *("--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1"),
-        *(f"--port={port}", "--port-retries=0", f"--IdentityProvider.token={TOKEN}"),
-        f"--ServerApp.root_dir={notebooks}",
-    ]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *arguments],
-        env={**os.environ, **own_places(tmp_path / "home")},
-        cwd=notebooks,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stderr is not None
-    log = iter(server.stderr.readline, "")
-    assert any("is running at" in line for line in log), "JupyterLab ended before it ran"
-    threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
-    yield f"http://127.0.0.1:{port}/lab"
-    server.terminate()
-    server.wait(30)
-
-
-@pytest.fixture
-def page(lab: str) -> Iterator[Any]:
-    """JupyterLab with alice's notebook open, and the panel shown."""
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(60_000)
-        thrown: list[str] = []
-        page.on("pageerror", lambda error: thrown.append(str(error)))
-        page.goto(f"{lab}/tree/alice.ipynb?token={TOKEN}&reset")
-        page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for()
-        page.locator(PANEL).wait_for(state="attached")
-        page.evaluate("window.jupyterapp.commands.execute('jupyter-gpushare:show-panel')")
-        yield page
-        browser.close()
-        assert not thrown
-
-
-@pytest.fixture
-def neighbour(settings: Settings) -> Iterator[None]:
-    """A session of another program that has memory and does nothing."""
-    with Client.connect(settings, "tests") as client:
-        demand = Demand(3 << 30, 1 << 30, True)
-        client.ask(Open(id="carol", name="courses/nlp/carol.ipynb", demand=demand))
-        yield
-
-
-def run_all(page: Any) -> None:
-    page.evaluate(RUN_ALL)
-
-
-def picture(page: Any, name: str) -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(PICTURES / f"{name}.png"), animations="disabled")
-
-
-def darken(page: Any) -> None:
-    theme = {"theme": "JupyterLab Dark"}
-    page.evaluate(
-        f"window.jupyterapp.commands.execute('apputils:change-theme', {json.dumps(theme)})"
-    )
-    page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
-
-
-@pytest.mark.timeout(240)
-def test_the_panel_follows_two_notebooks_that_take_turns(
-    page: Any, notebooks: Path, neighbour: None
+def test_two_kernels_train_and_the_turn_moves(
+    visit: Any, sessions: Any, broker_pid: int, look: Callable[[], Snapshot]
 ) -> None:
-    from playwright.sync_api import expect
+    lab = visit("alice.ipynb")
+    running = lab.panel.locator("tbody.jp-mod-running")
+    expect(lab.status).to_have_text("◌ not sharing here")
+    lab.run_all()
+    expect(running).to_contain_text("alice.ipynb")
+    expect(lab.status).to_have_text("▶ has its turn")
 
-    expect.set_options(timeout=30_000)
-    panel, status = page.locator(PANEL), page.locator(STATUS)
-    expect(status).to_have_text("GPU: free")
-    expect(panel).to_contain_text("carol.ipynb")
+    lab.open("bob.ipynb")
+    lab.run_all()
+    expect(running).to_contain_text("bob.ipynb")
+    expect(running).to_contain_text("alice.ipynb")
+    expect(lab.row("bob.ipynb")).to_have_class(re.compile("jp-mod-own"))
+    turns = lab.panel.locator(".jp-GpuShare-member .jp-GpuShare-turns")
+    expect(turns).to_have_count(2)
+    for number in range(2):
+        expect(turns.nth(number)).to_have_attribute("d", re.compile("M.*z"))
 
-    run_all(page)
-    expect(panel.locator(".jp-mod-running")).to_contain_text("alice.ipynb")
-    expect(status).to_have_text("GPU: 1 running")
+    # a kernel that is killed vanishes
+    os.kill(sessions()["alice.ipynb"].pid, signal.SIGKILL)
+    expect(lab.row("alice.ipynb")).to_have_count(0)
+    expect(running).to_contain_text("bob.ipynb")
 
-    page.locator(".jp-DirListing-item", has_text="bob.ipynb").dblclick()
-    expect(page.locator(".lm-TabBar-tab.lm-mod-current", has_text="bob.ipynb")).to_be_visible()
-    run_all(page)
-    waiting = panel.locator(".jp-mod-waiting")
-    expect(waiting).to_contain_text("bob.ipynb")
-    expect(waiting.locator(".jp-GpuShare-place")).to_have_text("1")
-    expect(waiting.locator(".jp-GpuShare-wait")).to_have_text(LATER)  # the browser's own clock
-    expect(status).to_have_text("GPU: 1 running, 1 waits")
-    picture(page, "panel-light")
-    darken(page)
-    picture(page, "panel-dark")
+    # a broker that is killed is away, and comes back with whoever is there
+    os.kill(broker_pid, signal.SIGKILL)
+    expect(lab.panel.locator(".jp-GpuShare-away")).to_contain_text("Reconnecting")
+    expect(lab.panel.locator(".jp-GpuShare-away")).to_have_count(0)
+    expect(running).to_contain_text("bob.ipynb")
+    assert look().broker.pid != broker_pid
 
+
+def test_who_waits_is_seen_with_the_reason_and_can_be_cancelled(visit: Any, look: Any) -> None:
+    lab = visit("holds.ipynb")
+    lab.run_all()
+    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
+    lab.open("waits.ipynb")
+    lab.run_all()
+    row = lab.row("waits.ipynb")
+    expect(row).to_contain_text("waits for holds.ipynb")
+    expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)  # the browser's own clock
+    expect(lab.panel.locator(".jp-GpuShare-headline")).to_contain_text(
+        "holds.ipynb runs. 1 waits; next is waits.ipynb"
+    )
+    expect(lab.status).to_have_text("◔ waiting, place 1")
+    lab.picture("queue")
+
+    row.get_by_label("Cancel the wait of waits.ipynb").click()
+    output = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
+    expect(output.filter(has_text="has cancelled this cell's wait")).to_be_visible()
+    expect(lab.status).to_have_text("○ shares, is idle")
+
+    lab.panel.locator("select").select_option("fifo")
+    expect(lab.panel.get_by_role("status")).to_have_text("The policy is fifo now.")
+    expect(lab.panel.locator(".jp-GpuShare-policy")).to_contain_text("come")
+    assert look().policy == "fifo"
+
+
+def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessions: Any) -> None:
+    lab = visit("alice.ipynb")
+    lab.run_all()
+    row = lab.row("alice.ipynb")
+    expect(row).to_have_class(re.compile("jp-mod-running"))
+    row.get_by_role("button", name="alice.ipynb").click()
+    row.get_by_role("button", name="Ask to yield").click()
+    expect(lab.panel.get_by_role("status")).to_contain_text("asked to yield")
+    row.get_by_role("spinbutton").fill("2.5")
+    row.get_by_role("spinbutton").press("Enter")
+    expect(lab.panel.get_by_role("status")).to_contain_text("weight 2.5")
+    assert sessions()["alice.ipynb"].weight == 2.5
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_have_class(re.compile("jp-mod-paused"))
+    expect(lab.status).to_have_text("Ⅱ paused, stands aside")
+    row.get_by_role("button", name="Resume").click()
+    expect(row).to_have_class(re.compile("jp-mod-running"))
+
+
+def test_the_button_of_the_notebook_turns_sharing_on_and_off(visit: Any) -> None:
+    lab = visit("empty.ipynb")
+    button = lab.page.get_by_role("button", name=re.compile("^GPU sharing is (on|off)"))
+    expect(button).to_have_accessible_name(re.compile("turn it on"))
+    button.click()
+    expect(lab.row("empty.ipynb")).to_be_visible()
+    expect(lab.status).to_have_text("○ shares, is idle")
+    expect(button).to_have_accessible_name(re.compile("turn it off"))
+    button.click()
+    expect(lab.status).to_have_text("◌ not sharing here")
+    expect(lab.row("empty.ipynb")).to_have_count(0)
+
+
+def test_all_of_it_works_by_keyboard_alone(visit: Any, sessions: Any) -> None:
+    lab = visit("alice.ipynb")
+    lab.run_all()
+    expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-running"))
+    lab.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
+    expect(lab.panel).to_be_hidden()
+    lab.page.keyboard.press("Control+Alt+g")
+    expect(lab.panel).to_be_focused()
+    lab.page.keyboard.press("Tab")
+    name = lab.row("alice.ipynb").locator("button.jp-GpuShare-name")
+    expect(name).to_be_focused()
+    lab.page.keyboard.press("Enter")
+    expect(name).to_have_attribute("aria-expanded", "true")
+    lab.page.keyboard.press("Tab")  # ask to yield
+    lab.page.keyboard.press("Tab")
+    expect(lab.row("alice.ipynb").get_by_role("button", name="Pause")).to_be_focused()
+    lab.page.keyboard.press("Enter")
+    expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-paused"))
+    assert sessions()["alice.ipynb"].state == "paused"
+
+
+def test_the_status_bar_opens_the_panel(visit: Any) -> None:
+    lab = visit("empty.ipynb")
+    lab.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
+    expect(lab.panel).to_be_hidden()
+    lab.status.click()
+    expect(lab.panel).to_be_visible()
+
+
+def test_a_page_that_is_hidden_has_no_socket(visit: Any) -> None:
+    lab = visit("empty.ipynb")
+    sockets: list[Any] = []
+    lab.page.on("websocket", lambda one: sockets.append(one) if "gpushare" in one.url else None)
+    lab.page.reload()
+    lab.panel.wait_for(state="attached")
+    lab.page.wait_for_function("() => window.jupyterapp !== undefined")
+    expect(lab.status).to_be_visible()
+    (socket,) = sockets
+    with lab.page.expect_event("websocket", lambda one: "gpushare" in one.url) as again:
+        with socket.expect_event("close"):
+            hide(lab.page, True)
+        hide(lab.page, False)
+    assert not again.value.is_closed()
+
+
+def hide(page: Any, hidden: bool) -> None:
+    """As a browser does with a page whose tab is left, or chosen again."""
+    value = "true" if hidden else "false"
+    page.evaluate(
+        f"""() => {{
+          Object.defineProperty(document, 'hidden', {{ configurable: true, get: () => {value} }});
+          document.dispatchEvent(new Event('visibilitychange'));
+        }}"""
+    )
+
+
+def test_the_widget_in_the_notebook_moves_while_a_cell_runs(visit: Any, notebooks: Path) -> None:
+    lab = visit("top.ipynb")
+    lab.run_all()
+    widget = lab.page.locator(".jp-OutputArea .jp-GpuShare")
+    row = widget.locator("tbody.jp-GpuShare-notebook", has_text="top.ipynb")
+    expect(row).to_have_class(re.compile("jp-mod-running.*jp-mod-own"))
+    expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)
+    expect(widget.get_by_role("button", name="Pause")).to_have_count(0)  # it only looks
+    lab.picture("widget")
     (notebooks / "go").touch()
-    output = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
-    expect(output.filter(has_text="bob had a turn")).to_be_visible()
-    expect(status).to_have_text("GPU: free")
-
-    page.evaluate("window.jupyterapp.shell.collapseRight()")
-    expect(panel).to_be_hidden()
-    status.click()
-    expect(panel).to_be_visible()
+    expect(row).to_have_class(re.compile("jp-mod-idle"))

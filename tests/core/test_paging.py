@@ -483,3 +483,24 @@ def test_wrong_values_are_refused_with_a_sentence() -> None:
     with pytest.raises(KeyError, match="no session 'b' is open"):
         it.set_busy(1, "b", True)
     assert where(it, 1) == {"a": "in"}
+
+
+# --- somebody wants it so -------------------------------------------------------------------------
+
+
+def test_a_dismissed_session_is_asked_to_page_out_and_stays_out_until_it_is_busy() -> None:
+    it = three_idle()
+    assert list(it.dismiss(3, "b").page_outs) == ["b"]
+    assert look(it, "b", 3).reason == "is asked to page out"
+    it.paged_out(4, "b", GIB)
+    assert where(it, 5) == {"a": "in", "b": "out", "c": "in"}
+    assert look(it, "b", 5).reason == "paged out: 1.0 GiB are on disk"
+    assert list(it.set_busy(6, "b", True).page_ins) == ["b"]
+
+
+def test_who_is_busy_or_out_cannot_be_dismissed() -> None:
+    it = one_out()
+    for id in "ad":
+        with pytest.raises(ValueError, match="cannot be paged out"):
+            it.dismiss(5, id)
+    assert it.is_valid() == ""

@@ -542,3 +542,33 @@ def test_what_fits_the_empty_device_is_not_refused_for_foreign_memory() -> None:
 def test_negative_foreign_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         scheduler().set_foreign(0, -1)
+
+
+# --- somebody wants it so -------------------------------------------------------------------------
+
+
+def test_a_recalled_holder_yields_at_once_and_may_ask_again() -> None:
+    it = Scheduler(100, "fifo", Rules())
+    it.open(0, "a", SessionSpec("u", turn=1, waiting=True, demand=Demand(1, 1)))
+    assert [wish.session for wish in it.recall(1, "a").yields] == ["a"]
+    assert not it.recall(2, "a")  # it is asked once a turn
+    it.finish(3, "a", 1)
+    assert [grant.turn for grant in it.request(4, "a", 2).grants] == [2]
+    assert it.is_valid() == ""
+
+
+def test_a_recalled_holder_makes_way_where_a_turn_has_no_end() -> None:
+    it = Scheduler(100, "fifo", Rules())
+    for id in "ab":
+        it.open(0, id, SessionSpec("u", turn=1, waiting=True, demand=Demand(1, 1)))
+    (wish,) = it.recall(1, "a").yields
+    assert wish.successor is not None
+    assert wish.successor.session == "b"
+    assert [grant.session for grant in it.finish(2, "a", 1).grants] == ["b"]
+
+
+def test_who_has_no_turn_cannot_be_recalled() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", SessionSpec("u", name="a.ipynb"))
+    with pytest.raises(ValueError, match=r"a\.ipynb has no turn to end"):
+        it.recall(1, "a")

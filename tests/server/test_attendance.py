@@ -17,7 +17,15 @@ def session(name: str) -> SessionView:
 
 
 def snapshot(*names: str, started: float = STARTED) -> Snapshot:
-    device = DeviceView("host", 0, 0, 0, 1, [], [session(name) for name in names])
+    device = DeviceView(
+        name="host",
+        capacity_bytes=0,
+        persistent_bytes=0,
+        free_bytes=0,
+        running_lanes=1,
+        lanes=[],
+        sessions=[session(name) for name in names],
+    )
     return Snapshot("", BrokerView(1, 1, started), "fair", [], 0, [device])
 
 

@@ -14,6 +14,11 @@ from jupyter_gpushare.protocol import Error
 MEGABYTE = "x" * 10**6
 
 
+async def first_state(events: Any) -> dict[str, Any]:
+    """The state that comes first, after the viewer."""
+    return await pushed(events, lambda message: message["type"] != "Viewer")
+
+
 async def pushed(events: Any, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The first state read from `events` that `is_it`."""
     while True:
@@ -29,6 +34,8 @@ def people(state: dict[str, Any]) -> list[str]:
 async def test_the_first_push_is_immediate(join: Any, jp_ws_fetch: Any) -> None:
     await join("alice")
     events = await jp_ws_fetch(NAMESPACE, "events")
+    viewer = json.loads(await events.read_message())
+    assert (viewer["type"], viewer["may_change"]) == ("Viewer", True)
     assert people(json.loads(await events.read_message())) == ["alice"]
 
 
@@ -61,7 +68,7 @@ async def test_a_socket_that_is_not_read_skips_to_the_newest(
 ) -> None:
     await found()
     events = await jp_ws_fetch(NAMESPACE, "events")
-    await events.read_message()
+    await first_state(events)
     states = [Error(str(number), MEGABYTE) for number in range(60)]
     for state in states:  # more than all buffers of the kernel hold
         extension.feed._publish(state)

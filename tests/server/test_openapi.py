@@ -11,6 +11,8 @@ from jupyter_gpushare_server.handlers import ROUTES
 from jupyter_gpushare_server.openapi import document
 from openapi_spec_validator import validate
 
+from jupyter_gpushare.protocol import Demand
+
 VERBS = ("get", "put", "post", "patch", "delete")
 
 
@@ -47,6 +49,10 @@ ANSWERS = [
     ("/sessions/alice", "patch", 200, {"weight": 2.0}),
     ("/sessions/alice", "patch", 400, {"weight": -1}),
     ("/sessions/nobody", "patch", 404, {"weight": 2.0}),
+    ("/sessions/alice/asks", "post", 200, {"ask": "page_out"}),
+    ("/sessions/alice/asks", "post", 400, {"ask": "yield"}),
+    ("/sessions/nobody/asks", "post", 404, {"ask": "cancel"}),
+    ("/viewer", "get", 200, None),
     ("/policy", "put", 200, {"policy": "fifo"}),
     ("/policy", "put", 400, {"policy": 3}),
     ("/policy", "put", 404, {"running_lanes": 2, "device": "cuda:99"}),
@@ -57,10 +63,10 @@ ANSWERS = [
 async def test_real_answers_are_as_described(
     api: Any, join: Any, path: str, verb: str, status: int, body: Any
 ) -> None:
-    await join("alice")
+    await join("alice", demand=Demand(1000, 500, True), busy=False)
     got, answer = await api(*path.strip("/").split("/"), method=verb.upper(), body=body)
     assert got == status
-    check(re.sub("/sessions/.*", "/sessions/{id}", path), verb, status, answer)
+    check(re.sub("/sessions/[^/]+", "/sessions/{id}", path), verb, status, answer)
 
 
 async def test_the_document_is_served(api: Any) -> None:

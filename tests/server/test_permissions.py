@@ -54,6 +54,9 @@ async def test_who_may_only_read_changes_nothing(
     assert (await api("sessions"))[0] == 200
     assert (await api("sessions", "alice", method="PATCH", body={"weight": 9}))[0] == 403
     assert (await api("policy", method="PUT", body={"policy": "fifo"}))[0] == 403
+    for ask in ("yield", "page_out", "cancel"):
+        assert (await api("sessions", "alice", "asks", method="POST", body={"ask": ask}))[0] == 403
+    assert (await api("viewer"))[1]["may_change"] is False
     assert sessions()["alice"].weight == 1.0
     assert look().policy == "fair"
 

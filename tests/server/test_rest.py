@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import pwd
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from jupyter_gpushare.protocol import Demand, Request, Snapshot
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import (
+    Demand,
+    Error,
+    Grant,
+    Message,
+    PageOut,
+    Request,
+    Snapshot,
+    Yield,
+)
 
 
 async def test_the_state_is_the_snapshot_of_the_broker(api: Any, join: Any, look: Any) -> None:
@@ -109,3 +123,94 @@ async def test_who_waits_is_shown_with_its_place_and_reason(
     views = {view["name"]: view for view in body}
     assert (views["alice"]["state"], views["bob"]["state"]) == ("running", "waiting")
     assert views["bob"]["reason"]
+
+
+# --- what a notebook is asked for -----------------------------------------------------------------
+
+
+def heard(client: Client, kind: type[Message]) -> Message:
+    """The next message of that kind; what comes before it is passed over."""
+    while not isinstance(message := client.receive(), kind):
+        pass
+    return message
+
+
+async def test_a_holder_is_asked_to_yield(api: Any, join: Any, shown: Any) -> None:
+    alice = await join("alice", demand=Demand(1000, 500, True))
+    alice.send(Request(1))
+    await shown(lambda state: state.devices[0].sessions[0].state == "running")
+    status, body = await api("sessions", "alice", "asks", method="POST", body={"ask": "yield"})
+    assert (status, body["name"]) == (200, "alice")
+    assert await asyncio.to_thread(heard, alice, Yield) == Yield(1)
+
+
+async def test_an_idle_notebook_is_asked_to_page_out(api: Any, join: Any) -> None:
+    alice = await join("alice", demand=Demand(1000, 500, True), busy=False)
+    status, _ = await api("sessions", "alice", "asks", method="POST", body={"ask": "page_out"})
+    assert status == 200
+    assert await asyncio.to_thread(heard, alice, PageOut) == PageOut()
+
+
+async def test_a_wait_is_cancelled(api: Any, join: Any, shown: Any) -> None:
+    demand = Demand(1000, 500, True)
+    alice, bob = await join("alice", demand=demand), await join("bob", demand=demand)
+    alice.send(Request(1))
+    heard(alice, Grant)
+    bob.send(Request(1))
+    await shown(lambda state: any(view.place for view in state.devices[0].sessions))
+    status, _ = await api("sessions", "bob", "asks", method="POST", body={"ask": "cancel"})
+    assert status == 200
+    refused = await asyncio.to_thread(heard, bob, Error)
+    assert isinstance(refused, Error)
+    assert refused.code == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("body", "word"), [({}, "ask"), ({"ask": "dance"}, "dance"), ({"ask": "yield"}, "no turn")]
+)
+async def test_an_ask_that_makes_no_sense_is_refused_with_one_sentence(
+    api: Any, join: Any, body: Any, word: str
+) -> None:
+    await join("alice")
+    status, answer = await api("sessions", "alice", "asks", method="POST", body=body)
+    assert (status, answer["code"]) == (400, "invalid")
+    assert word in answer["message"]
+
+
+async def test_who_looks_is_told_what_they_may_do(api: Any, found: Any) -> None:
+    await found()
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert await api("viewer") == (
+        200,
+        {
+            "type": "Viewer",
+            "user": user,
+            "is_administrator": True,
+            "may_change": True,
+            "kernels": {},
+        },
+    )
+
+
+async def test_the_viewers_kernels_are_named_with_their_processes(
+    api: Any, found: Any, jp_serverapp: Any
+) -> None:
+    await found()
+    kernel = await jp_serverapp.kernel_manager.start_kernel()
+    try:
+        _, viewer = await api("viewer")
+        assert list(viewer["kernels"]) == [kernel]
+        assert Path(f"/proc/{viewer['kernels'][kernel]}").exists()
+    finally:
+        await jp_serverapp.kernel_manager.shutdown_all()
+
+
+async def test_a_state_that_is_asked_for_late_has_gone_on(
+    api: Any, join: Any, shown: Any, extension: Any
+) -> None:
+    alice = await join("alice", demand=Demand(1000, 500, True))
+    alice.send(Request(1))
+    await shown(lambda state: state.devices[0].sessions[0].state == "running")
+    extension.feed._came -= 100.0  # as if it had come so long ago
+    _, body = await api("state")
+    assert body["devices"][0]["turns"][0]["began"] >= 100.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pwd
 import select
 import signal
 import socket
@@ -22,6 +23,7 @@ from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import BrokerUnavailable, DoesNotFit
 from jupyter_gpushare.protocol import (
     KEY_LENGTH,
+    Cancel,
     Change,
     Demand,
     Finish,
@@ -241,6 +243,38 @@ with gpushare.session(name="waiter") as session:
     print("granted", session.holding, flush=True)
     session.leave()
 """
+
+
+CANCELLED = """
+import sys
+import jupyter_gpushare as gpushare
+
+with gpushare.session(name="waiter") as session:
+    session.on_wait = lambda wait: wait and print("waits", flush=True)
+    try:
+        session.enter()
+    except gpushare.errors.Cancelled as error:
+        print(error, session.holding, flush=True)
+    session.on_wait = lambda wait: None
+    session.enter()
+    print("granted", session.holding, flush=True)
+"""
+
+
+def test_a_wait_that_is_cancelled_fails_with_who_did_it_and_the_next_one_is_new(
+    run: Callable[..., Process],
+    holder: Client,
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    waiter = run(CANCELLED)
+    assert waiter.line() == "waits"
+    holder.ask(Cancel(sessions()["waiter"].id))
+    while (line := waiter.line()) == "waits":
+        pass
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert line == f"{user} has cancelled this cell's wait for the device False"
+    holder.send(Finish(1))
+    assert waiter.line() == "granted True"
 
 
 def test_an_interrupt_ends_the_wait_and_withdraws_the_request(

@@ -1,0 +1,266 @@
+/** Lanes, each with its running turn and the last minute of its members: who ran, who waited. */
+
+import { div, h, INode } from './dom';
+import {
+  byName,
+  bytes,
+  clock,
+  fileName,
+  inOrder,
+  runs,
+  sign,
+  waits
+} from './format';
+import { IScene } from './scene';
+import { IDeviceView, ILaneView, ISessionView, ITurnView } from './snapshot';
+
+export const SHOWN_SECONDS = 60;
+const ROWS = 6;
+const LOWEST = 0.12; // of a row, for the least that had a turn
+
+export function lanes(device: IDeviceView, scene: IScene): INode | null {
+  const { trans } = scene;
+  return device.lanes.length === 0
+    ? null
+    : div(
+        'section',
+        'lanes',
+        { 'aria-label': trans.__('Lanes of %1', device.name) },
+        ...device.lanes
+          .filter(lane => isShown(lane, device))
+          .map(lane => laneRow(lane, device, scene))
+      );
+}
+
+/** Of many lanes, those in which something happens. */
+function isShown(lane: ILaneView, device: IDeviceView): boolean {
+  return (
+    device.lanes.length <= ROWS ||
+    lane.holder !== null ||
+    device.sessions.some(one => one.lane === lane.id && waits(one))
+  );
+}
+
+function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
+  const { trans } = scene;
+  const rows = inLane(lane, device, scene.elapsed);
+  const hidden = lane.members.length - rows.length;
+  return div(
+    'div',
+    'lane',
+    { key: `lane ${lane.id}` },
+    div(
+      'div',
+      'laneTitle',
+      {},
+      h('strong', {}, trans.__('Lane %1', lane.id)),
+      div(
+        'span',
+        'figure',
+        {},
+        [
+          ...(lane.bytes > 0 ? [bytes(lane.bytes)] : []),
+          trans._n(
+            '%1 notebook in turn',
+            '%1 notebooks in turn',
+            lane.members.length
+          )
+        ].join(', ')
+      )
+    ),
+    ...rows.map(session => memberRow(session, device, scene)),
+    goneRow(lane, device, scene),
+    rows.length > 0 ? axis(scene) : null,
+    hidden > 0 && rows.length > 0
+      ? div(
+          'div',
+          'more',
+          { key: 'more' },
+          trans._n(
+            '%1 other had no turn or is further back',
+            '%1 others had no turn or are further back',
+            hidden
+          )
+        )
+      : null,
+    rows.length === 0
+      ? div(
+          'div',
+          'more',
+          { key: 'none' },
+          trans.__('No turns in the last minute.')
+        )
+      : null
+  );
+}
+
+/** What the strips above it mean. */
+function axis({ trans }: IScene): INode {
+  return div(
+    'div',
+    'axis',
+    { key: 'axis', 'aria-hidden': 'true' },
+    h('span', {}, trans.__('−1 min')),
+    h(
+      'span',
+      {},
+      div('span', 'turnKey', {}),
+      trans.__('turn'),
+      div('span', 'waitKey', {}),
+      trans.__('wait')
+    ),
+    h('span', {}, trans.__('now'))
+  );
+}
+
+/** Who had turns, in an order that stays, then who waits; of many, who runs and who is next. */
+function inLane(
+  lane: ILaneView,
+  device: IDeviceView,
+  elapsed: number
+): ISessionView[] {
+  const ran = new Set(recent(device, elapsed).map(turn => turn.session));
+  const members = device.sessions.filter(one => one.lane === lane.id);
+  const had = (one: ISessionView) => one.id === lane.holder || ran.has(one.id);
+  const first = (one: ISessionView) => one.id === lane.holder || waits(one);
+  const active = byName(members.filter(one => had(one) && first(one)));
+  const queue = inOrder(members.filter(one => !had(one) && waits(one)));
+  const gone = byName(members.filter(one => had(one) && !first(one)));
+  const few = active.length <= ROWS ? active : inOrder(active);
+  return [...few, ...queue, ...gone].slice(0, ROWS);
+}
+
+function recent(device: IDeviceView, elapsed: number): ITurnView[] {
+  return (device.turns ?? []).filter(
+    turn => (turn.ended === null ? 0 : turn.ended + elapsed) < SHOWN_SECONDS
+  );
+}
+
+function memberRow(
+  session: ISessionView,
+  device: IDeviceView,
+  scene: IScene
+): INode {
+  const turns = recent(device, scene.elapsed).filter(
+    turn => turn.session === session.id
+  );
+  return div(
+    'div',
+    `member jp-mod-${session.state}`,
+    { key: session.id, title: `${session.name} (${session.user})` },
+    div('span', 'sign', { 'aria-hidden': 'true' }, sign(session)),
+    div('span', 'name', {}, fileName(session.name)),
+    strip(turns, session.name, waitLine(session, scene.elapsed), scene)
+  );
+}
+
+/** The turns of notebooks that have gone since; without them the lane would seem to have idled. */
+function goneRow(
+  lane: ILaneView,
+  device: IDeviceView,
+  scene: IScene
+): INode | null {
+  const here = new Set(device.sessions.map(({ id }) => id));
+  const turns = recent(device, scene.elapsed).filter(
+    turn => turn.lane === lane.id && !here.has(turn.session)
+  );
+  const name = scene.trans.__('gone since');
+  return turns.length === 0
+    ? null
+    : div(
+        'div',
+        'member',
+        { key: 'gone' },
+        div('span', 'sign', { 'aria-hidden': 'true' }, '×'),
+        div('span', 'name', {}, name),
+        strip(turns, name, '', scene)
+      );
+}
+
+/** A row of the timeline: bars for turns, a dotted line for the wait that goes on. */
+function strip(
+  turns: ITurnView[],
+  name: string,
+  wait: string,
+  scene: IScene
+): INode {
+  const { trans, elapsed, now } = scene;
+  const shares = slices(turns, elapsed, now);
+  const held = [...shares.values()].reduce((sum, share) => sum + share, 0);
+  const label = trans.__(
+    '%1 had the lane for %2 of the last minute',
+    name,
+    clock(held)
+  );
+  return h(
+    'svg',
+    {
+      class: 'jp-GpuShare-strip',
+      viewBox: `0 0 ${SHOWN_SECONDS} 1`,
+      preserveAspectRatio: 'none',
+      role: 'img',
+      'aria-label': label
+    },
+    h('path', { class: 'jp-GpuShare-waited', d: wait }),
+    h('path', { class: 'jp-GpuShare-turns', d: bars(shares, now) })
+  );
+}
+
+/**
+ * Which part of each second a session had the lane. Seconds are counted by the clock, not back
+ * from now, so that the picture moves and does not flicker.
+ */
+function slices(
+  turns: ITurnView[],
+  elapsed: number,
+  now: number
+): Map<number, number> {
+  const shares = new Map<number, number>();
+  for (const turn of turns) {
+    const goesOn = turn.ended === null;
+    const start = now - elapsed - turn.began;
+    const end = goesOn ? now : now - elapsed - turn.ended!;
+    const held = turn.held + (goesOn ? elapsed : 0);
+    const density = end > start ? Math.min(1, held / (end - start)) : 0;
+    const first = Math.max(start, now - SHOWN_SECONDS);
+    for (let second = Math.floor(first); second < end; second++) {
+      const part = Math.min(end, second + 1) - Math.max(first, second);
+      shares.set(second, (shares.get(second) ?? 0) + density * part);
+    }
+  }
+  return shares;
+}
+
+/** Columns as high as their shares; equal ones beside each other are one. */
+function bars(shares: Map<number, number>, now: number): string {
+  const columns: { from: number; to: number; high: string }[] = [];
+  for (const second of [...shares.keys()].sort((a, b) => a - b)) {
+    const share = shares.get(second)!;
+    const full = Math.min(
+      1,
+      Math.max(LOWEST, share / Math.min(1, now - second))
+    );
+    const high = full.toFixed(2);
+    const last = columns[columns.length - 1];
+    if (last?.to === second && last.high === high) {
+      last.to = second + 1;
+    } else {
+      columns.push({ from: second, to: second + 1, high });
+    }
+  }
+  return columns
+    .map(({ from, to, high }) => {
+      const start = Math.max(0, SHOWN_SECONDS - (now - from));
+      const wide = Math.min(SHOWN_SECONDS, SHOWN_SECONDS - (now - to)) - start;
+      return `M${start.toFixed(2)} 1v-${high}h${wide.toFixed(2)}v${high}z`;
+    })
+    .join('');
+}
+
+function waitLine(session: ISessionView, elapsed: number): string {
+  if (session.waiting_seconds === null || runs(session)) {
+    return '';
+  }
+  const since = SHOWN_SECONDS - session.waiting_seconds - elapsed;
+  return `M${Math.max(0, since).toFixed(2)} .5H${SHOWN_SECONDS}`;
+}

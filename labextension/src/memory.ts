@@ -1,0 +1,227 @@
+/** Where a device's memory is, to scale: one bar for the device, one for what lies on disk. */
+
+import { Child, div, h, INode } from './dom';
+import { bytes, fileName } from './format';
+import { IScene } from './scene';
+import { IDeviceView, ILaneView, ISessionView } from './snapshot';
+
+const MAGNIFIED = 8; // below this part of the device the bar shows only its beginning
+const MANY = 40; // parts of the bar; more of them have no lines in between
+const STRIPES = 8; // of a lane; more of them have no space in between
+const LABELLED = 0.16; // of the bar; a narrower part has no room for a name
+
+export function memoryMap(device: IDeviceView, scene: IScene): INode {
+  const { trans } = scene;
+  const span = scale(device);
+  const rest = device.capacity_bytes - span;
+  const many = device.sessions.length > MANY ? ' jp-mod-many' : '';
+  return div(
+    'section',
+    'memory',
+    { 'aria-label': trans.__('Memory of %1', device.name) },
+    h(
+      'div',
+      {
+        class: `jp-GpuShare-bar${many}`,
+        role: 'img',
+        'aria-label': words(device, scene)
+      },
+      ...resident(device).map(session => kept(session, span, scene)),
+      ...device.lanes.map(lane => laneOf(lane, device, span, scene)),
+      part('foreign', 'foreign', device.foreign_bytes ?? 0, span, {
+        title: trans.__('Other processes: %1', bytes(device.foreign_bytes ?? 0))
+      }),
+      div('span', 'free', {
+        key: 'free',
+        style: width(Math.min(device.free_bytes, span), span),
+        title: trans.__('Free: %1', bytes(device.free_bytes))
+      })
+    ),
+    onDisk(device, span, scene),
+    legend(device, scene),
+    rest > 0
+      ? div(
+          'p',
+          'note',
+          {},
+          trans.__(
+            'The bar shows the first %1; the other %2 are free.',
+            bytes(span),
+            bytes(rest)
+          )
+        )
+      : null
+  );
+}
+
+/** Bytes that the whole width stands for. */
+export function scale(device: IDeviceView): number {
+  const taken = device.capacity_bytes - device.free_bytes;
+  const most = Math.max(taken, paged(device));
+  if (most === 0 || most * MAGNIFIED > device.capacity_bytes) {
+    return Math.max(device.capacity_bytes, paged(device), 1);
+  }
+  return 2 ** Math.ceil(Math.log2(1.2 * most));
+}
+
+function paged(device: IDeviceView): number {
+  return device.sessions.reduce((sum, one) => sum + one.paged_out_bytes, 0);
+}
+
+/** Those whose persistent memory is on the device: they have a place in a lane. */
+function resident(device: IDeviceView): ISessionView[] {
+  return device.sessions.filter(
+    ({ lane, persistent_bytes }) => lane !== null && persistent_bytes > 0
+  );
+}
+
+function width(count: number, span: number): string {
+  return `width: ${((100 * count) / span).toFixed(3)}%`;
+}
+
+function part(
+  kind: string,
+  key: string,
+  count: number,
+  span: number,
+  props: Record<string, unknown>,
+  ...children: Child[]
+): INode | null {
+  const style = width(count, span);
+  return count > 0
+    ? div('span', kind, { key, style, ...props }, ...children)
+    : null;
+}
+
+function kept(
+  session: ISessionView,
+  span: number,
+  { trans }: IScene
+): INode | null {
+  const count = session.persistent_bytes;
+  return part(
+    'kept',
+    session.id,
+    count,
+    span,
+    { title: trans.__('%1 keeps %2', session.name, bytes(count)) },
+    count > LABELLED * span ? fileName(session.name) : null
+  );
+}
+
+/** A lane is as large as its largest member needs; the stripes are its members. */
+function laneOf(
+  lane: ILaneView,
+  device: IDeviceView,
+  span: number,
+  { trans }: IScene
+): INode | null {
+  const members = device.sessions
+    .filter(({ id }) => lane.members.includes(id))
+    .sort((a, b) => b.ephemeral_bytes - a.ephemeral_bytes);
+  const sizes = members.map(
+    one => `${fileName(one.name)}: ${bytes(one.ephemeral_bytes)}`
+  );
+  const title = [trans.__('Lane %1: %2', lane.id, bytes(lane.bytes)), ...sizes];
+  const many = members.length > STRIPES ? ' jp-mod-many' : '';
+  return part(
+    `laneMap${many}`,
+    `lane ${lane.id}`,
+    lane.bytes,
+    span,
+    { title: title.slice(0, 12).join('\n') },
+    ...members.map(one => stripe(one, lane)),
+    lane.bytes > LABELLED * span
+      ? div('span', 'laneName', { key: 'name' }, trans.__('lane %1', lane.id))
+      : null
+  );
+}
+
+function stripe(session: ISessionView, lane: ILaneView): INode {
+  const is = session.id === lane.holder ? ' jp-mod-held' : '';
+  const share = Math.min(1, session.ephemeral_bytes / Math.max(1, lane.bytes));
+  return div('i', `stripe${is}`, {
+    key: session.id,
+    style: `width: ${(100 * share).toFixed(2)}%`
+  });
+}
+
+function onDisk(device: IDeviceView, span: number, { trans }: IScene): Child {
+  const out = device.sessions.filter(one => one.paged_out_bytes > 0);
+  const parts = out.map(session =>
+    part(
+      'onDisk',
+      session.id,
+      session.paged_out_bytes,
+      span,
+      {
+        title: trans.__(
+          '%1: %2 on disk',
+          session.name,
+          bytes(session.paged_out_bytes)
+        )
+      },
+      session.paged_out_bytes > LABELLED * span ? fileName(session.name) : null
+    )
+  );
+  const label = trans.__('On disk: %1', bytes(paged(device)));
+  return out.length > 0
+    ? h(
+        'div',
+        {
+          class: 'jp-GpuShare-bar jp-mod-disk',
+          role: 'img',
+          'aria-label': label
+        },
+        ...parts
+      )
+    : null;
+}
+
+/** Kind, figure and words of each row of the legend; what is nothing is left out. */
+function rows(
+  device: IDeviceView,
+  { trans }: IScene
+): [string, number, string][] {
+  const lanes = device.lanes.reduce((sum, lane) => sum + lane.bytes, 0);
+  const all: [string, number, string][] = [
+    ['kept', device.persistent_bytes, trans.__('kept by notebooks')],
+    [
+      'laneMap',
+      lanes,
+      trans._n('in %1 lane', 'in %1 lanes', device.lanes.length)
+    ],
+    ['foreign', device.foreign_bytes ?? 0, trans.__('other processes')],
+    ['free', device.free_bytes, trans.__('free')],
+    ['onDisk', paged(device), trans.__('on disk')]
+  ];
+  return all.filter(([kind, count]) => count > 0 || kind === 'free');
+}
+
+function legend(device: IDeviceView, scene: IScene): INode {
+  return div(
+    'ul',
+    'legend',
+    { 'aria-hidden': 'true' },
+    ...rows(device, scene).map(([kind, count, words]) =>
+      h(
+        'li',
+        {},
+        div('span', `swatch jp-GpuShare-${kind}`, {}),
+        h('b', {}, bytes(count)),
+        ` ${words}`
+      )
+    )
+  );
+}
+
+function words(device: IDeviceView, scene: IScene): string {
+  const parts = rows(device, scene).map(
+    ([, count, text]) => `${bytes(count)} ${text}`
+  );
+  return scene.trans.__(
+    '%1 in all: %2',
+    bytes(device.capacity_bytes),
+    parts.join(', ')
+  );
+}

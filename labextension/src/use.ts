@@ -1,0 +1,128 @@
+/** Who used a device in the last hour, beside what would be fair. */
+
+import { div, h, INode } from './dom';
+import { clock } from './format';
+import { IScene } from './scene';
+import { IDeviceView, IUserView } from './snapshot';
+
+const SHOWN = 5;
+
+/** A user's seconds, and the part of all that they are. */
+interface IUse {
+  user: IUserView;
+  seconds: number;
+  share: number;
+}
+
+/** Whoever is here or had turns, most seconds first. */
+export function shares(device: IDeviceView): IUse[] {
+  const used = new Map(
+    device.sessions.map(({ user }) => [user, { name: user, used_seconds: [] }])
+  );
+  const users: IUserView[] = [
+    ...new Map([
+      ...used,
+      ...(device.users ?? []).map((user): [string, IUserView] => [
+        user.name,
+        user
+      ])
+    ]).values()
+  ];
+  const sums = users.map(user => user.used_seconds.reduce((a, b) => a + b, 0));
+  const total = sums.reduce((a, b) => a + b, 0);
+  return users
+    .map((user, index) => ({
+      user,
+      seconds: sums[index],
+      share: total > 0 ? sums[index] / total : 0
+    }))
+    .sort(
+      (a, b) => b.seconds - a.seconds || a.user.name.localeCompare(b.user.name)
+    );
+}
+
+export function use(device: IDeviceView, scene: IScene): INode | null {
+  const { trans } = scene;
+  const all = shares(device);
+  const name = `all users ${device.name}`;
+  const shown = scene.isOpen(name) ? all : all.slice(0, SHOWN);
+  const fair = 1 / Math.max(1, all.length);
+  return all.length === 0
+    ? null
+    : div(
+        'section',
+        'use',
+        { 'aria-label': trans.__('Use of %1 in the last hour', device.name) },
+        h('h3', {}, trans.__('Use in the last hour')),
+        all.length > 1
+          ? div(
+              'p',
+              'note',
+              {},
+              trans.__('The mark is a fair share: %1 for each.', percent(fair))
+            )
+          : null,
+        h('ul', {}, ...shown.map(one => row(one, fair, all.length > 1, scene))),
+        all.length > SHOWN
+          ? div(
+              'button',
+              'button',
+              {
+                type: 'button',
+                'aria-expanded': `${scene.isOpen(name)}`,
+                onclick: () => scene.toggle(name)
+              },
+              scene.isOpen(name)
+                ? trans.__('Show fewer')
+                : trans.__('Show all %1 users', all.length)
+            )
+          : null
+      );
+}
+
+function percent(share: number): string {
+  return `${(100 * share).toFixed(share > 0 && share < 0.01 ? 1 : 0)} %`;
+}
+
+function row(
+  { user, seconds, share }: IUse,
+  fair: number,
+  marked: boolean,
+  { trans }: IScene
+): INode {
+  return div(
+    'li',
+    'user',
+    { key: user.name, title: user.name },
+    div('span', 'userName', {}, user.name),
+    div(
+      'span',
+      'share',
+      { 'aria-hidden': 'true' },
+      h('i', { style: `width: ${(100 * share).toFixed(1)}%` }),
+      marked ? h('b', { style: `left: ${(100 * fair).toFixed(1)}%` }) : null
+    ),
+    div('span', 'figure', {}, `${clock(seconds)} · ${percent(share)}`),
+    spark(user, trans.__('in steps of five minutes'))
+  );
+}
+
+/** Twelve columns, one for each five minutes. */
+function spark(user: IUserView, label: string): INode {
+  const most = Math.max(1, ...user.used_seconds);
+  const columns = user.used_seconds.map((seconds, index) => {
+    const high = (seconds / most).toFixed(2);
+    return seconds > 0 ? `M${index} 1v-${high}h.8v${high}z` : '';
+  });
+  return h(
+    'svg',
+    {
+      class: 'jp-GpuShare-spark',
+      viewBox: '0 0 12 1',
+      preserveAspectRatio: 'none',
+      role: 'img',
+      'aria-label': label
+    },
+    h('path', { d: columns.join('') })
+  );
+}

@@ -1,0 +1,79 @@
+"""What a broker remembers of turns and users, in time that a test tells."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.broker.history import MAX_TURNS, TWELFTHS, History, Holder
+from jupyter_gpushare.protocol import TurnView, UserView
+
+ADA, GRACE = Holder("ada", 1), Holder("grace", 1)
+
+
+def test_a_turn_that_goes_on_has_no_end() -> None:
+    history = History()
+    history.follow(10.0, {"a": ADA})
+    assert history.turns(14.0) == [TurnView("a", 1, began=4.0, ended=None, held=4.0)]
+
+
+def test_a_change_over_ends_one_turn_and_begins_the_next() -> None:
+    history = History()
+    history.follow(10.0, {"a": ADA})
+    history.follow(14.0, {"b": GRACE})
+    history.follow(17.0, {})
+    assert history.turns(20.0) == [
+        TurnView("a", 1, began=10.0, ended=6.0, held=4.0),
+        TurnView("b", 1, began=6.0, ended=3.0, held=3.0),
+    ]
+
+
+def test_short_turns_are_one_with_the_seconds_that_were_really_held() -> None:
+    history = History()
+    for step in range(4):  # a and b in turn, a quarter of a second each
+        history.follow(10 + step / 2, {"a": ADA})
+        history.follow(10.25 + step / 2, {"b": GRACE})
+    history.follow(12.0, {})
+    assert history.turns(12.0) == [
+        TurnView("a", 1, began=2.0, ended=0.25, held=1.0),
+        TurnView("b", 1, began=1.75, ended=0.0, held=1.0),
+    ]
+
+
+def test_what_began_long_ago_is_not_added_to() -> None:
+    history = History()
+    history.follow(10.0, {"a": ADA})
+    history.follow(12.5, {})
+    history.follow(12.6, {"a": ADA})
+    assert [turn.began for turn in history.turns(13.0)] == [3.0, 0.4]
+
+
+def test_turns_are_forgotten_after_a_minute_and_a_long_one_is_not() -> None:
+    history = History()
+    history.follow(0.0, {"a": ADA, "b": GRACE})
+    history.follow(1.0, {"b": GRACE})
+    assert [turn.session for turn in history.turns(60.0)] == ["a", "b"]
+    assert history.turns(200.0) == [TurnView("b", 1, began=200.0, ended=None, held=200.0)]
+
+
+def test_there_is_a_bound_however_many_take_turns() -> None:
+    history = History()
+    for number in range(2 * MAX_TURNS):
+        history.follow(number / 100, {f"s{number}": ADA})
+    turns = history.turns(2 * MAX_TURNS / 100)
+    assert len(turns) == MAX_TURNS + 1
+    assert turns[-1].session == f"s{2 * MAX_TURNS - 1}"
+
+
+def test_a_users_seconds_lie_in_the_five_minutes_in_which_they_were_used() -> None:
+    history = History()
+    history.follow(290.0, {"a": ADA, "b": ADA})
+    history.follow(310.0, {"b": ADA})
+    (ada,) = history.users(320.0)
+    assert ada == UserView("ada", [0.0] * (TWELFTHS - 2) + [20.0, 30.0])
+
+
+def test_a_user_is_forgotten_after_an_hour() -> None:
+    history = History()
+    history.follow(10.0, {"a": ADA})
+    history.follow(20.0, {"b": GRACE})
+    history.follow(4000.0, {})
+    assert [user.name for user in history.users(4000.0)] == ["grace"]
+    assert history.users(4000.0 + 3600.0 + 300.0) == []

@@ -1,0 +1,292 @@
+"""JupyterLab in a real browser, notebooks with real kernels, and a crowd of other sessions.
+
+Pictures go to build/screenshots/.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nbformat
+import pytest
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Busy, Demand, Finish, Grant, Open, PagedOut, Request, Yield
+from jupyter_gpushare.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+TOKEN = "tok"
+PANEL = "#jupyter-gpushare-panel"
+MIB, GIB = 1 << 20, 1 << 30
+CAPACITY = 24 * GIB
+
+SHARE = "%load_ext jupyter_gpushare\n%gpushare on"
+TRAIN = """\
+import pathlib, time, jupyter_gpushare as gpushare
+while not pathlib.Path("go").exists():
+    for _ in gpushare.iterations(range(20)):
+        time.sleep(0.01)"""
+HOLD = """\
+import pathlib, time, jupyter_gpushare as gpushare
+with gpushare.turn():
+    while not pathlib.Path("go").exists():
+        time.sleep(0.05)"""
+ONE_TURN = """\
+import jupyter_gpushare as gpushare
+with gpushare.turn():
+    print("had a turn")"""
+# through the app, not the menu: that one races with the kernel's start
+READY = """async () => {
+  const notebook = window.jupyterapp.shell.currentWidget;
+  await notebook.context.ready;
+  await notebook.sessionContext.ready;
+  await notebook.sessionContext.session.kernel.info;
+}"""
+RUN_ALL = f"""async () => {{
+  await ({READY})();
+  void window.jupyterapp.commands.execute('notebook:run-all-cells');
+}}"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = f"needs {CHROMIUM} (on Debian: apt-get install chromium)"
+    for item in items:
+        if Path(item.path).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.skipif(not CHROMIUM.exists(), reason=reason))
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture
+def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A device of a size that does not depend on this machine."""
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
+    return msgspec.structs.replace(settings, host_capacity_bytes=CAPACITY)
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(notebook, path)
+
+
+def own_places(home: Path) -> dict[str, str]:
+    """An environment in which Jupyter sees nothing of the user's."""
+    config = home / "config" / "labconfig"
+    config.mkdir(parents=True)
+    news = {"@jupyterlab/apputils-extension:announcements": True}
+    (config / "page_config.json").write_text(json.dumps({"disabledExtensions": news}))
+    places = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "IPYTHONDIR": "ipython",
+    }
+    return {"HOME": str(home), **{name: str(home / place) for name, place in places.items()}}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def notebooks(tmp_path: Path) -> Path:
+    """A folder of notebooks; a file `go` in it ends what runs in them."""
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    write_notebook(folder / "alice.ipynb", SHARE, TRAIN)
+    write_notebook(folder / "bob.ipynb", SHARE, TRAIN)
+    write_notebook(folder / "holds.ipynb", SHARE, HOLD)
+    write_notebook(folder / "waits.ipynb", SHARE, ONE_TURN)
+    write_notebook(folder / "top.ipynb", SHARE, "%gpushare top", TRAIN)
+    write_notebook(folder / "empty.ipynb", "1 + 1")
+    return folder
+
+
+@pytest.fixture
+def lab(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
+    """The URL of a running JupyterLab."""
+    port = free_port()
+    arguments = [
+        *("--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1"),
+        *(f"--port={port}", "--port-retries=0", f"--IdentityProvider.token={TOKEN}"),
+        f"--ServerApp.root_dir={notebooks}",
+    ]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", *arguments],
+        env={**os.environ, **own_places(tmp_path / "home")},
+        cwd=notebooks,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stderr is not None
+    log = iter(server.stderr.readline, "")
+    assert any("is running at" in line for line in log), "JupyterLab ended before it ran"
+    threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
+    yield f"http://127.0.0.1:{port}/lab"
+    (notebooks / "go").touch()
+    server.terminate()
+    try:
+        server.wait(60)
+    except subprocess.TimeoutExpired:
+        server.kill()  # its kernels notice
+
+
+class Lab:
+    """JupyterLab in the browser, with the panel shown."""
+
+    def __init__(self, page: Any, url: str, notebook: str) -> None:
+        self.page = page
+        self._url = url
+        page.goto(f"{url}/tree/{notebook}?token={TOKEN}&reset")
+        page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for()
+        page.locator(PANEL).wait_for(state="attached")
+        self.execute("jupyter-gpushare:show-panel")
+        self.panel = page.locator(PANEL)
+        self.status = page.locator(".jp-GpuShare-status")
+
+    def open(self, name: str) -> None:
+        """A second notebook, in front of the first."""
+        self.execute("docmanager:open", {"path": name})
+        tab = self.page.locator(".lm-TabBar-tab.lm-mod-current", has_text=name)
+        tab.first.wait_for()
+        self.page.wait_for_function(
+            "name => window.jupyterapp.shell.currentWidget?.context?.path === name", arg=name
+        )
+
+    def run_all(self) -> None:
+        self.page.evaluate(RUN_ALL)
+
+    def execute(self, command: str, arguments: dict[str, Any] | None = None) -> None:
+        words = f"{json.dumps(command)}, {json.dumps(arguments or {})}"
+        self.page.evaluate(f"() => void window.jupyterapp.commands.execute({words})")
+
+    def row(self, name: str) -> Any:
+        """A notebook's row of the panel's table."""
+        return self.panel.locator("tbody.jp-GpuShare-notebook", has_text=name)
+
+    def choose_theme(self, name: str) -> None:
+        """`Light`, `Dark` or `Dark High Contrast`."""
+        self.execute("apputils:change-theme", {"theme": f"JupyterLab {name}"})
+        self.page.wait_for_function(
+            "name => document.body.dataset.jpThemeName === name", arg=f"JupyterLab {name}"
+        )
+
+    def picture(self, name: str) -> None:
+        folder = ROOT / "build" / "screenshots"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=str(folder / f"{name}.png"), animations="disabled")
+
+
+@pytest.fixture
+def visit(lab: str) -> Iterator[Callable[..., Lab]]:
+    """`visit("alice.ipynb")`: JupyterLab with that notebook in front. No script may throw."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        thrown: list[str] = []
+
+        def visit(notebook: str, width: int = 1280, height: int = 800) -> Lab:
+            page = browser.new_page(viewport={"width": width, "height": height})
+            page.set_default_timeout(60_000)
+            page.on("pageerror", lambda error: thrown.append(str(error)))
+            return Lab(page, lab, notebook)
+
+        api.expect.set_options(timeout=30_000)
+        yield visit
+        browser.close()
+        assert not thrown
+
+
+class Crowd:
+    """Sessions of other programs: the first take turns, some have turns no more, one is out."""
+
+    NAMES = ("cnn", "transformer", "gan", "speech", "protein_folding", "rl", "diffusion", "unet")
+
+    def __init__(self, settings: Settings, count: int) -> None:
+        self._clients = [Client.connect(settings, "tests") for _ in range(count)]
+        self._turns = [0] * count
+        self._ended = threading.Event()
+        for number in range(count):
+            self._open(number)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        for client in self._clients:
+            client.close()
+
+    def _open(self, number: int) -> None:
+        count, client = len(self._clients), self._clients[number]
+        stem = self.NAMES[number] if number < len(self.NAMES) else f"exercise_{number}"
+        size = (3 + number % 3) * 12 * GIB // (4 * count)
+        inside = (1 + number % 4) * 700 * MIB
+        demand = Demand(size, inside, measured=True)
+        client.ask(Open(f"s{number}", f"courses/{stem}.ipynb", "host", demand=demand))
+        if number < 0.6 * count:
+            self._ask(number)
+        else:
+            client.send(Busy(False))
+        if number > 1 and number == count - 1:
+            client.send(PagedOut(size))
+
+    def _ask(self, number: int) -> None:
+        self._turns[number] += 1
+        self._clients[number].send(Request(self._turns[number]))
+
+    def _serve(self) -> None:
+        poll = select.poll()
+        numbers = {client.fileno(): number for number, client in enumerate(self._clients)}
+        for descriptor in numbers:
+            poll.register(descriptor, select.POLLIN)
+        while not self._ended.is_set():
+            for descriptor, _ in poll.poll(100):
+                self._listen(numbers[descriptor])
+
+    def _listen(self, number: int) -> None:
+        client = self._clients[number]
+        while client.has_news():
+            message = client.receive()
+            if isinstance(message, Yield):
+                client.send(Finish(self._turns[number]))
+                self._ask(number)
+            elif isinstance(message, Grant):
+                self._turns[number] = message.turn
+
+
+@pytest.fixture
+def crowd(settings: Settings) -> Iterator[Callable[[int], Crowd]]:
+    crowds: list[Crowd] = []
+
+    def gather(count: int) -> Crowd:
+        crowds.append(Crowd(settings, count))
+        return crowds[-1]
+
+    yield gather
+    for one in crowds:
+        one.close()
