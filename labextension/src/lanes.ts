@@ -126,8 +126,9 @@ function inLane(
   const active = byName(members.filter(one => had(one) && first(one)));
   const queue = inOrder(members.filter(one => !had(one) && waits(one)));
   const gone = byName(members.filter(one => had(one) && !first(one)));
-  const few = active.length <= ROWS ? active : inOrder(active);
-  return [...few, ...queue, ...gone].slice(0, ROWS);
+  const all = [...active, ...queue];
+  const shown = active.length <= ROWS ? [...all, ...gone] : inOrder(all);
+  return shown.slice(0, ROWS);
 }
 
 function recent(device: IDeviceView, elapsed: number): ITurnView[] {

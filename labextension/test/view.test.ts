@@ -216,6 +216,16 @@ describe('the last minute', () => {
     expect(path('waited')).toEqual(['', 'M2.00 .5H60']);
   });
 
+  it('shows of many who runs and who is next, though they have had turns', () => {
+    const all = many(20);
+    const turns = all.map(({ id }) => turn({ session: id }));
+    const state = snapshotOf(device(all, { turns }));
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-member .jp-GpuShare-sign')).toEqual([
+      ...['▶', '1', '2', '3', '4', '5']
+    ]);
+  });
+
   it('keeps the turns of a notebook that has gone', () => {
     const turns = [
       turn({ session: 'gone', began: 40, ended: 20, held: 20 }),
