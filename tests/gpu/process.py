@@ -66,7 +66,7 @@ class Watch:
             "is_open": part.is_open,
             "trouble": self._session._told_of_lane,
             "how": memory.how,
-            "bytes": max((each.footprint for each in memory._recent), default=0),
+            "bytes": max((each.ephemeral for each in memory._recent), default=0),
             "waited_seconds": self._session.waited_seconds,
         }
 
