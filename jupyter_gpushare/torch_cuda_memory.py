@@ -10,6 +10,7 @@ It has run on a driver and an allocator that stand in for the real ones, and on 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ class PooledLane:
     def enter(self, needed: Callable[[], int]) -> None:
         if self._offered is not None:
             self._attach(*self._offered, needed())  # the next turn tells of trouble
-        if not self.is_open or self._torch.cuda.is_current_stream_capturing():
+        if not self.is_open or not self._may_route():
             self.stay_out()
             return
         self.inside = True
@@ -122,6 +123,12 @@ class PooledLane:
         self._torch._C._cuda_beginAllocateToPool(self._index, self._pool.id)
         if is_new:
             self._sow()
+
+    def _may_route(self) -> bool:
+        """Not in a process that has not used the GPU yet, nor while a graph is captured, which has
+        memory of its own."""
+        cuda = self._torch.cuda
+        return bool(cuda.is_initialized() and not cuda.is_current_stream_capturing())
 
     def stay_out(self) -> None:
         """The iteration that begins has no part in the lane."""
@@ -159,7 +166,8 @@ class PooledLane:
             self._torch.cuda.empty_cache()
 
     def _promote(self) -> None:
-        move_storages(self._torch, _core.CudaLane.owns)
+        with contextlib.suppress(self._torch.OutOfMemoryError):  # then less has to move
+            move_storages(self._torch, _core.CudaLane.owns)
         if self.survivors():
             self._retire()
             _core.CudaLane.promote()

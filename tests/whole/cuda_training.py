@@ -1,17 +1,20 @@
 """A session on a GPU, in a process of its own: `cuda_training.py NAME PERSISTENT EPHEMERAL`.
 
-It does with ctypes what PyTorch's allocator does, so that no GPU is needed but the fake driver's:
-in each iteration it asks for a segment of EPHEMERAL bytes, which are the lane's, and fills it with
-a value of its own. It runs the lines that come through stdin, and answers each with the JSON of
-its `answer`.
+It does what PyTorch's allocator does, so that no GPU is needed but the fake driver's: in each
+iteration it asks for a segment of EPHEMERAL bytes, which are the lane's, and fills it with a value
+of its own. It runs the lines that come through stdin, and answers each with the JSON of its
+`answer`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import sys
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from segments import Segment
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client import LaneMemory
@@ -19,38 +22,6 @@ from jupyter_gpushare.cuda_lane import CudaLane
 from jupyter_gpushare.memory import WholeProcess
 from jupyter_gpushare.protocol import Demand
 from jupyter_gpushare.session import Session
-
-library = ctypes.CDLL(_core.__file__)
-library.gpushare_cuda_allocate.restype = ctypes.c_void_p
-library.gpushare_cuda_allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-library.gpushare_cuda_free.restype = None
-library.gpushare_cuda_free.argtypes = [
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_void_p,
-]
-
-
-class Segment:
-    """Of PyTorch's allocator."""
-
-    def __init__(self, size: int) -> None:
-        self.address = library.gpushare_cuda_allocate(size, 0, None)
-        assert self.address, "out of memory"
-        self.size = size
-
-    def first(self) -> int:
-        return ctypes.c_ubyte.from_address(self.address).value
-
-    def fill(self, value: int) -> None:
-        ctypes.memset(self.address, value, self.size)
-
-    def is_full_of(self, value: int) -> bool:
-        return ctypes.string_at(self.address, self.size) == bytes([value]) * self.size
-
-    def free(self) -> None:
-        library.gpushare_cuda_free(self.address, self.size, 0, None)
 
 
 class Training(WholeProcess):
@@ -89,22 +60,20 @@ class Training(WholeProcess):
         if self.persistent is None:
             _core.CudaLane.open()
             self.has_news = True
-            self.persistent = Segment(self.persistent_bytes)
-            self.persistent.fill(self.value)
+            self.persistent = Segment(self.persistent_bytes).filled(self.value)
         if self._is_open:
             _core.CudaLane.enter()
         segment = Segment(self.ephemeral)
         self.is_right &= _core.CudaLane.owns(segment.address) == self._is_open
         self.found = segment.first()
-        segment.fill(self.value)
-        self.is_right &= segment.is_full_of(self.value)
+        self.is_right &= segment.filled(self.value).is_whole()
         _core.CudaLane.leave()
         if self.keeps:
             self.kept.append(segment)
         else:
             segment.free()
-        self.is_right &= self.persistent.is_full_of(self.value)
-        self.is_right &= all(kept.is_full_of(self.value) for kept in self.kept)
+        self.is_right &= self.persistent.is_whole()
+        self.is_right &= all(kept.is_whole() for kept in self.kept)
 
     def survivors(self) -> int:
         return _core.CudaLane.survivors()

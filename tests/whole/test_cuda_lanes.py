@@ -174,7 +174,7 @@ def test_what_survives_a_turn_is_its_owner_s_alone(notebook: Callable[..., Noteb
     keeper.runs("iterate(1); session.leave()")
     keeper.runs("memory.keeps = True; iterate(1); session.leave(); memory.keeps = False")
     train_together(keeper, other)
-    assert keeper.runs("answer = [kept.is_full_of(memory.value) for kept in memory.kept]") == [True]
+    assert keeper.runs("answer = [kept.is_whole() for kept in memory.kept]") == [True]
     assert keeper.is_well()
     assert other.is_well()
     assert len(chunks_of(keeper.pid) - chunks_of(other.pid)) == 1 + 4
