@@ -211,10 +211,14 @@ TEST_CASE("a survivor costs some calls for each of its pages, and nothing for th
   CHECK(calls["cuMemSetAccess"] == 2);
   CHECK(calls["cuMemUnmap"] == 2);
   CHECK(calls["cuMemcpyDtoD_v2"] == 1);
+  CHECK(calls["cuMemAddressReserve"] == 1);
+  CHECK(calls["cuMemAddressFree"] == 1);
+  CHECK(calls["cuCtxSynchronize"] == 4);
   fake_driver::forget_calls();
   session.lane.enter();  // what they displaced shows elsewhere
   calls = fake_driver::calls();
   CHECK(calls["cuMemMap"] == 2);
+  CHECK(calls["cuMemSetAccess"] == 1);
   CHECK(calls["cuMemUnmap"] == 0);
   session.free(segment);
 }
