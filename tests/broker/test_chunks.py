@@ -5,6 +5,8 @@ Descriptors of files stand for chunks: nobody but a GPU's driver looks into one.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import os
 import socket
@@ -15,9 +17,11 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare import chunks
+from jupyter_gpushare.broker.endpoint import Connection, Endpoint
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.channel import Channel
+from jupyter_gpushare.channel import AT_ONCE, Channel
+
 from jupyter_gpushare.chunks import Kept
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.protocol import (
@@ -36,6 +40,7 @@ from jupyter_gpushare.protocol import (
     ToBroker,
     Trim,
     Yield,
+    encode,
 )
 from jupyter_gpushare.settings import load
 
@@ -96,6 +101,27 @@ def test_what_is_no_batch_is_closed_and_the_next_one_arrives(ends: tuple[Channel
     (batch,) = ends[1].received()
     assert file_of(batch.descriptors[0]) == file_of(one[0])
     chunks.close([*batch.descriptors, *one])
+
+
+def test_what_comes_with_no_label_at_all_is_closed(ends: tuple[Channel, Channel]) -> None:
+    one = made(1)
+    with socket.socket(fileno=os.dup(ends[0].fileno())) as raw:
+        socket.send_fds(raw, [b""], one)
+    assert list(ends[1].received()) == []
+    chunks.close(one)
+
+
+def test_who_sends_without_end_is_not_read_without_end(ends: tuple[Channel, Channel]) -> None:
+    one = made(1)
+    ends[0].send(1, 0, one)
+    read = 0
+    for batch in ends[1].received():
+        chunks.close(batch.descriptors)
+        ends[0].send(1, 0, one)
+        if (read := read + 1) > 10 * AT_ONCE:
+            break
+    chunks.close(one)
+    assert read == AT_ONCE
 
 
 def test_what_comes_before_its_grant_waits_and_what_is_old_is_closed(
@@ -339,3 +365,64 @@ def test_a_turn_is_handed_on_only_to_who_has_all_chunks(
     second.says(Request(2))
     service.pass_time(2.0)
     assert first.last(Yield).successor is not None
+
+
+# --- and its event loop ---------------------------------------------------------------------------
+
+
+class Session:
+    """A client's ends of a connection to a broker in this event loop, and of its channel."""
+
+    async def open(self, service: Service) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.socket, ours = socket.socketpair()
+        self.socket.setblocking(False)
+        endpoint = Endpoint(load({}, messages_per_second=1), service)
+        _, self.connection = await self._loop.connect_accepted_socket(
+            lambda: Connection(endpoint), ours
+        )
+        for message in (Hello(PROTOCOL), Open(id="a", name="a", device="cuda:0")):
+            self.socket.send(encode(message))
+        while self.connection.channel is None:
+            await asyncio.sleep(0)
+        _, (descriptor,), _, _ = socket.recv_fds(self.socket, 1 << 16, 1)
+        self.channel = Channel(socket.socket(fileno=descriptor))
+
+    def is_attended(self) -> bool:
+        assert self.connection.channel is not None
+        readers = self._loop._selector.get_map()  # type: ignore[attr-defined]
+        return self.connection.channel.fileno() in readers
+
+    async def end(self) -> None:
+        self.socket.close()
+        self.channel.close()
+        while self.connection.channel is not None:
+            await asyncio.sleep(0)
+
+
+def test_a_session_that_closes_its_channel_is_not_looked_at_for_ever(service: Service) -> None:
+    async def run() -> None:
+        session = Session()
+        await session.open(service)
+        assert session.is_attended()
+        session.channel.close()
+        while session.is_attended():
+            await asyncio.sleep(0)
+        await session.end()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_session_that_sends_chunks_without_end_is_disconnected(service: Service) -> None:
+    async def run() -> None:
+        session = Session()
+        await session.open(service)
+        one = made(1)
+        with contextlib.suppress(BrokenPipeError):
+            while session.connection.channel is not None:
+                session.channel.send(1, 0, one)
+                await asyncio.sleep(0)
+        chunks.close(one)
+        await session.end()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
