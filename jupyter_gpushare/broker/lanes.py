@@ -16,7 +16,8 @@ from ..devices.device import LaneMemory
 
 @dataclass(frozen=True)
 class Piece:
-    """The `number` is never used again, so it says to a session whether it has the piece."""
+    """The `number` is never used again, on any device, so it says whether a session has the
+    piece."""
 
     number: int
     memory: LaneMemory
@@ -28,6 +29,8 @@ Place = tuple[int, str]  # a lane, and the domain that the piece belongs to
 class Lanes:
     """Of one device. `make` makes the memory of a lane."""
 
+    _numbers = itertools.count(1)  # of all devices, since a connection may carry one after another
+
     def __init__(
         self, make: Callable[[], LaneMemory], tell: Callable[[int, int], None] | None = None
     ) -> None:
@@ -35,7 +38,6 @@ class Lanes:
         it may have to let go as well."""
         self._make = make
         self._tell = tell or (lambda number, bytes: None)
-        self._numbers = itertools.count(1)
         self._pieces: dict[Place, Piece] = {}
         self._last: dict[int, str] = {}  # lane -> the domain that has something in it
 

@@ -163,7 +163,7 @@ class Notebook(Peer):
     uid = pid = 0
     user = "ada"
 
-    def __init__(self, service: Service, name: str, ephemeral: int) -> None:
+    def __init__(self, service: Service, name: str, ephemeral: int, device: str = "cuda:0") -> None:
         self.heard: list[Message] = []
         self.own: list[int] = []  # chunks, in their order
         self.theirs: Channel | None = None
@@ -174,7 +174,7 @@ class Notebook(Peer):
             Open(
                 id=name,
                 name=name,
-                device="cuda:0",
+                device=device,
                 demand=demand,
                 mailbox=name,
                 key="a" * KEY_LENGTH,
@@ -243,16 +243,17 @@ class Notebook(Peer):
 
 @pytest.fixture
 def service() -> Service:
-    device = Device("cuda:0", GIB, "a GPU", partial(Kept, CHUNK), CHUNK)
-    return Service(load({}), [device], started=0.0)
+    names = ("cuda:0", "cuda:1")
+    devices = [Device(name, GIB, "a GPU", partial(Kept, CHUNK), CHUNK) for name in names]
+    return Service(load({}), devices, started=0.0)
 
 
 @pytest.fixture
-def notebook(service: Service) -> Iterator[Callable[[str, int], Notebook]]:
+def notebook(service: Service) -> Iterator[Callable[..., Notebook]]:
     opened: list[Notebook] = []
 
-    def notebook(name: str, ephemeral: int) -> Notebook:
-        opened.append(Notebook(service, name, ephemeral))
+    def notebook(name: str, ephemeral: int, device: str = "cuda:0") -> Notebook:
+        opened.append(Notebook(service, name, ephemeral, device))
         return opened[-1]
 
     yield notebook
@@ -263,7 +264,7 @@ def notebook(service: Service) -> Iterator[Callable[[str, int], Notebook]]:
 
 
 def test_the_first_in_a_lane_makes_its_chunks_and_the_next_gets_them(
-    notebook: Callable[[str, int], Notebook],
+    notebook: Callable[..., Notebook],
 ) -> None:
     first, second = notebook("first", 5 * CHUNK), notebook("second", 3 * CHUNK)
     assert first.last(Opened).chunk_bytes == CHUNK
@@ -282,7 +283,7 @@ def test_the_first_in_a_lane_makes_its_chunks_and_the_next_gets_them(
 
 
 def test_a_lane_that_grows_gets_more_chunks_and_keeps_those_that_it_has(
-    notebook: Callable[[str, int], Notebook],
+    notebook: Callable[..., Notebook],
 ) -> None:
     first, second = notebook("first", CHUNK), notebook("second", CHUNK)
     first.says(Request(1))
@@ -300,7 +301,7 @@ def test_a_lane_that_grows_gets_more_chunks_and_keeps_those_that_it_has(
 
 
 def test_a_lane_that_shrinks_is_let_go_by_all_that_have_it_and_grows_again(
-    service: Service, notebook: Callable[[str, int], Notebook]
+    service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     small, large = notebook("small", CHUNK), notebook("large", 8 * CHUNK)
     for each in (small, large):
@@ -321,8 +322,21 @@ def test_a_lane_that_shrinks_is_let_go_by_all_that_have_it_and_grows_again(
     assert len(small.own) == 3
 
 
+def test_a_lane_that_shrinks_is_let_go_on_its_own_gpu_alone(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    here, there = notebook("here", 8 * CHUNK), notebook("there", 8 * CHUNK, "cuda:1")
+    for each in (here, there):
+        each.says(Request(1))
+        each.make()
+    here.says(Finish(1))
+    here.says(Report(0, Demand(0, 2 * CHUNK, measured=True)))
+    service.tick(1.0)
+    assert (len(here.own), len(there.own)) == (2, 8)
+
+
 def test_a_lane_that_closes_keeps_no_chunk(
-    service: Service, notebook: Callable[[str, int], Notebook]
+    service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     before = open_descriptors()
     one = notebook("one", 6 * CHUNK)
@@ -336,7 +350,7 @@ def test_a_lane_that_closes_keeps_no_chunk(
 
 
 def test_chunks_that_nobody_asked_for_are_not_kept(
-    notebook: Callable[[str, int], Notebook],
+    notebook: Callable[..., Notebook],
 ) -> None:
     holder, other = notebook("holder", 2 * CHUNK), notebook("other", 2 * CHUNK)
     holder.says(Request(1))
@@ -350,7 +364,7 @@ def test_chunks_that_nobody_asked_for_are_not_kept(
 
 
 def test_a_turn_is_handed_on_only_to_who_has_all_chunks(
-    service: Service, notebook: Callable[[str, int], Notebook]
+    service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     first, second = notebook("first", 2 * CHUNK), notebook("second", CHUNK)
     first.says(Request(1))
