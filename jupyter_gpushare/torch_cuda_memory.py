@@ -10,6 +10,7 @@ It has run on a driver and an allocator that stand in for the real ones, and on 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +157,7 @@ class PooledLane:
             self._promote()
         if self._was_outside:
             self._was_outside = False
-            self._torch.cuda.empty_cache()
+            self._empty_cache()
 
     def _promote(self) -> None:
         move_storages(self._torch, _core.CudaLane.owns)
@@ -168,6 +169,10 @@ class PooledLane:
         """Its segments end, since nothing is alive in them."""
         if self._pool is not None:
             self._pool = None
+            self._empty_cache()
+
+    def _empty_cache(self) -> None:
+        with contextlib.suppress(RuntimeError):  # CUDA has failed: user code is told by itself
             self._torch.cuda.empty_cache()
 
     def _sow(self) -> None:

@@ -43,8 +43,8 @@ class Source(Protocol):
     def take_peak(self) -> tuple[int, int]:
         """Live and peak bytes; the next peak starts at what is alive now."""
 
-    def settle(self) -> None:
-        """Return when the device has done this process's work."""
+    def settle(self) -> bool:
+        """Return when the device has done this process's work; False if it does none any more."""
 
 
 class CountedStorages:
@@ -52,7 +52,8 @@ class CountedStorages:
 
     how = "every CPU tensor is counted where PyTorch allocates it"
 
-    def settle(self) -> None: ...
+    def settle(self) -> bool:
+        return True
 
     def __init__(self) -> None:
         self.live = _core.AllocationCounter.live
@@ -78,7 +79,8 @@ class WholeProcess:
     def take_peak(self) -> tuple[int, int]:
         return (live := self.live()), live
 
-    def settle(self) -> None: ...
+    def settle(self) -> bool:
+        return True
 
 
 class CudaAllocator:
@@ -107,9 +109,15 @@ class CudaAllocator:
             self._cuda.reset_peak_memory_stats(self._index)
         return usage
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
+        """After an error like a failed assertion on the device, CUDA runs here no more: nothing of
+        ours is computed, and nothing can be read, freed or moved."""
         if self._cuda.is_initialized():  # a process that has given it no work waits not
-            self._cuda.synchronize(self._index)
+            try:
+                self._cuda.synchronize(self._index)
+            except RuntimeError:
+                return False
+        return True
 
 
 class Iteration(NamedTuple):
@@ -342,8 +350,8 @@ class Memory:
         self._lane.trim(number, size)
 
     def survivors(self) -> int:
-        """Bytes that are alive in the lane."""
-        return self._lane.survivors()
+        """Bytes that are alive in the lane; none where CUDA has failed, whatever Python has."""
+        return self._lane.survivors() if self._source.settle() else 0
 
     def page_out(self, directory: str) -> tuple[int, str]:
         """Storages of 64 KiB and more go to a file there, or PyTorch's segments: their bytes, or 0
@@ -355,7 +363,8 @@ class Memory:
                 f"{directory} lies in main memory, and paging out to there would free nothing:"
                 " set page_directory to a directory on a disk"
             )
-        self._source.settle()
+        if not self._source.settle():
+            return 0, "CUDA has failed in this process: restart the kernel"
         reason = self._pager.page_out(directory)
         size = self._pager.bytes_out()
         return size, reason or ("" if size else "there is nothing to page out")
@@ -369,8 +378,8 @@ class Memory:
 
     def evacuate(self) -> None:
         """The device has done our work, and what is alive in the lane has private pages."""
-        self._source.settle()
-        self._lane.evacuate()
+        if self._source.settle():
+            self._lane.evacuate()
 
 
 def _file_system(directory: str) -> str:

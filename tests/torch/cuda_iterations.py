@@ -222,6 +222,24 @@ def the_gpu_is_waited_for_before_the_lane_is_another_s() -> None:
     assert cuda.synchronized == before + 1
 
 
+def who_has_no_cuda_any_more_gives_the_lane_up_as_it_is() -> None:
+    learn()
+    with iteration():
+        Block(50 * MIB)
+    assert memory.use_lane(broker.memory, LANE, CAPACITY) == ""
+    memory.begin()
+    kept = Block(50 * MIB)
+    assert is_in_lane(kept)
+    memory.end()
+    assert memory.survivors() >= kept.size
+    cuda.has_failed = True
+    assert memory.survivors() == 0
+    memory.evacuate()
+    assert memory.page_out(".")[0] == 0
+    memory.trim_lane(1, 0)
+    cuda.has_failed = False
+
+
 def the_cuda_context_is_persistent() -> None:
     weights = Block(30 * MIB)
     with open(os.environ["FAKE_NVML"], "a") as nvml:

@@ -128,6 +128,7 @@ class Cuda:
         self.routed: list[tuple[int, int]] = []
         self.default: Pool | None = None
         self.is_capturing = False
+        self.has_failed = False  # as after a failed assertion on the device
         self.synchronized = 0
         self.most = self.now = 0
 
@@ -153,7 +154,12 @@ class Cuda:
     def is_idle(self, index: int, pool: tuple[int, int], expected: set[int]) -> bool:
         return not any(segment.blocks for segment in self.pools[pool].segments)
 
+    def check(self) -> None:
+        if self.has_failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
     def empty_cache(self) -> None:
+        self.check()
         assert self.default is not None
         for pool in [self.default, *(self.pools[id] for id in self.pools if not self.uses[id])]:
             pool.end_idle()
@@ -200,6 +206,7 @@ def reset_peak(index: int) -> None:
 
 
 def synchronize(index: int) -> None:
+    cuda.check()
     cuda.synchronized += 1
 
 
