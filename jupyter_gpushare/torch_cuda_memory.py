@@ -160,7 +160,8 @@ class PooledLane:
             self._empty_cache()
 
     def _promote(self) -> None:
-        move_storages(self._torch, _core.CudaLane.owns)
+        with contextlib.suppress(self._torch.OutOfMemoryError):  # then its pages become private
+            move_storages(self._torch, _core.CudaLane.owns)
         if self.survivors():
             self._retire()
             _core.CudaLane.promote()
