@@ -16,7 +16,6 @@ from .. import _core, chunks, protocol
 from .._version import __version__
 from ..devices import Device
 from ..errors import (
-    Cancelled,
     DoesNotFit,
     GpuShareError,
     InvalidValue,
@@ -60,6 +59,7 @@ from ..protocol import (
     Wait,
     Watch,
     Welcome,
+    Withdraw,
     Yield,
 )
 from ..settings import Settings
@@ -330,10 +330,11 @@ class Service:
         """The session withdraws its request by itself: it may have been handed the turn by now."""
         self._check_right(peer, message.session)
         picture = self._scheduler(message.session).picture(now)
-        if message.session not in {s.id for s in picture.sessions if s.state == "waiting"}:
+        turns = {state.id: state.turn for state in picture.sessions if state.state == "waiting"}
+        if message.session not in turns:
             raise InvalidValue("this notebook does not wait for a turn any more")
         sentence = f"{peer.user} has cancelled this cell's wait for the device"
-        self._places[message.session].peer.send(Error(Cancelled.code, sentence))
+        self._places[message.session].peer.send(Withdraw(turns[message.session], sentence))
         peer.send(Done())
 
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:

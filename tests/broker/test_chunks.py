@@ -21,7 +21,6 @@ from jupyter_gpushare.broker.endpoint import Connection, Endpoint
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.channel import AT_ONCE, Channel
-
 from jupyter_gpushare.chunks import Kept
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.protocol import (
