@@ -203,6 +203,8 @@ class Client:
     def abandon(self) -> None:
         """Close this process's descriptors; the connection is the one's that we forked from."""
         self._socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
         if self._channel is not None:
             self._channel.close()
 

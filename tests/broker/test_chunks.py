@@ -22,12 +22,14 @@ from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.channel import AT_ONCE, Channel
 from jupyter_gpushare.chunks import Kept
+from jupyter_gpushare.client import Client
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.protocol import (
     KEY_LENGTH,
     PROTOCOL,
     Close,
     Demand,
+    Done,
     Finish,
     Grant,
     Hello,
@@ -151,6 +153,16 @@ def test_nothing_is_received_from_a_channel_whose_other_end_is_closed() -> None:
 def test_chunks_are_as_small_as_their_number_allows(capacity: int, size: int) -> None:
     assert chunks.chunk_bytes(capacity) == size
     assert chunks.count(capacity, size) <= chunks.MOST
+
+
+def test_a_client_that_closes_keeps_no_descriptor_that_came_with_what_it_has_not_taken() -> None:
+    ours, theirs = socket.socketpair()
+    client, memory = Client(ours), made(1)
+    socket.send_fds(theirs, [encode(Done()) + encode(Grant(1, 1, CHUNK, 1))], memory)
+    assert client.receive() == Done()
+    client.close()
+    theirs.close()
+    chunks.close(memory)
 
 
 # --- what the broker does with them ---------------------------------------------------------------
