@@ -231,7 +231,9 @@ class Endpoint:
     def _tick(self) -> None:
         self._ticking = None
         if self._connections:
-            self.service.tick(time.monotonic())
+            now = time.monotonic()
+            self.service.tick(now)
+            self.happened(now)
             self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _close_if_silent(self, connection: Connection) -> None:

@@ -183,6 +183,7 @@ class Service:
         for device, scheduler in self._schedulers.items():
             if len(scheduler):
                 self._count_foreign(device, now)
+        self._remember(now)
         for device, lanes in self._lanes.items():
             lanes.follow(partial(self._lane_bytes, device))
         if now >= self._next_wait:

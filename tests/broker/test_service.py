@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from jupyter_gpushare.broker.endpoint import Connection, Endpoint
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
@@ -271,6 +275,29 @@ def test_a_driver_that_does_not_answer_changes_nothing() -> None:
     assert gpu.foreign(1.0) == 4 * GB
     gpu.usage = None
     assert gpu.foreign(5.0) == 4 * GB
+
+
+def test_who_is_granted_when_others_end_has_a_turn_like_any_other() -> None:
+    gpu = Gpu(Usage(16 * GB, {OTHERS: 16 * GB}))
+    first, second = Notebook(gpu.service, "a", "cuda:0"), Notebook(gpu.service, "b", "cuda:0")
+
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        endpoint = Endpoint(load({}), gpu.service)
+        with theirs:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: Connection(endpoint), ours
+            )
+            for notebook in (first, second):
+                notebook.says(Request(1), time.monotonic())
+                assert not notebook.heard_of(Grant)
+            gpu.usage = Usage(0, {})
+            while not first.heard_of(Yield):  # its time is over although nobody has said anything
+                await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    (turn,) = gpu.service.snapshot(time.monotonic()).devices[0].turns
+    assert turn.session == "a"
 
 
 def test_who_has_the_choice_avoids_a_gpu_that_others_use() -> None:
