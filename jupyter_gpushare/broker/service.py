@@ -489,10 +489,11 @@ class Service:
             place.peer.memory = number
             place.peer.send_with(message, piece.memory.descriptors[0])
 
-    def _has(self, peer: Peer, piece: Piece) -> bool:
-        """Whether it needs nothing more to use the piece."""
-        known = peer.chunks or 1
-        return peer.memory == piece.number and known == len(piece.memory.descriptors)
+    def _has(self, place: Place, piece: Piece, size: int) -> bool:
+        """Whether it needs nothing more to use so much of the piece."""
+        chunk = self._devices[place.device].chunk_bytes
+        has_all = not chunk or place.peer.chunks >= chunks.count(size, chunk)
+        return place.peer.memory == piece.number and has_all
 
     def _send_chunks(self, place: Place, piece: Piece) -> None:
         """Those that the session has not got; it makes what is missing."""
@@ -509,9 +510,9 @@ class Service:
             return None
         place = self._places[following.session]
         piece = self._piece(place, following.lane)
-        if not place.mailbox or (piece and not self._has(place.peer, piece)):
-            return None
         number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
+        if not place.mailbox or (piece and not self._has(place, piece, size)):
+            return None
         self._handed[following.session] = grant = Grant(
             following.turn, following.lane, size, number, place.peer.chunks
         )

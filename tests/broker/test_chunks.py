@@ -36,8 +36,10 @@ from jupyter_gpushare.protocol import (
     Message,
     Open,
     Opened,
+    Recall,
     Report,
     Request,
+    SetPolicy,
     ToBroker,
     Trim,
     Yield,
@@ -172,9 +174,16 @@ class Notebook(Peer):
     """A peer in this process, with a real channel, that makes what its lane lacks."""
 
     uid = pid = 0
-    user = "ada"
 
-    def __init__(self, service: Service, name: str, ephemeral: int, device: str = "cuda:0") -> None:
+    def __init__(
+        self,
+        service: Service,
+        name: str,
+        ephemeral: int,
+        device: str = "cuda:0",
+        user: str = "ada",
+    ) -> None:
+        self.user = user
         self.heard: list[Message] = []
         self.own: list[int] = []  # chunks, in their order
         self.theirs: Channel | None = None
@@ -263,8 +272,8 @@ def service() -> Service:
 def notebook(service: Service) -> Iterator[Callable[..., Notebook]]:
     opened: list[Notebook] = []
 
-    def notebook(name: str, ephemeral: int, device: str = "cuda:0") -> Notebook:
-        opened.append(Notebook(service, name, ephemeral, device))
+    def notebook(name: str, ephemeral: int, device: str = "cuda:0", user: str = "ada") -> Notebook:
+        opened.append(Notebook(service, name, ephemeral, device, user))
         return opened[-1]
 
     yield notebook
@@ -390,6 +399,23 @@ def test_a_turn_is_handed_on_only_to_who_has_all_chunks(
     second.says(Request(2))
     service.pass_time(2.0)
     assert first.last(Yield).successor is not None
+
+
+def test_a_turn_is_not_handed_on_to_who_has_let_go_of_the_only_chunk(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    first, second = notebook("first", CHUNK), notebook("second", CHUNK)
+    stranger = notebook("stranger", CHUNK, user="eve")
+    service.handle(first, SetPolicy("fifo", running_lanes=1), 0.0)
+    for turn, each in ((1, first), (1, second), (1, stranger), (2, first)):
+        each.says(Request(turn))
+        each.make()
+        if turn == 1:
+            each.says(Finish(1))
+    second.says(Request(2))
+    first.says(Recall("first"))
+    assert first.last(Grant).memory == second.last(Grant).memory
+    assert first.last(Yield) == Yield(2, None)
 
 
 # --- and its event loop ---------------------------------------------------------------------------
