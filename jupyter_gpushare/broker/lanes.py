@@ -32,12 +32,12 @@ class Lanes:
     _numbers = itertools.count(1)  # of all devices, since a connection may carry one after another
 
     def __init__(
-        self, make: Callable[[], LaneMemory], tell: Callable[[int, int], None] | None = None
+        self, make: Callable[[], LaneMemory], tell: Callable[[Piece, int], None] | None = None
     ) -> None:
-        """`tell` is called with the number of a piece that was shrunk, and its bytes: whoever maps
-        it may have to let go as well."""
+        """`tell` is called with a piece before it is shrunk to so many bytes, if it has more:
+        whoever maps it may have to let go as well."""
         self._make = make
-        self._tell = tell or (lambda number, bytes: None)
+        self._tell = tell or (lambda piece, bytes: None)
         self._pieces: dict[Place, Piece] = {}
         self._last: dict[int, str] = {}  # lane -> the domain that has something in it
 
@@ -77,5 +77,5 @@ class Lanes:
             self._shrink(self._pieces[lane, last], 0)
 
     def _shrink(self, piece: Piece, size: int) -> None:
+        self._tell(piece, size)
         piece.memory.shrink(size)
-        self._tell(piece.number, size)

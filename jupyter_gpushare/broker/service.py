@@ -575,14 +575,16 @@ class Service:
         )
         return piece.memory if lacks else None
 
-    def _trim(self, device: str, memory: int, size: int) -> None:
-        if not (chunk := self._devices[device].chunk_bytes):
+    def _trim(self, device: str, piece: Piece, size: int) -> None:
+        """Nobody is known to have more chunks of a piece than the broker, so most often, ten times
+        a second, there is nobody to tell."""
+        chunk = self._devices[device].chunk_bytes
+        if not chunk or len(piece.memory.descriptors) <= (kept := chunks.count(size, chunk)):
             return
-        for place in self._places.values():
-            peer = place.peer
-            if peer.memory == memory and peer.chunks > chunks.count(size, chunk):
-                peer.chunks = chunks.count(size, chunk)
-                peer.send(Trim(memory, size))
+        for peer in (place.peer for place in self._places.values()):
+            if peer.memory == piece.number and peer.chunks > kept:
+                peer.chunks = kept
+                peer.send(Trim(piece.number, size))
 
     def _tell_holders(self) -> None:
         """A lane may have grown while somebody has its turn; one that shrank does so after it."""
