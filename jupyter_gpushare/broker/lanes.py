@@ -34,8 +34,8 @@ class Lanes:
     def __init__(
         self, make: Callable[[], LaneMemory], tell: Callable[[Piece, int], None] | None = None
     ) -> None:
-        """`tell` is called with a piece before it is shrunk to so many bytes, if it has more:
-        whoever maps it may have to let go as well."""
+        """`tell` is called with a piece before it is shrunk to so many bytes, even where it has no
+        more: whoever maps it may have to let go as well."""
         self._make = make
         self._tell = tell or (lambda piece, bytes: None)
         self._pieces: dict[Place, Piece] = {}
