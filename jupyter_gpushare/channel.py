@@ -20,6 +20,7 @@ from .chunks import Batch, close
 PER_BATCH = 250  # of 253 descriptors that the kernel passes at once
 MAX_LABEL_BYTES = 256
 ANCILLARY_BYTES = socket.CMSG_SPACE(PER_BATCH * array("i").itemsize)
+AT_ONCE = 64  # messages that are read in one go; no lane has so many batches
 FULL_PAUSE_SECONDS = 0.01  # too many descriptors are on their way: until somebody has read some
 
 
@@ -31,9 +32,10 @@ class Label(msgspec.Struct, frozen=True):
 
 
 class Channel:
-    """One end. Not for two threads at once."""
+    """One end. Not for two threads at once. `is_over` once the other one is closed."""
 
     def __init__(self, end: socket.socket) -> None:
+        self.is_over = False
         self._socket = end
         self._early: list[Batch] = []  # for memory whose Grant is still to come
 
@@ -62,15 +64,18 @@ class Channel:
             time.sleep(FULL_PAUSE_SECONDS)
 
     def received(self) -> Iterator[Batch]:
-        """What has come, without waiting. What is no batch is left out."""
+        """What has come, without waiting, as far as it is read in one go. What is no batch is left
+        out."""
         with contextlib.suppress(OSError):  # nothing more, or nobody there any more
-            while data := self._receive():
-                label, descriptors = data
-                with contextlib.suppress(msgspec.DecodeError):
-                    where = msgspec.json.decode(label, type=Label)
-                    yield Batch(where.memory, where.first, descriptors)
+            for _ in range(AT_ONCE):
+                label, descriptors = self._receive()
+                if batch := _batch(label, descriptors):
+                    yield batch
                     continue
                 close(descriptors)
+                if not label:
+                    self.is_over = True
+                    return
 
     def received_for(self, memory: int) -> Iterator[Batch]:
         """What has come for that memory; for older one nobody has any use, and newer waits."""
@@ -82,15 +87,15 @@ class Channel:
             elif batch.memory < memory:
                 close(batch.descriptors)
 
-    def _receive(self) -> tuple[bytes, list[int]] | None:
-        """None where the other end is closed. Raises BlockingIOError where nothing is there."""
+    def _receive(self) -> tuple[bytes, list[int]]:
+        """Nothing where the other end is closed. Raises BlockingIOError where nothing is there."""
         flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         data, ancillary, _, _ = self._socket.recvmsg(MAX_LABEL_BYTES, ANCILLARY_BYTES, flags)
         descriptors = array("i")
         for level, kind, content in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-        return (data, list(descriptors)) if data else None
+        return data, list(descriptors)
 
     def set_blocking(self, blocks: bool) -> None:
         self._socket.setblocking(blocks)
@@ -100,3 +105,11 @@ class Channel:
         for batch in self._early:
             close(batch.descriptors)
         self._early.clear()
+
+
+def _batch(label: bytes, descriptors: list[int]) -> Batch | None:
+    try:
+        where = msgspec.json.decode(label, type=Label)
+    except msgspec.DecodeError:
+        return None
+    return Batch(where.memory, where.first, descriptors)

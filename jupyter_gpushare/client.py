@@ -31,6 +31,7 @@ from .protocol import (
     Wait,
     Watch,
     Welcome,
+    Withdraw,
     Yield,
 )
 from .settings import Settings, load
@@ -40,7 +41,7 @@ RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
 GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
 # What a broker says by itself to a connection with a session.
-UNASKED = (Grant, Trim, Yield, PageOut, PageIn, Wait)
+UNASKED = (Grant, Trim, Yield, Withdraw, PageOut, PageIn, Wait)
 
 
 class LaneMemory:
@@ -202,6 +203,8 @@ class Client:
     def abandon(self) -> None:
         """Close this process's descriptors; the connection is the one's that we forked from."""
         self._socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
         if self._channel is not None:
             self._channel.close()
 

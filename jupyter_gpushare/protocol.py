@@ -249,6 +249,16 @@ class Yield(Message, frozen=True):
     successor: Successor | None = None
 
 
+class Withdraw(Message, frozen=True):
+    """Somebody has cancelled the wait for `turn`: withdraw the request, and say why.
+
+    Whose wait is over by now, since it was handed the turn or was interrupted, ignores it.
+    """
+
+    turn: int
+    reason: str
+
+
 class PageOut(Message, frozen=True):
     """Please page out: others need the room. Answer PagedOut or StaysIn, unless a cell begins."""
 
@@ -413,7 +423,18 @@ ToBroker: TypeAlias = (
 )
 Kind = TypeVar("Kind")
 ToClient: TypeAlias = (
-    Welcome | Opened | Grant | Trim | Yield | PageOut | PageIn | Wait | Done | Error | Snapshot
+    Welcome
+    | Opened
+    | Grant
+    | Trim
+    | Yield
+    | Withdraw
+    | PageOut
+    | PageIn
+    | Wait
+    | Done
+    | Error
+    | Snapshot
 )
 
 _encoder = msgspec.json.Encoder()

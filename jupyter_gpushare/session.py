@@ -21,6 +21,7 @@ from . import remaining, visible
 from .client import Client
 from .errors import (
     BrokerUnavailable,
+    Cancelled,
     ConnectionLost,
     DoesNotFit,
     GpuShareError,
@@ -51,6 +52,7 @@ from .protocol import (
     ToClient,
     Trim,
     Wait,
+    Withdraw,
     Yield,
 )
 from .settings import Settings, load
@@ -385,6 +387,9 @@ class Session:
         elif isinstance(message, Yield):
             if message.turn == self._turn and self.holding:
                 self._asked = message
+        elif isinstance(message, Withdraw):
+            if message.turn == self._turn and self._waiting and not self.holding:
+                self._refusal = Cancelled(message.reason)
         elif isinstance(message, Trim):
             self.memory.trim_lane(message.memory, message.bytes)
         elif isinstance(message, PageOut):

@@ -163,10 +163,10 @@ class PooledLane:
             self._promote()
         if self._was_outside:
             self._was_outside = False
-            self._torch.cuda.empty_cache()
+            self._empty_cache()
 
     def _promote(self) -> None:
-        with contextlib.suppress(self._torch.OutOfMemoryError):  # then less has to move
+        with contextlib.suppress(self._torch.OutOfMemoryError):  # then its pages become private
             move_storages(self._torch, _core.CudaLane.owns)
         if self.survivors():
             self._retire()
@@ -176,6 +176,10 @@ class PooledLane:
         """Its segments end, since nothing is alive in them."""
         if self._pool is not None:
             self._pool = None
+            self._empty_cache()
+
+    def _empty_cache(self) -> None:
+        with contextlib.suppress(RuntimeError):  # CUDA has failed: user code is told by itself
             self._torch.cuda.empty_cache()
 
     def _sow(self) -> None:

@@ -43,8 +43,8 @@ class Source(Protocol):
     def take_peak(self) -> tuple[int, int]:
         """Live and peak bytes; the next peak starts at what is alive now."""
 
-    def settle(self) -> None:
-        """Return when the device has done this process's work."""
+    def settle(self) -> bool:
+        """Return when the device has done this process's work; False if it does none any more."""
 
 
 class CountedStorages:
@@ -52,7 +52,8 @@ class CountedStorages:
 
     how = "every CPU tensor is counted where PyTorch allocates it"
 
-    def settle(self) -> None: ...
+    def settle(self) -> bool:
+        return True
 
     def __init__(self) -> None:
         self.live = _core.AllocationCounter.live
@@ -78,7 +79,8 @@ class WholeProcess:
     def take_peak(self) -> tuple[int, int]:
         return (live := self.live()), live
 
-    def settle(self) -> None: ...
+    def settle(self) -> bool:
+        return True
 
 
 class CudaAllocator:
@@ -94,22 +96,36 @@ class CudaAllocator:
         self._index = index_of(device)
 
     def live(self) -> int:
-        return int(self._cuda.memory_allocated(self._index)) + self._context.bytes
+        return self._look()[0]
 
     def peak(self) -> int:
-        return int(self._cuda.max_memory_allocated(self._index)) + self._context.bytes
+        return self._look()[1]
 
     def take_peak(self) -> tuple[int, int]:
-        if self._cuda.is_initialized():
-            self._context.look(int(self._cuda.memory_reserved(self._index)))
-        usage = self.live(), self.peak()
-        if usage[1]:  # before the first use of the GPU there is no peak to reset
+        usage = self._look()
+        if self._cuda.is_initialized():  # before the first use of the GPU there is none to reset
             self._cuda.reset_peak_memory_stats(self._index)
         return usage
 
-    def settle(self) -> None:
+    def _look(self) -> tuple[int, int]:
+        """Live and peak bytes, from one look: PyTorch makes a table of some hundred figures."""
+        if not self._cuda.is_initialized():
+            return self._context.bytes, self._context.bytes
+        figures = self._cuda.memory_stats_as_nested_dict(self._index)
+        self._context.look(int(figures["reserved_bytes"]["all"]["current"]))
+        allocated = figures["allocated_bytes"]["all"]
+        context = self._context.bytes
+        return int(allocated["current"]) + context, int(allocated["peak"]) + context
+
+    def settle(self) -> bool:
+        """After an error like a failed assertion on the device, CUDA runs here no more: nothing of
+        ours is computed, and nothing can be read, freed or moved."""
         if self._cuda.is_initialized():  # a process that has given it no work waits not
-            self._cuda.synchronize(self._index)
+            try:
+                self._cuda.synchronize(self._index)
+            except RuntimeError:
+                return False
+        return True
 
 
 class Iteration(NamedTuple):
@@ -342,8 +358,8 @@ class Memory:
         self._lane.trim(number, size)
 
     def survivors(self) -> int:
-        """Bytes that are alive in the lane."""
-        return self._lane.survivors()
+        """Bytes that are alive in the lane; none where CUDA has failed, whatever Python has."""
+        return self._lane.survivors() if self._source.settle() else 0
 
     def page_out(self, directory: str) -> tuple[int, str]:
         """Storages of 64 KiB and more go to a file there, or PyTorch's segments: their bytes, or 0
@@ -355,7 +371,8 @@ class Memory:
                 f"{directory} lies in main memory, and paging out to there would free nothing:"
                 " set page_directory to a directory on a disk"
             )
-        self._source.settle()
+        if not self._source.settle():
+            return 0, "CUDA has failed in this process: restart the kernel"
         reason = self._pager.page_out(directory)
         size = self._pager.bytes_out()
         return size, reason or ("" if size else "there is nothing to page out")
@@ -369,8 +386,8 @@ class Memory:
 
     def evacuate(self) -> None:
         """The device has done our work, and what is alive in the lane has private pages."""
-        self._source.settle()
-        self._lane.evacuate()
+        if self._source.settle():
+            self._lane.evacuate()
 
 
 def _file_system(directory: str) -> str:

@@ -113,12 +113,23 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def open_channel(self, message: Message) -> None:
         super().open_channel(message)
         assert self.channel is not None
-        self._endpoint.attend(self.channel, self._take_chunks)
+        self._endpoint.attend(self.channel, self._chunks_came)
+
+    def _chunks_came(self) -> None:
+        try:
+            self._count(time.monotonic())
+        except LimitExceeded as error:
+            self._refuse(error)
+        else:
+            self._take_chunks()
 
     def _take_chunks(self) -> None:
-        if self.channel is not None:
-            for batch in self.channel.received():
-                self._endpoint.service.take_chunks(self, batch)
+        if self.channel is None:
+            return
+        for batch in self.channel.received():
+            self._endpoint.service.take_chunks(self, batch)
+        if self.channel.is_over:  # or the event loop would look at it for ever
+            self._endpoint.forget(self.channel)
 
     def is_alive(self) -> bool:
         """A killed one is seen for a while after its connection ended, but computes no more."""
@@ -145,6 +156,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
         """What cannot be read cannot be trusted to be in step: say why, then close."""
         log.warning("process %d of %s: %s", self.pid, self.user, error)
         self.send(Error(error.code, str(error)))
+        if self.channel is not None:
+            self._endpoint.forget(self.channel)
         self.close()
 
 
@@ -218,7 +231,9 @@ class Endpoint:
     def _tick(self) -> None:
         self._ticking = None
         if self._connections:
-            self.service.tick(time.monotonic())
+            now = time.monotonic()
+            self.service.tick(now)
+            self.happened(now)
             self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _close_if_silent(self, connection: Connection) -> None:

@@ -90,10 +90,8 @@ class History:
     def _forget(self, now: float) -> None:
         while self._over and (self._over[0].ended or 0.0) < now - TURNS_SECONDS:
             self._over.popleft()
-        first = _twelfth(now) - TWELFTHS + 1
         for user, seconds in tuple(self._used.items()):
-            for twelfth in [number for number in seconds if number < first]:
-                del seconds[twelfth]
+            _forget_before(_oldest(now), seconds)
             if not seconds:
                 del self._used[user]
 
@@ -107,8 +105,21 @@ def _twelfth(time: float) -> int:
     return int(time // TWELFTH_SECONDS)
 
 
+def _oldest(now: float) -> int:
+    """The first twelfth of the last hour."""
+    return _twelfth(now) - TWELFTHS + 1
+
+
+def _forget_before(oldest: int, seconds: defaultdict[int, float]) -> None:
+    for twelfth in [number for number in seconds if number < oldest]:
+        del seconds[twelfth]
+
+
 def _add(seconds: defaultdict[int, float], began: float, ended: float) -> None:
-    for twelfth, length in _cut(began, ended):
+    """As far as it lies in the hour that has just ended; older seconds go, looked at or not."""
+    oldest = _oldest(ended)
+    _forget_before(oldest, seconds)
+    for twelfth, length in _cut(max(began, oldest * TWELFTH_SECONDS), ended):
         seconds[twelfth] += length
 
 

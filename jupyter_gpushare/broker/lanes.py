@@ -16,7 +16,8 @@ from ..devices.device import LaneMemory
 
 @dataclass(frozen=True)
 class Piece:
-    """The `number` is never used again, so it says to a session whether it has the piece."""
+    """The `number` is never used again, on any device, so it says whether a session has the
+    piece."""
 
     number: int
     memory: LaneMemory
@@ -28,14 +29,15 @@ Place = tuple[int, str]  # a lane, and the domain that the piece belongs to
 class Lanes:
     """Of one device. `make` makes the memory of a lane."""
 
+    _numbers = itertools.count(1)  # of all devices, since a connection may carry one after another
+
     def __init__(
-        self, make: Callable[[], LaneMemory], tell: Callable[[int, int], None] | None = None
+        self, make: Callable[[], LaneMemory], tell: Callable[[Piece, int], None] | None = None
     ) -> None:
-        """`tell` is called with the number of a piece that was shrunk, and its bytes: whoever maps
-        it may have to let go as well."""
+        """`tell` is called with a piece before it is shrunk to so many bytes, even where it has no
+        more: whoever maps it may have to let go as well."""
         self._make = make
-        self._tell = tell or (lambda number, bytes: None)
-        self._numbers = itertools.count(1)
+        self._tell = tell or (lambda piece, bytes: None)
         self._pieces: dict[Place, Piece] = {}
         self._last: dict[int, str] = {}  # lane -> the domain that has something in it
 
@@ -75,5 +77,5 @@ class Lanes:
             self._shrink(self._pieces[lane, last], 0)
 
     def _shrink(self, piece: Piece, size: int) -> None:
+        self._tell(piece, size)
         piece.memory.shrink(size)
-        self._tell(piece.number, size)

@@ -16,7 +16,6 @@ from .. import _core, chunks, protocol
 from .._version import __version__
 from ..devices import Device
 from ..errors import (
-    Cancelled,
     DoesNotFit,
     GpuShareError,
     InvalidValue,
@@ -60,6 +59,7 @@ from ..protocol import (
     Wait,
     Watch,
     Welcome,
+    Withdraw,
     Yield,
 )
 from ..settings import Settings
@@ -183,6 +183,7 @@ class Service:
         for device, scheduler in self._schedulers.items():
             if len(scheduler):
                 self._count_foreign(device, now)
+        self._remember(now)
         for device, lanes in self._lanes.items():
             lanes.follow(partial(self._lane_bytes, device))
         if now >= self._next_wait:
@@ -330,10 +331,11 @@ class Service:
         """The session withdraws its request by itself: it may have been handed the turn by now."""
         self._check_right(peer, message.session)
         picture = self._scheduler(message.session).picture(now)
-        if message.session not in {s.id for s in picture.sessions if s.state == "waiting"}:
+        turns = {state.id: state.turn for state in picture.sessions if state.state == "waiting"}
+        if message.session not in turns:
             raise InvalidValue("this notebook does not wait for a turn any more")
         sentence = f"{peer.user} has cancelled this cell's wait for the device"
-        self._places[message.session].peer.send(Error(Cancelled.code, sentence))
+        self._places[message.session].peer.send(Withdraw(turns[message.session], sentence))
         peer.send(Done())
 
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
@@ -487,10 +489,11 @@ class Service:
             place.peer.memory = number
             place.peer.send_with(message, piece.memory.descriptors[0])
 
-    def _has(self, peer: Peer, piece: Piece) -> bool:
-        """Whether it needs nothing more to use the piece."""
-        known = peer.chunks or 1
-        return peer.memory == piece.number and known == len(piece.memory.descriptors)
+    def _has(self, place: Place, piece: Piece, size: int) -> bool:
+        """Whether it needs nothing more to use so much of the piece."""
+        chunk = self._devices[place.device].chunk_bytes
+        has_all = not chunk or place.peer.chunks >= chunks.count(size, chunk)
+        return place.peer.memory == piece.number and has_all
 
     def _send_chunks(self, place: Place, piece: Piece) -> None:
         """Those that the session has not got; it makes what is missing."""
@@ -507,9 +510,9 @@ class Service:
             return None
         place = self._places[following.session]
         piece = self._piece(place, following.lane)
-        if not place.mailbox or (piece and not self._has(place.peer, piece)):
-            return None
         number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
+        if not place.mailbox or (piece and not self._has(place, piece, size)):
+            return None
         self._handed[following.session] = grant = Grant(
             following.turn, following.lane, size, number, place.peer.chunks
         )
@@ -572,14 +575,16 @@ class Service:
         )
         return piece.memory if lacks else None
 
-    def _trim(self, device: str, memory: int, size: int) -> None:
-        if not (chunk := self._devices[device].chunk_bytes):
+    def _trim(self, device: str, piece: Piece, size: int) -> None:
+        """Nobody is known to have more chunks of a piece than the broker, so most often, ten times
+        a second, there is nobody to tell."""
+        chunk = self._devices[device].chunk_bytes
+        if not chunk or len(piece.memory.descriptors) <= (kept := chunks.count(size, chunk)):
             return
-        for place in self._places.values():
-            peer = place.peer
-            if peer.memory == memory and peer.chunks > chunks.count(size, chunk):
-                peer.chunks = chunks.count(size, chunk)
-                peer.send(Trim(memory, size))
+        for peer in (place.peer for place in self._places.values()):
+            if peer.memory == piece.number and peer.chunks > kept:
+                peer.chunks = kept
+                peer.send(Trim(piece.number, size))
 
     def _tell_holders(self) -> None:
         """A lane may have grown while somebody has its turn; one that shrank does so after it."""

@@ -23,7 +23,6 @@ class Device(NamedTuple):
 
     `make_lane_memory` is absent where the sessions of a lane do not share its memory physically. It
     is of chunks of `chunk_bytes` that sessions make; or the broker makes it, with one descriptor.
-    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically.
     `uuid` is what processes that see other numbers call a GPU. `usage` asks who has memory of it
     now, and None is the answer where nobody can tell; it is absent where nobody is asked.
     """

@@ -5,6 +5,8 @@ Descriptors of files stand for chunks: nobody but a GPU's driver looks into one.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import os
 import socket
@@ -15,27 +17,33 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare import chunks
+from jupyter_gpushare.broker.endpoint import Connection, Endpoint
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.channel import Channel
+from jupyter_gpushare.channel import AT_ONCE, Channel
 from jupyter_gpushare.chunks import Kept
+from jupyter_gpushare.client import Client
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.protocol import (
     KEY_LENGTH,
     PROTOCOL,
     Close,
     Demand,
+    Done,
     Finish,
     Grant,
     Hello,
     Message,
     Open,
     Opened,
+    Recall,
     Report,
     Request,
+    SetPolicy,
     ToBroker,
     Trim,
     Yield,
+    encode,
 )
 from jupyter_gpushare.settings import load
 
@@ -98,6 +106,27 @@ def test_what_is_no_batch_is_closed_and_the_next_one_arrives(ends: tuple[Channel
     chunks.close([*batch.descriptors, *one])
 
 
+def test_what_comes_with_no_label_at_all_is_closed(ends: tuple[Channel, Channel]) -> None:
+    one = made(1)
+    with socket.socket(fileno=os.dup(ends[0].fileno())) as raw:
+        socket.send_fds(raw, [b""], one)
+    assert list(ends[1].received()) == []
+    chunks.close(one)
+
+
+def test_who_sends_without_end_is_not_read_without_end(ends: tuple[Channel, Channel]) -> None:
+    one = made(1)
+    ends[0].send(1, 0, one)
+    read = 0
+    for batch in ends[1].received():
+        chunks.close(batch.descriptors)
+        ends[0].send(1, 0, one)
+        if (read := read + 1) > 10 * AT_ONCE:
+            break
+    chunks.close(one)
+    assert read == AT_ONCE
+
+
 def test_what_comes_before_its_grant_waits_and_what_is_old_is_closed(
     ends: tuple[Channel, Channel],
 ) -> None:
@@ -128,6 +157,16 @@ def test_chunks_are_as_small_as_their_number_allows(capacity: int, size: int) ->
     assert chunks.count(capacity, size) <= chunks.MOST
 
 
+def test_a_client_that_closes_keeps_no_descriptor_that_came_with_what_it_has_not_taken() -> None:
+    ours, theirs = socket.socketpair()
+    client, memory = Client(ours), made(1)
+    socket.send_fds(theirs, [encode(Done()) + encode(Grant(1, 1, CHUNK, 1))], memory)
+    assert client.receive() == Done()
+    client.close()
+    theirs.close()
+    chunks.close(memory)
+
+
 # --- what the broker does with them ---------------------------------------------------------------
 
 
@@ -135,9 +174,16 @@ class Notebook(Peer):
     """A peer in this process, with a real channel, that makes what its lane lacks."""
 
     uid = pid = 0
-    user = "ada"
 
-    def __init__(self, service: Service, name: str, ephemeral: int) -> None:
+    def __init__(
+        self,
+        service: Service,
+        name: str,
+        ephemeral: int,
+        device: str = "cuda:0",
+        user: str = "ada",
+    ) -> None:
+        self.user = user
         self.heard: list[Message] = []
         self.own: list[int] = []  # chunks, in their order
         self.theirs: Channel | None = None
@@ -148,7 +194,7 @@ class Notebook(Peer):
             Open(
                 id=name,
                 name=name,
-                device="cuda:0",
+                device=device,
                 demand=demand,
                 mailbox=name,
                 key="a" * KEY_LENGTH,
@@ -217,16 +263,17 @@ class Notebook(Peer):
 
 @pytest.fixture
 def service() -> Service:
-    device = Device("cuda:0", GIB, "a GPU", partial(Kept, CHUNK), CHUNK)
-    return Service(load({}), [device], started=0.0)
+    names = ("cuda:0", "cuda:1")
+    devices = [Device(name, GIB, "a GPU", partial(Kept, CHUNK), CHUNK) for name in names]
+    return Service(load({}), devices, started=0.0)
 
 
 @pytest.fixture
-def notebook(service: Service) -> Iterator[Callable[[str, int], Notebook]]:
+def notebook(service: Service) -> Iterator[Callable[..., Notebook]]:
     opened: list[Notebook] = []
 
-    def notebook(name: str, ephemeral: int) -> Notebook:
-        opened.append(Notebook(service, name, ephemeral))
+    def notebook(name: str, ephemeral: int, device: str = "cuda:0", user: str = "ada") -> Notebook:
+        opened.append(Notebook(service, name, ephemeral, device, user))
         return opened[-1]
 
     yield notebook
@@ -237,7 +284,7 @@ def notebook(service: Service) -> Iterator[Callable[[str, int], Notebook]]:
 
 
 def test_the_first_in_a_lane_makes_its_chunks_and_the_next_gets_them(
-    notebook: Callable[[str, int], Notebook],
+    notebook: Callable[..., Notebook],
 ) -> None:
     first, second = notebook("first", 5 * CHUNK), notebook("second", 3 * CHUNK)
     assert first.last(Opened).chunk_bytes == CHUNK
@@ -256,7 +303,7 @@ def test_the_first_in_a_lane_makes_its_chunks_and_the_next_gets_them(
 
 
 def test_a_lane_that_grows_gets_more_chunks_and_keeps_those_that_it_has(
-    notebook: Callable[[str, int], Notebook],
+    notebook: Callable[..., Notebook],
 ) -> None:
     first, second = notebook("first", CHUNK), notebook("second", CHUNK)
     first.says(Request(1))
@@ -274,7 +321,7 @@ def test_a_lane_that_grows_gets_more_chunks_and_keeps_those_that_it_has(
 
 
 def test_a_lane_that_shrinks_is_let_go_by_all_that_have_it_and_grows_again(
-    service: Service, notebook: Callable[[str, int], Notebook]
+    service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     small, large = notebook("small", CHUNK), notebook("large", 8 * CHUNK)
     for each in (small, large):
@@ -295,8 +342,21 @@ def test_a_lane_that_shrinks_is_let_go_by_all_that_have_it_and_grows_again(
     assert len(small.own) == 3
 
 
+def test_a_lane_that_shrinks_is_let_go_on_its_own_gpu_alone(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    here, there = notebook("here", 8 * CHUNK), notebook("there", 8 * CHUNK, "cuda:1")
+    for each in (here, there):
+        each.says(Request(1))
+        each.make()
+    here.says(Finish(1))
+    here.says(Report(0, Demand(0, 2 * CHUNK, measured=True)))
+    service.tick(1.0)
+    assert (len(here.own), len(there.own)) == (2, 8)
+
+
 def test_a_lane_that_closes_keeps_no_chunk(
-    service: Service, notebook: Callable[[str, int], Notebook]
+    service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     before = open_descriptors()
     one = notebook("one", 6 * CHUNK)
@@ -310,7 +370,7 @@ def test_a_lane_that_closes_keeps_no_chunk(
 
 
 def test_chunks_that_nobody_asked_for_are_not_kept(
-    notebook: Callable[[str, int], Notebook],
+    notebook: Callable[..., Notebook],
 ) -> None:
     holder, other = notebook("holder", 2 * CHUNK), notebook("other", 2 * CHUNK)
     holder.says(Request(1))
@@ -324,7 +384,7 @@ def test_chunks_that_nobody_asked_for_are_not_kept(
 
 
 def test_a_turn_is_handed_on_only_to_who_has_all_chunks(
-    service: Service, notebook: Callable[[str, int], Notebook]
+    service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     first, second = notebook("first", 2 * CHUNK), notebook("second", CHUNK)
     first.says(Request(1))
@@ -339,3 +399,81 @@ def test_a_turn_is_handed_on_only_to_who_has_all_chunks(
     second.says(Request(2))
     service.pass_time(2.0)
     assert first.last(Yield).successor is not None
+
+
+def test_a_turn_is_not_handed_on_to_who_has_let_go_of_the_only_chunk(
+    service: Service, notebook: Callable[..., Notebook]
+) -> None:
+    first, second = notebook("first", CHUNK), notebook("second", CHUNK)
+    stranger = notebook("stranger", CHUNK, user="eve")
+    service.handle(first, SetPolicy("fifo", running_lanes=1), 0.0)
+    for turn, each in ((1, first), (1, second), (1, stranger), (2, first)):
+        each.says(Request(turn))
+        each.make()
+        if turn == 1:
+            each.says(Finish(1))
+    second.says(Request(2))
+    first.says(Recall("first"))
+    assert first.last(Grant).memory == second.last(Grant).memory
+    assert first.last(Yield) == Yield(2, None)
+
+
+# --- and its event loop ---------------------------------------------------------------------------
+
+
+class Session:
+    """A client's ends of a connection to a broker in this event loop, and of its channel."""
+
+    async def open(self, service: Service) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.socket, ours = socket.socketpair()
+        self.socket.setblocking(False)
+        endpoint = Endpoint(load({}, messages_per_second=1), service)
+        _, self.connection = await self._loop.connect_accepted_socket(
+            lambda: Connection(endpoint), ours
+        )
+        for message in (Hello(PROTOCOL), Open(id="a", name="a", device="cuda:0")):
+            self.socket.send(encode(message))
+        while self.connection.channel is None:
+            await asyncio.sleep(0)
+        _, (descriptor,), _, _ = socket.recv_fds(self.socket, 1 << 16, 1)
+        self.channel = Channel(socket.socket(fileno=descriptor))
+
+    def is_attended(self) -> bool:
+        assert self.connection.channel is not None
+        readers = self._loop._selector.get_map()  # type: ignore[attr-defined]
+        return self.connection.channel.fileno() in readers
+
+    async def end(self) -> None:
+        self.socket.close()
+        self.channel.close()
+        while self.connection.channel is not None:
+            await asyncio.sleep(0)
+
+
+def test_a_session_that_closes_its_channel_is_not_looked_at_for_ever(service: Service) -> None:
+    async def run() -> None:
+        session = Session()
+        await session.open(service)
+        assert session.is_attended()
+        session.channel.close()
+        while session.is_attended():
+            await asyncio.sleep(0)
+        await session.end()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_session_that_sends_chunks_without_end_is_disconnected(service: Service) -> None:
+    async def run() -> None:
+        session = Session()
+        await session.open(service)
+        one = made(1)
+        with contextlib.suppress(BrokenPipeError):
+            while session.connection.channel is not None:
+                session.channel.send(1, 0, one)
+                await asyncio.sleep(0)
+        chunks.close(one)
+        await session.end()
+
+    asyncio.run(asyncio.wait_for(run(), 60))

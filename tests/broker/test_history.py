@@ -70,6 +70,16 @@ def test_a_users_seconds_lie_in_the_five_minutes_in_which_they_were_used() -> No
     assert ada == UserView("ada", [0.0] * (TWELFTHS - 2) + [20.0, 30.0])
 
 
+def test_a_users_seconds_are_bounded_although_nobody_looks() -> None:
+    history = History()
+    for hour in range(50):
+        history.follow(hour * 3600.0, {"a": ADA})
+        history.follow(hour * 3600.0 + 1, {})
+    history.follow(50 * 3600.0, {"a": ADA})
+    history.follow(100 * 3600.0, {})
+    assert len(history._used["ada"]) <= TWELFTHS
+
+
 def test_a_user_is_forgotten_after_an_hour() -> None:
     history = History()
     history.follow(10.0, {"a": ADA})

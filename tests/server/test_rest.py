@@ -14,12 +14,12 @@ import pytest
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.protocol import (
     Demand,
-    Error,
     Grant,
     Message,
     PageOut,
     Request,
     Snapshot,
+    Withdraw,
     Yield,
 )
 
@@ -160,9 +160,9 @@ async def test_a_wait_is_cancelled(api: Any, join: Any, shown: Any) -> None:
     await shown(lambda state: any(view.place for view in state.devices[0].sessions))
     status, _ = await api("sessions", "bob", "asks", method="POST", body={"ask": "cancel"})
     assert status == 200
-    refused = await asyncio.to_thread(heard, bob, Error)
-    assert isinstance(refused, Error)
-    assert refused.code == "cancelled"
+    withdraw = await asyncio.to_thread(heard, bob, Withdraw)
+    assert isinstance(withdraw, Withdraw)
+    assert withdraw.turn == 1
 
 
 @pytest.mark.parametrize(

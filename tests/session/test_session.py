@@ -277,6 +277,46 @@ def test_a_wait_that_is_cancelled_fails_with_who_did_it_and_the_next_one_is_new(
     assert waiter.line() == "granted True"
 
 
+CANCELLED_TOO_LATE = """
+import signal, sys
+import jupyter_gpushare as gpushare
+from jupyter_gpushare.session import Session
+
+with gpushare.session(name="waiter") as session:
+    def asleep(number, frame):  # the cancellation comes while this interrupt is on its way
+        print("asleep", flush=True)
+        sys.stdin.readline()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGUSR1, asleep)
+    try:
+        session.on_wait = lambda wait: wait and signal.raise_signal(signal.SIGUSR1)
+        session.enter()
+    except KeyboardInterrupt:
+        pass
+    session.on_wait = lambda wait: None
+    print("interrupted", flush=True)
+    session.enter()
+    print("granted", session.holding, flush=True)
+"""
+
+
+def test_a_cancellation_that_comes_after_the_wait_does_not_end_the_next_one(
+    run: Callable[..., Process],
+    holder: Client,
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    waiter = run(CANCELLED_TOO_LATE)
+    assert waiter.line() == "asleep"
+    holder.ask(Cancel(sessions()["waiter"].id))
+    assert waiter.popen.stdin is not None
+    waiter.popen.stdin.write("\n")
+    waiter.popen.stdin.flush()
+    assert waiter.line() == "interrupted"
+    holder.send(Finish(1))
+    assert waiter.line() == "granted True"
+
+
 def test_an_interrupt_ends_the_wait_and_withdraws_the_request(
     run: Callable[..., Process],
     holder: Client,

@@ -222,6 +222,59 @@ def the_gpu_is_waited_for_before_the_lane_is_another_s() -> None:
     assert cuda.synchronized == before + 1
 
 
+class NoRoom:
+    """A storage in a block that PyTorch has no memory to allocate anew."""
+
+    device = torch.device("cuda:0")
+    _cdata = 1
+
+    def __init__(self, block: Block) -> None:
+        self.data_ptr = lambda: block.address
+        self.nbytes = lambda: block.size
+
+    def resizable(self) -> bool:
+        return True
+
+    def resize_(self, size: int) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+class Tensor(torch.Tensor):  # type: ignore[misc]
+    storage: NoRoom
+
+    def untyped_storage(self) -> NoRoom:
+        return self.storage
+
+
+def what_finds_no_room_to_move_keeps_its_place() -> None:
+    learn()
+    tensor = torch.ones(1).as_subclass(Tensor)
+    with iteration():
+        kept = Block(20 * MIB)
+        kept.fill(3)
+        tensor.storage = NoRoom(kept)
+    assert memory.survivors() == 0
+    assert kept.is_full_of(3)
+
+
+def who_has_no_cuda_any_more_gives_the_lane_up_as_it_is() -> None:
+    learn()
+    with iteration():
+        Block(50 * MIB)
+    assert memory.use_lane(broker.memory, LANE, CAPACITY) == ""
+    memory.begin()
+    kept = Block(50 * MIB)
+    assert is_in_lane(kept)
+    memory.end()
+    assert memory.survivors() >= kept.size
+    cuda.has_failed = True
+    assert memory.survivors() == 0
+    memory.evacuate()
+    assert memory.page_out(".")[0] == 0
+    memory.trim_lane(1, 0)
+    cuda.has_failed = False
+
+
 def the_cuda_context_is_persistent() -> None:
     weights = Block(30 * MIB)
     with open(os.environ["FAKE_NVML"], "a") as nvml:

@@ -128,6 +128,7 @@ class Cuda:
         self.routed: list[tuple[int, int]] = []
         self.default: Pool | None = None
         self.is_capturing = False
+        self.has_failed = False  # as after a failed assertion on the device
         self.synchronized = 0
         self.most = self.now = 0
 
@@ -153,10 +154,21 @@ class Cuda:
     def is_idle(self, index: int, pool: tuple[int, int], expected: set[int]) -> bool:
         return not any(segment.blocks for segment in self.pools[pool].segments)
 
+    def check(self) -> None:
+        if self.has_failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
     def empty_cache(self) -> None:
+        self.check()
         assert self.default is not None
         for pool in [self.default, *(self.pools[id] for id in self.pools if not self.uses[id])]:
             pool.end_idle()
+
+    def figures(self) -> dict[str, dict[str, dict[str, int]]]:
+        return {
+            "allocated_bytes": {"all": {"current": self.now, "peak": self.most}},
+            "reserved_bytes": {"all": {"current": self.reserved()}},
+        }
 
     def reserved(self) -> int:
         pools = [self.default, *self.pools.values()]
@@ -200,6 +212,7 @@ def reset_peak(index: int) -> None:
 
 
 def synchronize(index: int) -> None:
+    cuda.check()
     cuda.synchronized += 1
 
 
@@ -211,9 +224,7 @@ def install(library: str) -> Cuda:
         "is_initialized": lambda: True,
         "get_allocator_backend": lambda: "native",
         "is_current_stream_capturing": lambda: cuda.is_capturing,
-        "memory_allocated": lambda index: cuda.now,
-        "max_memory_allocated": lambda index: cuda.most,
-        "memory_reserved": lambda index: cuda.reserved(),
+        "memory_stats_as_nested_dict": lambda index: cuda.figures(),
         "reset_peak_memory_stats": reset_peak,
         "synchronize": synchronize,
         "memory_snapshot": lambda pool: cuda.pools[pool].snapshot(),

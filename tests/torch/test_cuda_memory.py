@@ -79,6 +79,8 @@ def test_what_is_alive_outside_of_lanes_is_not_the_lanes() -> None:
         "user_code_may_empty_the_cache",
         "graph_capture_is_left_alone",
         "the_gpu_is_waited_for_before_the_lane_is_another_s",
+        "what_finds_no_room_to_move_keeps_its_place",
+        "who_has_no_cuda_any_more_gives_the_lane_up_as_it_is",
         "the_cuda_context_is_persistent",
     ],
 )
