@@ -342,11 +342,10 @@ function buttons(session: ISessionView, scene: IScene): Child {
 function weight(session: ISessionView, { trans, actions, act }: IScene): INode {
   const name = fileName(session.name);
   const onchange = (event: Event) => {
-    const value = Number((event.target as HTMLInputElement).value);
-    act(
-      actions!.change(session.id, { weight: value }),
-      trans.__('%1 has weight %2 now.', name, value)
-    );
+    const field = event.target as HTMLInputElement;
+    const value = Number(field.value);
+    const told = trans.__('%1 has weight %2 now.', name, value);
+    act(actions!.change(session.id, { weight: value }), told, field);
   };
   return h(
     'label',
