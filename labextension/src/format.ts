@@ -64,6 +64,11 @@ export function fileName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1) || path;
 }
 
+/** The same where there is little room: that it is a notebook is known. */
+export function stem(path: string): string {
+  return fileName(path).replace(/(.)\.ipynb$/, '$1');
+}
+
 /** The word for a session's state; a newer broker may know states that we do not. */
 export function stateName(session: ISessionView, trans: ITranslate): string {
   const names: Record<string, string> = {
@@ -89,6 +94,9 @@ export function sign(session: ISessionView): string {
     ? (signs[session.state] ?? '○')
     : String(session.place);
 }
+
+/** Of those whose state changes faster than one reads. */
+export const QUICK_SIGN = '⇄';
 
 export function runs(session: ISessionView): boolean {
   return session.state === 'running' || session.state === 'overdue';

@@ -9,6 +9,7 @@ import {
   fileName,
   inOrder,
   isOwn,
+  QUICK_SIGN,
   runs,
   sign,
   stateName,
@@ -124,11 +125,12 @@ function button(
 function notebook(session: ISessionView, quick: boolean, scene: IScene): INode {
   const open = scene.isOpen(session.id);
   const mine = session.id === scene.own ? ' jp-mod-own' : '';
+  const kind = quick ? ' jp-mod-quick' : '';
   return h(
     'tbody',
     {
       key: session.id,
-      class: `jp-GpuShare-notebook jp-mod-${session.state}${mine}`
+      class: `jp-GpuShare-notebook jp-mod-${session.state}${kind}${mine}`
     },
     h(
       'tr',
@@ -202,7 +204,7 @@ function badge(
       'aria-label':
         waits(session) && !quick ? trans.__('place %1', session.place!) : state
     },
-    quick ? '⇄' : sign(session)
+    quick ? QUICK_SIGN : sign(session)
   );
 }
 

@@ -101,10 +101,12 @@ describe('quick turns', () => {
   it('do not make the picture jump', () => {
     view.update({ state: quick('running'), receivedAt: 0 });
     const [headline, table] = ['.jp-GpuShare-headline', 'table'].map(texts);
+    const lane = texts('.jp-GpuShare-member');
     expect(headline).toEqual(['alice.ipynb and bob.ipynb take turns.']);
     view.update({ state: quick('waiting'), receivedAt: 0 });
     expect(texts('.jp-GpuShare-headline')).toEqual(headline);
     expect(texts('table')).toEqual(table);
+    expect(texts('.jp-GpuShare-member')).toEqual(lane);
     expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
   });
 
@@ -256,8 +258,8 @@ describe('the last minute', () => {
       receivedAt: 0
     });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
-      'alice.ipynb',
-      'bob.ipynb'
+      'alice',
+      'bob'
     ]);
     expect(path('turns')).toEqual([
       'M40.00 1v-1.00h20.00v1.00z',
@@ -284,7 +286,7 @@ describe('the last minute', () => {
     const state = snapshotOf(device([running], { turns }));
     view.update({ state, receivedAt: 0 });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
-      'alice.ipynb',
+      'alice',
       'gone since'
     ]);
     expect(path('turns')).toEqual(['', 'M20.00 1v-1.00h20.00v1.00z']);
