@@ -512,6 +512,21 @@ describe('use', () => {
     expect(widths('.jp-GpuShare-share i')).toEqual([75, 25]);
     expect(node.textContent).toContain('50 % for each');
   });
+
+  it('is of the last hour, or of the shorter time that the broker knows', () => {
+    const title = (count: number) => {
+      const users = [{ name: 'alice', used_seconds: Array(count).fill(1) }];
+      view.update({
+        state: snapshotOf(device([running], { users })),
+        receivedAt: 0
+      });
+      return texts('.jp-GpuShare-use h3')[0];
+    };
+    expect(title(12)).toBe('Use in the last hour');
+    expect(title(2)).toBe('Use since the broker started');
+    const newest = node.querySelector('.jp-GpuShare-spark path')!;
+    expect(newest.getAttribute('d')).toMatch(/^M10 .*M11 /);
+  });
 });
 
 describe('when things are odd', () => {
