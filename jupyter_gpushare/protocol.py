@@ -351,7 +351,7 @@ class TurnView(msgspec.Struct, frozen=True):
 class UserView(msgspec.Struct, frozen=True):
     """Seconds for which a user's sessions had turns, in each five minutes of the last hour.
 
-    The newest are last, and have only begun.
+    The newest are last, and have only begun. What was before this broker is left out: nobody knows.
     """
 
     name: str

@@ -1,11 +1,14 @@
 """Who had a device: turn by turn for a minute, and each user's seconds for an hour.
 
+A new broker knows no more than it has seen, and tells of no time before.
+
 Lookers that come now know the last minute too. What is kept is bounded, whatever happens: turns of
 a session that follow each other closely are one, and there are at most MAX_TURNS.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -43,12 +46,14 @@ class History:
     """Of one device. Times are monotonic seconds."""
 
     def __init__(self) -> None:
+        self._began = math.inf
         self._running: dict[str, Turn] = {}
         self._over: deque[Turn] = deque(maxlen=MAX_TURNS)  # as they ended
         self._used: defaultdict[str, defaultdict[int, float]] = defaultdict(_seconds)
 
     def follow(self, now: float, holders: Mapping[str, Holder]) -> None:
         """Note who has turns now, by session; whoever had one and is not named has finished."""
+        self._began = min(self._began, now)
         for session in self._running.keys() - holders.keys():
             self._end(now, self._running.pop(session))
         for session, holder in holders.items():
@@ -67,7 +72,7 @@ class History:
         used = {user: seconds.copy() for user, seconds in self._used.items()}
         for turn in self._running.values():
             _add(used.setdefault(turn.holder.user, _seconds()), turn.resumed, now)
-        return [UserView(user, _last_hour(used[user], now)) for user in sorted(used)]
+        return [UserView(user, self._last_hour(used[user], now)) for user in sorted(used)]
 
     def _begin(self, now: float, session: str, holder: Holder) -> Turn:
         """A new turn, or one that has just ended goes on."""
@@ -86,6 +91,11 @@ class History:
         turn.ended = now
         self._over.append(turn)
         _add(self._used[turn.holder.user], turn.resumed, now)
+
+    def _last_hour(self, seconds: Mapping[int, float], now: float) -> list[float]:
+        newest = _twelfth(now)
+        first = max(newest - TWELFTHS, _twelfth(self._began) - 1) + 1
+        return [round(seconds.get(number, 0.0), 1) for number in range(first, newest + 1)]
 
     def _forget(self, now: float) -> None:
         while self._over and (self._over[0].ended or 0.0) < now - TURNS_SECONDS:
@@ -128,11 +138,6 @@ def _cut(began: float, ended: float) -> Iterator[tuple[int, float]]:
     for twelfth in range(_twelfth(began), _twelfth(ended) + 1):
         start, end = twelfth * TWELFTH_SECONDS, (twelfth + 1) * TWELFTH_SECONDS
         yield twelfth, min(ended, end) - max(began, start)
-
-
-def _last_hour(seconds: Mapping[int, float], now: float) -> list[float]:
-    newest = _twelfth(now)
-    return [round(seconds.get(newest - back, 0.0), 1) for back in reversed(range(TWELFTHS))]
 
 
 def _turn_view(turn: Turn, now: float) -> TurnView:

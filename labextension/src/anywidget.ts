@@ -3,7 +3,8 @@
 import { GpuShareView } from './view';
 
 interface IWidgetModel {
-  get(name: string): string;
+  get(name: 'state' | 'own'): string;
+  get(name: 'watched'): boolean;
   set(name: string, value: unknown): void;
   save_changes(): void;
   on(event: string, listener: () => void): void;
@@ -24,19 +25,30 @@ function render({
       receivedAt: performance.now(),
       own: model.get('own')
     });
-  // a hidden page wants nothing of the kernel, and so nothing of the broker
-  const stand = () => {
-    model.set('watched', !document.hidden);
+  const watch = (watched: boolean) => {
+    model.set('watched', watched);
     model.save_changes();
+  };
+  // a hidden page wants nothing of the kernel, and so nothing of the broker
+  const stand = () => watch(!document.hidden);
+  // but another page may be hidden, or another cell's output deleted, while this is seen
+  const insist = () => {
+    if (!model.get('watched') && !document.hidden) {
+      watch(true);
+    }
   };
   const timer = setInterval(() => view.tick(performance.now()), 1000);
   model.on('change:state', show);
+  model.on('change:watched', insist);
   document.addEventListener('visibilitychange', stand);
   show();
+  insist(); // of a page that was closed hidden
   return () => {
     clearInterval(timer);
     model.off('change:state', show);
+    model.off('change:watched', insist);
     document.removeEventListener('visibilitychange', stand);
+    watch(false);
   };
 }
 

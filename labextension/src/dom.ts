@@ -48,6 +48,11 @@ export function draw(root: Element, children: Child[]): void {
   }
 }
 
+/** Let a field show what it was drawn with, not what has been put into it since. */
+export function restore(field: Element): void {
+  set(field, 'value', drawn.get(field)?.props.value);
+}
+
 function update(parent: Element, children: Child[]): void {
   const wanted = children.filter(child => child !== null);
   const known = keyed(parent, wanted);

@@ -5,6 +5,7 @@ import {
   IError,
   ISessionView,
   ISnapshot,
+  ITurnView,
   IViewer
 } from './snapshot';
 
@@ -24,11 +25,15 @@ export const english: ITranslate = {
 /** What is known: a snapshot, why there is none, or nothing yet. */
 export type State = ISnapshot | IError | null;
 
+/** Code of the Error that a page tells itself while its own connection is lost. */
+export const DISCONNECTED = 'disconnected';
+
 export function isSnapshot(state: State): state is ISnapshot {
   return state !== null && 'devices' in state;
 }
 
-const QUICK_SECONDS = 6;
+const QUICK_SECONDS = 3; // who has a turn for less changes while one reads
+const ROUND_SECONDS = [6, 20]; // at least and at most, until one's next quick turn
 const LONGEST_NAME = 36; // letters, in a sentence
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
@@ -59,6 +64,11 @@ export function fileName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1) || path;
 }
 
+/** The same where there is little room: that it is a notebook is known. */
+export function stem(path: string): string {
+  return fileName(path).replace(/(.)\.ipynb$/, '$1');
+}
+
 /** The word for a session's state; a newer broker may know states that we do not. */
 export function stateName(session: ISessionView, trans: ITranslate): string {
   const names: Record<string, string> = {
@@ -84,6 +94,9 @@ export function sign(session: ISessionView): string {
     ? (signs[session.state] ?? '○')
     : String(session.place);
 }
+
+/** Of those whose state changes faster than one reads. */
+export const QUICK_SIGN = '⇄';
 
 export function runs(session: ISessionView): boolean {
   return session.state === 'running' || session.state === 'overdue';
@@ -119,23 +132,40 @@ export function shortName(path: string): string {
 }
 
 /**
- * Those who take turns so quickly that who runs and who waits changes while one reads: of who runs
- * or waits, those who had several turns just now, if they are several.
+ * Those who take turns so quickly that who runs and who waits changes while one reads, if they are
+ * several.
  */
 export function takers(device: IDeviceView): Set<string> {
-  const turns = new Map<string, number>();
+  const turns = new Map<string, ITurnView[]>();
   for (const turn of device.turns ?? []) {
-    const ended = turn.ended ?? 0;
-    if (ended < QUICK_SECONDS) {
-      // several that follow each other closely are one, with gaps
-      const count = turn.held < 0.9 * (turn.began - ended) ? 2 : 1;
-      turns.set(turn.session, (turns.get(turn.session) ?? 0) + count);
-    }
+    turns.set(turn.session, [...(turns.get(turn.session) ?? []), turn]);
   }
   const found = device.sessions.filter(
-    one => (turns.get(one.id) ?? 0) > 1 && (runs(one) || waits(one))
+    one => (runs(one) || waits(one)) && isQuick(turns.get(one.id) ?? [])
   );
   return new Set(found.length > 1 ? found.map(({ id }) => id) : []);
+}
+
+/**
+ * Whether a session, whose turns these are, the oldest first, had several short ones and is about
+ * to have the next: a large round takes longer, and who is in it stays in it until it is over.
+ */
+function isQuick(turns: ITurnView[]): boolean {
+  const [last, former] = turns.slice(-2).reverse();
+  if (!last || !(former || hasGaps(last))) {
+    return false;
+  }
+  const [least, most] = ROUND_SECONDS;
+  const round = 2 * ((former ?? last).began - last.began);
+  return (
+    Math.max(last.held, former?.held ?? 0) < QUICK_SECONDS &&
+    (last.ended ?? 0) < Math.min(most, Math.max(least, round))
+  );
+}
+
+/** Several turns that follow each other closely are told as one, with gaps. */
+function hasGaps(turn: ITurnView): boolean {
+  return turn.held < 0.9 * (turn.began - (turn.ended ?? 0));
 }
 
 /** The device in one or two sentences: who runs, who is next, and when. */
@@ -286,8 +316,11 @@ export function inThreeWords(
 }
 
 function away(state: IError | null, trans: ITranslate): string {
-  return state === null
-    ? trans.__('… looking for broker')
+  if (state === null) {
+    return trans.__('… looking for broker');
+  }
+  return state.code === DISCONNECTED
+    ? trans.__('✕ server is away')
     : trans.__('✕ broker is away');
 }
 

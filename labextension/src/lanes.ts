@@ -5,10 +5,12 @@ import {
   byName,
   bytes,
   clock,
-  fileName,
   inOrder,
+  QUICK_SIGN,
   runs,
   sign,
+  stem,
+  takers,
   waits
 } from './format';
 import { IScene } from './scene';
@@ -145,12 +147,16 @@ function memberRow(
   const turns = recent(device, scene.elapsed).filter(
     turn => turn.session === session.id
   );
+  // what changes faster than one reads is not shown as if it stayed
+  const [kind, shown] = takers(device).has(session.id)
+    ? ['quick', QUICK_SIGN]
+    : [session.state, sign(session)];
   return div(
     'div',
-    `member jp-mod-${session.state}`,
+    `member jp-mod-${kind}`,
     { key: session.id, title: `${session.name} (${session.user})` },
-    div('span', 'sign', { 'aria-hidden': 'true' }, sign(session)),
-    div('span', 'name', {}, fileName(session.name)),
+    div('span', 'sign', { 'aria-hidden': 'true' }, shown),
+    div('span', 'name', {}, stem(session.name)),
     strip(turns, session.name, waitLine(session, scene.elapsed), scene)
   );
 }

@@ -1,7 +1,7 @@
 /** Where a device's memory is, to scale: one bar for the device, one for what lies on disk. */
 
 import { Child, div, h, INode } from './dom';
-import { bytes, fileName } from './format';
+import { bytes, stem } from './format';
 import { IScene } from './scene';
 import { IDeviceView, ILaneView, ISessionView } from './snapshot';
 
@@ -105,7 +105,7 @@ function kept(
     count,
     span,
     { title: trans.__('%1 keeps %2', session.name, bytes(count)) },
-    count > LABELLED * span ? fileName(session.name) : null
+    count > LABELLED * span ? stem(session.name) : null
   );
 }
 
@@ -120,7 +120,7 @@ function laneOf(
     .filter(({ id }) => lane.members.includes(id))
     .sort((a, b) => b.ephemeral_bytes - a.ephemeral_bytes);
   const sizes = members.map(
-    one => `${fileName(one.name)}: ${bytes(one.ephemeral_bytes)}`
+    one => `${stem(one.name)}: ${bytes(one.ephemeral_bytes)}`
   );
   const title = [trans.__('Lane %1: %2', lane.id, bytes(lane.bytes)), ...sizes];
   const many = members.length > STRIPES ? ' jp-mod-many' : '';
@@ -161,7 +161,7 @@ function onDisk(device: IDeviceView, span: number, { trans }: IScene): Child {
           bytes(session.paged_out_bytes)
         )
       },
-      session.paged_out_bytes > LABELLED * span ? fileName(session.name) : null
+      session.paged_out_bytes > LABELLED * span ? stem(session.name) : null
     )
   );
   const label = trans.__('On disk: %1', bytes(paged(device)));

@@ -1,7 +1,7 @@
 /** The newest state and who looks at it, over one WebSocket for the whole page. */
 
 import { ISignal, Signal } from '@lumino/signaling';
-import { State } from './format';
+import { DISCONNECTED, State } from './format';
 import { IError, ISnapshot, IViewer } from './snapshot';
 
 export const FIRST_RETRY_MS = 500;
@@ -70,7 +70,7 @@ export class GpuShareModel {
 
   private _lost(): void {
     this._socket = null;
-    this._tell({ type: 'Error', code: 'disconnected', message: '' });
+    this._tell({ type: 'Error', code: DISCONNECTED, message: '' });
     this._timer = setTimeout(() => this._open(), this._retry);
     this._retry = Math.min(2 * this._retry, LAST_RETRY_MS);
   }

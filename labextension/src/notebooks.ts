@@ -9,6 +9,7 @@ import {
   fileName,
   inOrder,
   isOwn,
+  QUICK_SIGN,
   runs,
   sign,
   stateName,
@@ -124,11 +125,12 @@ function button(
 function notebook(session: ISessionView, quick: boolean, scene: IScene): INode {
   const open = scene.isOpen(session.id);
   const mine = session.id === scene.own ? ' jp-mod-own' : '';
+  const kind = quick ? ' jp-mod-quick' : '';
   return h(
     'tbody',
     {
       key: session.id,
-      class: `jp-GpuShare-notebook jp-mod-${session.state}${mine}`
+      class: `jp-GpuShare-notebook jp-mod-${session.state}${kind}${mine}`
     },
     h(
       'tr',
@@ -202,7 +204,7 @@ function badge(
       'aria-label':
         waits(session) && !quick ? trans.__('place %1', session.place!) : state
     },
-    quick ? '⇄' : sign(session)
+    quick ? QUICK_SIGN : sign(session)
   );
 }
 
@@ -342,11 +344,10 @@ function buttons(session: ISessionView, scene: IScene): Child {
 function weight(session: ISessionView, { trans, actions, act }: IScene): INode {
   const name = fileName(session.name);
   const onchange = (event: Event) => {
-    const value = Number((event.target as HTMLInputElement).value);
-    act(
-      actions!.change(session.id, { weight: value }),
-      trans.__('%1 has weight %2 now.', name, value)
-    );
+    const field = event.target as HTMLInputElement;
+    const value = Number(field.value);
+    const told = trans.__('%1 has weight %2 now.', name, value);
+    act(actions!.change(session.id, { weight: value }), told, field);
   };
   return h(
     'label',

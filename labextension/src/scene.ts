@@ -35,6 +35,9 @@ export interface IScene {
   /** What the viewer has opened, by name. */
   isOpen(name: string): boolean;
   toggle(name: string): void;
-  /** Carry out what was asked for, and say in `sentence` that it was, or why it was not. */
-  act(deed: Promise<void>, sentence: string): void;
+  /**
+   * Carry out what was asked for, and say in `sentence` that it was, or why it was not; then the
+   * `field` in which it was wished shows again what is.
+   */
+  act(deed: Promise<void>, sentence: string, field?: Element): void;
 }

@@ -6,6 +6,7 @@ import { IScene } from './scene';
 import { IDeviceView, IUserView } from './snapshot';
 
 const SHOWN = 5;
+const TWELFTHS = 12; // of an hour, each a column
 
 /** A user's seconds, and the part of all that they are. */
 interface IUse {
@@ -47,13 +48,14 @@ export function use(device: IDeviceView, scene: IScene): INode | null {
   const name = `all users ${device.name}`;
   const shown = scene.isOpen(name) ? all : all.slice(0, SHOWN);
   const fair = 1 / Math.max(1, all.length);
+  const when = since(device, scene);
   return all.length === 0
     ? null
     : div(
         'section',
         'use',
-        { 'aria-label': trans.__('Use of %1 in the last hour', device.name) },
-        h('h3', {}, trans.__('Use in the last hour')),
+        { 'aria-label': `${device.name}: ${when}` },
+        h('h3', {}, when),
         all.length > 1
           ? div(
               'p',
@@ -78,6 +80,14 @@ export function use(device: IDeviceView, scene: IScene): INode | null {
             )
           : null
       );
+}
+
+/** A broker that is younger knows of no more than its own time. */
+function since(device: IDeviceView, { trans }: IScene): string {
+  const known = (device.users ?? []).map(user => user.used_seconds.length);
+  return known.some(count => count < TWELFTHS)
+    ? trans.__('Use since the broker started')
+    : trans.__('Use in the last hour');
 }
 
 function percent(share: number): string {
@@ -107,18 +117,19 @@ function row(
   );
 }
 
-/** Twelve columns, one for each five minutes. */
+/** Columns, one for each five minutes, the newest at the right. */
 function spark(user: IUserView, label: string): INode {
   const most = Math.max(1, ...user.used_seconds);
+  const first = TWELFTHS - user.used_seconds.length;
   const columns = user.used_seconds.map((seconds, index) => {
     const high = (seconds / most).toFixed(2);
-    return seconds > 0 ? `M${index} 1v-${high}h.8v${high}z` : '';
+    return seconds > 0 ? `M${first + index} 1v-${high}h.8v${high}z` : '';
   });
   return h(
     'svg',
     {
       class: 'jp-GpuShare-spark',
-      viewBox: '0 0 12 1',
+      viewBox: `0 0 ${TWELFTHS} 1`,
       preserveAspectRatio: 'none',
       role: 'img',
       'aria-label': label

@@ -4,9 +4,10 @@
  * seconds since it came, and of what the viewer has opened.
  */
 
-import { Child, div, draw, h, INode } from './dom';
+import { Child, div, draw, h, INode, restore } from './dom';
 import {
   clock,
+  DISCONNECTED,
   english,
   headline,
   isSnapshot,
@@ -103,7 +104,7 @@ export class GpuShareView {
       settled: sessions => this._settled(sessions),
       isOpen: name => this._open.has(name),
       toggle: name => this._toggle(name),
-      act: (deed, sentence) => void this._act(deed, sentence)
+      act: (deed, sentence, field) => void this._act(deed, sentence, field)
     };
   }
 
@@ -132,8 +133,7 @@ export class GpuShareView {
       'div',
       'away',
       { key: 'away', role: 'status' },
-      h('strong', {}, trans.__('The broker is away. Reconnecting…')),
-      h('p', {}, state.message || trans.__('The server does not answer.')),
+      ...whatIsAway(state, trans),
       h(
         'p',
         {},
@@ -161,12 +161,19 @@ export class GpuShareView {
     this.tick(this._now);
   }
 
-  private async _act(deed: Promise<void>, sentence: string): Promise<void> {
+  private async _act(
+    deed: Promise<void>,
+    sentence: string,
+    field?: Element
+  ): Promise<void> {
     try {
       await deed;
       this._notice = { text: sentence, refused: false };
     } catch (error) {
       this._notice = { text: (error as Error).message, refused: true };
+      if (field) {
+        restore(field);
+      }
     }
     this.tick(this._now);
     clearTimeout(this._timer);
@@ -189,6 +196,19 @@ export class GpuShareView {
 }
 
 const NOTICE_MS = 8000;
+
+function whatIsAway({ code, message }: IError, trans: ITranslate): INode[] {
+  const [who, why] =
+    code === DISCONNECTED
+      ? [
+          trans.__('The Jupyter server does not answer. Reconnecting…'),
+          trans.__(
+            'If others of its pages work, its extension jupyter_gpushare may be switched off.'
+          )
+        ]
+      : [trans.__('The broker is away. Reconnecting…'), message];
+  return [h('strong', {}, who), h('p', {}, why)];
+}
 
 function notice({ text, refused }: INotice): INode {
   return div(
@@ -266,8 +286,10 @@ function policy(scene: IScene): INode {
   const { trans, snapshot, actions, act } = scene;
   const known = snapshot.policies.find(({ name }) => name === snapshot.policy);
   const choose = (event: Event) => {
-    const name = (event.target as HTMLSelectElement).value;
-    act(actions!.choosePolicy(name), trans.__('The policy is %1 now.', name));
+    const field = event.target as HTMLSelectElement;
+    const name = field.value;
+    const told = trans.__('The policy is %1 now.', name);
+    act(actions!.choosePolicy(name), told, field);
   };
   const options = snapshot.policies.map(({ name, sentence }) =>
     h('option', { value: name, title: sentence }, name)

@@ -55,6 +55,7 @@ export class GpuSharePanel extends Widget {
 
   protected override onAfterShow(message: Message): void {
     super.onAfterShow(message);
+    clearInterval(this._timer);
     this._timer = setInterval(() => this._tick(), 1000);
     this.update();
   }

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import {
   bytes,
   clock,
+  DISCONNECTED,
   english,
   inOrder,
   inThreeWords,
@@ -55,9 +56,12 @@ describe('summary', () => {
     expect(text(running, waiting, waiting)).toBe('▶ 1 running, 2 wait');
   });
 
-  it('says when the broker is away', () => {
+  it('says when the broker, or the server, is away', () => {
     const away = { type: 'Error', code: 'lost', message: '' } as const;
     expect(summary(away, english)).toBe('✕ broker is away');
+    expect(summary({ ...away, code: DISCONNECTED }, english)).toBe(
+      '✕ server is away'
+    );
     expect(summary(null, english)).toBe('… looking for broker');
   });
 });

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { DISCONNECTED } from '../src/format';
 import { IActions } from '../src/scene';
 import { ISessionView, IViewer } from '../src/snapshot';
 import { GpuShareView } from '../src/view';
@@ -100,10 +101,12 @@ describe('quick turns', () => {
   it('do not make the picture jump', () => {
     view.update({ state: quick('running'), receivedAt: 0 });
     const [headline, table] = ['.jp-GpuShare-headline', 'table'].map(texts);
+    const lane = texts('.jp-GpuShare-member');
     expect(headline).toEqual(['alice.ipynb and bob.ipynb take turns.']);
     view.update({ state: quick('waiting'), receivedAt: 0 });
     expect(texts('.jp-GpuShare-headline')).toEqual(headline);
     expect(texts('table')).toEqual(table);
+    expect(texts('.jp-GpuShare-member')).toEqual(lane);
     expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
   });
 
@@ -113,13 +116,62 @@ describe('quick turns', () => {
         session({ id: `${index}`, name: `${index}.ipynb`, state: 'running' })
       );
       const turns = all.map(({ id }) =>
-        turn({ session: id, ended: null, held: 5 })
+        turn({ session: id, began: 2, ended: null, held: 1 })
       );
       view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
       return texts('.jp-GpuShare-headline')[0];
     };
     expect(named(3)).toBe('0.ipynb, 1.ipynb and 2.ipynb take turns.');
     expect(named(5)).toBe('0.ipynb, 1.ipynb and 3 others take turns.');
+  });
+
+  it('of a large round do not make the picture jump either', () => {
+    // twenty, a quarter of a second each: one's next turn is five seconds away
+    const count = 20;
+    const told = (at: number) => {
+      const all = Array.from({ length: count }, (_, index) =>
+        session({
+          id: `${index}`,
+          state: index === at ? 'running' : 'waiting',
+          place: index === at ? null : (count + index - at) % count
+        })
+      );
+      const turns = Array.from({ length: 2 * count }, (_, back) =>
+        turn({
+          session: `${(2 * count + at - back) % count}`,
+          began: back / 4 + 0.1,
+          ended: back === 0 ? null : back / 4 - 0.15,
+          held: back === 0 ? 0.1 : 0.25
+        })
+      ).reverse();
+      view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
+      return texts('.jp-GpuShare-group');
+    };
+    for (let at = 0; at < count; at++) {
+      expect(told(at)).toEqual(['Taking turns (20)']);
+    }
+  });
+
+  it('are over when somebody has a long one', () => {
+    const state = quick('waiting');
+    state.devices[0].turns = [
+      turn({ began: 11, ended: 9.2, held: 0.9 }),
+      turn({ session: 'b', began: 11, ended: 10.5, held: 0.2 }),
+      turn({ session: 'b', began: 9.2, ended: null, held: 9.2 })
+    ];
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
+  });
+
+  it('are not those of several seconds', () => {
+    const state = quick('running');
+    state.devices[0].turns = [
+      turn({ session: 'a', began: 8.5, ended: 4.5, held: 4 }),
+      turn({ session: 'b', began: 4.5, ended: 0.5, held: 4 }),
+      turn({ session: 'a', began: 0.5, ended: null, held: 0.5 })
+    ];
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
   });
 
   it('leave those in the queue who have had none', () => {
@@ -206,8 +258,8 @@ describe('the last minute', () => {
       receivedAt: 0
     });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
-      'alice.ipynb',
-      'bob.ipynb'
+      'alice',
+      'bob'
     ]);
     expect(path('turns')).toEqual([
       'M40.00 1v-1.00h20.00v1.00z',
@@ -234,7 +286,7 @@ describe('the last minute', () => {
     const state = snapshotOf(device([running], { turns }));
     view.update({ state, receivedAt: 0 });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
-      'alice.ipynb',
+      'alice',
       'gone since'
     ]);
     expect(path('turns')).toEqual(['', 'M20.00 1v-1.00h20.00v1.00z']);
@@ -435,6 +487,19 @@ describe('what a viewer may do', () => {
       expect(texts('[role=alert]')).toEqual(['only root may'])
     );
   });
+
+  it('is shown as it is, not as it was wished, where it was refused', async () => {
+    const no = () => Promise.reject(new Error('no'));
+    Object.assign(actions, { choosePolicy: no, change: no });
+    open([session()], admin);
+    const fields = all<HTMLInputElement>('select, input');
+    for (const [index, wish] of ['7', 'fifo'].entries()) {
+      fields[index].value = wish;
+      fields[index].dispatchEvent(new Event('change'));
+    }
+    await vi.waitFor(() => expect(texts('[role=alert]')).toEqual(['no']));
+    expect(fields.map(({ value }) => value)).toEqual(['1', 'fair']);
+  });
 });
 
 describe('use', () => {
@@ -446,6 +511,21 @@ describe('use', () => {
     ]);
     expect(widths('.jp-GpuShare-share i')).toEqual([75, 25]);
     expect(node.textContent).toContain('50 % for each');
+  });
+
+  it('is of the last hour, or of the shorter time that the broker knows', () => {
+    const title = (count: number) => {
+      const users = [{ name: 'alice', used_seconds: Array(count).fill(1) }];
+      view.update({
+        state: snapshotOf(device([running], { users })),
+        receivedAt: 0
+      });
+      return texts('.jp-GpuShare-use h3')[0];
+    };
+    expect(title(12)).toBe('Use in the last hour');
+    expect(title(2)).toBe('Use since the broker started');
+    const newest = node.querySelector('.jp-GpuShare-spark path')!;
+    expect(newest.getAttribute('d')).toMatch(/^M10 .*M11 /);
   });
 });
 
@@ -471,6 +551,14 @@ describe('when things are odd', () => {
     show([running]);
     expect(node.textContent).not.toContain(message);
     expect(node.querySelector('.jp-mod-stale')).toBeNull();
+  });
+
+  it('says that it is the server that does not answer', () => {
+    const lost = { type: 'Error', code: DISCONNECTED, message: '' } as const;
+    view.update({ state: lost, receivedAt: 0 });
+    expect(texts('strong')).toEqual([
+      'The Jupyter server does not answer. Reconnecting…'
+    ]);
   });
 
   it('says that there is no device', () => {

@@ -32,9 +32,11 @@ from jupyter_gpushare.errors import (
     UnknownSession,
 )
 from jupyter_gpushare.protocol import (
+    Cancel,
     Change,
     Close,
     Demand,
+    Dismiss,
     Done,
     Error,
     Finish,
@@ -42,6 +44,7 @@ from jupyter_gpushare.protocol import (
     Hello,
     Look,
     Open,
+    Recall,
     Report,
     Request,
     SetPolicy,
@@ -481,7 +484,12 @@ NOBODY = 65534
     [
         Open(id="first", name="taken over", device="host"),
         Change("first", paused=True),
+        Change("first", weight=5.0),
+        Recall("first"),
+        Dismiss("first"),
+        Cancel("first"),
         SetPolicy("fifo"),
+        SetPolicy(running_lanes=2),
         Shutdown(),
         Open(id="mine", name="mine", device="host", priority=5),
     ],

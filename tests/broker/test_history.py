@@ -64,6 +64,7 @@ def test_there_is_a_bound_however_many_take_turns() -> None:
 
 def test_a_users_seconds_lie_in_the_five_minutes_in_which_they_were_used() -> None:
     history = History()
+    history.follow(-4000.0, {})
     history.follow(290.0, {"a": ADA, "b": ADA})
     history.follow(310.0, {"b": ADA})
     (ada,) = history.users(320.0)
@@ -78,6 +79,14 @@ def test_a_users_seconds_are_bounded_although_nobody_looks() -> None:
     history.follow(50 * 3600.0, {"a": ADA})
     history.follow(100 * 3600.0, {})
     assert len(history._used["ada"]) <= TWELFTHS
+
+
+def test_nothing_is_told_of_the_time_before_a_broker_began() -> None:
+    history = History()
+    history.follow(600.0, {"a": ADA})
+    assert history.users(610.0) == [UserView("ada", [10.0])]
+    assert history.users(910.0) == [UserView("ada", [300.0, 10.0])]
+    assert len(history.users(9000.0)[0].used_seconds) == TWELFTHS
 
 
 def test_a_user_is_forgotten_after_an_hour() -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +127,9 @@ def notebooks(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def lab(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
-    """The URL of a running JupyterLab."""
+@contextmanager
+def serving(program: str, notebooks: Path, home: Path) -> Iterator[str]:
+    """The URL of a running server that opens notebooks with `program`, a module."""
     port = free_port()
     arguments = [
         *("--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1"),
@@ -136,23 +137,44 @@ def lab(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
         f"--ServerApp.root_dir={notebooks}",
     ]
     server = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *arguments],
-        env={**os.environ, **own_places(tmp_path / "home")},
+        [sys.executable, "-m", program, *arguments],
+        env={**os.environ, **own_places(home)},
         cwd=notebooks,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert server.stderr is not None
     log = iter(server.stderr.readline, "")
-    assert any("is running at" in line for line in log), "JupyterLab ended before it ran"
+    assert any("is running at" in line for line in log), f"{program} ended before it ran"
     threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
-    yield f"http://127.0.0.1:{port}/lab"
+    yield f"http://127.0.0.1:{port}"
     (notebooks / "go").touch()
     server.terminate()
     try:
         server.wait(60)
     except subprocess.TimeoutExpired:
         server.kill()  # its kernels notice
+
+
+@pytest.fixture
+def lab(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
+    """The URL of a running JupyterLab."""
+    with serving("jupyterlab", notebooks, tmp_path / "home") as url:
+        yield f"{url}/lab"
+
+
+@pytest.fixture
+def classic(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
+    """The URL of a running Jupyter Notebook."""
+    pytest.importorskip("notebook", minversion="7", reason="needs notebook")
+    with serving("notebook", notebooks, tmp_path / "home") as url:
+        yield f"{url}/notebooks"
+
+
+def take_picture(page: Any, name: str) -> None:
+    folder = ROOT / "build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(folder / f"{name}.png"), animations="disabled")
 
 
 class Lab:
@@ -196,29 +218,40 @@ class Lab:
         )
 
     def picture(self, name: str) -> None:
-        folder = ROOT / "build" / "screenshots"
-        folder.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=str(folder / f"{name}.png"), animations="disabled")
+        take_picture(self.page, name)
 
 
 @pytest.fixture
-def visit(lab: str) -> Iterator[Callable[..., Lab]]:
-    """`visit("alice.ipynb")`: JupyterLab with that notebook in front. No script may throw."""
+def new_page() -> Iterator[Callable[..., Any]]:
+    """`new_page(1280, 800)`: an empty page of that size. No script may throw.
+
+    With a third argument: none whose calls name it.
+    """
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         thrown: list[str] = []
 
-        def visit(notebook: str, width: int = 1280, height: int = 800) -> Lab:
+        def new_page(width: int, height: int, script: str = "") -> Any:
+            def note(error: Any) -> None:
+                if script in (error.stack or ""):
+                    thrown.append(str(error))
+
             page = browser.new_page(viewport={"width": width, "height": height})
             page.set_default_timeout(60_000)
-            page.on("pageerror", lambda error: thrown.append(str(error)))
-            return Lab(page, lab, notebook)
+            page.on("pageerror", note)
+            return page
 
         api.expect.set_options(timeout=30_000)
-        yield visit
+        yield new_page
         browser.close()
         assert not thrown
+
+
+@pytest.fixture
+def visit(lab: str, new_page: Callable[..., Any]) -> Callable[[str], Lab]:
+    """`visit("alice.ipynb")`: JupyterLab with that notebook in front."""
+    return lambda notebook: Lab(new_page(1280, 800), lab, notebook)
 
 
 class Crowd:

@@ -93,6 +93,20 @@ def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessio
     expect(lab.status).to_have_text("Ⅱ paused, stands aside")
     row.get_by_role("button", name="Resume").click()
     expect(row).to_have_class(re.compile("jp-mod-running"))
+    row.get_by_role("spinbutton").fill("5000")
+    row.get_by_role("spinbutton").press("Enter")
+    expect(lab.panel.get_by_role("alert")).to_contain_text("at most 1000")
+    expect(row.get_by_role("spinbutton")).to_have_value("2.5")
+
+
+def test_commands_are_for_the_notebook_in_front(visit: Any) -> None:
+    lab = visit("alice.ipynb")
+    lab.run_all()
+    expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-running"))
+    lab.execute("jupyter-gpushare:toggle-pause")
+    expect(lab.status).to_have_text("Ⅱ paused, stands aside")
+    lab.execute("jupyter-gpushare:toggle-pause")
+    expect(lab.status).to_have_text("▶ has its turn")
 
 
 def test_the_button_of_the_notebook_turns_sharing_on_and_off(visit: Any) -> None:

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from nbconvert import HTMLExporter
 
 CURRENT = "from jupyter_gpushare.sharing import current"
 TURN = "import jupyter_gpushare as gpushare\nwith gpushare.turn():\n    "
@@ -198,6 +199,21 @@ def test_nbclient_runs_a_sharing_notebook(
     done = execute("%load_ext jupyter_gpushare", "%gpushare on", TRAIN, "for _ in range(3): step()")
     assert "Sharing host" in done.cells[1].outputs[0]["data"]["text/plain"]
     assert not sessions()
+
+
+def test_the_status_of_a_notebook_survives_its_export(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    on = "%gpushare on --name survives.ipynb"
+    done = execute("%load_ext jupyter_gpushare", on, "%gpushare status", "%gpushare top")
+    saved = nbformat.reads(nbformat.writes(done), as_version=4)
+    del saved.cells[1]  # it says the name, too
+    page, _ = HTMLExporter().from_notebook_node(saved)
+    assert "→ survives.ipynb" in page
+    assert "%gpushare status` shows a still one" in "".join(
+        output["data"]["text/plain"] for output in done.cells[3].outputs
+    )
 
 
 def test_nbclient_stops_at_a_mistake(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ from jupyter_server.auth import Authorizer
 from tornado.httpclient import HTTPClientError
 from tornado.websocket import websocket_connect
 
+NOBODY = 65534
 VERBS = [(path, verb) for path, verbs in document()["paths"].items() for verb in verbs]
 
 
@@ -67,3 +72,64 @@ async def test_who_may_not_execute_gets_no_socket(
     with pytest.raises(HTTPClientError) as error:
         await jp_ws_fetch(NAMESPACE, "events")
     assert error.value.code == 403
+
+
+@pytest.fixture
+def as_nobody(settings: Any) -> Callable[[], AbstractContextManager[None]]:
+    """`with as_nobody():` what the server says to the broker comes from another Unix user."""
+    if os.getuid() != 0:
+        pytest.skip("only root can act as another user, as a hub's users are")
+    os.chmod(Path(settings.socket).parent, 0o711)
+
+    @contextmanager
+    def as_nobody() -> Iterator[None]:
+        os.chmod(settings.socket, 0o666)
+        os.seteuid(NOBODY)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+    return as_nobody
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "body"),
+    [
+        (("sessions", "alice"), "PATCH", {"weight": 9}),
+        (("sessions", "alice"), "PATCH", {"paused": True}),
+        *(
+            (("sessions", "alice", "asks"), "POST", {"ask": ask})
+            for ask in ("yield", "page_out", "cancel")
+        ),
+        (("policy",), "PUT", {"policy": "fifo"}),
+        (("policy",), "PUT", {"running_lanes": 2}),
+    ],
+    ids=str,
+)
+async def test_the_server_of_another_user_is_refused_by_the_broker(
+    api: Any, join: Any, look: Any, as_nobody: Any, path: Any, method: str, body: Any
+) -> None:
+    await join("alice")
+    before = look()
+    with as_nobody():
+        status, answer = await api(*path, method=method, body=body)
+    assert (status, answer["code"]) == (403, "not_permitted")
+    assert answer["message"]
+    after = look()
+    assert after.policy == before.policy
+    assert after.devices[0].running_lanes == before.devices[0].running_lanes
+    assert after.devices[0].sessions[0].weight == before.devices[0].sessions[0].weight
+    assert after.devices[0].sessions[0].state == "idle"
+
+
+async def test_another_user_is_told_that_it_is_no_administrator(
+    api: Any, join: Any, extension: Any, shown: Any, as_nobody: Any
+) -> None:
+    await join("alice")
+    assert (await api("viewer"))[1]["is_administrator"] is True
+    with as_nobody():
+        extension.feed._client.close()  # it comes back as whoever it is now
+        await shown(lambda state: extension.feed.welcome.user != "root")
+    viewer = (await api("viewer"))[1]
+    assert (viewer["user"], viewer["is_administrator"]) == ("nobody", False)

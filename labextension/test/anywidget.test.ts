@@ -1,0 +1,95 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import widget from '../src/anywidget';
+import { running, snapshot } from './states';
+
+/** A widget's model, as its kernel and all pages have it. */
+class Model {
+  state = JSON.stringify(snapshot(running));
+  own = 'a';
+  watched = true;
+  private _listeners = new Map<string, Set<() => void>>();
+
+  get(name: 'state' | 'own' | 'watched'): never {
+    return this[name] as never;
+  }
+  set(name: string, value: unknown): void {
+    if (this.get(name as 'watched') !== value) {
+      Object.assign(this, { [name]: value });
+      this.of(`change:${name}`).forEach(listener => listener());
+    }
+  }
+  save_changes(): void {}
+  on(event: string, listener: () => void): void {
+    this.of(event).add(listener);
+  }
+  off(event: string, listener: () => void): void {
+    this.of(event).delete(listener);
+  }
+  of(event: string): Set<() => void> {
+    const known = this._listeners.get(event) ?? new Set();
+    this._listeners.set(event, known);
+    return known;
+  }
+}
+
+let model: Model;
+let hidden: boolean;
+const render = () =>
+  widget.render({ model, el: document.createElement('div') });
+
+function show(visible: boolean) {
+  hidden = !visible;
+  document.dispatchEvent(new Event('visibilitychange'));
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  model = new Model();
+  hidden = false;
+  Object.defineProperty(document, 'hidden', {
+    configurable: true,
+    get: () => hidden
+  });
+});
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+describe('the widget', () => {
+  it('watches while its page is seen', () => {
+    const end = render();
+    show(false);
+    expect(model.watched).toBe(false);
+    show(true);
+    expect(model.watched).toBe(true);
+    end();
+    expect(model.watched).toBe(false);
+  });
+
+  it('watches again after its page was closed while it was hidden', () => {
+    model.watched = false;
+    const end = render();
+    expect(model.watched).toBe(true);
+    end();
+  });
+
+  it('goes on while another page, or another view, still looks', () => {
+    const ends = [render(), render()];
+    ends[0]();
+    expect(model.watched).toBe(true);
+    model.set('watched', false); // by a page that is hidden
+    expect(model.watched).toBe(true);
+    ends[1]();
+    expect(model.watched).toBe(false);
+  });
+
+  it('leaves nothing behind', () => {
+    render()();
+    show(true);
+    expect(vi.getTimerCount()).toBe(0);
+    expect(model.of('change:state').size).toBe(0);
+    expect(model.of('change:watched').size).toBe(0);
+    expect(model.watched).toBe(false);
+  });
+});
