@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from .devices import nvml
+from . import nvml
 from .errors import GpuShareError
 from .settings import load
 from .visible import Visible

@@ -22,7 +22,7 @@ from .errors import BrokerUnavailable, GpuShareError
 from .settings import Settings, socket_path
 
 if TYPE_CHECKING:
-    from .devices.nvml import Usage
+    from .nvml import Usage
     from .pictures import Table
 
 State: TypeAlias = Literal["ok", "warning", "problem"]
@@ -190,7 +190,7 @@ def _devices(settings: Settings) -> Iterator[Check]:
 
 
 def _driver() -> Check:
-    from .devices import nvml
+    from . import nvml
 
     version, reason = nvml.driver()
     if reason:
@@ -221,7 +221,7 @@ def _memory(capacity: int, usage: Usage, sessions: set[int]) -> str:
 
 def _visible(settings: Settings) -> Iterator[Check]:
     """What `cuda:N` means here, where that is not what it means to the broker."""
-    from .devices import nvml
+    from . import nvml
     from .visible import VARIABLE, Visible
 
     if not (there := nvml.gpus()):
@@ -275,7 +275,7 @@ def _hooks(version: str, reason: str) -> Check:
 
 def _lanes(reason: str) -> Iterator[Check]:
     """Nothing where there is no GPU that could have any."""
-    from .devices import nvml
+    from . import nvml
 
     if not nvml.gpus():
         return

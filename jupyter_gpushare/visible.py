@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .devices.nvml import Gpu, gpus
 from .errors import InvalidValue, UnknownDevice
+from .nvml import Gpu, gpus
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"

@@ -14,10 +14,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from jupyter_gpushare import nvml, visible
 from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare import visible
 from jupyter_gpushare.client import Client
-from jupyter_gpushare.devices import nvml
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.protocol import SessionView, Shutdown, Snapshot
 from jupyter_gpushare.settings import Settings

@@ -35,7 +35,7 @@ MAY_KNOW = {
     "protocol.py": {"errors"},
     "settings.py": {"errors"},
     "remaining.py": set(),
-    "broker/foreign.py": {"_core", "devices"},
+    "broker/foreign.py": {"_core", "nvml"},
     "broker/lanes.py": {"devices"},
     "broker/history.py": {"protocol"},
     "broker/placement.py": {"protocol"},

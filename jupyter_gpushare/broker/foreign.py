@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from .. import _core
-from ..devices.nvml import Usage
+from ..nvml import Usage
 
 
 def foreign_bytes(usage: Usage, ours: Set[int], picture: _core.Picture) -> int | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from .. import chunks
+from .. import chunks, nvml
 from ..settings import Settings
-from . import nvml
 from .device import Device
 
 

@@ -14,7 +14,7 @@ from jupyter_gpushare.broker.endpoint import Connection, Endpoint
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.devices.nvml import Usage
+from jupyter_gpushare.nvml import Usage
 from jupyter_gpushare.protocol import (
     PROTOCOL,
     Busy,

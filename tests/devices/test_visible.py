@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyter_gpushare import visible
-from jupyter_gpushare.devices.nvml import Gpu
 from jupyter_gpushare.errors import InvalidValue, UnknownDevice
+from jupyter_gpushare.nvml import Gpu
 from jupyter_gpushare.visible import Visible
 
 if TYPE_CHECKING:
