@@ -104,7 +104,7 @@ class PooledLane:
         if self._why_not or self._lane.memory is None or self._lane.memory.number != number:
             return
         if self.inside or self.survivors():
-            return  # then the turn's end will do
+            return  # what is in use stays; a larger lane than others have costs memory alone
         self.is_open = False  # until the next turn says how much there is of it
         self._drop_pool()
         self._lane.trim(size)
