@@ -47,16 +47,16 @@ class Noise(WholeProcess):
         self.ephemeral = ephemeral
         self.overwrites = 0
         self.has_news = True
-        self._lane = (-1, 0)
+        self._lane: tuple[LaneMemory | None, int] = (None, 0)
 
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
-        self._lane = (-1 if memory is None else memory.descriptor, size)
+        self._lane = memory, size  # its descriptor is open as long as somebody has it
         return ""
 
     def begin(self) -> None:
-        descriptor, size = self._lane
-        if size:
-            assert os.pwrite(descriptor, b"\xff" * size, 0) == size
+        memory, size = self._lane
+        if memory is not None and size:
+            assert os.pwrite(memory.descriptor, b"\xff" * size, 0) == size
             self.overwrites += 1
 
     def demand(self) -> Demand:
