@@ -40,7 +40,7 @@ DRAW = """async ({ code, states, updates }) => {
   let show = () => {};
   const model = {
     get: name => (name === 'state' ? state : ''), set() {}, save_changes() {},
-    on: (_, listener) => { show = listener; }, off() {}
+    on: (name, listener) => { if (name === 'change:state') show = listener; }, off() {}
   };
   const el = document.getElementById('panel');
   widget.render({ model, el });
@@ -53,6 +53,7 @@ DRAW = """async ({ code, states, updates }) => {
     times.push(performance.now() - start);
     await new Promise(requestAnimationFrame);
   }
+  if (!el.querySelector('button')) throw new Error('nothing was drawn');
   return times;
 }"""
 
