@@ -72,7 +72,9 @@ class PooledLane:
                 _core.__file__, "gpushare_cuda_allocate", "gpushare_cuda_free"
             )
 
-    def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
+    def use(
+        self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
+    ) -> str:
         """The memory of the next iterations, which need about `needed` bytes of it. As long as
         nobody knows what they need, it is only kept in mind.
 
@@ -85,10 +87,10 @@ class PooledLane:
         if memory is None or not size:
             self.is_open, self._offered = False, None
             return ""
-        if not needed:
+        if not (wanted := needed()):
             self._offered = memory, size
             return ""
-        return self._attach(memory, size, needed)
+        return self._attach(memory, size, wanted)
 
     def _attach(self, memory: LaneMemory, size: int, needed: int) -> str:
         self._offered = None

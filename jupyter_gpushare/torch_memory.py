@@ -151,9 +151,11 @@ class Lane(Protocol):
     is_open: bool  # iterations may use it
     inside: bool  # one does
 
-    def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
-        """The lane of the next iterations: `size` bytes of `memory`, of which an iteration needs
-        about so many. Empty, or why they do without."""
+    def use(
+        self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
+    ) -> str:
+        """The lane of the next iterations: `size` bytes of `memory`. Ask how many of them an
+        iteration needs only if need be. Empty, or why they do without."""
 
     def trim(self, number: int, size: int) -> None:
         """Let go of what the memory of that number has above `size` bytes."""
@@ -187,7 +189,9 @@ class HostLane:
         self._largest_used = 0  # size of a lane that iterations have used
         self._was_outside = False  # an iteration was, since this process last gave memory back
 
-    def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
+    def use(
+        self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
+    ) -> str:
         if self.inside or (self.is_open and self.survivors()):
             return ""  # it stays as it is: what is alive in it would have to go
         self.is_open = False
@@ -254,7 +258,9 @@ class NoLane:
 
     is_open = inside = False
 
-    def use(self, memory: LaneMemory | None, size: int, capacity: int, needed: int) -> str:
+    def use(
+        self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
+    ) -> str:
         return ""
 
     def trim(self, number: int, size: int) -> None: ...
@@ -347,7 +353,7 @@ class Memory:
         """The lane of the next iterations; None and 0 where there is none. Empty, or why they do
         without the lane that there is."""
         self._capacity = capacity
-        return self._lane.use(memory, size, capacity, self._needed())
+        return self._lane.use(memory, size, capacity, self._needed)
 
     def _needed(self) -> int:
         """Bytes that iterations took of the lane so far, at most; 0 as long as nobody knows."""

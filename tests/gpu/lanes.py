@@ -49,7 +49,7 @@ class OpenLane(PooledLane):
         total = torch.cuda.get_device_properties(0).total_memory
         super().__init__(0, total)
         self._broker, ours = Channel.pair()
-        reason = self.use(LaneMemory(1, -1, ours), SIZE, total, SIZE // 2)
+        reason = self.use(LaneMemory(1, -1, ours), SIZE, total, lambda: SIZE // 2)
         assert not reason, reason
 
     def begin(self) -> None:
