@@ -83,11 +83,6 @@ class Simulation:
         return self.jobs[id].seconds / sum(job.seconds for job in self.jobs.values())
 
     def enact(self, decision: Decision) -> None:
-        for asked in decision.yields:
-            job = self.jobs[asked.session]
-            assert asked.turn == job.turn
-            assert not job.asked, "a yield is sent once per turn"
-            job.asked = True
         for grant in decision.grants:
             job = self.jobs[grant.session]
             assert grant.turn == job.turn
@@ -96,6 +91,11 @@ class Simulation:
             self.at(
                 self.now + job.iteration, lambda job=job, turn=job.turn: self._boundary(job, turn)
             )
+        for asked in decision.yields:
+            job = self.jobs[asked.session]
+            assert asked.turn == job.turn
+            assert not job.asked, "a yield is sent once per turn"
+            job.asked = True
 
     def change(self, id: str, **what: object) -> None:
         self.enact(self.scheduler.change(self.now, id, **what))
