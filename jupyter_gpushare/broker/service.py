@@ -310,7 +310,9 @@ class Service:
         """The session withdraws its request by itself: it may have been handed the turn by now."""
         self._check_right(peer, message.session)
         picture = self._scheduler(message.session).picture(now)
-        turns = {state.id: state.turn for state in picture.sessions if state.state == "waiting"}
+        turns = {
+            state.id: state.turn for state in picture.sessions if state.state in ("waiting", "held")
+        }
         if message.session not in turns:
             raise InvalidValue("this notebook does not wait for a turn any more")
         sentence = f"{peer.user} has cancelled this cell's wait for the device"
@@ -507,7 +509,7 @@ class Service:
             peer.send(
                 Wait(
                     turn=state.turn,
-                    place=state.place or 1,
+                    place=state.place or 0,
                     waiting_seconds=state.waiting or 0.0,
                     reason=state.reason,
                     holder=holder,

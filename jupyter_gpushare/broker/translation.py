@@ -16,6 +16,7 @@ def rules(settings: Settings) -> _core.Rules:
         lease=settings.lease_seconds,
         patience=settings.patience_seconds,
         running_lanes=settings.running_lanes,
+        boost=settings.boost_seconds,
     )
 
 
