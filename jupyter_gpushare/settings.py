@@ -44,6 +44,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     policy: Annotated[
         str, Meta(description="policy of a broker that starts: fair, fifo, srtf, pack or las")
     ] = "fair"
+    rulebook: Annotated[
+        str,
+        Meta(
+            description="TOML file of groups, roles, quotas and reservations; empty: there are none"
+        ),
+    ] = ""
     running_lanes: Annotated[
         int,
         NotNegative,
