@@ -87,6 +87,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="policy of a broker that starts: fair, fifo, srtf, pack, las or classroom"
         ),
     ] = "fair"
+    rulebook: Annotated[
+        str,
+        Meta(
+            description="TOML file of groups, roles, quotas and reservations; empty: there are none"
+        ),
+    ] = ""
     running_lanes: Annotated[
         int,
         NotNegative,
