@@ -21,7 +21,7 @@ from jupyter_gpushare.protocol import Demand, Open, Shutdown, Snapshot
 from jupyter_gpushare.settings import Settings
 
 if TYPE_CHECKING:
-    from .conftest import FakeGpus
+    from .conftest import FakeGpus, HubBroker, StandInHub
 
 COMMAND = [sys.executable, "-m", "jupyter", "gpushare"]
 
@@ -291,6 +291,17 @@ def test_the_doctor_knows_who_shares(gpus: FakeGpus, checks: Checks, settings: S
         client.ask(Open("a", "a.ipynb", "cuda:0"))
         gpus.say(L4, f"process {os.getpid()} {3 * GIB}")
         assert checks()["cuda:0"]["sentence"] == "NVIDIA L4, 15.0 GiB, 12.0 GiB free"
+
+
+def test_outside_of_its_hub_a_hubs_broker_says_what_is_missing(
+    hub_broker: HubBroker, hub: StandInHub, checks: Checks
+) -> None:
+    missing = "set JUPYTERHUB_API_TOKEN to a token of yours"
+    assert missing in gpushare("status").stderr
+    found = checks()["broker"]
+    assert (found["state"], missing in found["sentence"]) == ("warning", True)
+    done = gpushare("status", JUPYTERHUB_API_TOKEN=hub.user("ada"))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

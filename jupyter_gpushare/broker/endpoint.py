@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             self._endpoint.service.handle(self, message, now)
 
     def _identified(self, hello: Hello, done: asyncio.Task[Identity]) -> None:
-        if done.cancelled():
+        if done.cancelled() or self._transport.is_closing():
             return
         try:
             self._is(done.result())
