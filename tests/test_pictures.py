@@ -40,6 +40,7 @@ IDLE = SessionView(
     priority=0,
     paged_out_bytes=0,
     busy=False,
+    group="",
 )
 WAITING = replace(
     IDLE,
