@@ -366,8 +366,10 @@ def test_who_is_held_back_on_disk_does_not_come_back() -> None:
 
 def test_who_is_held_back_paused_and_on_disk_is_told_why() -> None:
     it = Scheduler(10 * GB)
-    it.open(0, "a", SessionSpec("u", demand=Demand(GB, GB), paused=True, paged_out_bytes=GB))
+    it.open(0, "a", SessionSpec("u", demand=Demand(GB, GB), busy=False, paged_out_bytes=GB))
     it.hold_back(0, {"a": WHY})
+    it.change(0, "a", paused=True)
+    it.set_busy(0, "a", True)
     assert (look(it, "a", 0).state, look(it, "a", 0).reason) == ("paged_out", WHY)
 
 
