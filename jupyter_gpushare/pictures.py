@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 # What to look at first comes first, also where a small screen cuts the rest.
-STATES = ("overdue", "running", "waiting", "paused", "paged_out", "idle")
+STATES = ("overdue", "running", "waiting", "held", "paused", "paged_out", "idle")
 # Mid tones that can be read on white and on black; the terminal has its own names for them.
 COLOURS = {
     "overdue": ("red", "#d9534f"),
@@ -30,6 +30,7 @@ COLOURS = {
     "ok": ("green", "#3f9f5f"),
     "waiting": ("yellow", "#c98a1b"),
     "warning": ("yellow", "#c98a1b"),
+    "held": ("dim", "#8886"),
     "paused": ("dim", "#8886"),
     "paged out": ("dim", "#8886"),
     "idle": ("dim", "#8886"),

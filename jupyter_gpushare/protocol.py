@@ -281,7 +281,10 @@ class PageIn(Message, frozen=True):
 
 
 class Wait(Message, frozen=True):
-    """Why turn `turn` is not granted yet. `expected_seconds` is None where nobody can know."""
+    """Why turn `turn` is not granted yet. `place` 0: it is in no line, being held back or paused.
+
+    `expected_seconds` is None where nobody can know.
+    """
 
     turn: int
     place: int
@@ -306,7 +309,7 @@ class Error(Message, frozen=True):
 
 # --- the one schema for every looker -------------------------------------------------------------
 
-State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out"]
+State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
 
 
 class SessionView(msgspec.Struct, frozen=True):

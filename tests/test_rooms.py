@@ -42,7 +42,7 @@ MAY_KNOW = {
     "broker/history.py": {"protocol"},
     "broker/names.py": set(),
     "broker/placement.py": {"protocol"},
-    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook"},
+    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "today"},
     "broker/reservations.py": {"errors", "protocol", "rulebook"},
     "broker/service.py": {
         "authority",
@@ -53,6 +53,7 @@ MAY_KNOW = {
         "peer",
         "placement",
         "quotas",
+        "reservations",
         "rulebook",
         "rules",
         "translation",
@@ -65,6 +66,7 @@ MAY_KNOW = {
         "protocol",
         "settings",
     },
+    "broker/today.py": set(),
     "broker/start.py": {"errors", "settings"},
 }
 

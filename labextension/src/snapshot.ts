@@ -65,7 +65,7 @@ export interface ISessionView {
   name: string;
   user: string;
   pid: number;
-  state: 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'waiting';
+  state: 'held' | 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'waiting';
   persistent_bytes: number;
   ephemeral_bytes: number;
   measured: boolean;

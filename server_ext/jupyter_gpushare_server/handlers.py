@@ -16,11 +16,12 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
-from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot, Welcome
+from jupyter_gpushare.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
 
 from .attendance import SessionOnDevice, sessions
 from .messages import (
     ASKS,
+    ClassChoice,
     Failure,
     PolicyChoice,
     PolicyState,
@@ -44,6 +45,7 @@ STATUS = {
     "unknown_device": 404,
     "does_not_fit": 409,
     "limit": 429,
+    "quota": 429,
     "unavailable": 503,
     "lost": 503,
 }
@@ -160,6 +162,19 @@ class PolicyHandler(Handler):
         self.answer(_policy(await self.carry_out(choice)))
 
 
+class ClassesHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.answer(self.snapshot.classes)
+
+    @web.authenticated
+    @authorized
+    async def put(self) -> None:
+        choice = ClassMode(**msgspec.structs.asdict(self.body(ClassChoice)))
+        self.answer((await self.carry_out(choice)).classes)
+
+
 class OpenAPIHandler(Handler):
     @web.authenticated
     @authorized
@@ -250,6 +265,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "sessions/([^/]+)/asks": AsksHandler,
     "viewer": ViewerHandler,
     "policy": PolicyHandler,
+    "classes": ClassesHandler,
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,
 }

@@ -88,6 +88,7 @@ class Notebook:
 class User:
     clock: float = 0.0
     idle_since: float = -math.inf
+    served: float = -math.inf
 
 
 @dataclass
@@ -120,6 +121,7 @@ class Model:
             "fifo": ((since - now) * n.weight,),
             "las": (used / n.weight,),
             "srtf": ((used if left is None else left) / n.weight,),
+            "classroom": (self.users[n.user].served, n.clock + n.ran(now) / n.weight),
         }
         by_policy["pack"] = by_policy["fair"]
         return (-n.priority, *by_policy[self.policy], order)
@@ -148,12 +150,19 @@ class Model:
         if self.policy == "srtf":
             bound = its[0] + QUANTUM
             return is_higher or (bound < mine[0] if holder.left(now) else bound <= mine[0])
-        if self.policy in ("fair", "pack"):
+        if self.policy in ("fair", "pack", "classroom"):
             level = 1 if other.user == holder.user else 0
             mine, its = mine[level:][:1], its[level:][:1]
+        if self.policy == "classroom":
+            is_next = other.user != holder.user or its <= mine
+            return holder.ran(now) >= QUANTUM / 5 and (is_higher or is_next)
         return holder.ran(now) >= QUANTUM and (is_higher or its <= mine)
 
     # what happens
+
+    def begin_turn(self, n: Notebook, now: float) -> None:
+        n.runs_since, n.waits_since = now, None
+        self.users[n.user].served = now
 
     def end_turn(self, n: Notebook, now: float) -> None:
         n.used += n.ran(now)
@@ -173,7 +182,7 @@ class Model:
     def assign(self, now: float) -> tuple[list[str], ...]:
         grants, yields, page_ins = [], [], []
         if (n := self.successor()) is not None:
-            n.runs_since, n.waits_since = now, None
+            self.begin_turn(n, now)
             grants.append(n)
             n.placed = n.placed or self.fits(n)
             if n.where == "returning":  # it has paged out since it was named
@@ -187,7 +196,7 @@ class Model:
         self.settle(now)
         if self.holder is None and (waiting := self.waiting()):
             n = min(waiting, key=lambda n: self.key(n, now))
-            n.runs_since, n.waits_since = now, None
+            self.begin_turn(n, now)
             grants.append(n)
         holder = self.holder
         if holder is not None and holder.asked is None and self.should_end(now):
