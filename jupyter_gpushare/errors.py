@@ -69,6 +69,12 @@ class NotPermitted(GpuShareError):
     code = "not_permitted"
 
 
+class Unidentified(GpuShareError):
+    """The broker has to be shown first whom this connection stands for."""
+
+    code = "unidentified"
+
+
 class Cancelled(GpuShareError):
     """Somebody who may has ended this wait."""
 
@@ -95,6 +101,7 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         OverQuota,
         NoRoom,
         NotPermitted,
+        Unidentified,
         Cancelled,
         LimitExceeded,
     )

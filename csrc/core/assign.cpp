@@ -15,6 +15,7 @@ Decision Scheduler::assign(Seconds now) {
   lanes_.merge_down(limit());
   admit();
   settle_clocks();
+  boost_cells();
   Contest contest = look(now_);
   grant(contest, decision);
   ask_to_yield(contest, decision);
@@ -85,15 +86,23 @@ void Scheduler::enter(Session& session) {
   const auto shares = shares_of(session);
   for (std::size_t level = 0; level < kLevels; ++level)
     if (shares[level]->active++ == 0) lift(*shares[level], peers[level]);
-  boost(session);
 }
 
-// How long it goes first: the rest of the cell's boost, and at no level of shares further beyond
-// the lowest clock of the others than that. So over time nobody gets more by cells that begin
-// often, or by many of them, and a busy one is passed over for a bounded time only.
-void Scheduler::boost(Session& session) {
-  const Seconds running = running_seconds(session, now_);
-  Seconds left = rules_.boost - (session.device_seconds + running - session.before_cell);
+void Scheduler::boost_cells() {
+  for (auto& [number, session] : sessions_)
+    if (!session.turn) session.boost = session.share.active ? boost_of(session) : 0;
+}
+
+// How long it goes first: the rest of its cell's boost, but at no level of shares further than that
+// beyond the lowest clock of the others. So nobody gets more over time by cells that begin often,
+// or by many of them, and a long one is passed over for a bounded time only. Who is further waits
+// for its share like all others, and goes first again as soon as they have come near. With 0.5 s,
+// thirty who work beside eight long trainings saw progress after 0.12 s in 95 of 100 cells instead
+// of 2 s, in virtual time; 0.1 s and 2 s did as well for them, but the former ends few cells, and
+// the latter makes the long ones wait longer.
+Seconds Scheduler::boost_of(Session& session) {
+  Seconds left = rules_.boost - (session.device_seconds - session.before_cell);
+  if (left <= 0) return 0;
   const auto peers = peers_of(session);
   const auto shares = shares_of(session);
   for (std::size_t level = 0; level < kLevels; ++level)
@@ -102,7 +111,7 @@ void Scheduler::boost(Session& session) {
         const double ahead = clock(*shares[level], now_) - clock(*peer, now_);
         left = std::min(left, rules_.boost - ahead * shares[level]->weight);
       }
-  session.boost = running + std::max(0.0, left);
+  return std::max(0.0, left);
 }
 
 void Scheduler::leave(Session& session) {
@@ -123,8 +132,7 @@ void Scheduler::lift(Share& share, const std::vector<const Share*>& peers) const
   if (!highest) return;
   const double own = clock(share, now_);
   const double as_if_run = own + (now_ - share.idle_since) / share.weight;
-  const double lifted =
-      std::min(lowest.value_or(*highest) - rules_.quantum / share.weight, as_if_run);
+  const double lifted = std::min(lowest.value_or(*highest), as_if_run);
   if (lifted > own) share.used = {lifted, now_};
 }
 

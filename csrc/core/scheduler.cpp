@@ -333,7 +333,6 @@ void Scheduler::end_turn(SessionNumber number, Session& session) {
   const Seconds used = running_seconds(session, now_);
   session.device_seconds += used;
   session.attained.add(now_, rules_.half_life, used);
-  session.boost = std::max(0.0, session.boost - used);
   for (Share* share : shares_of(session)) share->end_turn(now_, rules_.half_life);
   due_ = session.turn->successor;
   session.turn.reset();

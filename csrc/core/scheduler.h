@@ -153,7 +153,7 @@ class Scheduler {
     Decayed attained;
     Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
     Seconds before_cell = 0;                         // device seconds when its cell began
-    Seconds boost = 0;  // of its cell's, what was left when its turn began
+    Seconds boost = 0;  // how long it goes first, as of the last pass or of its turn's begin
     std::int64_t iterations = 0;
     std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
     Seconds reported_seconds = 0;                      // device seconds at the last report
@@ -233,7 +233,8 @@ class Scheduler {
   void enter(Session& session);
   void leave(Session& session);
   void lift(Share& share, const std::vector<const Share*>& peers) const;
-  void boost(Session& session);
+  void boost_cells();
+  Seconds boost_of(Session& session);
   Contest look(Seconds now) const;
   void mark_those_who_must_end(std::vector<Contender>& running) const;
   void mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const;

@@ -24,6 +24,7 @@ from ..errors import (
     NotPermitted,
     OverQuota,
     ProtocolError,
+    Unidentified,
     UnknownDevice,
     UnknownSession,
 )
@@ -56,6 +57,7 @@ from ..protocol import (
     Snapshot,
     StaysIn,
     ToBroker,
+    Vouch,
     Wait,
     Watch,
     Welcome,
@@ -73,6 +75,7 @@ from .names import Namer
 from .peer import Peer
 from .quotas import Claim
 from .reservations import CLASS_POLICY
+from .tickets import Tickets
 from .turns import Place, Turns
 
 log = logging.getLogger("jupyter_gpushare.broker")
@@ -120,6 +123,7 @@ class Service:
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
         self._watchers: dict[Peer, Watcher] = {}
+        self.tickets = Tickets()
         self._grants_from = grants_from
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
@@ -156,10 +160,15 @@ class Service:
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
         self._watchers.pop(peer, None)
+        self.tickets.forget(peer)
         if peer.session is not None:
             self._turns.leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
             self._remember(now)
+
+    @property
+    def has_sessions(self) -> bool:
+        return bool(self._places)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -226,8 +235,11 @@ class Service:
         if message.protocol != PROTOCOL:
             raise ProtocolError(
                 f"this broker speaks protocol {PROTOCOL}, not {message.protocol}:"
-                " restart the kernel, or the broker, so that both are of one version"
+                " restart the kernel, or the broker, so that both are of one version;"
+                " until then `%gpushare off` lets the notebook go on without sharing"
             )
+        if not peer.user:
+            raise Unidentified("this broker serves a JupyterHub, and is to be shown who asks")
         peer.greeted = True
         is_administrator = self._governor.person(peer).is_admin
         peer.send(Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator))
@@ -381,6 +393,10 @@ class Service:
             raise InvalidValue("this notebook does not wait for a turn any more")
         sentence = f"{peer.user} has cancelled this cell's wait for the device"
         self._places[message.session].peer.send(Withdraw(turns[message.session], sentence))
+        peer.send(Done())
+
+    def _vouch(self, peer: Peer, message: Vouch, now: float) -> None:
+        self.tickets.add(message.digest, peer, now)
         peer.send(Done())
 
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
@@ -687,6 +703,7 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     SetPolicy: Service._set_policy,
     ClassMode: Service._class_mode,
     Look: Service._look,
+    Vouch: Service._vouch,
     Watch: Service._watch,
     Shutdown: Service._shutdown,
 }

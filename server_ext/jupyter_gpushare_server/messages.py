@@ -17,6 +17,7 @@ from jupyter_gpushare.protocol import (
     SetPolicy,
 )
 
+NAMESPACE = "jupyter-gpushare/api/v1"  # of the routes, below the server's base URL
 Wish: TypeAlias = Change | ClassMode | Recall | Dismiss | Cancel | SetPolicy
 
 

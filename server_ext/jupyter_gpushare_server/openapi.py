@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from jupyter_gpushare.credentials import Ticket
 from jupyter_gpushare.protocol import ClassView, Error, Snapshot
 
 from .attendance import SessionOnDevice
@@ -24,7 +25,16 @@ from .messages import (
 PATHS = Path(__file__).with_suffix(".yaml")
 TYPES = (
     *(Snapshot, Error, SessionOnDevice, Viewer),
-    *(SessionChange, SessionAsk, PolicyChoice, PolicyState, ClassChoice, ClassView, Failure),
+    *(
+        SessionChange,
+        SessionAsk,
+        PolicyChoice,
+        PolicyState,
+        ClassChoice,
+        ClassView,
+        Ticket,
+        Failure,
+    ),
 )
 
 
