@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             self._endpoint.service.handle(self, message, now)
 
     def _identified(self, hello: Hello, done: asyncio.Task[Identity]) -> None:
-        if done.cancelled() or self._transport.is_closing():
+        if done.cancelled():
             return
         try:
             self._is(done.result())
@@ -113,6 +113,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
             log.exception("process %d could not be identified", self.pid)
             self.close()
             return
+        if self._transport.is_closing():
+            return  # or what it said early would outlive it
         early, self._early = self._early or [], None
         now = time.monotonic()
         for message in (hello, *early):
