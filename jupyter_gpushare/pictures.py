@@ -238,7 +238,9 @@ RESERVATION_COLUMNS = (
 CLASS_COLUMNS = (
     Column("Group", lambda one: one.group),
     Column("Device", lambda one: one.device),
-    Column("Until", lambda one: "it ends" if one.ends is None else moment(one.ends)),
+    Column(
+        "Lasts", lambda one: "until it ends" if one.ends is None else f"until {moment(one.ends)}"
+    ),
 )
 
 

@@ -171,7 +171,7 @@ class Governor:
 
     def _check_part(self, session: str, claim: Claim, capacity_bytes: int) -> None:
         one = self.classes.on(claim.device)
-        if one is None or one.group != claim.group:
+        if one is None or one.group != claim.group or one.group in self.rules.taught_by(claim.user):
             return
         students = self._students(one.group, claim.device)
         claims = [*self.quotas.beside(session, claim.user, claim.device), claim]
@@ -185,5 +185,6 @@ class Governor:
 
     def _students(self, group: str, device: str) -> int:
         """Those of the file, or those who are there, if they are more: newcomers take nothing."""
-        named = self.rules.groups[group]
-        return max(1, len({*named.members} - {*named.teachers}), self.quotas.users(group, device))
+        named, teachers = self.rules.groups[group].members, self.rules.groups[group].teachers
+        there = self.quotas.users(group, device)
+        return max(1, *(len({*users} - {*teachers}) for users in (named, there)))

@@ -106,6 +106,7 @@ class Service:
         *,
         started: float,
         grants_from: float = 0.0,
+        rulebook: RulebookFile | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`started` is Unix time, which `clock` says. Before `grants_from` no request is looked at:
@@ -131,7 +132,7 @@ class Service:
         self._histories = {device.name: History() for device in devices}
         self._encoded = (-1, 0.0, b"")  # sequence, time and JSON of the newest snapshot
         self._frames: dict[Person, bytes] = {}  # of that one
-        self._governor = Governor(RulebookFile(settings.rulebook))
+        self._governor = Governor(rulebook or RulebookFile(settings.rulebook))
         self._clock = clock
         self._orders: dict[str, Orders] = {}
         self._plans = self._governor.plans(clock())
