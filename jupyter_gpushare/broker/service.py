@@ -672,7 +672,7 @@ class Service:
             self._frames = {}
         visible = self._visible_to(person)
         if visible not in self._frames:
-            body = self._encoded[2].showing(visible, lambda session: self._places[session].name)
+            body = self._encoded[2].showing(visible, self._namer(ALL_SEEING))
             self._frames[visible] = protocol.frame(body)
         return self._frames[visible]
 
@@ -684,12 +684,13 @@ class Service:
         """The sessions whose names they may see; asked often, and changed seldom."""
         if person not in self._visible:
             self._visible[person] = tuple(
-                session for session in self._places if self._may_see_name(person, session)
+                session
+                for session, place in self._places.items()
+                if self._may_see_name(person, place)
             )
         return self._visible[person]
 
-    def _may_see_name(self, person: Person, session: str) -> bool:
-        place = self._places[session]
+    def _may_see_name(self, person: Person, place: Place) -> bool:
         return self._governor.rules.notebook_names == "everybody" or person.may(
             Deed.SEE_NAME, Object(place.peer.user, place.group)
         )
@@ -698,8 +699,9 @@ class Service:
         """Names of notebooks as this person may see them."""
 
         def name(session: str) -> str:
-            if session in self._places and self._may_see_name(person, session):
-                return self._places[session].name
+            place = self._places.get(session)
+            if place is not None and self._may_see_name(person, place):
+                return place.name
             return self._hidden_name(session)
 
         return name
