@@ -27,6 +27,7 @@ from ..errors import (
     ProtocolError,
 )
 from ..protocol import Error, Hello, Message, ToBroker
+from ..rulebook import RulebookFile
 from ..settings import Settings, socket_path
 from .door import Door
 from .identity import NOBODY, Identity, of_process
@@ -316,24 +317,33 @@ class Endpoint:
 def run(settings: Settings) -> None:
     """Run a broker until it ends. Raises AlreadyRunning where one has the socket."""
     path = checked(socket_path(settings))
+    rulebook = RulebookFile(settings.rulebook)  # before there is anything of this broker
     make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
     with _open_lock(path.with_suffix(".lock")) as lock:
         was_in_use = _own_socket(lock, path)
         listener = _listen(path, settings)
         log.info("broker %d listens on %s", os.getpid(), path)
-        is_in_use = asyncio.run(_serve(settings, listener, was_in_use))
+        is_in_use = asyncio.run(_serve(settings, rulebook, listener, was_in_use))
         path.unlink(missing_ok=True)
         if not is_in_use:
             lock.truncate(0)
     log.info("broker %d ends", os.getpid())
 
 
-async def _serve(settings: Settings, listener: socket.socket, was_in_use: bool) -> bool:
+async def _serve(
+    settings: Settings, rulebook: RulebookFile, listener: socket.socket, was_in_use: bool
+) -> bool:
     """Whether there were sessions at the end, as there may have been at that of the one before:
     they come to the next broker, which must hear first who of them has a turn."""
     grants_from = time.monotonic() + settings.recovery_seconds if was_in_use else 0.0
-    service = Service(settings, find_all(settings), started=time.time(), grants_from=grants_from)
+    service = Service(
+        settings,
+        find_all(settings),
+        started=time.time(),
+        grants_from=grants_from,
+        rulebook=rulebook,
+    )
     return await Endpoint(settings, service).serve(listener)
 
 
