@@ -40,6 +40,9 @@ class Demand(msgspec.Struct, frozen=True):
     measured: bool = False
 
 
+By: TypeAlias = Literal["user", "group", "notebook", "day", "hour"]
+
+
 # --- client to broker -------------------------------------------------------------------------
 
 
@@ -56,7 +59,8 @@ class Open(Message, frozen=True):
 
     `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
     `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
-    `device_seconds`, `waited_seconds` and `iterations` carry the history over.
+    `device_seconds`, `waited_seconds` and `iterations` carry the history over, with what has
+    passed of the turn or wait that goes on.
     `paged_out_bytes` lie in a file, and `busy` says whether a cell runs (a script always does).
     `mailbox` is where whoever has the turn before this session hands it on, and `key` is known to
     nobody else but the broker; empty ones say that turns come from the broker alone.
@@ -174,6 +178,17 @@ class Watch(Message, frozen=True):
     interval_seconds: float = 0.25
 
 
+class Account(Message, frozen=True):
+    """Ask for what was used from `start` until before `end`, Unix times, in sums `by` something.
+
+    The answer has what the asker may see: own figures, a teacher's groups, or all.
+    """
+
+    start: float
+    end: float
+    by: By = "user"
+
+
 class Shutdown(Message, frozen=True):
     """End the broker in good order."""
 
@@ -284,6 +299,24 @@ class Done(Message, frozen=True):
     note: str = ""
 
 
+class AccountRow(msgspec.Struct, frozen=True):
+    """Sums of one user, group, notebook, day or hour; of memory, bytes times seconds."""
+
+    name: str
+    device_seconds: float
+    waited_seconds: float
+    persistent_byte_seconds: float
+    lane_byte_seconds: float
+    turns: int
+
+
+class Accounts(Message, frozen=True):
+    """By name. `note` says why older figures may be missing, or is empty."""
+
+    rows: list[AccountRow]
+    note: str = ""
+
+
 class Error(Message, frozen=True):
     """A message was refused and changed nothing; `code` is a key of errors.BY_CODE."""
 
@@ -378,11 +411,12 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerView(msgspec.Struct, frozen=True):
-    """`started` is Unix time in seconds."""
+    """`started` is Unix time in seconds; `accounts` says why these are not kept, or is empty."""
 
     pid: int
     protocol: int
     started: float
+    accounts: str = ""
 
 
 class PolicyView(msgspec.Struct, frozen=True):
@@ -419,6 +453,7 @@ ToBroker: TypeAlias = (
     | SetPolicy
     | Look
     | Watch
+    | Account
     | Shutdown
 )
 Kind = TypeVar("Kind")
@@ -432,6 +467,7 @@ ToClient: TypeAlias = (
     | PageOut
     | PageIn
     | Wait
+    | Accounts
     | Done
     | Error
     | Snapshot

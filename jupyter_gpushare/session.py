@@ -468,6 +468,8 @@ class Session:
     def _registration(self) -> Open:
         here = self._uuid or self.host_device
         device, among = (here, []) if here else visible.wanted(self.device)
+        waiting = self._waiting and not self.holding
+        lasted = time.monotonic() - self._since  # this turn, or this wait
         return Open(
             id=self.id,
             name=self.name,
@@ -479,10 +481,10 @@ class Session:
             remaining_iterations=self._remaining(),
             turn=self._turn,
             holding=self.holding,
-            waiting=self._waiting and not self.holding,
+            waiting=waiting,
             paused=self.paused,
-            device_seconds=self.device_seconds,
-            waited_seconds=self.waited_seconds,
+            device_seconds=self.device_seconds + (lasted if self.holding else 0.0),
+            waited_seconds=self.waited_seconds + (lasted if waiting else 0.0),
             iterations=self.iterations,
             paged_out_bytes=self.paged_out_bytes,
             busy=self._busy,

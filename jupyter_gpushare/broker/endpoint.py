@@ -23,6 +23,7 @@ from ..devices import find_all
 from ..errors import GpuShareError, LimitExceeded, ProtocolError
 from ..protocol import Error, Message
 from ..settings import Settings, socket_path
+from .accounts import Accounts
 from .peer import Peer
 from .service import Service
 from .start import checked, make_directory
@@ -250,16 +251,27 @@ def run(settings: Settings) -> None:
         has_crashed = _own_socket(lock, path)
         listener = _listen(path)
         log.info("broker %d listens on %s", os.getpid(), path)
-        asyncio.run(_serve(settings, listener, has_crashed))
+        accounts = Accounts.of(settings)
+        asyncio.run(_serve(settings, accounts, listener, has_crashed))
+        accounts.close()
         path.unlink(missing_ok=True)
         lock.truncate(0)
     log.info("broker %d ends", os.getpid())
 
 
-async def _serve(settings: Settings, listener: socket.socket, has_crashed: bool) -> None:
+async def _serve(
+    settings: Settings, accounts: Accounts, listener: socket.socket, has_crashed: bool
+) -> None:
     grants_from = time.monotonic() + settings.recovery_seconds if has_crashed else 0.0
-    service = Service(settings, find_all(settings), started=time.time(), grants_from=grants_from)
+    service = Service(
+        settings,
+        find_all(settings),
+        started=time.time(),
+        grants_from=grants_from,
+        accounts=accounts,
+    )
     await Endpoint(settings, service).serve(listener)
+    service.close(time.monotonic())
 
 
 def _own_socket(lock: IO[str], path: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..errors import InvalidValue, NotPermitted
-from ..protocol import KEY_LENGTH, Demand, Open, Report
+from ..protocol import KEY_LENGTH, Account, Demand, Open, Report
 from .peer import Peer
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -53,6 +53,12 @@ def check_values(peer: Peer, weight: float | None, priority: int | None) -> None
         raise InvalidValue(f"a priority is from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {priority}")
     if priority is not None and priority > 0:
         check_administrator(peer, "set a priority above 0")
+
+
+def check_span(message: Account) -> None:
+    """Raises InvalidValue for times that cannot be (NaN is none, either)."""
+    if not 0 <= message.start <= message.end < MAX_COUNT:
+        raise InvalidValue("accounts are asked for from one Unix time until a later one")
 
 
 def check_administrator(peer: Peer, deed: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from .. import _core, chunks, protocol
@@ -26,6 +27,8 @@ from ..errors import (
 )
 from ..protocol import (
     PROTOCOL,
+    Account,
+    AccountRow,
     Busy,
     Cancel,
     Change,
@@ -59,8 +62,10 @@ from ..protocol import (
 )
 from ..settings import Settings
 from . import placement, rules, translation
+from .accounts import Accounts
 from .foreign import foreign_bytes
 from .history import History, Holder
+from .ledger import Scope
 from .peer import Peer
 from .turns import Place, Turns
 
@@ -69,6 +74,7 @@ FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
 USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
+COUNT_SECONDS = 1.0  # between two looks at who has used what
 FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
 
 
@@ -91,6 +97,7 @@ class Service:
         *,
         started: float,
         grants_from: float = 0.0,
+        accounts: Accounts | None = None,
     ) -> None:
         """`started` is Unix time. Before `grants_from` no request is looked at: after a crash the
         sessions that still hold a turn must be heard first."""
@@ -107,6 +114,9 @@ class Service:
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
         self._watchers: dict[Peer, Watcher] = {}
+        self.accounts = accounts or Accounts()
+        self._next_count = 0.0
+        self._askers: list[tuple[Peer, Future[list[AccountRow]]]] = []  # of accounts
         self._grants_from = grants_from
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
@@ -137,10 +147,16 @@ class Service:
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
         self._watchers.pop(peer, None)
+        self._askers = [asker for asker in self._askers if asker[0] is not peer]
         if peer.session is not None:
             self._turns.leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
             self._remember(now)
+
+    def close(self, now: float) -> None:
+        """The broker ends: what was used until now is counted."""
+        for device in self._schedulers:
+            self._count(device, now)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -163,7 +179,12 @@ class Service:
         for device, scheduler in self._schedulers.items():
             if len(scheduler):
                 self._count_foreign(device, now)
+        if now >= self._next_count:
+            self._next_count = now + COUNT_SECONDS
+            for device in self._schedulers:
+                self._count(device, now)
         self._remember(now)
+        self._answer_askers()
         self._turns.follow_lanes()
         if now >= self._next_wait:
             self._next_wait = now + WAIT_INTERVAL_SECONDS
@@ -175,7 +196,7 @@ class Service:
         pids = {session: place.peer.pid for session, place in self._places.items()}
         return Snapshot(
             version=__version__,
-            broker=protocol.BrokerView(os.getpid(), PROTOCOL, self._started),
+            broker=protocol.BrokerView(os.getpid(), PROTOCOL, self._started, self.accounts.trouble),
             policy=next(iter(self._schedulers.values())).policy,
             policies=[protocol.PolicyView(name, text) for name, text in _core.policies()],
             sequence=self._sequence,
@@ -207,10 +228,13 @@ class Service:
         device = self._device_for(peer, message, now)
         self._check_open(peer, message, device)
         self._count_foreign(device, now, peer)
+        if message.id in self._places:
+            self._count(device, now)  # what it says of its past changes nothing of it
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
         self._settle(peer, message.id, Place(peer, device, peer.user, message.mailbox, message.key))
+        self._count(device, now)
         if defers:
             self._deferred[message.id] = message.turn
         self._welcome_session(peer, message.id, device)
@@ -335,6 +359,14 @@ class Service:
         self._watchers[peer] = watcher = Watcher(message.interval_seconds)
         self._show(peer, watcher, now)
 
+    def _account(self, peer: Peer, message: Account, now: float) -> None:
+        """Answered at a tick, when the database has been read."""
+        rules.check_span(message)
+        for device in self._schedulers:
+            self._count(device, now)
+        rows = self.accounts.rows(message.by, message.start, message.end, _scope(peer))
+        self._askers.append((peer, rows))
+
     def _shutdown(self, peer: Peer, message: Shutdown, now: float) -> None:
         rules.check_administrator(peer, "end the broker")
         peer.send(Done())
@@ -417,6 +449,7 @@ class Service:
         peer.session = session
 
     def _close(self, session: str, now: float) -> None:
+        self._count(self._places[session].device, now)
         place = self._places.pop(session)
         place.peer.session = None
         self._deferred.pop(session, None)
@@ -453,12 +486,29 @@ class Service:
                 self._places[session].peer.send(PageIn())
             for grant in decision.grants:
                 self._turns.grant(grant)
+                self.accounts.granted(grant.session)
             for wish in decision.yields:
                 peer = self._places[wish.session].peer
                 peer.send(Yield(wish.turn, self._turns.successor(wish.successor)))
             for session in decision.page_outs:
                 self._places[session].peer.send(PageOut())
         self._turns.tell_holders()
+
+    # --- accounts ----------------------------------------------------------------------------
+
+    def _count(self, device: str, now: float) -> None:
+        scheduler = self._schedulers[device]
+        if len(scheduler):
+            self.accounts.follow(now, translation.seen(device, scheduler.picture(now)))
+
+    def _answer_askers(self) -> None:
+        answered = [(peer, rows) for peer, rows in self._askers if rows.done()]
+        self._askers = [(peer, rows) for peer, rows in self._askers if not rows.done()]
+        for peer, rows in answered:
+            if (error := rows.exception()) is not None:
+                peer.send(Error(GpuShareError.code, f"the accounts cannot be read: {error}"))
+            else:
+                peer.send(protocol.Accounts(rows.result(), self.accounts.trouble))
 
     # --- memory of others --------------------------------------------------------------------
 
@@ -548,8 +598,14 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     SetPolicy: Service._set_policy,
     Look: Service._look,
     Watch: Service._watch,
+    Account: Service._account,
     Shutdown: Service._shutdown,
 }
+
+
+def _scope(peer: Peer) -> Scope:
+    """Whose figures it may see."""
+    return Scope(peer.is_owner, peer.user)
 
 
 def _own(peer: Peer) -> str:

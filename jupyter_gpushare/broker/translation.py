@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import _core, protocol
 from ..protocol import Demand, Open
 from ..settings import Settings
+from .accounts import Seen
 
 MAX_NAME_LENGTH = 200
 
@@ -71,6 +72,24 @@ def device_view(
         turns=turns,
         users=users,
     )
+
+
+def seen(device: str, picture: _core.Picture) -> dict[str, Seen]:
+    """The sessions of a device as the accounts see them."""
+    lanes = {lane.id: lane.bytes for lane in picture.lanes}
+    return {
+        state.id: Seen(
+            user=state.user,
+            group="",
+            notebook=state.name,
+            device=device,
+            device_seconds=state.device_seconds,
+            waited_seconds=state.waited_seconds,
+            persistent_bytes=max(0, state.demand.persistent - state.paged_out_bytes),
+            lane_bytes=lanes.get(state.lane or 0, 0),
+        )
+        for state in picture.sessions
+    }
 
 
 def session_view(state: _core.SessionState, pid: int) -> protocol.SessionView:

@@ -6,6 +6,7 @@ export interface IBrokerView {
   pid: number;
   protocol: number;
   started: number;
+  accounts: string;
 }
 
 export interface IDeviceView {
