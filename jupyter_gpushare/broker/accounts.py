@@ -25,7 +25,7 @@ RETURN_SECONDS = 1800.0  # who was away for longer is counted anew
 GAP_SECONDS = 10.0  # nobody knows what memory a session had in a longer one
 FORGET_SECONDS = 300.0
 DAY_SECONDS = 86400
-RETENTION_DAYS = 365
+RETENTION_DAYS = 400
 MAX_NAMES = 200  # of a user's notebooks in an hour; the others are one
 OTHERS = "(others)"
 

@@ -13,8 +13,9 @@ from prometheus_client import REGISTRY
 from traitlets import Bool, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
+from jupyter_gpushare import report
 from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Snapshot
+from jupyter_gpushare.protocol import Account, Accounts, Snapshot
 from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
 
 from .attendance import NOBODY
@@ -73,6 +74,11 @@ class GpuShareExtension(LoggingConfigurable):
         with Client.connect(self.settings, "jupyter_server", start=False) as client:
             client.ask(message)
             return client.look()
+
+    def report(self, asked: Account) -> Accounts:
+        """What was used, as far as this server's user may see it. Blocks; raises its errors."""
+        with Client.connect(self.settings, "jupyter_server", start=False) as client:
+            return report.ask(client, asked)
 
     def _export(self) -> None:
         """Kernels inherit the server's environment, and with it the settings."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from jupyter_gpushare import report
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
 from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot, Welcome
 
@@ -48,6 +50,8 @@ STATUS = {
     "lost": 503,
 }
 Body = TypeVar("Body", bound=msgspec.Struct)
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 
 class Refused(web.HTTPError):
@@ -88,16 +92,19 @@ class Handler(APIHandler):
 
     async def carry_out(self, message: Wish) -> Snapshot:
         """Let the broker make a change, in a thread, and note who asked for it."""
-        change = asyncio.to_thread(self.extension.carry_out, message)
+        after = await self.answered(self.extension.carry_out, message)
+        self.extension.audit.changed(self.current_user.username, message)
+        return after
+
+    async def answered(self, ask: Callable[[Asked], Answer], message: Asked) -> Answer:
+        """What the broker answers, in a thread; or the request is refused."""
         try:
-            after = await asyncio.wait_for(change, ANSWER_SECONDS)
+            return await asyncio.wait_for(asyncio.to_thread(ask, message), ANSWER_SECONDS)
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
         except asyncio.TimeoutError:
             text = f"The broker did not answer within {ANSWER_SECONDS:g} s."
             raise Refused(ConnectionLost.code, text) from None
-        self.extension.audit.changed(self.current_user.username, message)
-        return after
 
     def answer(self, body: Any) -> None:
         self.finish(msgspec.json.encode(body))
@@ -158,6 +165,19 @@ class PolicyHandler(Handler):
     async def put(self) -> None:
         choice = SetPolicy(**msgspec.structs.asdict(self.body(PolicyChoice)))
         self.answer(_policy(await self.carry_out(choice)))
+
+
+class ReportHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """What the broker lets this server's user see."""
+        first, last, by = (self.get_query_argument(name, "") for name in ("from", "to", "by"))
+        try:
+            asked = report.question(first, last, by or "user")
+        except GpuShareError as error:
+            raise Refused(error.code, str(error)) from None
+        self.answer(await self.answered(self.extension.report, asked))
 
 
 class OpenAPIHandler(Handler):
@@ -250,6 +270,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "sessions/([^/]+)/asks": AsksHandler,
     "viewer": ViewerHandler,
     "policy": PolicyHandler,
+    "report": ReportHandler,
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,
 }

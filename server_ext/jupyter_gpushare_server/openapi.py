@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from jupyter_gpushare.protocol import Error, Snapshot
+from jupyter_gpushare.protocol import Accounts, Error, Snapshot
 
 from .attendance import SessionOnDevice
 from .messages import Failure, PolicyChoice, PolicyState, SessionAsk, SessionChange, Viewer
 
 PATHS = Path(__file__).with_suffix(".yaml")
 TYPES = (
-    *(Snapshot, Error, SessionOnDevice, Viewer),
+    *(Snapshot, Error, SessionOnDevice, Viewer, Accounts),
     *(SessionChange, SessionAsk, PolicyChoice, PolicyState, Failure),
 )
 
