@@ -127,6 +127,15 @@ class PagedOut(Message, frozen=True):
     bytes: int
 
 
+class Rests(Message, frozen=True):
+    """This connection's session gives its place to others; it is opened again with its next cell.
+
+    So many persistent bytes lie in a file.
+    """
+
+    bytes: int
+
+
 class StaysIn(Message, frozen=True):
     """Paging out was called off, and nothing is out."""
 
@@ -282,6 +291,20 @@ class PageIn(Message, frozen=True):
     """There is room again: page in."""
 
 
+class GiveBack(Message, frozen=True):
+    """Please return memory to the device that is free in your allocator, unless a cell runs."""
+
+
+class Rest(Message, frozen=True):
+    """Please page out and give your place to others, unless a cell runs: Rests, or StaysIn."""
+
+
+class Notice(Message, frozen=True):
+    """A sentence for the user, to be shown in the cell that runs or the next one."""
+
+    sentence: str
+
+
 class Wait(Message, frozen=True):
     """Why turn `turn` is not granted yet. `expected_seconds` is None where nobody can know."""
 
@@ -333,6 +356,8 @@ class SessionView(msgspec.Struct, frozen=True):
     """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes.
 
     `paged_out_bytes` of its persistent ones lie in a file; `busy`: a cell runs, or it is a script.
+    `idle_step` is the highest that was taken since nothing runs in it: `caches`, `page_out`,
+    `release` or `cull`; empty, if none.
     """
 
     id: str
@@ -356,6 +381,31 @@ class SessionView(msgspec.Struct, frozen=True):
     priority: int
     paged_out_bytes: int
     busy: bool
+    idle_seconds: float | None
+    idle_step: str
+
+
+class RestingView(msgspec.Struct, frozen=True):
+    """A notebook that was idle for so long that it gave its place to others until its next cell."""
+
+    id: str
+    name: str
+    user: str
+    pid: int
+    paged_out_bytes: int
+    idle_seconds: float
+    idle_step: str
+
+
+class Intervention(msgspec.Struct, frozen=True):
+    """What the Jupyter server that owns the kernel of a session has to do to it, by the rules.
+
+    `interrupt` its cell; `end` its kernel; `cull` its kernel, which is idle.
+    """
+
+    session: str
+    deed: str
+    sentence: str
 
 
 class LaneView(msgspec.Struct, frozen=True):
@@ -406,6 +456,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     running_lanes: int
     lanes: list[LaneView]
     sessions: list[SessionView]
+    resting: list[RestingView] = []
     turns: list[TurnView] = []
     users: list[UserView] = []
 
@@ -433,6 +484,7 @@ class Snapshot(Message, frozen=True):
     policies: list[PolicyView]
     sequence: int
     devices: list[DeviceView]
+    interventions: list[Intervention] = []
 
 
 ToBroker: TypeAlias = (
@@ -445,6 +497,7 @@ ToBroker: TypeAlias = (
     | Keep
     | Busy
     | PagedOut
+    | Rests
     | StaysIn
     | Change
     | Recall
@@ -466,6 +519,9 @@ ToClient: TypeAlias = (
     | Withdraw
     | PageOut
     | PageIn
+    | GiveBack
+    | Rest
+    | Notice
     | Wait
     | Accounts
     | Done

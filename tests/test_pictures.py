@@ -40,6 +40,8 @@ IDLE = SessionView(
     priority=0,
     paged_out_bytes=0,
     busy=False,
+    idle_seconds=None,
+    idle_step="",
 )
 WAITING = replace(
     IDLE,

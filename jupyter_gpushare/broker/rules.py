@@ -46,6 +46,11 @@ def check_demand(demand: Demand) -> None:
         raise InvalidValue("a demand is in bytes, from 0 upwards")
 
 
+def check_bytes(count: int) -> None:
+    if not 0 <= count < MAX_COUNT:
+        raise InvalidValue("bytes are counted from 0 upwards")
+
+
 def check_values(peer: Peer, weight: float | None, priority: int | None) -> None:
     if weight is not None and not 0 < weight <= MAX_WEIGHT:
         raise InvalidValue(f"a weight is above 0 and at most {MAX_WEIGHT:g}, not {weight:g}")

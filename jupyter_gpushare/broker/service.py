@@ -5,6 +5,7 @@ No socket and no clock here: time is an argument, and a peer is whoever can be s
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -37,10 +38,12 @@ from ..protocol import (
     Done,
     Error,
     Finish,
+    GiveBack,
     Hello,
     Keep,
     Look,
     Message,
+    Notice,
     Open,
     Opened,
     PagedOut,
@@ -49,6 +52,8 @@ from ..protocol import (
     Recall,
     Report,
     Request,
+    Rest,
+    Rests,
     SetPolicy,
     Shutdown,
     Snapshot,
@@ -60,9 +65,11 @@ from ..protocol import (
     Withdraw,
     Yield,
 )
+from ..rulebook import Rulebook
 from ..settings import Settings
 from . import placement, rules, translation
 from .accounts import Accounts
+from .caretaker import Caretaker, Due, Resting
 from .foreign import foreign_bytes
 from .history import History, Holder
 from .ledger import Scope
@@ -75,6 +82,7 @@ WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
 USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
 COUNT_SECONDS = 1.0  # between two looks at who has used what
+STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
 FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
 
 
@@ -116,6 +124,8 @@ class Service:
         self._watchers: dict[Peer, Watcher] = {}
         self.accounts = accounts or Accounts()
         self._next_count = 0.0
+        self._caretaker = Caretaker()
+        self.rulebook = Rulebook()
         self._askers: list[tuple[Peer, Future[list[AccountRow]]]] = []  # of accounts
         self._grants_from = grants_from
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
@@ -148,6 +158,7 @@ class Service:
         """The connection ended: its session's place is free at once."""
         self._watchers.pop(peer, None)
         self._askers = [asker for asker in self._askers if asker[0] is not peer]
+        self._caretaker.lost(peer)
         if peer.session is not None:
             self._turns.leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
@@ -183,6 +194,7 @@ class Service:
             self._next_count = now + COUNT_SECONDS
             for device in self._schedulers:
                 self._count(device, now)
+            self._take_care(now)
         self._remember(now)
         self._answer_askers()
         self._turns.follow_lanes()
@@ -207,9 +219,12 @@ class Service:
                     pids,
                     self._histories[name].turns(now),
                     self._histories[name].users(now),
+                    self._caretaker,
+                    now,
                 )
                 for name, scheduler in self._schedulers.items()
             ],
+            interventions=self._caretaker.interventions(now),
         )
 
     # --- one handler per message ---------------------------------------------------------------
@@ -233,6 +248,7 @@ class Service:
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
+        self._caretaker.wake(message.id)
         self._settle(peer, message.id, Place(peer, device, peer.user, message.mailbox, message.key))
         self._count(device, now)
         if defers:
@@ -302,6 +318,15 @@ class Service:
     def _paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
         session = _own(peer)
         self._enact(self._scheduler(session).paged_out(now, session, message.bytes))
+
+    def _rests(self, peer: Peer, message: Rests, now: float) -> None:
+        session = _own(peer)
+        rules.check_bytes(message.bytes)
+        device = self._places[session].device
+        picture = self._schedulers[device].picture(now)
+        (name,) = [state.name for state in picture.sessions if state.id == session]
+        self._close(session, now)
+        self._caretaker.rests(session, Resting(peer, name, device, message.bytes))
 
     def _stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
         session = _own(peer)
@@ -411,6 +436,9 @@ class Service:
         place = self._places.get(message.id)
         if place is not None and place.peer.user != peer.user:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
+        resting = self._caretaker.resting(message.id)
+        if resting is not None and resting.peer.user != peer.user:
+            raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
             self._check_room(peer)
         if place is not None and place.device != device:
@@ -510,6 +538,26 @@ class Service:
             else:
                 peer.send(protocol.Accounts(rows.result(), self.accounts.trouble))
 
+    # --- the idle and the overdue ------------------------------------------------------------
+
+    def _take_care(self, now: float) -> None:
+        pictures = [scheduler.picture(now) for scheduler in self._schedulers.values()]
+        states = [state for picture in pictures for state in picture.sessions]
+        for due in list(self._caretaker.follow(now, states, self.rulebook)):
+            self._take_step(due, now)
+
+    def _take_step(self, due: Due, now: float) -> None:
+        self._sequence += 1
+        resting = self._caretaker.resting(due.session)
+        peer = resting.peer if resting is not None else self._places[due.session].peer
+        if due.sentence:
+            peer.send(Notice(due.sentence))
+        if due.step.name == "page_out" and resting is None:
+            with contextlib.suppress(ValueError):  # it is out, or cannot be
+                self._enact(self._scheduler(due.session).dismiss(now, due.session))
+        elif (asks := STEPS.get(due.step.name)) is not None and resting is None:
+            peer.send(asks())
+
     # --- memory of others --------------------------------------------------------------------
 
     def _count_foreign(self, device: str, now: float, newcomer: Peer | None = None) -> None:
@@ -590,6 +638,7 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Keep: Service._keep,
     Busy: Service._busy,
     PagedOut: Service._paged_out,
+    Rests: Service._rests,
     StaysIn: Service._stays_in,
     Change: Service._change,
     Recall: Service._recall,

@@ -6,6 +6,7 @@ from .. import _core, protocol
 from ..protocol import Demand, Open
 from ..settings import Settings
 from .accounts import Seen
+from .caretaker import Caretaker
 
 MAX_NAME_LENGTH = 200
 
@@ -56,6 +57,8 @@ def device_view(
     pids: dict[str, int],
     turns: list[protocol.TurnView],
     users: list[protocol.UserView],
+    caretaker: Caretaker,
+    now: float,
 ) -> protocol.DeviceView:
     return protocol.DeviceView(
         name=name,
@@ -68,7 +71,10 @@ def device_view(
             protocol.LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
             for lane in picture.lanes
         ],
-        sessions=[session_view(state, pids[state.id]) for state in picture.sessions],
+        sessions=[
+            session_view(state, pids[state.id], caretaker, now) for state in picture.sessions
+        ],
+        resting=caretaker.resting_views(name, now),
         turns=turns,
         users=users,
     )
@@ -92,7 +98,9 @@ def seen(device: str, picture: _core.Picture) -> dict[str, Seen]:
     }
 
 
-def session_view(state: _core.SessionState, pid: int) -> protocol.SessionView:
+def session_view(
+    state: _core.SessionState, pid: int, caretaker: Caretaker, now: float
+) -> protocol.SessionView:
     return protocol.SessionView(
         id=state.id,
         name=state.name,
@@ -115,4 +123,6 @@ def session_view(state: _core.SessionState, pid: int) -> protocol.SessionView:
         busy=state.busy,
         weight=state.weight,
         priority=state.priority,
+        idle_seconds=caretaker.idle_seconds(state.id, now),
+        idle_step=caretaker.idle_step(state.id),
     )

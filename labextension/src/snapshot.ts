@@ -18,6 +18,7 @@ export interface IDeviceView {
   running_lanes: number;
   lanes: ILaneView[];
   sessions: ISessionView[];
+  resting: IRestingView[];
   turns: ITurnView[];
   users: IUserView[];
 }
@@ -26,6 +27,12 @@ export interface IError {
   type: 'Error';
   code: string;
   message: string;
+}
+
+export interface IIntervention {
+  session: string;
+  deed: string;
+  sentence: string;
 }
 
 export interface ILaneView {
@@ -38,6 +45,16 @@ export interface ILaneView {
 export interface IPolicyView {
   name: string;
   sentence: string;
+}
+
+export interface IRestingView {
+  id: string;
+  name: string;
+  user: string;
+  pid: number;
+  paged_out_bytes: number;
+  idle_seconds: number;
+  idle_step: string;
 }
 
 export interface ISessionView {
@@ -62,6 +79,8 @@ export interface ISessionView {
   priority: number;
   paged_out_bytes: number;
   busy: boolean;
+  idle_seconds: number | null;
+  idle_step: string;
 }
 
 export interface ISnapshot {
@@ -72,6 +91,7 @@ export interface ISnapshot {
   policies: IPolicyView[];
   sequence: number;
   devices: IDeviceView[];
+  interventions: IIntervention[];
 }
 
 export interface ITurnView {

@@ -34,6 +34,8 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     priority: 0,
     paged_out_bytes: 0,
     busy: false,
+    idle_seconds: null,
+    idle_step: '',
     ...changes
   };
 }

@@ -21,6 +21,7 @@ from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, so
 from .attendance import NOBODY
 from .audit import Audit
 from .feed import Feed, State
+from .interventions import Interventions
 from .messages import Wish
 from .metrics import SnapshotCollector
 
@@ -57,6 +58,7 @@ class GpuShareExtension(LoggingConfigurable):
             self.settings, self.start_broker, server.io_loop, server.log, self._observe
         )
         self._attendance = NOBODY
+        self._interventions = Interventions(server.kernel_manager, self.audit, server.log)
         self._collector = SnapshotCollector(lambda: self.feed.state)
         self._undo = AsyncExitStack()
         self._export()
@@ -92,6 +94,8 @@ class GpuShareExtension(LoggingConfigurable):
             self._attendance = self._attendance.after(state)
             self._collector.observe(self._attendance)
             self.audit.observe(state, self._attendance)
+            if self.feed.sees_processes:
+                self._interventions.observe(state)
 
 
 def _set_environment(name: str, value: str | None) -> None:

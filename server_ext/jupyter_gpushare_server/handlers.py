@@ -32,6 +32,7 @@ from .messages import (
     Wish,
 )
 from .openapi import document
+from .processes import processes
 
 if TYPE_CHECKING:
     from .app import GpuShareExtension
@@ -237,18 +238,8 @@ def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
         user="" if known is None else known.user,
         is_administrator=known is not None and known.is_administrator,
         may_change=may_change,
-        kernels=_processes(handler.kernel_manager),
+        kernels=dict(processes(handler.kernel_manager)),
     )
-
-
-def _processes(kernels: Any) -> dict[str, int]:
-    """Kernels of this server by id, as far as they are processes of this machine."""
-    found = {}
-    for name in kernels.list_kernel_ids():
-        provisioner = getattr(kernels.get_kernel(name), "provisioner", None)
-        if (pid := getattr(provisioner, "pid", None)) is not None:
-            found[name] = int(pid)
-    return found
 
 
 def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
