@@ -117,6 +117,9 @@ Seconds = Annotated[Duration | None, Meta(description='seconds, or as "90 min"')
 Count = Annotated[
     Annotated[int, Meta(ge=0)] | None, Meta(description="a whole number from 0 upwards")
 ]
+AtLeastOne = Annotated[
+    Annotated[int, Meta(ge=1)] | None, Meta(description="a whole number from 1 upwards")
+]
 Weight = Annotated[
     float, Meta(gt=0, le=MAX_WEIGHT, description=f"a number above 0 and at most {MAX_WEIGHT:g}")
 ]
@@ -155,14 +158,7 @@ class Quota(Table, frozen=True):
     lane: Bytes = None
     device_seconds_per_day: Seconds = None
     sessions: Count = None
-    waiting: Count = None
-
-    def over(self, other: Quota) -> Quota:
-        """This one, and `other` where it says nothing."""
-        own = {
-            key: value for key, value in msgspec.structs.asdict(self).items() if value is not None
-        }
-        return msgspec.structs.replace(other, **own)
+    waiting: AtLeastOne = None
 
 
 class Quotas(Quota, frozen=True):
@@ -170,6 +166,15 @@ class Quotas(Quota, frozen=True):
 
     users: dict[str, Quota] = {}
     groups: dict[str, Quota] = {}
+
+
+class Limit(NamedTuple):
+    """So much a user or a group may have, by this key of the file."""
+
+    amount: float
+    rule: str
+    holder: str
+    is_group: bool
 
 
 class Span(NamedTuple):
@@ -285,11 +290,16 @@ class Rulebook(Table, frozen=True):
         is_trusted = group in self.groups and self.groups[group].trusted
         return f"group:{group}" if is_trusted else f"user:{user}"
 
-    def user_quota(self, user: str) -> Quota:
-        return self.quotas.users.get(user, Quota()).over(_plain(self.quotas))
-
-    def group_quota(self, group: str) -> Quota:
-        return self.quotas.groups.get(group, Quota())
+    def limits(self, key: str, user: str, group: str) -> Iterator[Limit]:
+        """What a quota allows the user, and the user's group together."""
+        own = self.quotas.users.get(user, Quota())
+        general, shared = getattr(self.quotas, key), self.quotas.groups.get(group, Quota())
+        if (amount := getattr(own, key)) is not None:
+            yield Limit(amount, f"{key} in [quotas.users.{user}]", user, False)
+        elif general is not None:
+            yield Limit(general, f"{key} in [quotas]", user, False)
+        if (amount := getattr(shared, key)) is not None:
+            yield Limit(amount, f"{key} in [quotas.groups.{group}]", group, True)
 
     @property
     def group_weights(self) -> dict[str, float]:
@@ -298,10 +308,6 @@ class Rulebook(Table, frozen=True):
     @property
     def user_weights(self) -> dict[str, float]:
         return {name: user.weight for name, user in self.users.items()}
-
-
-def _plain(quotas: Quotas) -> Quota:
-    return Quota(**{name: getattr(quotas, name) for name in Quota.__struct_fields__})
 
 
 # --- from a file ----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ from .protocol import (
 from .settings import Settings, load
 
 FIRST_RETRY_SECONDS = 0.02
-LAST_RETRY_SECONDS = 1.0
+LAST_RETRY_SECONDS = 0.25  # a new broker waits twice as long for those who have turns
 HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
 
 

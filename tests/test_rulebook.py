@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import datetime, timezone
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import fields
 
 from jupyter_gpushare import rulebook
 from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.rulebook import Duration, Quota, RulebookFile, Size, Zone
+from jupyter_gpushare.rulebook import (
+    Accounting,
+    Group,
+    Idle,
+    Limit,
+    Overdue,
+    Quota,
+    Reservation,
+    Rulebook,
+    RulebookFile,
+    User,
+    Zone,
+)
 
 RULES = """
 contact = "gpu@example.org"
@@ -94,12 +108,30 @@ def test_who_is_not_named_has_no_weight_of_his_own() -> None:
     assert rules.user_weights == {"ann": 3.0}
 
 
-def test_a_users_quota_goes_before_everybodys() -> None:
-    rules = rulebook.read(RULES)
-    assert rules.user_quota("ann") == Quota(persistent=Size(1000), sessions=3)
-    assert rules.user_quota("bob") == Quota(persistent=Size(4 << 30), sessions=3)
-    assert rules.group_quota("students") == Quota(device_seconds_per_day=Duration(7200))
-    assert rules.group_quota("physics") == rules.group_quota("") == Quota()
+@pytest.mark.parametrize(
+    ("key", "user", "group", "limits"),
+    [
+        ("sessions", "ann", "physics", [Limit(3, "sessions in [quotas]", "ann", False)]),
+        (
+            "persistent",
+            "ann",
+            "physics",
+            [Limit(1000, "persistent in [quotas.users.ann]", "ann", False)],
+        ),
+        ("persistent", "bob", "", [Limit(4 << 30, "persistent in [quotas]", "bob", False)]),
+        (
+            "device_seconds_per_day",
+            "eve",
+            "students",
+            [Limit(7200, "device_seconds_per_day in [quotas.groups.students]", "students", True)],
+        ),
+        ("lane", "ann", "physics", []),
+    ],
+)
+def test_a_users_quota_goes_before_everybodys_and_a_groups_stands_beside_it(
+    key: str, user: str, group: str, limits: list[Limit]
+) -> None:
+    assert list(rulebook.read(RULES).limits(key, user, group)) == limits
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -249,7 +281,7 @@ def test_a_broker_without_a_file_has_rules_that_forbid_nothing() -> None:
     file = RulebookFile("")
     assert file.rules == rulebook.Rulebook()
     assert not file.follow()
-    assert file.rules.user_quota("ann") == Quota()
+    assert not list(file.rules.limits("sessions", "ann", ""))
 
 
 def test_a_file_is_read_again_when_it_has_changed_and_not_before(path: Path) -> None:
@@ -290,3 +322,31 @@ def test_a_wrong_file_leaves_the_old_rules_in_force_and_is_said_once(
     path.write_text("admins = ['bob']")
     assert file.follow()
     assert (file.rules.admins, file.error) == (["bob"], "")
+
+
+# --- docs -----------------------------------------------------------------------------------------
+
+DOCS = (Path(__file__).resolve().parents[1] / "docs" / "rules.md").read_text()
+
+
+def test_the_example_of_the_docs_is_right_and_has_every_table() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
+    rules = rulebook.read(example)
+    assert all(getattr(rules, name) != getattr(Rulebook(), name) for name in tables())
+    assert rules.reservations[0].days == ("tuesday",)
+
+
+def tables() -> tuple[str, ...]:
+    return Rulebook.__struct_fields__
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        row.encode_name
+        for kind in (Group, User, Quota, Reservation, Idle, Overdue, Accounting)
+        for row in fields(kind)
+    ],
+)
+def test_the_docs_have_every_key(key: str) -> None:
+    assert re.search(rf"^\|.*`{key}`.*\|", DOCS, re.MULTILINE)

@@ -13,15 +13,15 @@ from ..pictures import duration
 from ..protocol import Intervention, RestingView
 from ..rulebook import Rulebook
 from .ladder import ACTIVE, IDLE, OVERDUE, Ladder, Step
+from .names import Namer
 from .peer import Peer
+from .turns import Place
 
 
 class Resting(NamedTuple):
     """A session without a place: its memory is on disk, and its process waits for a cell."""
 
-    peer: Peer
-    name: str
-    device: str
+    place: Place  # that it had
     bytes: int
 
 
@@ -64,25 +64,26 @@ class Caretaker:
 
     def lost(self, peer: Peer) -> None:
         """Its process is gone."""
-        for session in [name for name, one in self._resting.items() if one.peer is peer]:
+        for session in [name for name, one in self._resting.items() if one.place.peer is peer]:
             del self._resting[session]
 
-    def resting(self, session: str) -> Resting | None:
-        return self._resting.get(session)
+    def place(self, session: str) -> Place | None:
+        """That it had before it rested; None, if it does not rest."""
+        return self._resting[session].place if session in self._resting else None
 
-    def resting_views(self, device: str, now: float) -> list[RestingView]:
+    def resting_views(self, device: str, namer: Namer, now: float) -> list[RestingView]:
         return [
             RestingView(
                 id=session,
-                name=one.name,
-                user=one.peer.user,
-                pid=one.peer.pid,
+                name=namer(session),
+                user=one.place.peer.user,
+                pid=one.place.peer.pid,
                 paged_out_bytes=one.bytes,
                 idle_seconds=self.idle_seconds(session, now) or 0.0,
                 idle_step=self.idle_step(session),
             )
             for session, one in self._resting.items()
-            if one.device == device
+            if one.place.device == device
         ]
 
     # --- what people see -----------------------------------------------------------------------

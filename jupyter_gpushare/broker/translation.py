@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .. import _core, protocol
 from ..protocol import Demand, Open
 from ..settings import Settings
+from . import names
 from .accounts import Seen
 from .caretaker import Caretaker
+from .names import Namer
+from .turns import Place
 
 MAX_NAME_LENGTH = 200
 
@@ -18,6 +23,7 @@ def rules(settings: Settings) -> _core.Rules:
         lease=settings.lease_seconds,
         patience=settings.patience_seconds,
         running_lanes=settings.running_lanes,
+        boost=settings.boost_seconds,
     )
 
 
@@ -28,7 +34,7 @@ def demand(wanted: Demand) -> _core.Demand:
 def spec(user: str, message: Open, defers: bool) -> _core.SessionSpec:
     return _core.SessionSpec(
         user=user,
-        name=printable(message.name),
+        name=names.mark(message.id),
         weight=message.weight,
         priority=message.priority,
         demand=demand(message.demand),
@@ -54,9 +60,10 @@ def printable(name: str) -> str:
 def device_view(
     name: str,
     picture: _core.Picture,
-    pids: dict[str, int],
+    places: Mapping[str, Place],
     turns: list[protocol.TurnView],
     users: list[protocol.UserView],
+    namer: Namer,
     caretaker: Caretaker,
     now: float,
 ) -> protocol.DeviceView:
@@ -72,22 +79,23 @@ def device_view(
             for lane in picture.lanes
         ],
         sessions=[
-            session_view(state, pids[state.id], caretaker, now) for state in picture.sessions
+            session_view(state, places[state.id], namer, caretaker, now)
+            for state in picture.sessions
         ],
-        resting=caretaker.resting_views(name, now),
+        resting=caretaker.resting_views(name, namer, now),
         turns=turns,
         users=users,
     )
 
 
-def seen(device: str, picture: _core.Picture) -> dict[str, Seen]:
+def seen(device: str, picture: _core.Picture, places: Mapping[str, Place]) -> dict[str, Seen]:
     """The sessions of a device as the accounts see them."""
     lanes = {lane.id: lane.bytes for lane in picture.lanes}
     return {
         state.id: Seen(
             user=state.user,
-            group="",
-            notebook=state.name,
+            group=places[state.id].group,
+            notebook=places[state.id].name,
             device=device,
             device_seconds=state.device_seconds,
             waited_seconds=state.waited_seconds,
@@ -99,13 +107,14 @@ def seen(device: str, picture: _core.Picture) -> dict[str, Seen]:
 
 
 def session_view(
-    state: _core.SessionState, pid: int, caretaker: Caretaker, now: float
+    state: _core.SessionState, place: Place, namer: Namer, caretaker: Caretaker, now: float
 ) -> protocol.SessionView:
     return protocol.SessionView(
         id=state.id,
-        name=state.name,
+        name=names.unmarked(state.name, namer),
         user=state.user,
-        pid=pid,
+        group=place.group,
+        pid=place.peer.pid,
         state=state.state,
         persistent_bytes=state.demand.persistent,
         ephemeral_bytes=state.demand.ephemeral,
@@ -114,7 +123,7 @@ def session_view(
         place=state.place,
         waiting_seconds=state.waiting,
         expected_wait_seconds=state.expected_wait,
-        reason=state.reason,
+        reason=names.unmarked(state.reason, namer),
         device_seconds=state.device_seconds,
         waited_seconds=state.waited_seconds,
         iterations=state.iterations,

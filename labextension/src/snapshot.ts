@@ -9,6 +9,12 @@ export interface IBrokerView {
   accounts: string;
 }
 
+export interface IClassView {
+  group: string;
+  device: string;
+  ends: number | null;
+}
+
 export interface IDeviceView {
   name: string;
   capacity_bytes: number;
@@ -29,6 +35,12 @@ export interface IError {
   message: string;
 }
 
+export interface IGroupView {
+  name: string;
+  weight: number;
+  teachers: string[];
+}
+
 export interface IIntervention {
   session: string;
   deed: string;
@@ -47,6 +59,15 @@ export interface IPolicyView {
   sentence: string;
 }
 
+export interface IReservationView {
+  group: string;
+  device: string;
+  share: number;
+  begins: number;
+  ends: number;
+  is_on: boolean;
+}
+
 export interface IRestingView {
   id: string;
   name: string;
@@ -62,7 +83,7 @@ export interface ISessionView {
   name: string;
   user: string;
   pid: number;
-  state: 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'waiting';
+  state: 'held' | 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'waiting';
   persistent_bytes: number;
   ephemeral_bytes: number;
   measured: boolean;
@@ -79,6 +100,7 @@ export interface ISessionView {
   priority: number;
   paged_out_bytes: number;
   busy: boolean;
+  group: string;
   idle_seconds: number | null;
   idle_step: string;
 }
@@ -92,6 +114,10 @@ export interface ISnapshot {
   sequence: number;
   devices: IDeviceView[];
   interventions: IIntervention[];
+  groups: IGroupView[];
+  classes: IClassView[];
+  reservations: IReservationView[];
+  rulebook_error: string;
 }
 
 export interface ITurnView {

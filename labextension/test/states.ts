@@ -34,6 +34,7 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     priority: 0,
     paged_out_bytes: 0,
     busy: false,
+    group: '',
     idle_seconds: null,
     idle_step: '',
     ...changes
@@ -101,7 +102,11 @@ export function snapshotOf(...devices: IDeviceView[]): ISnapshot {
       { name: 'fifo', sentence: 'first come, first served' }
     ],
     sequence: 1,
-    devices
+    devices,
+    groups: [],
+    classes: [],
+    reservations: [],
+    rulebook_error: ''
   };
 }
 

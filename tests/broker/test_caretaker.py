@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare import rulebook
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
@@ -91,11 +91,19 @@ class Notebook(Peer):
         return [message for message in heard if isinstance(message, kinds)]
 
 
+DEVICES = [Device("host", 64 * GB, "main memory")]
+
+
 @pytest.fixture
-def service() -> Service:
-    made = Service(load({}), [Device("host", 64 * GB, "main memory")], started=0.0)
-    made.rulebook = rulebook.read(RULES)
-    return made
+def service(tmp_path: Path) -> Service:
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    return Service(load({}, rulebook=str(file)), DEVICES, started=0.0)
+
+
+@pytest.fixture
+def without_rules() -> Service:
+    return Service(load({}), DEVICES, started=0.0)
 
 
 def pass_until(service: Service, end: float) -> None:
@@ -205,9 +213,7 @@ def test_who_rests_has_a_place_again_with_the_next_cell(
 
 
 def test_who_rests_is_counted_in_no_limit_of_sessions(resting: Notebook) -> None:
-    service = Service(
-        load({}, max_sessions_per_user=1), [Device("host", 64 * GB, "main memory")], started=0.0
-    )
+    service = Service(load({}, max_sessions_per_user=1), DEVICES, started=0.0)
     first = Notebook(service, "a", busy=False)
     second = Notebook(service, "b")
     assert len(second.hears(Error)) == 1
@@ -263,11 +269,10 @@ def test_an_idle_kernel_is_culled_last_whether_it_rests_or_not(
     assert deeds(service.snapshot(7210.0)) == []
 
 
-def test_nothing_is_culled_by_default(service: Service) -> None:
-    service.rulebook = rulebook.Rulebook()
-    Notebook(service, "a", busy=False)
-    pass_until(service, 100_000)
-    assert deeds(service.snapshot(100_000.0)) == []
+def test_nothing_is_culled_by_default(without_rules: Service) -> None:
+    Notebook(without_rules, "a", busy=False)
+    pass_until(without_rules, 100_000)
+    assert deeds(without_rules.snapshot(100_000.0)) == []
 
 
 def test_a_holder_that_hangs_is_interrupted_and_later_ended(service: Service) -> None:
@@ -300,14 +305,13 @@ def test_whom_nobody_waits_for_is_not_overdue(service: Service) -> None:
     assert service.snapshot(10_000.0).interventions == []
 
 
-def test_by_default_holders_that_hang_are_only_shown(service: Service) -> None:
-    service.rulebook = rulebook.Rulebook()
+def test_by_default_holders_that_hang_are_only_shown(without_rules: Service) -> None:
     for name in ("a", "b"):
-        Notebook(service, name).says(Request(1), 0.0)
-    pass_until(service, 10_000)
-    states = {view.state for view in device_of(service, 10_000.0).sessions}
+        Notebook(without_rules, name).says(Request(1), 0.0)
+    pass_until(without_rules, 10_000)
+    states = {view.state for view in device_of(without_rules, 10_000.0).sessions}
     assert states == {"overdue", "waiting"}
-    assert service.snapshot(10_000.0).interventions == []
+    assert without_rules.snapshot(10_000.0).interventions == []
 
 
 def test_an_intervention_names_no_notebook() -> None:
