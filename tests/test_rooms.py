@@ -60,7 +60,7 @@ MAY_KNOW = {
     "broker/ledger.py": {"protocol"},
     "broker/names.py": set(),
     "broker/placement.py": {"protocol"},
-    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook"},
+    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "today"},
     "broker/reservations.py": {"errors", "protocol", "rulebook"},
     "broker/service.py": {
         "accounts",
@@ -74,6 +74,7 @@ MAY_KNOW = {
         "peer",
         "placement",
         "quotas",
+        "reservations",
         "rulebook",
         "rules",
         "tickets",
@@ -87,6 +88,7 @@ MAY_KNOW = {
         "protocol",
         "settings",
     },
+    "broker/today.py": set(),
     "broker/start.py": {"errors", "settings"},
 }
 

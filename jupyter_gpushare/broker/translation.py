@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from .. import _core, protocol
 from ..protocol import Demand, Open
@@ -11,6 +11,7 @@ from . import names
 from .accounts import Seen
 from .caretaker import Caretaker
 from .names import Namer
+from .today import Standing
 from .turns import Place
 
 MAX_NAME_LENGTH = 200
@@ -31,9 +32,11 @@ def demand(wanted: Demand) -> _core.Demand:
     return _core.Demand(wanted.persistent_bytes, wanted.ephemeral_bytes, wanted.measured)
 
 
-def spec(user: str, message: Open, defers: bool) -> _core.SessionSpec:
+def spec(place: Place, message: Open, defers: bool) -> _core.SessionSpec:
     return _core.SessionSpec(
-        user=user,
+        user=place.peer.user,
+        group=place.group,
+        domain=place.domain,
         name=names.mark(message.id),
         weight=message.weight,
         priority=message.priority,
@@ -104,6 +107,20 @@ def seen(device: str, picture: _core.Picture, places: Mapping[str, Place]) -> di
         )
         for state in picture.sessions
     }
+
+
+def standings(
+    device: str, picture: _core.Picture, places: Mapping[str, Place]
+) -> Iterator[Standing]:
+    for state in picture.sessions:
+        yield Standing(
+            state.id,
+            state.user,
+            places[state.id].group,
+            device,
+            state.state,
+            state.device_seconds,
+        )
 
 
 def session_view(

@@ -11,6 +11,7 @@ from jupyter_events import EventLogger
 from jupyter_gpushare.protocol import (
     Cancel,
     Change,
+    ClassMode,
     Dismiss,
     Intervention,
     Recall,
@@ -25,6 +26,7 @@ SCHEMAS = Path(__file__).parent / "event_schemas"
 BASE = "https://events.jupyter-gpushare.org"
 OF: dict[type[Wish], str] = {
     Change: "session",
+    ClassMode: "class",
     Recall: "turn",
     Dismiss: "memory",
     Cancel: "wait",

@@ -9,15 +9,32 @@ from typing import Any
 import msgspec
 
 from jupyter_gpushare.credentials import Ticket
-from jupyter_gpushare.protocol import Accounts, Error, Snapshot
+from jupyter_gpushare.protocol import Accounts, ClassView, Error, Snapshot
 
 from .attendance import SessionOnDevice
-from .messages import Failure, PolicyChoice, PolicyState, SessionAsk, SessionChange, Viewer
+from .messages import (
+    ClassChoice,
+    Failure,
+    PolicyChoice,
+    PolicyState,
+    SessionAsk,
+    SessionChange,
+    Viewer,
+)
 
 PATHS = Path(__file__).with_suffix(".yaml")
 TYPES = (
     *(Snapshot, Error, SessionOnDevice, Viewer, Accounts),
-    *(SessionChange, SessionAsk, PolicyChoice, PolicyState, Ticket, Failure),
+    *(
+        SessionChange,
+        SessionAsk,
+        PolicyChoice,
+        PolicyState,
+        ClassChoice,
+        ClassView,
+        Ticket,
+        Failure,
+    ),
 )
 
 
