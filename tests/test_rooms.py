@@ -38,7 +38,7 @@ MAY_KNOW = {
     "credentials.py": {"errors", "protocol", "settings", "web"},
     "web.py": set(),
     "rulebook.py": {"errors"},
-    "broker/accounts.py": {"ledger", "protocol", "settings"},
+    "broker/accounts.py": {"ledger", "protocol", "rulebook", "settings"},
     "broker/authority.py": {"errors", "peer", "rulebook"},
     "broker/caretaker.py": {
         "ladder",
@@ -60,7 +60,7 @@ MAY_KNOW = {
     "broker/ledger.py": {"protocol"},
     "broker/names.py": set(),
     "broker/placement.py": {"protocol"},
-    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "today"},
+    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "standing"},
     "broker/reservations.py": {"errors", "protocol", "rulebook"},
     "broker/service.py": {
         "accounts",
@@ -88,7 +88,7 @@ MAY_KNOW = {
         "protocol",
         "settings",
     },
-    "broker/today.py": set(),
+    "broker/standing.py": set(),
     "broker/start.py": {"errors", "settings"},
 }
 

@@ -14,9 +14,11 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from typing import NamedTuple
 
 from ..protocol import AccountRow
+from ..rulebook import Zone
 from ..settings import Settings, accounts_path
 from .ledger import HOUR_SECONDS, Counted, Key, Ledger, Scope, Use
 
@@ -63,7 +65,8 @@ class Accounts:
 
         Raises sqlite3.Error where what is in the ledger cannot be read.
         """
-        self.retention_days: float = RETENTION_DAYS
+        self._retention_days = RETENTION_DAYS
+        self._zone = Zone()
         self._lack = lack
         self._failure = ""  # of the last batch
         self._ledger = ledger or Ledger(None)
@@ -80,9 +83,9 @@ class Accounts:
         self._next_write = self._next_forget = 0.0
         self._hour = 0
         self._names: defaultdict[str, set[str]] = defaultdict(set)  # by user, in this hour
+        self._thread = ThreadPoolExecutor(1, "gpushare-accounts")
         self._begin_day(clock())
         self._read_day()
-        self._thread = ThreadPoolExecutor(1, "gpushare-accounts")
 
     @classmethod
     def of(cls, settings: Settings) -> Accounts:
@@ -99,6 +102,14 @@ class Accounts:
     def trouble(self) -> str:
         """Why figures are not kept, in words for people, or empty."""
         return self._lack or self._failure
+
+    def follow_rules(self, retention_days: int, zone: Zone) -> None:
+        """How long figures are kept, and where days begin at midnight."""
+        self._retention_days = retention_days
+        if zone != self._zone:
+            self._zone = zone
+            self._begin_day(self._clock())
+            self._read_day()
 
     # --- counting ------------------------------------------------------------------------------
 
@@ -118,7 +129,7 @@ class Accounts:
             self._forget(now)
 
     def used_today(self, user: str) -> float:
-        """Device seconds since midnight by this machine's clock."""
+        """Device seconds since midnight in the rules' time zone."""
         return self._users.get(user, 0.0)
 
     def used_today_by_group(self, group: str) -> float:
@@ -155,13 +166,16 @@ class Accounts:
             self._begin_day(unix)
 
     def _begin_day(self, unix: float) -> None:
-        self._day, self._day_ends = day_of(unix)
+        self._day, self._day_ends = day_of(unix, self._zone)
         self._users: defaultdict[str, float] = defaultdict(float)
         self._groups: defaultdict[str, float] = defaultdict(float)
 
     def _read_day(self) -> None:
-        """What brokers before this one have counted today."""
-        for user, group, seconds in self._ledger.used_since(self._day):
+        """What was counted today before, by this broker or others; waits for the disk."""
+        self._write()
+        for user, group, seconds in self._thread.submit(
+            self._ledger.used_since, self._day
+        ).result():
             self._users[user] += seconds
             self._groups[group] += seconds
 
@@ -213,18 +227,14 @@ class Accounts:
         self._counted = {name: one for name, one in self._counted.items() if one.seen >= oldest}
         unix = self._clock()
         self._thread.submit(
-            self._ledger.forget, unix - self.retention_days * DAY_SECONDS, unix - RETURN_SECONDS
+            self._ledger.forget, unix - self._retention_days * DAY_SECONDS, unix - RETURN_SECONDS
         )
 
 
-def day_of(unix: float) -> tuple[float, float]:
-    """Midnight before and after that time, by this machine's clock; days may have 23 hours."""
-    day = time.localtime(unix)
-    start, end = (
-        time.mktime((day.tm_year, day.tm_mon, day.tm_mday + more, 0, 0, 0, 0, 0, -1))
-        for more in (0, 1)
-    )
-    return start, end
+def day_of(unix: float, zone: Zone) -> tuple[float, float]:
+    """Midnight before and after that time, in that zone; days may have 23 hours."""
+    day = zone.at(unix).date()
+    return zone.unix(day, 0), zone.unix(day + timedelta(1), 0)
 
 
 def _difference(now: float, before: Counted, seen: Seen, turns: int) -> Use:

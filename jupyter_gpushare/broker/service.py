@@ -137,7 +137,7 @@ class Service:
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
         self._watchers: dict[Peer, Watcher] = {}
-        self.accounts = accounts or Accounts()
+        self.accounts = accounts or Accounts(clock=clock)
         self._next_count = 0.0
         self._caretaker = Caretaker()
         self._askers: list[tuple[Peer, Future[list[AccountRow]]]] = []  # of accounts
@@ -149,7 +149,8 @@ class Service:
         self._histories = {device.name: History() for device in devices}
         self._encoded = (-1, 0.0, b"")  # sequence, time and JSON of the newest snapshot
         self._frames: dict[Person, bytes] = {}  # of that one
-        self._governor = Governor(RulebookFile(settings.rulebook))
+        self._governor = Governor(RulebookFile(settings.rulebook), self.accounts)
+        self._follow_rules()
         self._clock = clock
         self._orders: dict[str, Orders] = {}
         self._plans = self._governor.plans(clock())
@@ -216,18 +217,18 @@ class Service:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
         if self._governor.follow_file():
             self._sequence += 1
+            self._follow_rules()
             self._next_govern = now
-        if now >= self._next_govern:
-            self._govern(now)
-        self.accounts.retention_days = self._governor.rules.accounting.retention_days
-        for device, scheduler in self._schedulers.items():
-            if len(scheduler):
-                self._count_foreign(device, now)
         if now >= self._next_count:
             self._next_count = now + COUNT_SECONDS
             for device in self._schedulers:
                 self._count(device, now)
             self._take_care(now)
+        if now >= self._next_govern:
+            self._govern(now)
+        for device, scheduler in self._schedulers.items():
+            if len(scheduler):
+                self._count_foreign(device, now)
         self._remember(now)
         self._answer_askers()
         self._turns.follow_lanes()
@@ -623,6 +624,10 @@ class Service:
         self._turns.tell_holders()
 
     # --- accounts ----------------------------------------------------------------------------
+
+    def _follow_rules(self) -> None:
+        rules = self._governor.rules
+        self.accounts.follow_rules(rules.accounting.retention_days, rules.time_zone)
 
     def _count(self, device: str, now: float) -> None:
         scheduler = self._schedulers[device]

@@ -11,7 +11,7 @@ from . import names
 from .accounts import Seen
 from .caretaker import Caretaker
 from .names import Namer
-from .today import Standing
+from .standing import Standing
 from .turns import Place
 
 MAX_NAME_LENGTH = 200
@@ -113,14 +113,7 @@ def standings(
     device: str, picture: _core.Picture, places: Mapping[str, Place]
 ) -> Iterator[Standing]:
     for state in picture.sessions:
-        yield Standing(
-            state.id,
-            state.user,
-            places[state.id].group,
-            device,
-            state.state,
-            state.device_seconds,
-        )
+        yield Standing(state.id, state.user, places[state.id].group, device, state.state)
 
 
 def session_view(

@@ -21,6 +21,7 @@ from jupyter_gpushare.broker.accounts import (
 )
 from jupyter_gpushare.broker.ledger import MIGRATIONS, Ledger, Scope
 from jupyter_gpushare.protocol import AccountRow
+from jupyter_gpushare.rulebook import Zone
 from jupyter_gpushare.settings import Settings, load
 
 ALL = Scope(everything=True)
@@ -216,6 +217,24 @@ def test_a_day_begins_at_zero(accounts: Accounts, clock: Clock) -> None:
     assert accounts.used_today("ada") == 1.0
 
 
+def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
+    accounts: Accounts, clock: Clock
+) -> None:
+    """Kiritimati is 14 hours before Greenwich, and Pago Pago 11 behind it."""
+    midnight, _ = day_of(NOON, Zone("Pacific/Kiritimati"))
+    clock.passes(midnight - 3600.0 - clock.unix)
+    for total in (0.0, 3600.0, 5400.0):
+        accounts.follow(clock.now, {"a": seen(total)})
+        clock.passes(3600.0)
+    accounts.follow_rules(400, Zone("Pacific/Kiritimati"))
+    assert accounts.used_today("ada") == 5400.0
+    accounts.follow_rules(400, Zone("Pacific/Pago_Pago"))
+    assert accounts.used_today("ada") == 1800.0
+    clock.passes(23 * 3600.0)
+    accounts.follow_rules(400, Zone("Pacific/Kiritimati"))
+    assert accounts.used_today("ada") == 0.0
+
+
 def test_a_new_broker_knows_what_was_used_today(path: Path, clock: Clock) -> None:
     before = opened_at(path, clock)
     before.follow(clock.now, {"a": seen()})
@@ -229,7 +248,7 @@ def test_a_new_broker_knows_what_was_used_today(path: Path, clock: Clock) -> Non
 
 
 def test_midnight_is_this_machines() -> None:
-    start, end = day_of(NOON)
+    start, end = day_of(NOON, Zone())
     assert (time.localtime(start)[:5], end - start) == ((2026, 11, 17, 0, 0), DAY)
 
 
@@ -306,10 +325,10 @@ def test_old_figures_go(path: Path, clock: Clock) -> None:
     old.close()
     clock.passes(40 * DAY)
     after = opened_at(path, clock)
-    after.retention_days = 41
+    after.follow_rules(41, Zone())
     after.follow(clock.now, {})
     assert len(rows(after)) == 1
-    after.retention_days = 39
+    after.follow_rules(39, Zone())
     clock.passes(3600.0)
     after.follow(clock.now, {})
     assert rows(after) == []
