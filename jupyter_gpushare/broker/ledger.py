@@ -70,7 +70,13 @@ class Use(NamedTuple):
     turns: int = 0
 
     def plus(self, more: Use) -> Use:
-        return Use._make(mine + theirs for mine, theirs in zip(self, more, strict=True))
+        return Use(
+            self.device_seconds + more.device_seconds,
+            self.waited_seconds + more.waited_seconds,
+            self.persistent_byte_seconds + more.persistent_byte_seconds,
+            self.lane_byte_seconds + more.lane_byte_seconds,
+            self.turns + more.turns,
+        )
 
 
 class Counted(NamedTuple):

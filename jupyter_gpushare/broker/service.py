@@ -288,14 +288,14 @@ class Service:
         self._check_open(peer, message, claim)
         self._count_foreign(device, now, peer)
         if message.id in self._places:
-            self._count(device, now)  # what it says of its past changes nothing of it
+            self._count(device, now, message.id)  # what it says of its past changes nothing of it
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(place, message, defers))
         self._caretaker.wake(message.id)
         self._settle(peer, message.id, place)
         self._governor.quotas.adopt(message.id, claim)
-        self._count(device, now)
+        self._count(device, now, message.id)
         if defers:
             self._deferred[message.id] = message.turn
         self._welcome_session(peer, message.id, device)
@@ -583,7 +583,7 @@ class Service:
         peer.session = session
 
     def _close(self, session: str, now: float) -> None:
-        self._count(self._places[session].device, now)
+        self._count(self._places[session].device, now, session)
         place = self._places.pop(session)
         place.peer.session = None
         self._deferred.pop(session, None)
@@ -629,12 +629,12 @@ class Service:
         rules = self._governor.rules
         self.accounts.follow_rules(rules.accounting.retention_days, rules.time_zone)
 
-    def _count(self, device: str, now: float) -> None:
+    def _count(self, device: str, now: float, only: str | None = None) -> None:
+        """What all its sessions have used by now, or one."""
         scheduler = self._schedulers[device]
         if len(scheduler):
-            self.accounts.follow(
-                now, translation.seen(device, scheduler.picture(now), self._places)
-            )
+            picture = scheduler.picture(now)
+            self.accounts.follow(now, translation.seen(device, picture, self._places, only))
 
     def _answer_askers(self) -> None:
         answered = [(peer, rows) for peer, rows in self._askers if rows.done()]

@@ -91,8 +91,10 @@ def device_view(
     )
 
 
-def seen(device: str, picture: _core.Picture, places: Mapping[str, Place]) -> dict[str, Seen]:
-    """The sessions of a device as the accounts see them."""
+def seen(
+    device: str, picture: _core.Picture, places: Mapping[str, Place], only: str | None
+) -> dict[str, Seen]:
+    """The sessions of a device as the accounts see them, or one of them."""
     lanes = {lane.id: lane.bytes for lane in picture.lanes}
     return {
         state.id: Seen(
@@ -106,6 +108,7 @@ def seen(device: str, picture: _core.Picture, places: Mapping[str, Place]) -> di
             lane_bytes=lanes.get(state.lane or 0, 0),
         )
         for state in picture.sessions
+        if only in (None, state.id)
     }
 
 
