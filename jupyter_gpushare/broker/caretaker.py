@@ -67,6 +67,10 @@ class Caretaker:
         for session in [name for name, one in self._resting.items() if one.place.peer is peer]:
             del self._resting[session]
 
+    def places(self) -> list[Place]:
+        """Of all who rest."""
+        return [one.place for one in self._resting.values()]
+
     def place(self, session: str) -> Place | None:
         """That it had before it rested; None, if it does not rest."""
         return self._resting[session].place if session in self._resting else None

@@ -768,11 +768,15 @@ class Service:
         if sequence != self._sequence or now - made > FRESH_SECONDS:
             body = protocol.encode_body(self.snapshot(now, names.mark))
             self._encoded, self._frames = (self._sequence, now, body), {}
-        person = self._governor.as_looker(person, self._places.values())
+        person = self._governor.as_looker(person, self._all_places())
         if person not in self._frames:
             body = names.unmarked_json(self._encoded[2], self._namer(person))
             self._frames[person] = protocol.frame(body)
         return self._frames[person]
+
+    def _all_places(self) -> list[Place]:
+        """Also of those who rest."""
+        return [*self._places.values(), *self._caretaker.places()]
 
     def _namer(self, person: Person) -> Namer:
         """Names of notebooks as this person may see them."""
