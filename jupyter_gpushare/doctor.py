@@ -176,6 +176,20 @@ def _broker(settings: Settings) -> Iterator[Check]:
         yield Check("broker", "ok" if same else "warning", text + mend)
 
 
+def _accounts(settings: Settings) -> Iterator[Check]:
+    """By the broker's word, whose user may be another and who has the file open."""
+    try:
+        with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
+            trouble = client.look().broker.accounts
+    except GpuShareError:
+        return  # said above
+    if trouble:
+        mend = "set JUPYTER_GPUSHARE_ACCOUNTS to a file that the broker can make"
+        yield Check("accounts", "warning", f"{trouble}: {mend}")
+    else:
+        yield Check("accounts", "ok", "kept: `jupyter gpushare report` shows them")
+
+
 def _rulebook(settings: Settings) -> Iterator[Check]:
     """The broker's own word first: its file may be another than ours."""
     with (
@@ -322,6 +336,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     _lab_extension,
     _socket,
     _broker,
+    _accounts,
     _rulebook,
     _devices,
     _visible,

@@ -29,6 +29,7 @@ from ..errors import (
 from ..protocol import Error, Hello, Message, ToBroker
 from ..rulebook import RulebookFile
 from ..settings import Settings, socket_path
+from .accounts import Accounts
 from .door import Door
 from .identity import NOBODY, Identity, of_process
 from .peer import Peer
@@ -324,7 +325,9 @@ def run(settings: Settings) -> None:
         was_in_use = _own_socket(lock, path)
         listener = _listen(path, settings)
         log.info("broker %d listens on %s", os.getpid(), path)
-        is_in_use = asyncio.run(_serve(settings, rulebook, listener, was_in_use))
+        accounts = Accounts.of(settings)
+        is_in_use = asyncio.run(_serve(settings, rulebook, accounts, listener, was_in_use))
+        accounts.close()
         path.unlink(missing_ok=True)
         if not is_in_use:
             lock.truncate(0)
@@ -332,7 +335,11 @@ def run(settings: Settings) -> None:
 
 
 async def _serve(
-    settings: Settings, rulebook: RulebookFile, listener: socket.socket, was_in_use: bool
+    settings: Settings,
+    rulebook: RulebookFile,
+    accounts: Accounts,
+    listener: socket.socket,
+    was_in_use: bool,
 ) -> bool:
     """Whether there were sessions at the end, as there may have been at that of the one before:
     they come to the next broker, which must hear first who of them has a turn."""
@@ -343,8 +350,11 @@ async def _serve(
         started=time.time(),
         grants_from=grants_from,
         rulebook=rulebook,
+        accounts=accounts,
     )
-    return await Endpoint(settings, service).serve(listener)
+    is_in_use = await Endpoint(settings, service).serve(listener)
+    service.close(time.monotonic())
+    return is_in_use
 
 
 def _open_lock(path: Path) -> IO[str]:

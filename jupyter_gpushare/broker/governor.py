@@ -14,9 +14,9 @@ from ..rulebook import Rulebook, RulebookFile
 from . import quotas, reservations
 from .authority import Deed, Object, Person
 from .peer import Peer
-from .quotas import Claim, Quotas
+from .quotas import Claim, Quotas, Used
 from .reservations import Classes
-from .today import Standing, Today
+from .standing import Standing
 
 ALL_SEEING = Person("", is_admin=True)
 NO_RULES = Rulebook()
@@ -42,9 +42,9 @@ class Plans(NamedTuple):
 class Governor:
     """Times are Unix time."""
 
-    def __init__(self, file: RulebookFile) -> None:
+    def __init__(self, file: RulebookFile, used: Used) -> None:
         self._file = file
-        self._today = Today()
+        self._used = used
         self.quotas = Quotas()
         self.classes = Classes()
 
@@ -90,8 +90,7 @@ class Governor:
 
     def orders(self, standings: Sequence[Standing], unix: float) -> dict[str, Orders]:
         """For each device on which there are sessions; `standings` are those of all of them."""
-        self._today.follow(self.rules.time_zone.at(unix).date(), standings)
-        held = self.quotas.held_back(self.rules, standings, self._today)
+        held = self.quotas.held_back(self.rules, standings, self._used)
         by_device: defaultdict[str, list[Standing]] = defaultdict(list)
         for standing in standings:
             by_device[standing.device].append(standing)

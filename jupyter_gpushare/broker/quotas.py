@@ -13,7 +13,7 @@ from ..errors import OverQuota
 from ..pictures import duration, size
 from ..protocol import Demand
 from ..rulebook import Limit, Rulebook
-from .today import Standing
+from .standing import Standing
 
 MEMORY = ("persistent", "lane")
 WANTING = ("waiting", "held")

@@ -13,15 +13,16 @@ from prometheus_client import REGISTRY
 from traitlets import Bool, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpushare import credentials
+from jupyter_gpushare import credentials, report
 from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Snapshot
+from jupyter_gpushare.protocol import Account, Accounts, Snapshot
 from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
 
 from . import tickets
 from .attendance import NOBODY
 from .audit import Audit
 from .feed import Feed, State
+from .interventions import Interventions
 from .messages import NAMESPACE, Wish
 from .metrics import SnapshotCollector
 
@@ -55,6 +56,7 @@ class GpuShareExtension(LoggingConfigurable):
         self.feed = Feed(self.settings, server.io_loop, server.log, self._observe)
         self.voucher = tickets.Voucher(self.settings)
         self._attendance = NOBODY
+        self._interventions = Interventions(server.kernel_manager, self.audit, server.log)
         self._collector = SnapshotCollector(lambda: self.feed.state)
         self._undo = AsyncExitStack()
         self._export()
@@ -76,6 +78,11 @@ class GpuShareExtension(LoggingConfigurable):
             client.ask(message)
             return client.look()
 
+    def report(self, asked: Account) -> Accounts:
+        """What was used, as far as this server's user may see it. Blocks; raises its errors."""
+        with Client.connect(self.settings, "jupyter_server", start=False) as client:
+            return report.ask(client, asked)
+
     def _export(self) -> None:
         """Kernels inherit the server's environment, and with it the settings."""
         ours = {**as_environment(self.settings), PREFIX + "SOCKET": str(socket_path(self.settings))}
@@ -88,6 +95,8 @@ class GpuShareExtension(LoggingConfigurable):
             self._attendance = self._attendance.after(state)
             self._collector.observe(self._attendance)
             self.audit.observe(state, self._attendance)
+            if self.feed.sees_processes:
+                self._interventions.observe(state)
 
 
 def _of_a_hub(server: ServerApp, socket: str | None) -> dict[str, str]:

@@ -42,6 +42,7 @@ class Feed:
     ) -> None:
         self.state: State = LOOKING
         self.welcome: Welcome | None = None  # of the newest connection
+        self.sees_processes = False  # whether the broker's process ids are ours
         self._frame = b""  # the state as it came, for all who are told at once
         self._came = 0.0
         self._settings = settings
@@ -116,6 +117,7 @@ class Feed:
                 self._settings, "jupyter_server", proof=credentials.with_token
             ) as client:
                 self._client, self.welcome = client, client.welcome
+                self.sees_processes = client.sees_processes()
                 for snapshot in client.watch():
                     found = True
                     if self._closed.is_set():

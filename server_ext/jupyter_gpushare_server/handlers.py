@@ -16,6 +16,7 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from jupyter_gpushare import report
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
 from jupyter_gpushare.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
 
@@ -33,6 +34,7 @@ from .messages import (
     Wish,
 )
 from .openapi import document
+from .processes import processes
 
 if TYPE_CHECKING:
     from .app import GpuShareExtension
@@ -179,6 +181,19 @@ class PolicyHandler(Handler):
         self.answer(_policy(await self.carry_out(choice)))
 
 
+class ReportHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """What the broker lets this server's user see."""
+        first, last, by = (self.get_query_argument(name, "") for name in ("from", "to", "by"))
+        try:
+            asked = report.question(first, last, by or "user")
+        except GpuShareError as error:
+            raise Refused(error.code, str(error)) from None
+        self.answer(await self.from_broker(asyncio.to_thread(self.extension.report, asked)))
+
+
 class ClassesHandler(Handler):
     @web.authenticated
     @authorized
@@ -249,18 +264,8 @@ def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
         user="" if known is None else known.user,
         is_administrator=known is not None and known.is_administrator,
         may_change=may_change,
-        kernels=_processes(handler.kernel_manager),
+        kernels=dict(processes(handler.kernel_manager)),
     )
-
-
-def _processes(kernels: Any) -> dict[str, int]:
-    """Kernels of this server by id, as far as they are processes of this machine."""
-    found = {}
-    for name in kernels.list_kernel_ids():
-        provisioner = getattr(kernels.get_kernel(name), "provisioner", None)
-        if (pid := getattr(provisioner, "pid", None)) is not None:
-            found[name] = int(pid)
-    return found
 
 
 def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
@@ -283,6 +288,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "tickets": TicketsHandler,
     "viewer": ViewerHandler,
     "policy": PolicyHandler,
+    "report": ReportHandler,
     "classes": ClassesHandler,
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,

@@ -46,6 +46,7 @@ ANSWERS = [
     ("/sessions", "get", 200, None),
     ("/policy", "get", 200, None),
     ("/openapi.json", "get", 200, None),
+    ("/report", "get", 200, None),
     ("/sessions/alice", "patch", 200, {"weight": 2.0}),
     ("/sessions/alice", "patch", 400, {"weight": -1}),
     ("/sessions/nobody", "patch", 404, {"weight": 2.0}),
