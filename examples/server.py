@@ -157,6 +157,10 @@ class Notebook:
         kernel = {"name": "python3"}
         body = {"path": path, "name": path, "type": "notebook", "kernel": kernel}
         self._session = await self._server.ask("api/sessions", "POST", body)
+        await self.connect()
+
+    async def connect(self) -> None:
+        """Speak with the kernel, which is there; for the first time or again."""
         channels = f"api/kernels/{self._session['kernel']['id']}/channels"
         url = self._server.url.replace("http", "ws", 1)
         query = f"session_id={self._session['id']}&token={self._server.token}"

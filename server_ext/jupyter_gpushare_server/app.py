@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
-from jupyter_server.serverapp import ServerApp
+from jupyter_events import EventLogger
 from prometheus_client import REGISTRY
+from tornado.ioloop import IOLoop
 from traitlets import Bool, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
@@ -39,6 +40,17 @@ def _traits() -> Iterator[tuple[str, TraitType[Any, Any]]]:
         yield name, TRAITS[row["type"]](None, allow_none=True, help=text).tag(config=True)
 
 
+class Surroundings(Protocol):
+    """What the extension needs of the program that it is in: a Jupyter server, a hub's service."""
+
+    @property
+    def event_logger(self) -> EventLogger | None: ...
+    @property
+    def io_loop(self) -> IOLoop: ...
+    @property
+    def log(self) -> Any: ...
+
+
 class GpuShareExtension(LoggingConfigurable):
     """Sharing of devices among notebooks. The broker that this starts outlives the server."""
 
@@ -47,7 +59,7 @@ class GpuShareExtension(LoggingConfigurable):
         True, help="start a broker where none answers; False: only look for one"
     ).tag(config=True)
 
-    def load(self, server: ServerApp) -> None:
+    def load(self, server: Surroundings) -> None:
         """Begin to look for the broker, without waiting. Raises InvalidValue."""
         self.settings = load(**{name: getattr(self, name) for name in Settings.__struct_fields__})
         assert server.event_logger is not None  # the server makes it before it loads extensions

@@ -217,13 +217,18 @@ def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
         user="" if known is None else known.user,
         is_administrator=known is not None and known.is_administrator,
         may_change=may_change,
-        kernels=_processes(handler.kernel_manager),
+        kernels=_processes(handler.settings.get("kernel_manager")),
     )
 
 
 def _processes(kernels: Any) -> dict[str, int]:
-    """Kernels of this server by id, as far as they are processes of this machine."""
-    found = {}
+    """Kernels of this server by id, as far as they are processes of this machine.
+
+    A hub's service has none.
+    """
+    found: dict[str, int] = {}
+    if kernels is None:
+        return found
     for name in kernels.list_kernel_ids():
         provisioner = getattr(kernels.get_kernel(name), "provisioner", None)
         if (pid := getattr(provisioner, "pid", None)) is not None:
