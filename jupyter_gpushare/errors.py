@@ -63,6 +63,12 @@ class NotPermitted(GpuShareError):
     code = "not_permitted"
 
 
+class Unidentified(GpuShareError):
+    """The broker has to be shown first whom this connection stands for."""
+
+    code = "unidentified"
+
+
 class Cancelled(GpuShareError):
     """Somebody who may has ended this wait."""
 
@@ -88,6 +94,7 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         DoesNotFit,
         NoRoom,
         NotPermitted,
+        Unidentified,
         Cancelled,
         LimitExceeded,
     )

@@ -44,8 +44,24 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Hello(Message, frozen=True):
+    """Who speaks. Where users are a hub's, the broker answers Unidentified until it is shown a
+    `token` of the hub, or a `ticket` that a Jupyter server has vouched for."""
+
     protocol: int
     program: str = ""
+    token: str = ""
+    ticket: str = ""
+
+    def __repr__(self) -> str:
+        """Without what nobody else may see."""
+        return f"Hello(protocol={self.protocol}, program={self.program!r})"
+
+
+class Vouch(Message, frozen=True):
+    """Of a Jupyter server that has shown its token: whoever shows the ticket with this SHA-256
+    `digest` (hexadecimal), once and soon, is one of its kernels, and stands for the same user."""
+
+    digest: str
 
 
 class Open(Message, frozen=True):
@@ -418,6 +434,7 @@ ToBroker: TypeAlias = (
     | Cancel
     | SetPolicy
     | Look
+    | Vouch
     | Watch
     | Shutdown
 )

@@ -31,6 +31,46 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="path of the broker's Unix socket; empty: a private directory of the user"
         ),
     ] = ""
+    socket_mode: Annotated[
+        str,
+        Meta(
+            pattern=r"^0?[0-7]{3}$",
+            description="who may connect to a broker that starts: the socket's mode, as 0660",
+        ),
+    ] = "0600"
+    socket_group: Annotated[
+        str, Meta(description="Unix group of that socket; empty: the broker's own")
+    ] = ""
+    start_broker: Annotated[
+        bool, Meta(description="start a broker where none answers; False: only look for one")
+    ] = True
+    hub_api_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://.*[^/])?$",
+            description="API of the JupyterHub whose users a broker serves, as"
+            " http://127.0.0.1:8081/hub/api; empty: Unix users",
+        ),
+    ] = ""
+    hub_scope: Annotated[
+        str,
+        Meta(
+            description="scope of JupyterHub without which nobody shares;"
+            " empty: every user of the hub may"
+        ),
+    ] = ""
+    hub_cache_seconds: Annotated[
+        float,
+        Positive,
+        Meta(description="what the hub said of a token holds so long, and while it is down"),
+    ] = 300.0
+    ticket_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://.*)?$",
+            description="where a kernel in a hub gets its tickets; set by its Jupyter server",
+        ),
+    ] = ""
     device: Annotated[
         str,
         Meta(
@@ -90,7 +130,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 512 << 20
     idle_exit_seconds: Annotated[
-        float, Positive, Meta(description="a broker without any connection ends after so long")
+        float,
+        NotNegative,
+        Meta(description="a broker without any connection ends after so long; 0: never"),
     ] = 600.0
     recovery_seconds: Annotated[
         float,

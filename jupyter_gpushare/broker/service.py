@@ -21,6 +21,7 @@ from ..errors import (
     NoRoom,
     NotPermitted,
     ProtocolError,
+    Unidentified,
     UnknownDevice,
     UnknownSession,
 )
@@ -51,6 +52,7 @@ from ..protocol import (
     Snapshot,
     StaysIn,
     ToBroker,
+    Vouch,
     Wait,
     Watch,
     Welcome,
@@ -62,6 +64,7 @@ from . import placement, rules, translation
 from .foreign import foreign_bytes
 from .history import History, Holder
 from .peer import Peer
+from .tickets import Tickets
 from .turns import Place, Turns
 
 log = logging.getLogger("jupyter_gpushare.broker")
@@ -107,6 +110,7 @@ class Service:
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
         self._watchers: dict[Peer, Watcher] = {}
+        self.tickets = Tickets()
         self._grants_from = grants_from
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
@@ -137,10 +141,15 @@ class Service:
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
         self._watchers.pop(peer, None)
+        self.tickets.forget(peer)
         if peer.session is not None:
             self._turns.leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
             self._remember(now)
+
+    @property
+    def has_sessions(self) -> bool:
+        return bool(self._places)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -197,8 +206,11 @@ class Service:
         if message.protocol != PROTOCOL:
             raise ProtocolError(
                 f"this broker speaks protocol {PROTOCOL}, not {message.protocol}:"
-                " restart the kernel, or the broker, so that both are of one version"
+                " restart the kernel, or the broker, so that both are of one version;"
+                " until then `%gpushare off` lets the notebook go on without sharing"
             )
+        if not peer.user:
+            raise Unidentified("this broker serves a JupyterHub, and is to be shown who asks")
         peer.greeted = True
         is_administrator = peer.is_owner
         peer.send(Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator))
@@ -315,6 +327,10 @@ class Service:
             raise InvalidValue("this notebook does not wait for a turn any more")
         sentence = f"{peer.user} has cancelled this cell's wait for the device"
         self._places[message.session].peer.send(Withdraw(turns[message.session], sentence))
+        peer.send(Done())
+
+    def _vouch(self, peer: Peer, message: Vouch, now: float) -> None:
+        self.tickets.add(message.digest, peer, now)
         peer.send(Done())
 
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
@@ -547,6 +563,7 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Cancel: Service._cancel,
     SetPolicy: Service._set_policy,
     Look: Service._look,
+    Vouch: Service._vouch,
     Watch: Service._watch,
     Shutdown: Service._shutdown,
 }
