@@ -163,8 +163,11 @@ class Notebook:
         """Speak with the kernel, which is there; for the first time or again."""
         channels = f"api/kernels/{self._session['kernel']['id']}/channels"
         url = self._server.url.replace("http", "ws", 1)
-        query = f"session_id={self._session['id']}&token={self._server.token}"
-        self._socket = await websocket_connect(f"{url}/{channels}?{query}")
+        request = HTTPRequest(
+            f"{url}/{channels}?session_id={self._session['id']}",
+            headers={"Authorization": f"token {self._server.token}"},
+        )
+        self._socket = await websocket_connect(request)
         await self.run("")  # the kernel answers: it has started
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,21 @@ def test_a_broker_serves_where_no_memory_is_both_written_and_executed(settings: 
     assert unit()["MemoryDenyWriteExecute"] == ["yes"]
     if subprocess.run([sys.executable, "-c", PROBE], check=False).returncode:
         pytest.skip("needs Linux 6.3")
-    with subprocess.Popen([sys.executable, "-c", HARDENED], stderr=subprocess.PIPE) as broker:
+    broker = subprocess.Popen([sys.executable, "-c", HARDENED], stderr=subprocess.PIPE)
+    with broker, ended(broker):
         assert broker.stderr is not None
         assert b"listens" in broker.stderr.readline()
-        with Client.connect(settings, "tests", start=False) as client:
+        with Client.connect(settings, "tests") as client:
             assert client.welcome.pid == broker.pid
             assert client.look().devices
-        broker.terminate()
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.terminate()
 
 
 # --- containers -----------------------------------------------------------------------------------

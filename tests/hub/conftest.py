@@ -19,6 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -124,6 +125,8 @@ class Browser:
 class Hub:
     """The class of examples/hub, running."""
 
+    CellFailed = server.ServerError
+
     def __init__(self, home: Path) -> None:
         self.home = home
         self._token = secrets.token_hex(16)
@@ -166,9 +169,8 @@ class Hub:
 
     def stop(self) -> None:
         """Servers first: a hub that has servers to end takes its time."""
-        with contextlib.suppress(OSError):
-            for user in USERS:
-                self.hub_says(f"users/{user}/server", "DELETE")
+        with ThreadPoolExecutor(len(USERS)) as threads:
+            list(threads.map(self._stop_server, USERS))
         self._process.terminate()
         family = [*psutil.Process(self._process.pid).children(recursive=True)]
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -178,6 +180,10 @@ class Hub:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self._process.wait()
+
+    def _stop_server(self, user: str) -> None:
+        with contextlib.suppress(OSError):
+            self.hub_says(f"users/{user}/server", "DELETE")
 
     # --- questions ---
 
@@ -223,8 +229,15 @@ class Hub:
         socket.close()
         return json.loads(event or "{}")
 
-    def own_server(self, path: str, of: str, user: str) -> Answer:
-        return ask(f"{self.url}/user/{of}/{API}/{path}", self.token(user))
+    def own_server(self, path: str, of: str, user: str, method: str = "GET") -> Answer:
+        """A route of the server of one user, with the token of another."""
+        return ask(f"{self.url}/user/{of}/{API}/{path}", self.token(user), method)
+
+    def broker(self) -> int:
+        """The process id of the one that is seen."""
+        return int(self.service("state", "admin").json["broker"]["pid"])
+
+    wait_for = staticmethod(wait_for)
 
     def start_servers(self) -> None:
         for user in USERS:
