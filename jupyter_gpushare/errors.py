@@ -51,6 +51,12 @@ class DoesNotFit(GpuShareError):
     code = "does_not_fit"
 
 
+class OverQuota(DoesNotFit):
+    """It is more than the admin's rules allow; the text names the rule and whom to ask."""
+
+    code = "quota"
+
+
 class NoRoom(GpuShareError):
     """There is no room on the device now; waiting or letting go of something would help."""
 
@@ -92,6 +98,7 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         UnknownDevice,
         UnknownSession,
         DoesNotFit,
+        OverQuota,
         NoRoom,
         NotPermitted,
         Unidentified,

@@ -82,8 +82,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="share as soon as `%load_ext jupyter_gpushare` has run")
     ] = False
     policy: Annotated[
-        str, Meta(description="policy of a broker that starts: fair, fifo, srtf, pack or las")
+        str,
+        Meta(
+            description="policy of a broker that starts: fair, fifo, srtf, pack, las or classroom"
+        ),
     ] = "fair"
+    rulebook: Annotated[
+        str,
+        Meta(
+            description="TOML file of groups, roles, quotas and reservations; empty: there are none"
+        ),
+    ] = ""
     running_lanes: Annotated[
         int,
         NotNegative,
@@ -107,6 +116,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NotNegative,
         Meta(description="a session that waits for memory so long is overtaken no more"),
     ] = 60.0
+    boost_seconds: Annotated[
+        float,
+        NotNegative,
+        Meta(description="the first seconds of a cell go before those of longer ones; 0: not so"),
+    ] = 0.5
     page_directory: Annotated[
         str,
         Meta(

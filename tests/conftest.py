@@ -198,6 +198,10 @@ class HubBroker:
             assert self._process.poll() is None, self.log.read_text()
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process.poll() is None:
             self._process.send_signal(number)

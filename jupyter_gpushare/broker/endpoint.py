@@ -369,9 +369,13 @@ def _listen(path: Path, settings: Settings) -> socket.socket:
         listener.bind(os.fspath(path))
     finally:
         os.umask(mask)
-    if settings.socket_group:
-        _give_to_group(path, settings.socket_group)
-    path.chmod(int(settings.socket_mode, 8))
+    try:
+        if settings.socket_group:
+            _give_to_group(path, settings.socket_group)
+        path.chmod(int(settings.socket_mode, 8))
+    except BaseException:
+        path.unlink()
+        raise
     listener.setblocking(False)
     return listener
 
