@@ -14,7 +14,7 @@ BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/
 CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help build demo lab test test-cpp test-frontend test-python check check-python \
+.PHONY: help build demo hub lab test test-cpp test-frontend test-python check check-python \
   check-cpp check-frontend format bench clean
 
 help:  ## show these lines
@@ -38,6 +38,9 @@ $(MODULES): $(TOOLS) labextension/package.json labextension/yarn.lock
 
 demo: $(INSTALLED)  ## three real notebooks share one device, compared with running alone
 	$(BIN)/python examples/demo.py
+
+hub: $(INSTALLED)  ## a JupyterHub with a class on this machine; no GPU needed
+	$(BIN)/python examples/hub/start.py
 
 lab: $(INSTALLED)  ## open JupyterLab on the examples
 	$(BIN)/jupyter lab $(ROOT_MAY) examples

@@ -51,8 +51,8 @@ def value(kernels: Any, user: str, code: str, expression: str) -> Any:
 
 
 def test_each_notebook_is_its_users(hub: Any, shared: Any) -> None:
+    hub.wait_for(lambda: set(hub.sessions()) == {"ada", "ben"})
     sessions = hub.sessions()
-    assert set(sessions) == {"ada", "ben"}
     for user in ("ada", "ben"):
         assert sessions[user]["name"] == f"{user}.ipynb"
 
@@ -63,6 +63,17 @@ def test_each_server_shows_the_notebooks_of_all(hub: Any, shared: Any) -> None:
         assert {one["user"] for one in answer.json} == {"ada", "ben"}
         viewer = hub.own_server("viewer", user, user).json
         assert (viewer["user"], viewer["is_administrator"]) == (user, False)
+
+
+def test_names_are_shown_to_whom_the_rules_let(hub: Any, shared: Any) -> None:
+    """The service asks the broker with each visitor's own token."""
+    names = {
+        user: {name: one["name"] for name, one in hub.sessions(user).items()}
+        for user in ("ada", "tess", "admin")
+    }
+    assert names["ada"]["ada"] == "ada.ipynb"
+    assert names["ada"]["ben"] != "ben.ipynb"
+    assert names["tess"] == names["admin"] == {"ada": "ada.ipynb", "ben": "ben.ipynb"}
 
 
 def test_nobody_speaks_with_the_server_of_another(hub: Any, shared: Any) -> None:
