@@ -187,20 +187,21 @@ class MetricsHandler(JupyterHandler):
 
 
 class HubService:
-    """What stands around the extension here, where no Jupyter server does."""
+    """What stands around the extension here, where no Jupyter server does. Raises InvalidValue."""
 
     def __init__(self) -> None:
         self.log = log
         self.io_loop = IOLoop.current()
         self.event_logger = EventLogger(handlers=[logging.StreamHandler()])
         self.kernel_manager = AsyncMappingKernelManager()  # type: ignore[no-untyped-call]  # of none
+        self.address = _address(os.environ.get("JUPYTERHUB_SERVICE_URL", ""))
         self.hub_auth = HubOAuth()
         self.extension = HubExtension(log=log)
 
     async def run(self) -> None:
         """Serve until a signal ends it. The broker stays, and notices nothing. Raises InvalidValue,
         and OSError where it may not listen."""
-        host, port = _address(os.environ.get("JUPYTERHUB_SERVICE_URL", ""))
+        host, port = self.address
         self.extension.load(self)
         server = HTTPServer(self._application(), xheaders=True)
         server.listen(port, host)

@@ -161,11 +161,20 @@ class Hub:
         self.ready()
 
     def kill(self, program: str) -> int:
-        """Kill `proxy` or `broker`, by the process id that it has left; that id."""
-        file = {"proxy": "proxy.pid", "broker": "run/broker.lock"}[program]
-        pid = int((self.home / file).read_text())
+        """Kill `proxy`, `broker` or `service`; which process it was."""
+        pid = self._service_pid() if program == "service" else self._noted_pid(program)
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    def _noted_pid(self, program: str) -> int:
+        file = {"proxy": "proxy.pid", "broker": "run/broker.lock"}[program]
+        return int((self.home / file).read_text())
+
+    def _service_pid(self) -> int:
+        for child in psutil.Process(self._process.pid).children():
+            if any(word.endswith("hub_service") for word in child.cmdline()):
+                return child.pid
+        raise AssertionError("the hub runs no service")
 
     def stop(self) -> None:
         """Servers first: a hub that has servers to end takes its time."""
@@ -233,9 +242,10 @@ class Hub:
         """A route of the server of one user, with the token of another."""
         return ask(f"{self.url}/user/{of}/{API}/{path}", self.token(user), method)
 
-    def broker(self) -> int:
-        """The process id of the one that is seen."""
-        return int(self.service("state", "admin").json["broker"]["pid"])
+    def broker(self) -> int | None:
+        """The process id of the one that is seen, if any."""
+        answer = self.service("state", "admin")
+        return int(answer.json["broker"]["pid"]) if answer.status == 200 else None
 
     wait_for = staticmethod(wait_for)
 

@@ -177,16 +177,23 @@ def go_on(hub: Any, kernels: Any, before: Any) -> None:
         kernels.run(user, TURN)
 
     def have_more() -> bool:
-        sessions = hub.sessions()
-        return all(sessions[user]["iterations"] > had[user] for user in before)
+        now = {user: one["iterations"] for user, one in hub.sessions().items()}
+        return all(now.get(user, 0) > had[user] for user in before)
 
     hub.wait_for(have_more)
 
 
 def test_a_killed_broker_comes_back_with_everybody(hub: Any, shared: Any, before: Any) -> None:
     killed = hub.kill("broker")
+    hub.wait_for(lambda: hub.broker() not in (None, killed))
     go_on(hub, shared, before)
-    assert hub.broker() != killed
+
+
+def test_a_killed_service_comes_back_to_its_broker(hub: Any, shared: Any, before: Any) -> None:
+    broker = hub.broker()
+    hub.kill("service")
+    go_on(hub, shared, before)
+    assert hub.broker() == broker
 
 
 def test_a_killed_proxy_costs_nobody_a_notebook(hub: Any, shared: Any, before: Any) -> None:
