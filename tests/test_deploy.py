@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from traitlets.config import Config
 
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.settings import PREFIX, Settings, load
@@ -116,6 +117,35 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         process.terminate()
+
+
+# --- JupyterHub -----------------------------------------------------------------------------------
+
+DOCS = DEPLOY.parent / "docs" / "hub.md"
+LINES = re.search(r"```python\n(import sys.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def hub_config() -> Any:
+    """What the lines of the docs make of an admin's configuration."""
+    assert LINES is not None
+    c = Config()
+    exec(LINES[1], {"c": c})
+    return c
+
+
+def test_the_lines_of_the_docs_let_browsers_have_the_scopes(hub_config: Any) -> None:
+    (service,) = hub_config.JupyterHub.services.get_value([])
+    assert set(service["oauth_client_allowed_scopes"]) == set(hub_config.JupyterHub.custom_scopes)
+    assert service["environment"][f"{PREFIX}SOCKET"] == SOCKET
+    load(service["environment"])
+
+
+def test_the_lines_of_the_docs_let_a_server_visit_the_service(hub_config: Any) -> None:
+    roles = {role["name"]: role for role in hub_config.JupyterHub.load_roles.get_value([])}
+    for name in ("user", "server"):
+        assert "access:services!service=gpushare" in roles[name]["scopes"]
+    assert "custom:gpushare:read" not in roles["user"]["scopes"]  # or everybody had it
 
 
 # --- containers -----------------------------------------------------------------------------------

@@ -189,13 +189,6 @@ def test_a_killed_broker_comes_back_with_everybody(hub: Any, shared: Any, before
     go_on(hub, shared, before)
 
 
-def test_a_killed_service_comes_back_to_its_broker(hub: Any, shared: Any, before: Any) -> None:
-    broker = hub.broker()
-    hub.kill("service")
-    go_on(hub, shared, before)
-    assert hub.broker() == broker
-
-
 def test_a_killed_proxy_costs_nobody_a_notebook(hub: Any, shared: Any, before: Any) -> None:
     broker = hub.broker()
     hub.kill("proxy")
