@@ -39,7 +39,7 @@ $(MODULES): $(TOOLS) labextension/package.json labextension/yarn.lock
 demo: $(INSTALLED)  ## three real notebooks share one device, compared with running alone
 	$(BIN)/python examples/demo.py
 
-hub: $(INSTALLED)  ## a JupyterHub with a class on this machine; no GPU needed
+hub: $(INSTALLED) $(MODULES)  ## a JupyterHub with a class on this machine; no GPU needed
 	$(BIN)/python examples/hub/start.py
 
 lab: $(INSTALLED)  ## open JupyterLab on the examples
@@ -59,7 +59,7 @@ test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and 
 test-frontend: $(MODULES)  ## the unit tests of the front end
 	cd labextension && jlpm test
 
-test-python: $(INSTALLED)  ## pytest: kernels, servers, sockets, browser
+test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
 	$(BIN)/pytest
 
 check: check-python check-cpp check-frontend  ## formatters and linters of all three languages, types
