@@ -1,4 +1,8 @@
-"""Virtual time: jobs that run iterations on the real scheduler, as fast as it decides."""
+"""Virtual time, one iteration after the other: in plain words what `_core.Simulation` does.
+
+That one is compared with this one. And here a test may look at the scheduler, and change something,
+in the middle of a run.
+"""
 
 from __future__ import annotations
 
@@ -83,11 +87,6 @@ class Simulation:
         return self.jobs[id].seconds / sum(job.seconds for job in self.jobs.values())
 
     def enact(self, decision: Decision) -> None:
-        for asked in decision.yields:
-            job = self.jobs[asked.session]
-            assert asked.turn == job.turn
-            assert not job.asked, "a yield is sent once per turn"
-            job.asked = True
         for grant in decision.grants:
             job = self.jobs[grant.session]
             assert grant.turn == job.turn
@@ -96,6 +95,11 @@ class Simulation:
             self.at(
                 self.now + job.iteration, lambda job=job, turn=job.turn: self._boundary(job, turn)
             )
+        for asked in decision.yields:
+            job = self.jobs[asked.session]
+            assert asked.turn == job.turn
+            assert not job.asked, "a yield is sent once per turn"
+            job.asked = True
 
     def change(self, id: str, **what: object) -> None:
         self.enact(self.scheduler.change(self.now, id, **what))
@@ -139,18 +143,22 @@ class Simulation:
             return  # closed meanwhile
         job.seconds += job.iteration
         job.left_in_cell -= 1
-        left = job.left if job.declares else None
-        self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
+        parts = job.asked or job.left_in_cell == 0
+        if parts:
+            self.enact(self.scheduler.finish(self.now, job.id, turn))
+        self._report(job)
         if job.left_in_cell == 0:
             self._end_cell(job)
-        elif job.asked:
-            self.enact(self.scheduler.finish(self.now, job.id, turn))
+        elif parts:
             self._request(job)
         else:
             self.at(self.now + job.iteration, lambda: self._boundary(job, turn))
 
+    def _report(self, job: Job) -> None:
+        left = job.left if job.declares else None
+        self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
+
     def _end_cell(self, job: Job) -> None:
-        self.enact(self.scheduler.finish(self.now, job.id, job.turn))
         job.cells_done += 1
         job.ended.append(self.now)
         if job.cells_done < job.cells:
@@ -159,11 +167,11 @@ class Simulation:
             job.done_at = self.now
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def simulate() -> type[Simulation]:
     return Simulation
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_job() -> type[Job]:
     return Job
