@@ -42,11 +42,11 @@ MAY_KNOW = {
     "broker/service.py": {
         "foreign",
         "history",
-        "lanes",
         "peer",
         "placement",
         "rules",
         "translation",
+        "turns",
         "_core",
         "_version",
         "chunks",

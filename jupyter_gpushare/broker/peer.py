@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -11,16 +12,23 @@ from ..protocol import Message
 
 
 class Peer(ABC):
-    """A connection, as the service sees it. `uid`, `pid` and `user` are the kernel's word."""
+    """A connection, as the service sees it. `uid` and `pid` are the operating system's word;
+    `user` and `groups`, whom they stand for, say whose the connection is."""
 
     uid: int
     pid: int
     user: str
+    groups: frozenset[str] = frozenset()
     greeted = False
     session: str | None = None
     memory = 0  # number of the lane memory that it was given last
     chunks = 0  # that it has of it
     channel: Channel | None = None  # where these go to and fro
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether it may do everything: root, or the user who runs the broker."""
+        return self.uid in (0, os.getuid())
 
     @abstractmethod
     def send(self, *messages: Message) -> None: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from ..errors import InvalidValue, NotPermitted
@@ -57,9 +56,5 @@ def check_values(peer: Peer, weight: float | None, priority: int | None) -> None
 
 
 def check_administrator(peer: Peer, deed: str) -> None:
-    if not is_administrator(peer):
+    if not peer.is_owner:
         raise NotPermitted(f"only the user who runs the broker may {deed}")
-
-
-def is_administrator(peer: Peer) -> bool:
-    return peer.uid in (0, os.getuid())

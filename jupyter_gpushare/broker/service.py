@@ -5,12 +5,10 @@ No socket and no clock here: time is an argument, and a peer is whoever can be s
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import _core, chunks, protocol
 from .._version import __version__
@@ -36,7 +34,6 @@ from ..protocol import (
     Done,
     Error,
     Finish,
-    Grant,
     Hello,
     Keep,
     Look,
@@ -53,9 +50,7 @@ from ..protocol import (
     Shutdown,
     Snapshot,
     StaysIn,
-    Successor,
     ToBroker,
-    Trim,
     Wait,
     Watch,
     Welcome,
@@ -66,8 +61,8 @@ from ..settings import Settings
 from . import placement, rules, translation
 from .foreign import foreign_bytes
 from .history import History, Holder
-from .lanes import Lanes, Piece
 from .peer import Peer
+from .turns import Place, Turns
 
 log = logging.getLogger("jupyter_gpushare.broker")
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
@@ -75,15 +70,6 @@ WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
 USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
 FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
-
-
-class Place(NamedTuple):
-    """Where a session's messages go, and which scheduler has it."""
-
-    peer: Peer
-    device: str
-    mailbox: str
-    key: str
 
 
 class Watcher:
@@ -118,14 +104,8 @@ class Service:
         }
         self._devices = {device.name: device for device in devices}
         self._next_usage = {device.name: 0.0 for device in devices if device.usage}
-        self._lanes = {
-            device.name: Lanes(device.make_lane_memory, partial(self._trim, device.name))
-            for device in devices
-            if device.make_lane_memory is not None
-        }
-        self._granted: dict[str, Grant] = {}  # session -> the turn that it has, as it was told
-        self._handed: dict[str, Grant] = {}  # session -> the turn that it may have by letter
         self._places: dict[str, Place] = {}
+        self._turns = Turns(self._devices, self._places, self._lane_bytes)
         self._watchers: dict[Peer, Watcher] = {}
         self._grants_from = grants_from
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
@@ -158,7 +138,7 @@ class Service:
         """The connection ended: its session's place is free at once."""
         self._watchers.pop(peer, None)
         if peer.session is not None:
-            self._leave_lane_to(peer, peer.session)
+            self._turns.leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
             self._remember(now)
 
@@ -184,8 +164,7 @@ class Service:
             if len(scheduler):
                 self._count_foreign(device, now)
         self._remember(now)
-        for device, lanes in self._lanes.items():
-            lanes.follow(partial(self._lane_bytes, device))
+        self._turns.follow_lanes()
         if now >= self._next_wait:
             self._next_wait = now + WAIT_INTERVAL_SECONDS
             self._tell_waiters(now)
@@ -221,7 +200,7 @@ class Service:
                 " restart the kernel, or the broker, so that both are of one version"
             )
         peer.greeted = True
-        is_administrator = rules.is_administrator(peer)
+        is_administrator = peer.is_owner
         peer.send(Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
@@ -231,12 +210,12 @@ class Service:
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
-        self._settle(peer, message.id, Place(peer, device, message.mailbox, message.key))
+        self._settle(peer, message.id, Place(peer, device, peer.user, message.mailbox, message.key))
         if defers:
             self._deferred[message.id] = message.turn
         self._welcome_session(peer, message.id, device)
         if message.holding:
-            self._granted[message.id] = Grant(message.turn, 0)
+            self._turns.adopt(message.id, message.turn)
         self._enact(decision)
 
     def _welcome_session(self, peer: Peer, session: str, device: str) -> None:
@@ -255,7 +234,7 @@ class Service:
     def _request(self, peer: Peer, message: Request, now: float) -> None:
         session = _own(peer)
         self._refused.discard(session)
-        self._turns_are_over(session, message.turn - 1)
+        self._turns.are_over(session, message.turn - 1)
         if now < self._grants_from:
             self._deferred[session] = message.turn
         else:
@@ -265,7 +244,7 @@ class Service:
         session = _own(peer)
         if self._deferred.get(session) == message.turn:
             del self._deferred[session]
-        self._turns_are_over(session, message.turn)
+        self._turns.are_over(session, message.turn)
         self._enact(self._scheduler(session).finish(now, session, message.turn))
 
     def _report(self, peer: Peer, message: Report, now: float) -> None:
@@ -398,7 +377,7 @@ class Service:
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
-        if place is not None and place.peer.uid != peer.uid:
+        if place is not None and place.peer.user != peer.user:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
             self._check_room(peer)
@@ -408,7 +387,7 @@ class Service:
         rules.check_values(peer, message.weight, message.priority)
 
     def _check_room(self, peer: Peer) -> None:
-        own = sum(place.peer.uid == peer.uid for place in self._places.values())
+        own = sum(place.peer.user == peer.user for place in self._places.values())
         for count, limit, whose in (
             (len(self._places), self._settings.max_sessions, "this broker"),
             (own, self._settings.max_sessions_per_user, f"each user; {peer.user} has them"),
@@ -420,7 +399,7 @@ class Service:
         place = self._places.get(session)
         if place is None:
             raise UnknownSession(f"no session has the id {session}")
-        if peer.uid != place.peer.uid and not rules.is_administrator(peer):
+        if peer.user != place.peer.user and not peer.is_owner:
             raise NotPermitted("a session is changed by its owner or by the broker's")
 
     # --- parts -------------------------------------------------------------------------------
@@ -432,7 +411,7 @@ class Service:
         """
         former = self._places.get(session)
         if former is not None:
-            self._leave_lane_to(former.peer, session)
+            self._turns.leave_lane_to(former.peer, session)
             former.peer.session = None
         self._places[session] = place
         peer.session = session
@@ -442,8 +421,7 @@ class Service:
         place.peer.session = None
         self._deferred.pop(session, None)
         self._refused.discard(session)
-        self._granted.pop(session, None)
-        self._handed.pop(session, None)
+        self._turns.forget(session)
         self._enact(self._schedulers[place.device].close(now, session))
 
     def _refuse_demand(self, peer: Peer, session: str, sentence: str) -> None:
@@ -457,6 +435,13 @@ class Service:
         for session, turn in deferred.items():
             self._enact(self._scheduler(session).request(now, session, turn))
 
+    def _lane_bytes(self, device: str, lane: int) -> int:
+        return self._schedulers[device].lane_bytes(lane)
+
+    def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
+        """What a session has made for its lane."""
+        self._turns.take_chunks(peer, batch)
+
     def _scheduler(self, session: str) -> _core.Scheduler:
         return self._schedulers[self._places[session].device]
 
@@ -467,56 +452,13 @@ class Service:
             for session in decision.page_ins:  # before its grant
                 self._places[session].peer.send(PageIn())
             for grant in decision.grants:
-                self._grant(grant.session, grant.turn, grant.lane)
+                self._turns.grant(grant)
             for wish in decision.yields:
                 peer = self._places[wish.session].peer
-                peer.send(Yield(wish.turn, self._successor(wish.successor)))
+                peer.send(Yield(wish.turn, self._turns.successor(wish.successor)))
             for session in decision.page_outs:
                 self._places[session].peer.send(PageOut())
-        self._tell_holders()
-
-    def _grant(self, session: str, turn: int, lane: int) -> None:
-        """Give a turn, or say how the lane of a turn has changed."""
-        place = self._places[session]
-        piece = self._piece(place, lane)
-        number, size = (piece.number, self._size(place, lane)) if piece else (0, 0)
-        if piece is not None and self._devices[place.device].chunk_bytes:
-            self._send_chunks(place, piece)
-        self._granted[session] = message = Grant(turn, lane, size, number, place.peer.chunks)
-        if piece is None or place.peer.memory == number:
-            place.peer.send(message)
-        else:
-            place.peer.memory = number
-            place.peer.send_with(message, piece.memory.descriptors[0])
-
-    def _has(self, place: Place, piece: Piece, size: int) -> bool:
-        """Whether it needs nothing more to use so much of the piece."""
-        chunk = self._devices[place.device].chunk_bytes
-        has_all = not chunk or place.peer.chunks >= chunks.count(size, chunk)
-        return place.peer.memory == piece.number and has_all
-
-    def _send_chunks(self, place: Place, piece: Piece) -> None:
-        """Those that the session has not got; it makes what is missing."""
-        peer, there = place.peer, piece.memory.descriptors
-        if peer.memory != piece.number:
-            peer.memory, peer.chunks = piece.number, 0
-        if peer.chunks < len(there):
-            peer.send_chunks(piece.number, peer.chunks, there[peer.chunks :])
-        peer.chunks = len(there)
-
-    def _successor(self, following: _core.Grant | None) -> Successor | None:
-        """Nobody who could not be handed the lane as well: then the broker's own Grant does it."""
-        if following is None:
-            return None
-        place = self._places[following.session]
-        piece = self._piece(place, following.lane)
-        number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
-        if not place.mailbox or (piece and not self._has(place, piece, size)):
-            return None
-        self._handed[following.session] = grant = Grant(
-            following.turn, following.lane, size, number, place.peer.chunks
-        )
-        return Successor(place.mailbox, protocol.write_letter(place.key, grant))
+        self._turns.tell_holders()
 
     # --- memory of others --------------------------------------------------------------------
 
@@ -537,93 +479,13 @@ class Service:
         if size is not None and size != scheduler.foreign:
             self._enact(scheduler.set_foreign(now, size))
 
-    # --- memory of lanes ---------------------------------------------------------------------
-
-    def _size(self, place: Place, lane: int) -> int:
-        return self._schedulers[place.device].lane_bytes(lane)
-
-    def _piece(self, place: Place, lane: int) -> Piece | None:
-        """None where there is none to be had: then the turn has no memory of the lane's."""
-        if place.device in self._lanes and self._size(place, lane):
-            with contextlib.suppress(RuntimeError):
-                return self._lanes[place.device].use(lane, place.peer.user)
-        return None
-
-    def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
-        """Chunks that a session has made for the lane that it has the turn in.
-
-        Others are for nobody: the session keeps them for itself, as long as it has the lane.
-        """
-        kept = self._wanting(peer, batch.memory)
-        if kept is None or batch.first != len(kept.descriptors):
-            chunks.close(batch.descriptors)
-        else:
-            kept.descriptors += batch.descriptors
-            peer.chunks = len(kept.descriptors)
-
-    def _wanting(self, peer: Peer, number: int) -> chunks.Kept | None:
-        """That memory, if it lacks chunks in a turn of this peer's."""
-        told = self._granted.get(peer.session or "")
-        if peer.session is None or told is None or told.memory != number:
-            return None
-        device = self._places[peer.session].device
-        piece = self._lanes[device].numbered(number)
-        if piece is None or not isinstance(piece.memory, chunks.Kept):
-            return None
-        lacks = len(piece.memory.descriptors) < chunks.count(
-            told.bytes, self._devices[device].chunk_bytes
-        )
-        return piece.memory if lacks else None
-
-    def _trim(self, device: str, piece: Piece, size: int) -> None:
-        """Nobody is known to have more chunks of a piece than the broker, so most often, ten times
-        a second, there is nobody to tell."""
-        chunk = self._devices[device].chunk_bytes
-        if not chunk or len(piece.memory.descriptors) <= (kept := chunks.count(size, chunk)):
-            return
-        for peer in (place.peer for place in self._places.values()):
-            if peer.memory == piece.number and peer.chunks > kept:
-                peer.chunks = kept
-                peer.send(Trim(piece.number, size))
-
-    def _tell_holders(self) -> None:
-        """A lane may have grown while somebody has its turn; one that shrank does so after it."""
-        for session, told in tuple(self._granted.items()):
-            if told.lane and self._size(self._places[session], told.lane) > told.bytes:
-                self._grant(session, told.turn, told.lane)
-
-    def _lane_bytes(self, device: str, lane: int) -> int:
-        """What has to stay: at least what whoever is in the lane, or may be by now, was told."""
-        told = (
-            grant.bytes
-            for turns in (self._granted, self._handed)
-            for session, grant in turns.items()
-            if grant.lane == lane and self._places[session].device == device
-        )
-        return max(self._schedulers[device].lane_bytes(lane), *told, 0)
-
-    def _leave_lane_to(self, peer: Peer, session: str) -> None:
-        """A holder that is not dead may still write to the lane: the others get another one."""
-        device = self._places[session].device
-        for turns in (self._granted, self._handed):
-            told = turns.pop(session, None)
-            if told and told.memory and peer.is_alive():
-                self._lanes[device].abandon(told.lane, peer.user)
-
-    def _turns_are_over(self, session: str, last: int) -> None:
-        """Those up to `last`: what was told of them does not count any more."""
-        for turns in (self._granted, self._handed):
-            if session in turns and turns[session].turn <= last:
-                del turns[session]
-
     def _remember(self, now: float) -> None:
         for device, history in self._histories.items():
             history.follow(
                 now,
                 {
-                    session: Holder(self._places[session].peer.user, grant.lane)
-                    for session, grant in self._granted.items()
-                    if self._places[session].device == device
+                    session: Holder(self._places[session].peer.user, lane)
+                    for session, lane in self._turns.holders(device)
                 },
             )
 

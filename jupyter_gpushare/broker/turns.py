@@ -1,0 +1,195 @@
+"""What each session was told of its turn, and of the memory of the lane that it has it in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from .. import _core, chunks, protocol
+from ..devices import Device
+from ..protocol import Grant, Successor, Trim
+from .lanes import Lanes, Piece
+from .peer import Peer
+
+
+class Place(NamedTuple):
+    """Where a session's messages go, which scheduler has it, and with whom it shares memory."""
+
+    peer: Peer
+    device: str
+    domain: str
+    mailbox: str
+    key: str
+
+
+class Turns:
+    """Of all sessions of a broker. `lane_bytes` says how large a lane of a device is by now."""
+
+    def __init__(
+        self,
+        devices: Mapping[str, Device],
+        places: Mapping[str, Place],
+        lane_bytes: Callable[[str, int], int],
+    ) -> None:
+        self._devices = devices
+        self._places = places
+        self._lane_bytes = lane_bytes
+        self._lanes = {
+            device.name: Lanes(device.make_lane_memory, partial(self._trim, device.name))
+            for device in devices.values()
+            if device.make_lane_memory is not None
+        }
+        self._granted: dict[str, Grant] = {}  # session -> the turn that it has, as it was told
+        self._handed: dict[str, Grant] = {}  # session -> the turn that it may have by letter
+
+    # --- turns begin and end -------------------------------------------------------------------
+
+    def grant(self, given: _core.Grant) -> None:
+        self._tell(given.session, given.turn, given.lane)
+
+    def adopt(self, session: str, turn: int) -> None:
+        """It has had this turn since before this broker, with memory that is its own by now."""
+        self._granted[session] = Grant(turn, 0)
+
+    def are_over(self, session: str, last: int) -> None:
+        """Those up to `last`: what was told of them does not count any more."""
+        for turns in (self._granted, self._handed):
+            if session in turns and turns[session].turn <= last:
+                del turns[session]
+
+    def forget(self, session: str) -> None:
+        self._granted.pop(session, None)
+        self._handed.pop(session, None)
+
+    def holders(self, device: str) -> Iterator[tuple[str, int]]:
+        """The sessions of a device that have a turn, each with its lane."""
+        for session, grant in self._granted.items():
+            if self._places[session].device == device:
+                yield session, grant.lane
+
+    def successor(self, following: _core.Grant | None) -> Successor | None:
+        """Nobody who could not be handed the lane as well: then the broker's own Grant does it."""
+        if following is None:
+            return None
+        place = self._places[following.session]
+        piece = self._piece(place, following.lane)
+        number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
+        if not place.mailbox or (piece and not self._has(place, piece, size)):
+            return None
+        self._handed[following.session] = grant = Grant(
+            following.turn, following.lane, size, number, place.peer.chunks
+        )
+        return Successor(place.mailbox, protocol.write_letter(place.key, grant))
+
+    # --- lanes grow and shrink -----------------------------------------------------------------
+
+    def tell_holders(self) -> None:
+        """A lane may have grown while somebody has its turn; one that shrank does so after it."""
+        for session, told in tuple(self._granted.items()):
+            if told.lane and self._size(self._places[session], told.lane) > told.bytes:
+                self._tell(session, told.turn, told.lane)
+
+    def follow_lanes(self) -> None:
+        """Give back what lanes that have shrunk or closed do not need any more."""
+        for device, lanes in self._lanes.items():
+            lanes.follow(partial(self._staying_bytes, device))
+
+    def leave_lane_to(self, peer: Peer, session: str) -> None:
+        """A holder that is not dead may still write to the lane: the others get another one."""
+        place = self._places[session]
+        for turns in (self._granted, self._handed):
+            told = turns.pop(session, None)
+            if told and told.memory and peer.is_alive():
+                self._lanes[place.device].abandon(told.lane, place.domain)
+
+    def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
+        """Chunks that a session has made for the lane that it has the turn in.
+
+        Others are for nobody: the session keeps them for itself, as long as it has the lane.
+        """
+        kept = self._wanting(peer, batch.memory)
+        if kept is None or batch.first != len(kept.descriptors):
+            chunks.close(batch.descriptors)
+        else:
+            kept.descriptors += batch.descriptors
+            peer.chunks = len(kept.descriptors)
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def _tell(self, session: str, turn: int, lane: int) -> None:
+        """Give a turn, or say how the lane of a turn has changed."""
+        place = self._places[session]
+        piece = self._piece(place, lane)
+        number, size = (piece.number, self._size(place, lane)) if piece else (0, 0)
+        if piece is not None and self._devices[place.device].chunk_bytes:
+            self._send_chunks(place, piece)
+        self._granted[session] = message = Grant(turn, lane, size, number, place.peer.chunks)
+        if piece is None or place.peer.memory == number:
+            place.peer.send(message)
+        else:
+            place.peer.memory = number
+            place.peer.send_with(message, piece.memory.descriptors[0])
+
+    def _size(self, place: Place, lane: int) -> int:
+        return self._lane_bytes(place.device, lane)
+
+    def _piece(self, place: Place, lane: int) -> Piece | None:
+        """None where there is none to be had: then the turn has no memory of the lane's."""
+        if place.device in self._lanes and self._size(place, lane):
+            with contextlib.suppress(RuntimeError):
+                return self._lanes[place.device].use(lane, place.domain)
+        return None
+
+    def _staying_bytes(self, device: str, lane: int) -> int:
+        """What has to stay: at least what whoever is in the lane, or may be by now, was told."""
+        told = (
+            grant.bytes
+            for turns in (self._granted, self._handed)
+            for session, grant in turns.items()
+            if grant.lane == lane and self._places[session].device == device
+        )
+        return max(self._lane_bytes(device, lane), *told, 0)
+
+    # --- chunks, where lanes are made of them --------------------------------------------------
+
+    def _has(self, place: Place, piece: Piece, size: int) -> bool:
+        """Whether it needs nothing more to use so much of the piece."""
+        chunk = self._devices[place.device].chunk_bytes
+        has_all = not chunk or place.peer.chunks >= chunks.count(size, chunk)
+        return place.peer.memory == piece.number and has_all
+
+    def _send_chunks(self, place: Place, piece: Piece) -> None:
+        """Those that the session has not got; it makes what is missing."""
+        peer, there = place.peer, piece.memory.descriptors
+        if peer.memory != piece.number:
+            peer.memory, peer.chunks = piece.number, 0
+        if peer.chunks < len(there):
+            peer.send_chunks(piece.number, peer.chunks, there[peer.chunks :])
+        peer.chunks = len(there)
+
+    def _wanting(self, peer: Peer, number: int) -> chunks.Kept | None:
+        """That memory, if it lacks chunks in a turn of this peer's."""
+        told = self._granted.get(peer.session or "")
+        if peer.session is None or told is None or told.memory != number:
+            return None
+        device = self._places[peer.session].device
+        piece = self._lanes[device].numbered(number)
+        if piece is None or not isinstance(piece.memory, chunks.Kept):
+            return None
+        lacks = len(piece.memory.descriptors) < chunks.count(
+            told.bytes, self._devices[device].chunk_bytes
+        )
+        return piece.memory if lacks else None
+
+    def _trim(self, device: str, piece: Piece, size: int) -> None:
+        """Nobody is known to have more chunks of a piece than the broker, so most often, ten times
+        a second, there is nobody to tell."""
+        chunk = self._devices[device].chunk_bytes
+        if not chunk or len(piece.memory.descriptors) <= (kept := chunks.count(size, chunk)):
+            return
+        for peer in (place.peer for place in self._places.values()):
+            if peer.memory == piece.number and peer.chunks > kept:
+                peer.chunks = kept
+                peer.send(Trim(piece.number, size))
