@@ -33,8 +33,10 @@ NEVER = {
 MAY_KNOW = {
     "errors.py": set(),
     "protocol.py": {"errors"},
+    "record.py": {"errors", "protocol"},
     "settings.py": {"errors"},
     "remaining.py": set(),
+    "workload.py": {"_core", "errors", "record"},
     "broker/foreign.py": {"_core", "nvml"},
     "broker/lanes.py": {"devices"},
     "broker/history.py": {"protocol"},
