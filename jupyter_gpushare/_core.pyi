@@ -12,7 +12,11 @@ class Demand:
     measured: bool
 
 class Rules:
-    """What the scheduler is told once; seconds. `running_lanes` 0 means as the policy says."""
+    """What the scheduler goes by; seconds. `running_lanes` 0 means as the policy says.
+
+    `boost`: the first seconds of a cell go before all others, as far as its user, its group and
+    itself are not further than that beyond the clocks of the others; 0: they do not.
+    """
 
     def __init__(
         self,
@@ -21,15 +25,21 @@ class Rules:
         lease: float = 30.0,
         patience: float = 60.0,
         running_lanes: int = 0,
+        boost: float = 0.0,
     ) -> None: ...
     quantum: float
     half_life: float
     lease: float
     patience: float
     running_lanes: int
+    boost: float
 
 class SessionSpec:
-    """What a session says of itself when it opens. `holding`: it comes back from a lost broker."""
+    """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
+
+    Time is shared over groups, then users, then notebooks; "" is a group like any other. Sessions
+    of one domain trust each other, and hand turns on directly; "" is the user's own.
+    """
 
     def __init__(
         self,
@@ -48,6 +58,8 @@ class SessionSpec:
         iterations: int = 0,
         paged_out_bytes: int = 0,
         busy: bool = True,
+        group: str = "",
+        domain: str = "",
     ) -> None: ...
 
 class Grant:
@@ -79,7 +91,7 @@ class SessionState:
     id: str
     name: str
     user: str
-    state: Literal["idle", "waiting", "running", "overdue", "paused", "paged_out"]
+    state: Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
     demand: Demand
     lane: int | None
     turn: int
@@ -160,6 +172,15 @@ class Scheduler:
         """Ask a holder to yield, whether its time is over or not. ValueError if it has no turn."""
     def dismiss(self, now: float, id: str) -> Decision:
         """Ask an idle session to page out, needed or not. ValueError if it is not idle."""
+    def hold_back(self, now: float, sentences: dict[str, str]) -> Decision:
+        """Session ids, and why in a sentence for people: they and only they are held back.
+
+        One that runs is asked to yield; one that waits is granted nothing, and begins to wait anew
+        once it is not held back any more. ValueError for an empty sentence.
+        """
+    def set_shares(self, now: float, groups: dict[str, float], users: dict[str, float]) -> Decision:
+        """Weights by name, from now on, in place of those before; who is absent has 1."""
+    def set_rules(self, now: float, rules: Rules) -> Decision: ...
     def set_policy(self, now: float, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
     def set_foreign(self, now: float, bytes: int) -> Decision:

@@ -1,4 +1,4 @@
-"""``jupyter gpushare``: status, top, broker, policy, record, simulate, doctor.
+"""``jupyter gpushare``: status, top, broker, policy, rules, class, record, simulate, doctor.
 
 Exit status: 0 well, 1 a sentence on standard error tells the problem, 2 a wrong command line.
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
 import msgspec
 
+from . import rulebook
 from . import settings as settings_module
 from ._version import __version__
 from .client import Client
@@ -134,6 +135,31 @@ def simulate(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def rules(arguments: argparse.Namespace) -> int:
+    """`check` needs no broker; `show` asks the one that runs."""
+    if arguments.action == "check":
+        found = rulebook.load(arguments.file)
+        counts = (
+            (len(found.groups), "group"),
+            (len(found.users), "user"),
+            (len(found.reservations), "reservation"),
+        )
+        named = ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts)
+        print(f"{arguments.file} is well: {named}.")
+        return 0
+    from . import pictures
+
+    with _connect(arguments) as client:
+        snapshot = client.look()
+    for table in filter(pictures.is_filled, pictures.rules(snapshot)):
+        _print(table)
+    if snapshot.rulebook_error:
+        raise InvalidValue(snapshot.rulebook_error)
+    if not snapshot.groups:
+        print("There are no groups: the setting rulebook names no file, or one without groups.")
+    return 0
+
+
 def doctor(arguments: argparse.Namespace) -> int:
     from . import doctor as checks
 
@@ -243,6 +269,7 @@ def _parser() -> argparse.ArgumentParser:
     _interval(_add(commands, top, "show them live; Ctrl-C ends it"))
     _broker(_add(commands, broker, "run a broker in the foreground, or end one"))
     _policy(_add(commands, policy, "show the policies, or choose one, at once and for all"))
+    _rules(_add(commands, rules, "check a file of rules, or show those in force"))
     _record(_add(commands, record, "write down who uses the devices, for `simulate`"))
     _json(_simulate(_add(commands, simulate, "what another policy or device would have been like")))
     _json(_add(commands, doctor, "check the installation, and tell how to mend it"))
@@ -305,6 +332,13 @@ def _policy(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="lanes that may run at once; auto: as the policy says",
     )
+
+
+def _rules(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(required=True, metavar="ACTION", dest="action")
+    check = actions.add_parser("check", help="is this file right? exit status 1: no")
+    check.add_argument("file", metavar="FILE")
+    actions.add_parser("show", help="groups, reservations and classes")
 
 
 def _broker(command: argparse.ArgumentParser) -> None:

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from . import protocol
+from . import credentials, protocol
 from .broker import start as broker_start
 from .channel import Channel
-from .errors import ConnectionLost, ProtocolError, from_code
+from .errors import ConnectionLost, ProtocolError, Unidentified, from_code
 from .mailbox import Mailbox
 from .protocol import (
     Error,
@@ -40,6 +40,7 @@ RECEIVE_BYTES = 1 << 13  # a larger buffer costs more to make than most messages
 RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
 GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
+Proof = Callable[[Hello, Settings], Hello]  # adds what shows who greets
 # What a broker says by itself to a connection with a session.
 UNASKED = (Grant, Trim, Yield, Withdraw, PageOut, PageIn, Wait)
 
@@ -76,20 +77,25 @@ class Client:
 
     @classmethod
     def connect(
-        cls, settings: Settings | None = None, program: str = "", start: bool = True
+        cls,
+        settings: Settings | None = None,
+        program: str = "",
+        start: bool = True,
+        proof: Proof = credentials.with_ticket,
     ) -> Client:
-        """Connect, starting a broker where `start` allows. Raises BrokerUnavailable."""
+        """Connect, starting a broker where `start` allows. A broker that serves a JupyterHub gets
+        the `proof`. Raises BrokerUnavailable; NotPermitted where there is none, or a wrong one."""
         settings = settings or load()
         for _ in range(GREETINGS - 1):
             with contextlib.suppress(ConnectionLost):  # we met a broker that was just ending
-                return cls._connect_once(settings, program, start)
-        return cls._connect_once(settings, program, start)
+                return cls._connect_once(settings, program, start, proof)
+        return cls._connect_once(settings, program, start, proof)
 
     @classmethod
-    def _connect_once(cls, settings: Settings, program: str, start: bool) -> Client:
+    def _connect_once(cls, settings: Settings, program: str, start: bool, proof: Proof) -> Client:
         client = cls(broker_start.connect(settings, start))
         try:
-            client.welcome = client._greet(program)
+            client.welcome = client._greet(Hello(protocol.PROTOCOL, program), settings, proof)
         except BaseException:
             client.close()
             raise
@@ -208,8 +214,11 @@ class Client:
         if self._channel is not None:
             self._channel.close()
 
-    def _greet(self, program: str) -> Welcome:
-        answer = self.ask(Hello(protocol.PROTOCOL, program))
+    def _greet(self, hello: Hello, settings: Settings, proof: Proof) -> Welcome:
+        try:
+            answer = self.ask(hello)
+        except Unidentified:
+            answer = self.ask(proof(hello, settings))
         if not isinstance(answer, Welcome):
             raise ProtocolError(f"a Welcome was due, {type(answer).__name__} came")
         return answer

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from . import rulebook
 from ._version import __version__
 from .client import Client
 from .errors import BrokerUnavailable, GpuShareError
@@ -175,6 +176,24 @@ def _broker(settings: Settings) -> Iterator[Check]:
         yield Check("broker", "ok" if same else "warning", text + mend)
 
 
+def _rulebook(settings: Settings) -> Iterator[Check]:
+    """The broker's own word first: its file may be another than ours."""
+    with (
+        suppress(GpuShareError),
+        Client.connect(settings, "jupyter gpushare doctor", start=False) as client,
+    ):
+        if error := client.look().rulebook_error:
+            yield Check("rules", "problem", error)
+            return
+    if settings.rulebook:
+        try:
+            rulebook.load(settings.rulebook)
+        except GpuShareError as error:
+            yield Check("rules", "problem", str(error))
+        else:
+            yield Check("rules", "ok", settings.rulebook)
+
+
 def _devices(settings: Settings) -> Iterator[Check]:
     from .devices import find_all
     from .pictures import size
@@ -303,6 +322,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     _lab_extension,
     _socket,
     _broker,
+    _rulebook,
     _devices,
     _visible,
     _torch,

@@ -51,6 +51,12 @@ class DoesNotFit(GpuShareError):
     code = "does_not_fit"
 
 
+class OverQuota(DoesNotFit):
+    """It is more than the admin's rules allow; the text names the rule and whom to ask."""
+
+    code = "quota"
+
+
 class NoRoom(GpuShareError):
     """There is no room on the device now; waiting or letting go of something would help."""
 
@@ -61,6 +67,12 @@ class NotPermitted(GpuShareError):
     """The caller may look, but not change this."""
 
     code = "not_permitted"
+
+
+class Unidentified(GpuShareError):
+    """The broker has to be shown first whom this connection stands for."""
+
+    code = "unidentified"
 
 
 class Cancelled(GpuShareError):
@@ -86,8 +98,10 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         UnknownDevice,
         UnknownSession,
         DoesNotFit,
+        OverQuota,
         NoRoom,
         NotPermitted,
+        Unidentified,
         Cancelled,
         LimitExceeded,
     )

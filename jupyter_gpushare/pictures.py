@@ -8,6 +8,7 @@ drawn: a kernel that never asks for a picture never pays for it.
 from __future__ import annotations
 
 import html
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 # What to look at first comes first, also where a small screen cuts the rest.
-STATES = ("overdue", "running", "waiting", "paused", "paged_out", "idle")
+STATES = ("overdue", "running", "waiting", "held", "paused", "paged_out", "idle")
 # Mid tones that can be read on white and on black; the terminal has its own names for them.
 COLOURS = {
     "overdue": ("red", "#d9534f"),
@@ -29,6 +30,7 @@ COLOURS = {
     "ok": ("green", "#3f9f5f"),
     "waiting": ("yellow", "#c98a1b"),
     "warning": ("yellow", "#c98a1b"),
+    "held": ("dim", "#8886"),
     "paused": ("dim", "#8886"),
     "paged out": ("dim", "#8886"),
     "idle": ("dim", "#8886"),
@@ -88,6 +90,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def moment(unix: float) -> str:
+    """Day and time on this machine's clock: ``Tue 10:00``."""
+    return time.strftime("%a %H:%M", time.localtime(unix))
+
+
 def ordinal(place: int) -> str:
     """``1st``, ``2nd``, ``3rd``, ``11th``."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
@@ -135,6 +142,15 @@ def policies(known: Iterable[PolicyView], current: str) -> Table:
         ],
         known,
     )
+
+
+def rules(snapshot: Snapshot) -> list[Table]:
+    """Groups, reservations that go on or begin within a day, and classes."""
+    return [
+        table("Groups", GROUP_COLUMNS, snapshot.groups),
+        table("Reservations", RESERVATION_COLUMNS, snapshot.reservations),
+        table("Classes", CLASS_COLUMNS, snapshot.classes),
+    ]
 
 
 def sentence(snapshot: Snapshot) -> str:
@@ -203,6 +219,26 @@ DEVICE_COLUMNS = (
     Column("Foreign", _foreign, right=True),
     Column("Free", lambda device: size(device.free_bytes), right=True),
     Column("Lanes", at_once),
+)
+
+
+GROUP_COLUMNS = (
+    Column("Group", lambda group: group.name),
+    Column("Weight", lambda group: f"{group.weight:g}", right=True),
+    Column("Teachers", lambda group: ", ".join(group.teachers)),
+)
+RESERVATION_COLUMNS = (
+    Column("Group", lambda reserved: reserved.group),
+    Column("Device", lambda reserved: reserved.device or "all"),
+    Column("Share", lambda reserved: f"{reserved.share:.0%}", right=True),
+    Column("From", lambda reserved: moment(reserved.begins)),
+    Column("To", lambda reserved: moment(reserved.ends)),
+    Column("Now", lambda reserved: "on" if reserved.is_on else ""),
+)
+CLASS_COLUMNS = (
+    Column("Group", lambda one: one.group),
+    Column("Device", lambda one: one.device),
+    Column("Until", lambda one: "it ends" if one.ends is None else moment(one.ends)),
 )
 
 

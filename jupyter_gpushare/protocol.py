@@ -44,8 +44,24 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Hello(Message, frozen=True):
+    """Who speaks. Where users are a hub's, the broker answers Unidentified until it is shown a
+    `token` of the hub, or a `ticket` that a Jupyter server has vouched for."""
+
     protocol: int
     program: str = ""
+    token: str = ""
+    ticket: str = ""
+
+    def __repr__(self) -> str:
+        """Without what nobody else may see."""
+        return f"Hello(protocol={self.protocol}, program={self.program!r})"
+
+
+class Vouch(Message, frozen=True):
+    """Of a Jupyter server that has shown its token: whoever shows the ticket with this SHA-256
+    `digest` (hexadecimal), once and soon, is one of its kernels, and stands for the same user."""
+
+    digest: str
 
 
 class Open(Message, frozen=True):
@@ -164,6 +180,19 @@ class SetPolicy(Message, frozen=True):
     device: str | None = None
 
 
+class ClassMode(Message, frozen=True):
+    """Give a device to a class of a group, or end that; all devices where none is named.
+
+    With `seconds` it ends by itself. Students then have short turns and equal memory, and others
+    are held back.
+    """
+
+    group: str
+    on: bool
+    device: str | None = None
+    seconds: float | None = None
+
+
 class Look(Message, frozen=True):
     """Ask for one Snapshot."""
 
@@ -268,7 +297,10 @@ class PageIn(Message, frozen=True):
 
 
 class Wait(Message, frozen=True):
-    """Why turn `turn` is not granted yet. `expected_seconds` is None where nobody can know."""
+    """Why turn `turn` is not granted yet. `place` 0: it is in no line, being held back or paused.
+
+    `expected_seconds` is None where nobody can know.
+    """
 
     turn: int
     place: int
@@ -293,13 +325,14 @@ class Error(Message, frozen=True):
 
 # --- the one schema for every looker -------------------------------------------------------------
 
-State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out"]
+State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
 
 
 class SessionView(msgspec.Struct, frozen=True):
     """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes.
 
     `paged_out_bytes` of its persistent ones lie in a file; `busy`: a cell runs, or it is a script.
+    `group` is one of the admin's file; it is empty for those who are in none.
     """
 
     id: str
@@ -323,6 +356,7 @@ class SessionView(msgspec.Struct, frozen=True):
     priority: int
     paged_out_bytes: int
     busy: bool
+    group: str
 
 
 class LaneView(msgspec.Struct, frozen=True):
@@ -390,8 +424,42 @@ class PolicyView(msgspec.Struct, frozen=True):
     sentence: str
 
 
+class GroupView(msgspec.Struct, frozen=True):
+    """A group of the admin's file."""
+
+    name: str
+    weight: float
+    teachers: list[str]
+
+
+class ClassView(msgspec.Struct, frozen=True):
+    """A class has the device until `ends`, Unix time; None: until somebody ends it."""
+
+    group: str
+    device: str
+    ends: float | None
+
+
+class ReservationView(msgspec.Struct, frozen=True):
+    """A group has a device, or a `share` of it, from `begins` to `ends`, both Unix time.
+
+    `device` is empty for all of them.
+    """
+
+    group: str
+    device: str
+    share: float
+    begins: float
+    ends: float
+    is_on: bool
+
+
 class Snapshot(Message, frozen=True):
-    """All there is to see. `sequence` grows by one with each change of the broker's state."""
+    """All there is to see. `sequence` grows by one with each change of the broker's state.
+
+    `reservations` go on or begin within a day. `rulebook_error` says why the admin's file, as it is
+    now, is not in force; it is empty where all is well.
+    """
 
     version: str
     broker: BrokerView
@@ -399,6 +467,10 @@ class Snapshot(Message, frozen=True):
     policies: list[PolicyView]
     sequence: int
     devices: list[DeviceView]
+    groups: list[GroupView] = []
+    classes: list[ClassView] = []
+    reservations: list[ReservationView] = []
+    rulebook_error: str = ""
 
 
 ToBroker: TypeAlias = (
@@ -417,7 +489,9 @@ ToBroker: TypeAlias = (
     | Dismiss
     | Cancel
     | SetPolicy
+    | ClassMode
     | Look
+    | Vouch
     | Watch
     | Shutdown
 )
@@ -444,7 +518,11 @@ _from_broker: msgspec.json.Decoder[ToClient] = msgspec.json.Decoder(ToClient)
 
 def encode(message: Message) -> bytes:
     """One frame: length, then JSON."""
-    body = encode_body(message)
+    return frame(encode_body(message))
+
+
+def frame(body: bytes) -> bytes:
+    """A message that is encoded already."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 

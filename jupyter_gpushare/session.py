@@ -58,7 +58,7 @@ from .protocol import (
 from .settings import Settings, load
 
 FIRST_RETRY_SECONDS = 0.02
-LAST_RETRY_SECONDS = 1.0
+LAST_RETRY_SECONDS = 0.25  # a new broker waits twice as long for those who have turns
 HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
 
 
@@ -444,11 +444,11 @@ class Session:
             answer = client.ask(self._registration())
             if not isinstance(answer, Opened):
                 raise ProtocolError(f"Opened was due, {type(answer).__name__} came")
+            if not self.host_device:
+                self._settle(answer)
         except BaseException:
             client.close()
             raise
-        if not self.host_device:
-            self._settle(answer)
         self.host_device = answer.device
         self.capacity = answer.capacity_bytes
         self._asked = None  # whoever was named, was named to the connection before

@@ -31,6 +31,46 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="path of the broker's Unix socket; empty: a private directory of the user"
         ),
     ] = ""
+    socket_mode: Annotated[
+        str,
+        Meta(
+            pattern=r"^0?[0-7]{3}$",
+            description="who may connect to a broker that starts: the socket's mode, as 0660",
+        ),
+    ] = "0600"
+    socket_group: Annotated[
+        str, Meta(description="Unix group of that socket; empty: the broker's own")
+    ] = ""
+    start_broker: Annotated[
+        bool, Meta(description="start a broker where none answers; False: only look for one")
+    ] = True
+    hub_api_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://.*[^/])?$",
+            description="API of the JupyterHub whose users a broker serves, as"
+            " http://127.0.0.1:8081/hub/api; empty: Unix users",
+        ),
+    ] = ""
+    hub_scope: Annotated[
+        str,
+        Meta(
+            description="scope of JupyterHub without which nobody shares;"
+            " empty: every user of the hub may"
+        ),
+    ] = ""
+    hub_cache_seconds: Annotated[
+        float,
+        Positive,
+        Meta(description="what the hub said of a token holds so long, and while it is down"),
+    ] = 300.0
+    ticket_url: Annotated[
+        str,
+        Meta(
+            pattern=r"^(https?://.*)?$",
+            description="where a kernel in a hub gets its tickets; set by its Jupyter server",
+        ),
+    ] = ""
     device: Annotated[
         str,
         Meta(
@@ -42,8 +82,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="share as soon as `%load_ext jupyter_gpushare` has run")
     ] = False
     policy: Annotated[
-        str, Meta(description="policy of a broker that starts: fair, fifo, srtf, pack or las")
+        str,
+        Meta(
+            description="policy of a broker that starts: fair, fifo, srtf, pack, las or classroom"
+        ),
     ] = "fair"
+    rulebook: Annotated[
+        str,
+        Meta(
+            description="TOML file of groups, roles, quotas and reservations; empty: there are none"
+        ),
+    ] = ""
     running_lanes: Annotated[
         int,
         NotNegative,
@@ -67,6 +116,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NotNegative,
         Meta(description="a session that waits for memory so long is overtaken no more"),
     ] = 60.0
+    boost_seconds: Annotated[
+        float,
+        NotNegative,
+        Meta(description="the first seconds of a cell go before those of longer ones; 0: not so"),
+    ] = 0.5
     page_directory: Annotated[
         str,
         Meta(
@@ -90,7 +144,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 512 << 20
     idle_exit_seconds: Annotated[
-        float, Positive, Meta(description="a broker without any connection ends after so long")
+        float,
+        NotNegative,
+        Meta(description="a broker without any connection ends after so long; 0: never"),
     ] = 600.0
     recovery_seconds: Annotated[
         float,

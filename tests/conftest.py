@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pynvml
 import pytest
 
 from jupyter_gpushare import nvml, visible
 from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare.broker.start import try_connect
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.protocol import SessionView, Shutdown, Snapshot
@@ -92,6 +100,125 @@ def settings(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         monkeypatch.setenv(name, value)
     yield given
     end_broker(given)
+
+
+class StandInHub:
+    """As much of JupyterHub's API as a broker asks: whose a token is. Not the hub itself, which
+    tests/hub has."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, dict[str, object]] = {}  # token -> model
+        self.asked: list[str] = []  # tokens, in the order in which they came
+        self._address = ("127.0.0.1", 0)
+        self.start()
+
+    @property
+    def api_url(self) -> str:
+        return f"http://127.0.0.1:{self._address[1]}/hub/api"
+
+    def user(self, name: str, **more: object) -> str:
+        """A token of that user, with what else the hub says of it."""
+        token = secrets.token_hex(16)
+        self.of[token] = {"kind": "user", "name": name, "groups": [], "scopes": [], **more}
+        return token
+
+    def start(self) -> None:
+        self._server = ThreadingHTTPServer(self._address, self._handler())
+        self._address = self._server.server_address[:2]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """It does not answer any more until it is started again."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                token = self.headers["Authorization"].removeprefix("token ")
+                hub.asked.append(token)
+                model = hub.of.get(token) if self.path == "/hub/api/user" else None
+                body = json.dumps(model or {"status": 403, "message": "Forbidden"}).encode()
+                self.send_response(200 if model else 403)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        return Handler
+
+
+@pytest.fixture
+def hub() -> Iterator[StandInHub]:
+    hub = StandInHub()
+    yield hub
+    hub.stop()
+
+
+@pytest.fixture
+def hub_broker(
+    settings: Settings, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[HubBroker]:
+    """A broker that serves the users of `hub`, as whoever runs the hub starts it."""
+    for name in ("TICKET_URL", "HUB_API_URL"):
+        monkeypatch.delenv(f"JUPYTER_GPUSHARE_{name}", raising=False)
+    for name in [name for name in os.environ if name.startswith("JUPYTERHUB_")]:
+        monkeypatch.delenv(name)
+    broker = HubBroker(settings, hub)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+class HubBroker:
+    """`settings` are those of its clients, which know the socket and no more."""
+
+    def __init__(self, settings: Settings, hub: StandInHub) -> None:
+        self.settings = msgspec.structs.replace(settings, start_broker=False)
+        self.own = {"hub_api_url": hub.api_url}
+        self.log = Path(settings.socket).with_suffix(".hub.log")
+
+    def start(self) -> None:
+        given = msgspec.structs.replace(self.settings, **self.own)  # type: ignore[arg-type]
+        environment = {**os.environ, **settings_module.as_environment(given)}
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jupyter_gpushare.broker"],
+                cwd="/",
+                env=environment,
+                stderr=log,
+            )
+        while try_connect(Path(given.socket)) is None:
+            assert self._process.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        self._process.wait(20)
+
+    def restart(self, **own: object) -> None:
+        self.own |= own  # type: ignore[arg-type]
+        self.stop()
+        self.start()
+
+    def connect(self, **shown: str) -> Client:
+        """A client that shows this `token` or `ticket`."""
+        return Client.connect(
+            self.settings,
+            "tests",
+            proof=lambda hello, _: msgspec.structs.replace(hello, **shown),
+        )
 
 
 @pytest.fixture

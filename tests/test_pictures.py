@@ -40,6 +40,7 @@ IDLE = SessionView(
     priority=0,
     paged_out_bytes=0,
     busy=False,
+    group="",
 )
 WAITING = replace(
     IDLE,
@@ -187,4 +188,8 @@ def test_the_waiting_sentence_tells_what_is_known() -> None:
     )
     assert sentence(Wait(1, 1, 3.0, "")) == (
         f"Waiting for the device: 1st in line (waited 3.0 s). {stop}"
+    )
+    held = "held back: a class has the device until noon"
+    assert sentence(Wait(1, 0, 3.0, held, "cnn.ipynb")) == (
+        f"Waiting for the device (waited 3.0 s): {held}. {stop}"
     )

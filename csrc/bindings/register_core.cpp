@@ -26,6 +26,8 @@ const char* name(State state) {
       return "paused";
     case State::paged_out:
       return "paged_out";
+    case State::held:
+      return "held";
   }
   return "";
 }
@@ -108,25 +110,27 @@ void register_types(py::module_& module) {
   const Rules rules;
   py::class_<Rules>(module, "Rules")
       .def(py::init([](Seconds quantum, Seconds half_life, Seconds lease, Seconds patience,
-                       const py::int_& running_lanes) {
-             return Rules{quantum, half_life, lease, patience,
-                          whole<int>(running_lanes, "running_lanes")};
+                       const py::int_& running_lanes, Seconds boost) {
+             return Rules{quantum,  half_life, lease,
+                          patience, boost,     whole<int>(running_lanes, "running_lanes")};
            }),
            py::arg("quantum") = rules.quantum, py::arg("half_life") = rules.half_life,
            py::arg("lease") = rules.lease, py::arg("patience") = rules.patience,
-           py::arg("running_lanes") = rules.running_lanes)
+           py::arg("running_lanes") = rules.running_lanes, py::arg("boost") = rules.boost)
       .def_readonly("quantum", &Rules::quantum)
       .def_readonly("half_life", &Rules::half_life)
       .def_readonly("lease", &Rules::lease)
       .def_readonly("patience", &Rules::patience)
-      .def_readonly("running_lanes", &Rules::running_lanes);
+      .def_readonly("running_lanes", &Rules::running_lanes)
+      .def_readonly("boost", &Rules::boost);
 
   py::class_<SessionSpec>(module, "SessionSpec")
       .def(py::init([](std::string user, std::string name, double weight, const py::int_& priority,
                        const Demand& demand, const std::optional<py::int_>& remaining_iterations,
                        const py::int_& turn, bool holding, bool waiting, bool paused,
                        Seconds device_seconds, Seconds waited_seconds, const py::int_& iterations,
-                       const py::int_& paged_out_bytes, bool busy) {
+                       const py::int_& paged_out_bytes, bool busy, std::string group,
+                       std::string domain) {
              return SessionSpec{std::move(user),
                                 std::move(name),
                                 weight,
@@ -141,14 +145,17 @@ void register_types(py::module_& module) {
                                 waited_seconds,
                                 whole<std::int64_t>(iterations, "iterations"),
                                 whole<Bytes>(paged_out_bytes, "paged_out_bytes"),
-                                busy};
+                                busy,
+                                std::move(group),
+                                std::move(domain)};
            }),
            py::arg("user"), py::arg("name") = "", py::arg("weight") = 1.0, py::arg("priority") = 0,
            py::arg("demand") = Demand{}, py::arg("remaining_iterations") = py::none(),
            py::arg("turn") = 0, py::arg("holding") = false, py::arg("waiting") = false,
            py::arg("paused") = false, py::arg("device_seconds") = 0.0,
            py::arg("waited_seconds") = 0.0, py::arg("iterations") = 0,
-           py::arg("paged_out_bytes") = 0, py::arg("busy") = true);
+           py::arg("paged_out_bytes") = 0, py::arg("busy") = true, py::arg("group") = "",
+           py::arg("domain") = "");
 
   py::class_<Grant>(module, "Grant")
       .def_readonly("session", &Grant::session)
@@ -257,6 +264,9 @@ void register_scheduler(py::module_& module) {
       .def("came_back", &Scheduler::came_back, now, id)
       .def("recall", &Scheduler::recall, now, id)
       .def("dismiss", &Scheduler::dismiss, now, id)
+      .def("hold_back", &Scheduler::hold_back, now, py::arg("sentences"))
+      .def("set_shares", &Scheduler::set_shares, now, py::arg("groups"), py::arg("users"))
+      .def("set_rules", &Scheduler::set_rules, now, py::arg("rules"))
       .def("set_policy", &Scheduler::set_policy, now, py::arg("name"))
       .def(
           "set_running_lanes",

@@ -15,6 +15,7 @@ Decision Scheduler::assign(Seconds now) {
   lanes_.merge_down(limit());
   admit();
   settle_clocks();
+  boost_cells();
   Contest contest = look(now_);
   grant(contest, decision);
   ask_to_yield(contest, decision);
@@ -62,6 +63,7 @@ SessionNumber Scheduler::first_with_room(const std::function<bool(const Demand&)
   for (const auto& [number, session] : sessions_) {
     if (session.residence == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return kNobody;  // it uses memory that is not counted
+    if (is_held(session)) continue;
     if (!has_waited_too_long(session, now_) && !has_room(room_for(session))) continue;
     const Contender contender = this->contender(number, session, now_);
     if (!best || is_admitted_before(contender, *best, now_)) best = contender;
@@ -69,65 +71,69 @@ SessionNumber Scheduler::first_with_room(const std::function<bool(const Demand&)
   return best && has_room(room_for(*best->session)) ? best->number : kNobody;
 }
 
-// Clocks of those who begin or cease to wait or run. Without a place or paused, a session earns no
-// credit by waiting: it would have the device to itself once it comes back.
+// Clocks of those who begin or cease to wait or run. Without a place, paused or held back, a
+// session earns no credit by waiting: it would have the device to itself once it comes back.
 void Scheduler::settle_clocks() {
   for (auto& [number, session] : sessions_) {
-    const bool waits = session.request && !session.paused && lanes_.contains(number);
-    const bool active = waits || session.turn;
-    if (active && !session.active) enter(session);
-    if (!active && session.active) leave(session);
+    const bool active = session.turn || (wants_turn(session) && lanes_.contains(number));
+    if (active && !session.share.active) enter(session);
+    if (!active && session.share.active) leave(session);
   }
 }
 
 void Scheduler::enter(Session& session) {
-  User& user = session.user->second;
-  if (user.active == 0) lift(user.clock, floor_over_users(user), user.idle_since, 1);
-  lift(session.clock, floor_within_user(session), session.idle_since, session.weight);
-  session.active = true;
-  ++user.active;
+  const auto peers = peers_of(session);
+  const auto shares = shares_of(session);
+  for (std::size_t level = 0; level < kLevels; ++level)
+    if (shares[level]->active++ == 0) lift(*shares[level], peers[level]);
+}
+
+void Scheduler::boost_cells() {
+  for (auto& [number, session] : sessions_)
+    if (!session.turn) session.boost = session.share.active ? boost_of(session) : 0;
+}
+
+// How long it goes first: the rest of its cell's boost, but at no level of shares further than that
+// beyond the lowest clock of the others. So nobody gets more over time by cells that begin often,
+// or by many of them, and a long one is passed over for a bounded time only. Who is further waits
+// for its share like all others, and goes first again as soon as they have come near. With 0.5 s,
+// thirty who work beside eight long trainings saw progress after 0.12 s in 95 of 100 cells instead
+// of 2 s, in virtual time; 0.1 s and 2 s did as well for them, but the former ends few cells, and
+// the latter makes the long ones wait longer.
+Seconds Scheduler::boost_of(Session& session) {
+  Seconds left = rules_.boost - (session.device_seconds - session.before_cell);
+  if (left <= 0) return 0;
+  const auto peers = peers_of(session);
+  const auto shares = shares_of(session);
+  for (std::size_t level = 0; level < kLevels; ++level)
+    for (const Share* peer : peers[level])
+      if (peer->active > 0) {
+        const double ahead = clock(*shares[level], now_) - clock(*peer, now_);
+        left = std::min(left, rules_.boost - ahead * shares[level]->weight);
+      }
+  return std::max(0.0, left);
 }
 
 void Scheduler::leave(Session& session) {
-  User& user = session.user->second;
-  session.active = false;
-  session.idle_since = now_;
-  if (--user.active == 0) user.idle_since = now_;
+  for (Share* share : shares_of(session))
+    if (--share->active == 0) share->idle_since = now_;
 }
 
-// Who was away starts where the others are, less one quantum so that short cells come soon. It
-// counts as if it had run while it was away: idle time earns nothing, and a short break does not
-// cost what is owed from before it.
-void Scheduler::lift(Decayed& clock, std::optional<double> floor, Seconds idle_since,
-                     double weight) const {
-  if (!floor) return;
-  const double own = clock.at(now_, rules_.half_life);
-  const double as_if_run = own + (now_ - idle_since) / weight;
-  const double lifted = std::min(*floor - rules_.quantum / weight, as_if_run);
-  if (lifted > own) clock = {lifted, now_};
-}
-
-// The lowest clock of those who are active, or the highest of the others if none is.
-std::optional<double> Scheduler::floor_over_users(const User& newcomer) const {
+// Who was away starts where the others are: at the lowest clock of those who are active, or the
+// highest if none is. It counts as if it had run while it was away: idle time earns nothing, and a
+// short break does not cost what is owed from before it.
+void Scheduler::lift(Share& share, const std::vector<const Share*>& peers) const {
   std::optional<double> lowest, highest;
-  for (const auto& [name, user] : users_) {
-    if (&user == &newcomer) continue;
-    const double value = user_clock(user, now_);
-    if (user.active > 0) lowest = std::min(lowest.value_or(value), value);
+  for (const Share* peer : peers) {
+    const double value = clock(*peer, now_);
+    if (peer->active > 0) lowest = std::min(lowest.value_or(value), value);
     highest = std::max(highest.value_or(value), value);
   }
-  return lowest ? lowest : highest;
-}
-
-std::optional<double> Scheduler::floor_within_user(const Session& newcomer) const {
-  std::optional<double> lowest, highest;
-  for (const auto& [number, session] : sessions_) {
-    if (&session == &newcomer || session.user != newcomer.user) continue;
-    const double value = clock(session, now_);
-    if (session.active) lowest = std::min(lowest.value_or(value), value);
-    highest = std::max(highest.value_or(value), value);
-  }
-  return lowest ? lowest : highest;
+  if (!highest) return;
+  const double own = clock(share, now_);
+  const double as_if_run = own + (now_ - share.idle_since) / share.weight;
+  const double lifted = std::min(lowest.value_or(*highest), as_if_run);
+  if (lifted > own) share.used = {lifted, now_};
 }
 
 Scheduler::Contest Scheduler::look(Seconds now) const {
@@ -158,12 +164,14 @@ void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Sec
   if (first) first->everywhere = true;
 }
 
-// Those who run and should not: paused, recalled, without a (large enough) place, alone but among
-// others, and the last by policy if more run than may. Of these, those asked already count first.
+// Those who run and should not: paused, held back, recalled, without a (large enough) place, alone
+// but among others, and the last by policy if more run than may. Of these, those asked already
+// count first.
 void Scheduler::mark_those_who_must_end(std::vector<Contender>& running) const {
   for (Contender& holder : running)
-    holder.must_end = holder.session->paused || holder.session->turn->recalled ||
-                      holder.lane == kNoLane || has_outgrown(holder.number, *holder.session) ||
+    holder.must_end = holder.session->paused || is_held(*holder.session) ||
+                      holder.session->turn->recalled || holder.lane == kNoLane ||
+                      has_outgrown(holder.number, *holder.session) ||
                       (holder.everywhere && running.size() > 1);
   const auto allowed = static_cast<std::size_t>(limit());
   if (allowed == 0 || running.size() <= allowed) return;
@@ -227,11 +235,15 @@ Yield Scheduler::yield_of(const Contender& holder, const Contest& contest, Turn&
   return yield;
 }
 
-// Only among sessions of one user, who trust each other, where the lane stays as it is, and past
+// Only among those who trust each other, where the lane stays as it is, and past
 // nobody who comes first: not even one for whom the device has to drain.
+bool Scheduler::trust(const Session& a, const Session& b) {
+  return a.domain == b.domain && (!a.domain.empty() || a.user->first == b.user->first);
+}
+
 bool Scheduler::may_pass_on(const Contender& holder, const Contender& to,
                             const Contest& contest) const {
-  return holder.session->user == to.session->user && holder.lane == to.lane &&
+  return trust(*holder.session, *to.session) && holder.lane == to.lane &&
          !has_outgrown(holder.number, *holder.session) &&
          std::ranges::none_of(contest.waiting, [&](const Contender& other) {
            return other.everywhere && goes_before(other, to);
@@ -266,8 +278,8 @@ void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left
     const bool excludes = holder.everywhere || other.everywhere;
     const bool fits = other.lane == holder.lane || room_for(*other.session).ephemeral <= room;
     if (!excludes && (other.lane == kNoLane || !fits)) continue;
-    holder.ends_in = std::min(holder.ends_in,
-                              gpushare::ends_in(*policy_, holder.view, other.view, rules_.quantum));
+    holder.ends_in =
+        std::min(holder.ends_in, gpushare::ends_in(*policy_, holder.view, other.view, quantum()));
     if (!excludes && (best == left.end() || goes_before(other, **best))) best = waiting;
   }
   if (holder.ends_in > kSoon || best == left.end()) return;

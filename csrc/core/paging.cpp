@@ -21,6 +21,8 @@ Decision Scheduler::set_busy(Seconds now, const std::string& id, bool busy) {
   Session& session = sessions_.at(number_of(id));
   advance(now);
   if (session.busy && !busy) session.last_used = now_;
+  if (busy && !session.busy)
+    session.before_cell = session.device_seconds + running_seconds(session, now_);
   session.busy = busy;
   if (busy) {
     session.refused = false;

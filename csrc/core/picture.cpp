@@ -56,6 +56,8 @@ State Scheduler::state(const Session& session, Seconds now) const {
     const auto asked = session.turn->asked;
     return asked && now >= *asked + rules_.lease ? State::overdue : State::running;
   }
+  const bool wants_device = session.request || session.residence == Residence::returning;
+  if (is_held(session) && wants_device && !session.paused) return State::held;
   if (is_out(session)) return State::paged_out;
   if (session.paused) return State::paused;
   return session.request ? State::waiting : State::idle;
@@ -78,7 +80,7 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   state.waited_seconds = session.waited_seconds + of.view.waiting;
   state.iterations = session.iterations;
   state.remaining_iterations = session.remaining_iterations;
-  state.weight = session.weight;
+  state.weight = session.share.weight;
   state.priority = session.priority;
   state.paged_out_bytes = session.paged_out_bytes;
   state.busy = session.busy;
@@ -100,7 +102,7 @@ std::vector<Scheduler::Queued> Scheduler::queue(const Contest& contest, Seconds 
   const auto expected = [&](const Contender& of) {
     const auto& turn = of.session->turn;
     const bool is_late = turn && turn->asked && now > *turn->asked + rules_.quantum;
-    return is_late ? std::nullopt : policy_->expected(of.view, rules_.quantum);
+    return is_late ? std::nullopt : policy_->expected(of.view, quantum());
   };
   const auto sum = [](std::optional<Seconds> a, std::optional<Seconds> b) {
     return a && b ? std::optional(*a + *b) : std::nullopt;
@@ -135,11 +137,13 @@ std::string Scheduler::reason(const Contender& of, const Contest& contest, Secon
     case State::overdue:
       return "overdue: was asked to yield and has not";
     case State::running:
-      return why_it_runs(session);
+      return is_held(session) ? session.held_back : why_it_runs(session);
+    case State::held:
+      return session.held_back;
     case State::paused:
-      return "paused";
+      return is_held(session) ? session.held_back : "paused";
     case State::idle:
-      return "nothing to run";
+      return is_held(session) ? session.held_back : "nothing to run";
     case State::paged_out:
       if (session.residence == Residence::out) return why_it_is_out(session);
       break;

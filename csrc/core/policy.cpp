@@ -9,7 +9,7 @@
 namespace gpushare {
 namespace {
 
-const std::array kPolicies{fair, fifo, srtf, pack, las};
+const std::array kPolicies{fair, fifo, srtf, pack, las, classroom};
 
 Seconds shortest_turn_left(Ends ends, const Candidate& holder, Seconds quantum) {
   switch (ends) {
@@ -21,6 +21,15 @@ Seconds shortest_turn_left(Ends ends, const Candidate& holder, Seconds quantum) 
       return 0;
   }
   return kNever;
+}
+
+// A cell's first seconds on the device go before all others, and its first turn before those: so
+// whoever presses Shift-Enter sees progress, however many do, after one iteration of each of the
+// others who do. It takes nothing that is not counted: the clocks go on, and a cell is boosted only
+// as far as they are near those of the others (Scheduler::boost_of).
+int urgency(const Policy& policy, const Candidate& candidate) {
+  if (!policy.boosts || candidate.boost <= 0) return 0;
+  return candidate.begun ? 1 : 2;
 }
 
 std::string names() {
@@ -43,15 +52,21 @@ const Policy& policy_named(std::string_view name) {
 }
 
 bool before(const Policy& policy, const Candidate& a, const Candidate& b) {
-  return a.priority != b.priority ? a.priority > b.priority : policy.before(a, b);
+  if (a.priority != b.priority) return a.priority > b.priority;
+  const int a_is = urgency(policy, a), b_is = urgency(policy, b);
+  return a_is != b_is ? a_is > b_is : policy.before(a, b);
 }
 
 Seconds ends_in(const Policy& policy, const Candidate& holder, const Candidate& waiting,
                 Seconds quantum) {
   if (waiting.priority < holder.priority) return kNever;
+  const int waits = urgency(policy, waiting), runs = urgency(policy, holder);
+  if (waits > runs) return 0;
   const Seconds shortest = shortest_turn_left(policy.ends, holder, quantum);
   if (waiting.priority > holder.priority) return shortest;
-  return std::max(shortest, policy.lead(holder, waiting, quantum));
+  const Seconds in_turn = std::max(shortest, policy.lead(holder, waiting, quantum));
+  if (runs == 0) return in_turn;
+  return waits > 0 ? std::min(in_turn, holder.boost) : std::max(in_turn, holder.boost);
 }
 
 }  // namespace gpushare

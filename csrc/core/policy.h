@@ -17,15 +17,23 @@ namespace gpushare {
 struct Candidate {
   int priority = 0;
   double weight = 1.0;
-  const void* user = nullptr;        // only to be compared
-  int user_turns = 0;                // turns of this user that run now: so fast does its clock go
-  Seconds user_clock = 0;            // fair clock of the user: seconds used, faded
-  Seconds clock = 0;                 // fair clock within the user: seconds used / weight, faded
+  const void* group = nullptr;  // only to be compared, as is its user
+  double group_weight = 1.0;
+  int group_turns = 0;         // turns of the group that run now: so fast does its clock go
+  Seconds group_clock = 0;     // fair clock of the group: seconds used / weight, faded
+  const void* user = nullptr;  // one of this group
+  double user_weight = 1.0;
+  int user_turns = 0;
+  Seconds user_clock = 0;            // the same within the group
+  Seconds user_served = -kNever;     // when a turn of this user began last
+  Seconds clock = 0;                 // the same as the other clocks, within the user
   Seconds attained = 0;              // service so far, faded
   Seconds waiting = 0;               // since its request
   Seconds running = 0;               // since its grant
   std::optional<Seconds> iteration;  // mean duration of one
   std::optional<Seconds> remaining;  // work left, if it was declared and is not overrun
+  Seconds boost = 0;                 // for so long its cell still goes first
+  bool begun = true;                 // its cell has had the device, or has it
   std::uint64_t order = 0;           // requests count up: the last word where all else is equal
 };
 
@@ -43,14 +51,16 @@ struct Policy {
   // How long what is left of a turn is expected to last, or nothing if nobody can know.
   std::optional<Seconds> (*expected)(const Candidate&, Seconds quantum);
   bool packs = false;         // as many lanes at once as are safe, instead of one
+  bool boosts = false;        // the first seconds of a cell go first
   bool by_remaining = false;  // wants to know the remaining work
+  double turn = 1.0;          // a turn lasts so many quanta
 };
 
 std::span<const Policy> policies();
 // Raises std::invalid_argument with the names that there are.
 const Policy& policy_named(std::string_view name);
 
-// Who is served first: priority, then the policy.
+// Who is served first: priority, then who is boosted, then the policy.
 bool before(const Policy&, const Candidate&, const Candidate&);
 // Seconds until the holder's turn should end for the one who waits: 0 is now, kNever is not by
 // time alone.

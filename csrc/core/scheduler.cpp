@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <tuple>
 
 #include "core/units.h"
 
@@ -31,7 +32,15 @@ void check_rules(const Rules& rules) {
   require(rules.half_life > 0, "the half-life must be above 0 seconds");
   require(rules.lease > 0, "the lease must be above 0 seconds");
   require(rules.patience >= 0, "the patience must not be below 0 seconds");
+  require(std::isfinite(rules.boost) && rules.boost >= 0,
+          "the boost must be finite and not below 0 seconds");
   check_running_lanes(rules.running_lanes);
+}
+
+// 1 for who is absent.
+double weight_of(const std::map<std::string, double>& weights, const std::string& name) {
+  const auto weight = weights.find(name);
+  return weight == weights.end() ? 1.0 : weight->second;
 }
 
 std::string exact(Bytes bytes) {
@@ -53,7 +62,8 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   const SessionNumber number = prepare(id, spec);
   Session& session = sessions_.at(number);
   session.name = spec.name;
-  session.weight = spec.weight;
+  session.domain = spec.domain;
+  session.share.weigh(now_, rules_.half_life, spec.weight);
   session.priority = spec.priority;
   session.paused = spec.paused;
   session.demand = spec.demand;
@@ -126,7 +136,7 @@ Decision Scheduler::change(Seconds now, const std::string& id, std::optional<dou
   if (weight) check_weight(*weight);
   advance(now);
   Session& session = sessions_.at(number);
-  session.weight = weight.value_or(session.weight);
+  if (weight) session.share.weigh(now_, rules_.half_life, *weight);
   session.priority = priority.value_or(session.priority);
   session.paused = paused.value_or(session.paused);
   return assign(now);
@@ -137,6 +147,47 @@ Decision Scheduler::recall(Seconds now, const std::string& id) {
   if (!session.turn) throw std::invalid_argument(title(session) + " has no turn to end");
   advance(now);
   session.turn->recalled = true;
+  return assign(now);
+}
+
+Decision Scheduler::hold_back(Seconds now, const std::map<std::string, std::string>& sentences) {
+  for (const auto& [id, sentence] : sentences) {
+    number_of(id);
+    require(!sentence.empty(), "who is held back must be told why");
+  }
+  advance(now);
+  for (auto& [number, session] : sessions_) {
+    const auto held = sentences.find(session.id);
+    if (held == sentences.end() && is_held(session)) wait_anew(session);
+    session.held_back = held == sentences.end() ? "" : held->second;
+  }
+  return assign(now);
+}
+
+Decision Scheduler::set_shares(Seconds now, const std::map<std::string, double>& groups,
+                               const std::map<std::string, double>& users) {
+  for (const auto& weights : {groups, users})
+    for (const auto& [name, weight] : weights) check_weight(weight);
+  advance(now);
+  group_weights_ = groups;
+  user_weights_ = users;
+  for (auto& [name, group] : groups_) {
+    group.share.weigh(now_, rules_.half_life, weight_of(group_weights_, name));
+    for (auto& [user, node] : group.users)
+      node.share.weigh(now_, rules_.half_life, weight_of(user_weights_, user));
+  }
+  return assign(now);
+}
+
+// What was used so far has faded by the old half-life.
+Decision Scheduler::set_rules(Seconds now, const Rules& rules) {
+  check_rules(rules);
+  advance(now);
+  for (auto& [number, session] : sessions_) {
+    for (Share* share : shares_of(session)) share->count(now_, rules_.half_life);
+    session.attained.add(now_, rules_.half_life, 0);
+  }
+  rules_ = rules;
   return assign(now);
 }
 
@@ -199,11 +250,12 @@ Seconds Scheduler::latest(Seconds now) const {
   return std::max(now, now_);
 }
 
-// A session of this id and user without a turn or a place, new or emptied. What it has used stays
-// used, so that nobody gains by opening again.
+// A session of this id, group and user without a turn or a place, new or emptied. What it has used
+// stays used, so that nobody gains by opening again.
 SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec) {
   const auto known = numbers_.find(id);
-  if (known != numbers_.end() && sessions_.at(known->second).user->first != spec.user)
+  if (known != numbers_.end() && (sessions_.at(known->second).user->first != spec.user ||
+                                  sessions_.at(known->second).group->first != spec.group))
     forget(known->second);
   const auto [entry, is_new] = numbers_.try_emplace(id, last_number_ + 1);
   const SessionNumber number = entry->second;
@@ -211,9 +263,8 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
   if (is_new) {
     last_number_ = number;
     session.id = id;
-    session.user = users_.try_emplace(spec.user).first;
     session.attained = {spec.device_seconds, now_};
-    ++session.user->second.sessions;
+    join(session, spec.group, spec.user);
   }
   vacate(number, session);
   session.device_seconds = std::max(session.device_seconds, spec.device_seconds);
@@ -221,6 +272,21 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
   session.iterations = std::max(session.iterations, spec.iterations);
   session.reported_seconds = session.device_seconds;
   return number;
+}
+
+void Scheduler::join(Session& session, const std::string& group, const std::string& user) {
+  bool is_new = false;
+  std::tie(session.group, is_new) = groups_.try_emplace(group);
+  if (is_new) session.group->second.share.weight = weight_of(group_weights_, group);
+  std::tie(session.user, is_new) = session.group->second.users.try_emplace(user);
+  if (is_new) session.user->second.share.weight = weight_of(user_weights_, user);
+  ++session.user->second.sessions;
+}
+
+void Scheduler::quit(Session& session) {
+  if (--session.user->second.sessions > 0) return;
+  session.group->second.users.erase(session.user);
+  if (session.group->second.users.empty()) groups_.erase(session.group);
 }
 
 void Scheduler::vacate(SessionNumber number, Session& session) {
@@ -235,8 +301,8 @@ void Scheduler::vacate(SessionNumber number, Session& session) {
 void Scheduler::forget(SessionNumber number) {
   Session& session = sessions_.at(number);
   vacate(number, session);
-  if (session.active) leave(session);
-  if (--session.user->second.sessions == 0) users_.erase(session.user);
+  if (session.share.active) leave(session);
+  quit(session);
   numbers_.erase(session.id);
   sessions_.erase(number);
 }
@@ -260,18 +326,14 @@ void Scheduler::take_lane(SessionNumber number, const Session& session) {
 void Scheduler::begin_turn(Session& session, TurnNumber turn) {
   if (is_out(session)) bring_in(session);  // whoever runs has its memory, or gets it by touching it
   session.turn = {turn, now_, std::nullopt, {}};
-  ++session.user->second.running;
-  session.user->second.granted += now_;
+  for (Share* share : shares_of(session)) share->begin_turn(now_, rules_.half_life);
 }
 
 void Scheduler::end_turn(SessionNumber number, Session& session) {
-  User& user = session.user->second;
   const Seconds used = running_seconds(session, now_);
   session.device_seconds += used;
   session.attained.add(now_, rules_.half_life, used);
-  session.clock.add(now_, rules_.half_life, used / session.weight);
-  user.clock.add(now_, rules_.half_life, used);
-  user.granted = --user.running == 0 ? 0 : user.granted - session.turn->since;
+  for (Share* share : shares_of(session)) share->end_turn(now_, rules_.half_life);
   due_ = session.turn->successor;
   session.turn.reset();
   session.last_used = now_;
@@ -292,6 +354,16 @@ void Scheduler::end_wait(Session& session) {
   if (!returns) session.waited_seconds += now_ - session.request->since;
   session.request.reset();
   if (returns && !session.busy) end_return(session, Residence::out);
+}
+
+// What it has waited so far gives it nothing any more, neither a place in the queue nor patience.
+void Scheduler::wait_anew(Session& session) {
+  const Wait* wait = wait_of(session);
+  if (!wait) return;
+  session.waited_seconds += now_ - wait->since;
+  const Wait anew{now_, ++last_order_};
+  if (session.request) static_cast<Wait&>(*session.request) = anew;
+  session.back = anew;
 }
 
 // A holder that has outgrown its place keeps it until its turn ends, which is asked for at once.
@@ -337,15 +409,23 @@ bool Scheduler::is_admitted_before(const Contender& a, const Contender& b, Secon
 }
 
 Candidate Scheduler::candidate(const Session& session, Seconds now) const {
-  const User& user = session.user->second;
+  const Share &group = session.group->second.share, &user = session.user->second.share;
   Candidate view;
   view.priority = session.priority;
-  view.weight = session.weight;
+  view.weight = session.share.weight;
+  view.group = &group;
+  view.group_weight = group.weight;
+  view.group_turns = group.running;
+  view.group_clock = clock(group, now);
   view.user = &user;
+  view.user_weight = user.weight;
   view.user_turns = user.running;
-  view.user_clock = user_clock(user, now);
-  view.clock = clock(session, now);
+  view.user_clock = clock(user, now);
+  view.user_served = user.served;
+  view.clock = clock(session.share, now);
   view.running = running_seconds(session, now);
+  view.boost = std::max(0.0, session.boost - view.running);
+  view.begun = session.turn || session.device_seconds > session.before_cell;
   view.attained = session.attained.at(now, rules_.half_life) + view.running;
   if (const Wait* wait = wait_of(session)) {
     view.waiting = now - wait->since;
@@ -378,12 +458,22 @@ std::optional<Seconds> Scheduler::remaining(const Session& session, Seconds now)
   return left > 0 ? std::optional(left) : std::nullopt;
 }
 
-Seconds Scheduler::user_clock(const User& user, Seconds now) const {
-  return user.clock.at(now, rules_.half_life) + user.running * now - user.granted;
+std::array<Share*, Scheduler::kLevels> Scheduler::shares_of(Session& session) const {
+  return {&session.group->second.share, &session.user->second.share, &session.share};
 }
 
-Seconds Scheduler::clock(const Session& session, Seconds now) const {
-  return session.clock.at(now, rules_.half_life) + running_seconds(session, now) / session.weight;
+// Those with whom each of its shares has to share.
+std::array<std::vector<const Share*>, Scheduler::kLevels> Scheduler::peers_of(
+    const Session& session) const {
+  std::array<std::vector<const Share*>, kLevels> peers;
+  auto& [groups, users, notebooks] = peers;
+  for (const auto& [name, group] : groups_)
+    if (&group != &session.group->second) groups.push_back(&group.share);
+  for (const auto& [name, user] : session.group->second.users)
+    if (&user != &session.user->second) users.push_back(&user.share);
+  for (const auto& [number, other] : sessions_)
+    if (&other != &session && other.user == session.user) notebooks.push_back(&other.share);
+  return peers;
 }
 
 Seconds Scheduler::running_seconds(const Session& session, Seconds now) {

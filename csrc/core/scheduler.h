@@ -13,12 +13,14 @@
 //   - a session that runs alone (its memory is unknown) is granted only when nothing else runs,
 //     and nothing is granted while it runs;
 //   - nobody waits who could start, and nobody is without a place for whom there is one;
+//   - who is held back is granted nothing, and was asked to yield if it runs;
 //   - who is paged out has no place and no turn, and who is asked to page out neither runs a cell
 //     nor has or wants a turn;
 //   - nobody waits for room that idle sessions could make without their being asked, and none of
 //     them stays unasked whom foreign memory leaves no room.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -26,9 +28,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/decayed.h"
 #include "core/lane_allocator.h"
 #include "core/policy.h"
+#include "core/share.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -71,6 +73,14 @@ class Scheduler {
   // where there is nothing to ask: who does not run, and who runs a cell or is out already.
   Decision recall(Seconds now, const std::string& id);
   Decision dismiss(Seconds now, const std::string& id);  // paging.cpp: asked to page out
+  // Sessions and one sentence each for people: they and only they are held back. One that runs is
+  // asked to yield; one that waits is granted nothing, is not admitted and stands in nobody's way,
+  // and begins to wait anew once it is not held back any more.
+  Decision hold_back(Seconds now, const std::map<std::string, std::string>& sentences);
+  // Weights of groups and users by name, from now on; who is absent has 1.
+  Decision set_shares(Seconds now, const std::map<std::string, double>& groups,
+                      const std::map<std::string, double>& users);
+  Decision set_rules(Seconds now, const Rules& rules);
   Decision set_policy(Seconds now, std::string_view name);
   Decision set_running_lanes(Seconds now, int lanes);
   // What programs that are no sessions have of the device, at most all of it. Nobody loses a turn
@@ -93,15 +103,14 @@ class Scheduler {
   Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane
 
  private:
-  // Fairness is over users first. A user's clock counts the seconds of all its turns; those that
-  // run are added when it is read: running * now - granted is their time so far.
+  // Fairness is over groups, then users, then notebooks.
   struct User {
+    Share share;
     int sessions = 0;
-    int active = 0;  // of them, those that wait or run
-    int running = 0;
-    Seconds granted = 0;  // sum of the times at which the running turns were granted
-    Decayed clock;
-    Seconds idle_since = -kNever;
+  };
+  struct Group {
+    Share share;
+    std::map<std::string, User> users;
   };
   struct Wait {
     Seconds since;
@@ -126,10 +135,13 @@ class Scheduler {
   enum class Residence { in, leaving, out, returning };
   struct Session {
     std::string id, name;
+    std::map<std::string, Group>::iterator group;
     std::map<std::string, User>::iterator user;
-    double weight = 1.0;
+    std::string domain;
+    Share share;
     int priority = 0;
     bool paused = false;
+    std::string held_back;  // why, in words; empty: it is not
     bool busy = true;
     bool refused = false;  // it could not be paged out, and has not been busy since
     Residence residence = Residence::in;
@@ -138,10 +150,10 @@ class Scheduler {
     std::optional<Turn> turn;        // it runs
     Wait back{};                     // while it is returning
     TurnNumber last_turn = 0;
-    bool active = false;  // it waits or runs, as its clocks were told last
-    Seconds idle_since = -kNever;
-    Decayed clock, attained;
+    Decayed attained;
     Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
+    Seconds before_cell = 0;                         // device seconds when its cell began
+    Seconds boost = 0;  // how long it goes first, as of the last pass or of its turn's begin
     std::int64_t iterations = 0;
     std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
     Seconds reported_seconds = 0;                      // device seconds at the last report
@@ -149,6 +161,7 @@ class Scheduler {
     Bytes paged_out_bytes = 0;
     std::string makes_room_for;  // title of the one for whom it was asked to leave
   };
+  static constexpr std::size_t kLevels = 3;  // of shares: group, user, notebook
   using Entry = std::map<SessionNumber, Session>::value_type;
   // A session that waits or runs, in one pass.
   struct Contender {
@@ -181,6 +194,8 @@ class Scheduler {
 
   // Changes of one session.
   SessionNumber prepare(const std::string& id, const SessionSpec& spec);
+  void join(Session& session, const std::string& group, const std::string& user);
+  void quit(Session& session);
   void vacate(SessionNumber number, Session& session);
   void forget(SessionNumber number);
   void adopt_turn(SessionNumber number, Session& session, TurnNumber turn);
@@ -190,6 +205,7 @@ class Scheduler {
   void end_turn(SessionNumber number, Session& session);
   void begin_wait(Session& session, TurnNumber turn);
   void end_wait(Session& session);
+  void wait_anew(Session& session);
   void fit_to_demand(SessionNumber number, const Session& session);
 
   // paging.cpp: where their memory is.
@@ -216,9 +232,9 @@ class Scheduler {
   void settle_clocks();
   void enter(Session& session);
   void leave(Session& session);
-  void lift(Decayed& clock, std::optional<double> floor, Seconds idle_since, double weight) const;
-  std::optional<double> floor_over_users(const User& newcomer) const;
-  std::optional<double> floor_within_user(const Session& newcomer) const;
+  void lift(Share& share, const std::vector<const Share*>& peers) const;
+  void boost_cells();
+  Seconds boost_of(Session& session);
   Contest look(Seconds now) const;
   void mark_those_who_must_end(std::vector<Contender>& running) const;
   void mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const;
@@ -227,6 +243,7 @@ class Scheduler {
   bool can_start(const Contender& waiting) const;
   void ask_to_yield(Contest& contest, Decision& decision);
   Yield yield_of(const Contender& holder, const Contest& contest, Turn& turn) const;
+  static bool trust(const Session& a, const Session& b);
   bool may_pass_on(const Contender& holder, const Contender& to, const Contest& contest) const;
   void time_turns(Contest& contest, Seconds now) const;
   void time_turn(Contender& holder, std::vector<const Contender*>& left) const;
@@ -234,9 +251,19 @@ class Scheduler {
   // What follows from a session.
   Demand room_for(const Session& session) const;  // what it needs in the lanes
   bool has_outgrown(SessionNumber number, const Session& session) const;
-  // For a turn, or for room to come back. Who is paused waits for no turn, though it has a request.
+  std::array<Share*, kLevels> shares_of(Session& session) const;
+  std::array<std::vector<const Share*>, kLevels> peers_of(const Session& session) const;
+  Seconds clock(const Share& share, Seconds now) const {
+    return share.clock(now, rules_.half_life);
+  }
+  static bool is_held(const Session& session) { return !session.held_back.empty(); }
+  static bool wants_turn(const Session& session) {
+    return session.request && !session.paused && !is_held(session);
+  }
+  // For a turn, or for room to come back. Who is paused waits for no turn, though it has a request;
+  // who is held back, for neither.
   static bool waits(const Session& session) {
-    return (session.request && !session.paused) || session.residence == Residence::returning;
+    return wants_turn(session) || (session.residence == Residence::returning && !is_held(session));
   }
   static const Wait* wait_of(const Session& session) {
     if (session.residence == Residence::returning) return &session.back;
@@ -248,8 +275,7 @@ class Scheduler {
   Candidate candidate(const Session& session, Seconds now) const;
   Contender contender(SessionNumber number, const Session& session, Seconds now) const;
   std::optional<Seconds> remaining(const Session& session, Seconds now) const;
-  Seconds user_clock(const User& user, Seconds now) const;
-  Seconds clock(const Session& session, Seconds now) const;
+  Seconds quantum() const { return rules_.quantum * policy_->turn; }
   static Seconds running_seconds(const Session& session, Seconds now);
 
   // picture.cpp
@@ -268,7 +294,8 @@ class Scheduler {
 
   // invariants.cpp
   std::string lanes_agree() const;
-  std::string users_agree() const;
+  std::string shares_agree() const;
+  std::string holds_agree() const;
   std::string nobody_waits_in_vain() const;
   std::string paging_agrees() const;
   std::string paging_agrees(SessionNumber number, const Session& session) const;
@@ -278,10 +305,11 @@ class Scheduler {
   LaneAllocator lanes_;
   std::map<SessionNumber, Session> sessions_;  // in the order in which they opened
   std::unordered_map<std::string, SessionNumber> numbers_;
-  std::map<std::string, User> users_;  // of those sessions
-  std::size_t out_ = 0;                // of the sessions, those that are out and not returning
-  std::vector<std::string> came_in_;   // ids to be told so in the next decision
-  Successor due_;                      // of a turn that this event has ended
+  std::map<std::string, Group> groups_;                         // of those sessions
+  std::map<std::string, double> group_weights_, user_weights_;  // that are not 1
+  std::size_t out_ = 0;               // of the sessions, those that are out and not returning
+  std::vector<std::string> came_in_;  // ids to be told so in the next decision
+  Successor due_;                     // of a turn that this event has ended
   Seconds now_ = -kNever;
   SessionNumber last_number_ = kNobody;
   std::uint64_t last_order_ = 0;

@@ -146,7 +146,7 @@ bool Simulation::opens(std::size_t job) {
   spec.priority = running.job.priority;
   spec.demand = running.job.demand;
   spec.remaining_iterations = declared(running);
-  spec.busy = !is_paged() || running.job.cells.front().think == 0;
+  spec.busy = running.job.cells.front().think == 0;
   try {
     enact(running.device, scheduler_of(job).open(now_, running.job.id, spec));
   } catch (const std::overflow_error&) {
@@ -171,7 +171,7 @@ void Simulation::begins_cell(std::size_t job) {
   Running& running = jobs_[job];
   cancel(Kind::paged, job);
   running.done = 0;
-  if (is_paged()) enact(running.device, scheduler_of(job).set_busy(now_, running.job.id, true));
+  set_busy(job, true);
   requests(job);
 }
 
@@ -253,7 +253,7 @@ void Simulation::ends_cell(std::size_t job) {
   const Seconds think = running.job.cells[running.cell].think;
   if (think == 0) return begins_cell(job);
   schedule(Kind::wakes, job, now_ + think);
-  if (is_paged()) enact(running.device, scheduler_of(job).set_busy(now_, running.job.id, false));
+  set_busy(job, false);
 }
 
 void Simulation::ends(std::size_t job) {
@@ -261,7 +261,20 @@ void Simulation::ends(std::size_t job) {
   running.outcome.ended = now_;
   if (running.job.stays == 0) return leaves(job);
   schedule(Kind::leaves, job, now_ + running.job.stays);
-  if (is_paged()) enact(running.device, scheduler_of(job).set_busy(now_, running.job.id, false));
+  set_busy(job, false);
+}
+
+void Simulation::set_busy(std::size_t job, bool busy) {
+  enact(jobs_[job].device, scheduler_of(job).set_busy(now_, jobs_[job].job.id, busy));
+}
+
+void Simulation::pages_out(std::size_t job) {
+  Running& running = jobs_[job];
+  const auto bytes = static_cast<double>(running.job.demand.persistent);
+  if (conduct_.paging_rate > 0)
+    schedule(Kind::paged, job, now_ + bytes / conduct_.paging_rate);
+  else
+    enact(running.device, scheduler_of(job).page_out_failed(now_, running.job.id));
 }
 
 void Simulation::is_out(std::size_t job) {
@@ -292,11 +305,7 @@ void Simulation::enact(std::size_t device, const Decision& decision) {
     jobs_[job].asked = true;
     aim(job);
   }
-  for (const std::string& id : decision.page_outs) {
-    const std::size_t job = numbers_.at(id);
-    const auto bytes = static_cast<double>(jobs_[job].job.demand.persistent);
-    schedule(Kind::paged, job, now_ + bytes / conduct_.paging_rate);
-  }
+  for (const std::string& id : decision.page_outs) pages_out(numbers_.at(id));
 }
 
 // Those who compute at the same time have the device by turns of its own: together no more of it

@@ -151,6 +151,8 @@ class Simulation {
   void reports(std::size_t job);
   void ends_cell(std::size_t job);
   void ends(std::size_t job);
+  void set_busy(std::size_t job, bool busy);
+  void pages_out(std::size_t job);
   void is_out(std::size_t job);
   void leaves(std::size_t job);
 
@@ -162,7 +164,6 @@ class Simulation {
   Seconds boundary_time(const Running& running, std::int64_t iteration) const;
   std::int64_t left(const Running& running) const;
   std::optional<std::int64_t> declared(const Running& running) const;
-  bool is_paged() const { return conduct_.paging_rate > 0; }
   Scheduler& scheduler_of(std::size_t job);
   Outcome outcome(const Running& running) const;
 

@@ -46,12 +46,15 @@ struct Rules {
   Seconds half_life = 3600.0;  // used time counts half after so long
   Seconds lease = 30.0;        // asked to yield so long ago and still running: overdue
   Seconds patience = 60.0;     // waited so long for memory: overtaken no more
+  Seconds boost = 0;           // the first seconds of a cell go first; 0: they do not
   int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
 };
 
 // What a session says of itself when it opens. The fields from `turn` to `iterations` bring its
 // history back after a lost broker: `holding` says that it still has turn `turn`, `waiting` that it
 // has asked for it; `paged_out_bytes` above 0, that its persistent memory is out.
+// Those of one `group` share its part of the device; "" is a group like any other. Those of one
+// `domain` trust each other; "" is the user's own.
 struct SessionSpec {
   std::string user;
   std::string name;
@@ -68,6 +71,7 @@ struct SessionSpec {
   std::int64_t iterations = 0;
   Bytes paged_out_bytes = 0;
   bool busy = true;  // a cell runs in it; a script is always busy
+  std::string group, domain;
 };
 
 struct Grant {
@@ -98,7 +102,7 @@ struct Decision {
   std::vector<std::string> page_ins;
 };
 
-enum class State { idle, waiting, running, overdue, paused, paged_out };
+enum class State { idle, waiting, running, overdue, paused, paged_out, held };
 
 // One session as people see it. `place` counts from 1 over all who wait for the device, or for room
 // to come back to it; `expected_wait` is absent where nobody can know.

@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
+import grp
 import logging
 import os
-import pwd
 import resource
 import signal
 import socket
-import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from .. import protocol
 from ..channel import Channel
 from ..devices import find_all
-from ..errors import GpuShareError, LimitExceeded, ProtocolError
-from ..protocol import Error, Message
+from ..errors import (
+    BrokerUnavailable,
+    GpuShareError,
+    InvalidValue,
+    LimitExceeded,
+    ProtocolError,
+)
+from ..protocol import Error, Hello, Message, ToBroker
 from ..settings import Settings, socket_path
+from .door import Door
+from .identity import NOBODY, Identity, of_process
 from .peer import Peer
 from .service import Service
-from .start import checked, make_directory
+from .start import checked, is_shared, make_directory, other_end
 
 TICK_SECONDS = 0.1
 RECEIVE_BYTES = 1 << 16
 RATE_WINDOW_SECONDS = 10.0
 GREETING_SECONDS = 10.0  # who says nothing for so long is no client
+MAX_EARLY_MESSAGES = 100  # of who does not wait for its Welcome
 MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
 BACKLOG_CONNECTIONS = 256
 EXITING = 0x4  # the kernel's PF_EXITING: this thread will not return to its program
@@ -55,12 +63,14 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._frames = protocol.Frames()
         self._window_end = 0.0
         self._in_window = 0
+        self._early: list[ToBroker] | None = None  # said while it is asked who speaks
+        self._greeting: asyncio.Task[Identity] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self.pid, self.uid = _credentials(transport.get_extra_info("socket"))
-        self.user = _user_name(self.uid)
+        self.pid, self.uid = other_end(transport.get_extra_info("socket"))
+        self._is(self._endpoint.identity(self.uid))
         self._endpoint.joined(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -73,12 +83,54 @@ class Connection(asyncio.BufferedProtocol, Peer):
         try:
             for body in self._frames.feed(self._endpoint.buffer[:nbytes]):
                 self._count(now)
-                self._endpoint.service.handle(self, protocol.decode_from_client(body), now)
+                self._hear(protocol.decode_from_client(body), now)
         except (ProtocolError, LimitExceeded) as error:
             self._refuse(error)
         self._endpoint.happened(now)
 
+    def _hear(self, message: ToBroker, now: float) -> None:
+        """One after the other: what is said while somebody is asked who speaks waits."""
+        if self._early is not None:
+            if len(self._early) >= MAX_EARLY_MESSAGES:
+                raise LimitExceeded(f"{MAX_EARLY_MESSAGES} messages came before the Welcome")
+            self._early.append(message)
+        elif isinstance(message, Hello) and not self.user and (message.token or message.ticket):
+            self._early = []
+            self._greeting = self._endpoint.identify(self, message)
+            self._greeting.add_done_callback(partial(self._identified, message))
+        else:
+            self._endpoint.service.handle(self, message, now)
+
+    def _identified(self, hello: Hello, done: asyncio.Task[Identity]) -> None:
+        if done.cancelled():
+            return
+        try:
+            self._is(done.result())
+        except GpuShareError as error:
+            self._refuse(error)
+            return
+        except Exception:  # a border: nobody else waits for this
+            log.exception("process %d could not be identified", self.pid)
+            self.close()
+            return
+        early, self._early = self._early or [], None
+        now = time.monotonic()
+        for message in (hello, *early):
+            self._endpoint.service.handle(self, message, now)
+        self._endpoint.happened(now)
+
+    def _is(self, identity: Identity) -> None:
+        self.user, self.groups = identity.user, identity.groups
+        self.is_owner, self.may_vouch = identity.is_owner, identity.may_vouch
+
+    @property
+    def is_silent(self) -> bool:
+        """It has not even tried to say who it is."""
+        return not self.greeted and self._early is None
+
     def connection_lost(self, error: Exception | None) -> None:
+        if self._greeting is not None:
+            self._greeting.cancel()
         if self.channel is not None:
             self._endpoint.forget(self.channel)
             self.channel.close()
@@ -154,7 +206,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def _refuse(self, error: GpuShareError) -> None:
         """What cannot be read cannot be trusted to be in step: say why, then close."""
-        log.warning("process %d of %s: %s", self.pid, self.user, error)
+        log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", error)
         self.send(Error(error.code, str(error)))
         if self.channel is not None:
             self._endpoint.forget(self.channel)
@@ -168,15 +220,18 @@ class Endpoint:
         self.settings = settings
         self.service = service
         self.buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._door = Door(settings, service.tickets) if settings.hub_api_url else None
         self._loop = asyncio.get_running_loop()
         self._connections: set[Connection] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._stopped = asyncio.Event()
-        self._idle = self._loop.call_later(settings.idle_exit_seconds, self._stopped.set)
+        self._idle: asyncio.TimerHandle | None = None
+        self._count_idle()
 
-    async def serve(self, listener: socket.socket) -> None:
-        """Serve until told to stop, by a message, a signal, or loneliness."""
+    async def serve(self, listener: socket.socket) -> bool:
+        """Serve until told to stop, by a message, a signal, or loneliness; whether there were
+        sessions then."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopped.set)
         server = await self._loop.create_unix_server(
@@ -184,8 +239,18 @@ class Endpoint:
         )
         await self._stopped.wait()
         server.close()
+        was_in_use = self.service.has_sessions
         for connection in tuple(self._connections):
             connection.close()
+        return was_in_use
+
+    def identity(self, uid: int) -> Identity:
+        """Whom a process stands for that has said nothing yet."""
+        return NOBODY if self._door is not None else of_process(uid, time.monotonic())
+
+    def identify(self, connection: Connection, hello: Hello) -> asyncio.Task[Identity]:
+        assert self._door is not None  # or everybody is known from the start
+        return self._loop.create_task(self._door.identify(connection, hello, time.monotonic()))
 
     def attend(self, channel: Channel, reader: Callable[[], None]) -> None:
         self._loop.add_reader(channel.fileno(), reader)
@@ -195,7 +260,8 @@ class Endpoint:
 
     def joined(self, connection: Connection) -> None:
         self._connections.add(connection)
-        self._idle.cancel()
+        if self._idle is not None:
+            self._idle.cancel()
         self._loop.call_later(GREETING_SECONDS, self._close_if_silent, connection)
         if self._ticking is None:
             self._tick()
@@ -206,7 +272,11 @@ class Endpoint:
         self.service.lost(connection, now)
         self.happened(now)
         if not self._connections:
-            self._idle = self._loop.call_later(self.settings.idle_exit_seconds, self._stopped.set)
+            self._count_idle()
+
+    def _count_idle(self) -> None:
+        if seconds := self.settings.idle_exit_seconds:
+            self._idle = self._loop.call_later(seconds, self._stopped.set)
 
     def happened(self, now: float) -> None:
         """After each event: is there a new deadline, or an end?"""
@@ -237,47 +307,61 @@ class Endpoint:
             self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _close_if_silent(self, connection: Connection) -> None:
-        if not connection.greeted:
+        if connection.is_silent:
             connection.close()
 
 
 def run(settings: Settings) -> None:
     """Run a broker until it ends. Raises AlreadyRunning where one has the socket."""
     path = checked(socket_path(settings))
-    make_directory(path.parent)
+    make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
-    with open(path.with_suffix(".lock"), "a+") as lock:
-        has_crashed = _own_socket(lock, path)
-        listener = _listen(path)
+    with _open_lock(path.with_suffix(".lock")) as lock:
+        was_in_use = _own_socket(lock, path)
+        listener = _listen(path, settings)
         log.info("broker %d listens on %s", os.getpid(), path)
-        asyncio.run(_serve(settings, listener, has_crashed))
+        is_in_use = asyncio.run(_serve(settings, listener, was_in_use))
         path.unlink(missing_ok=True)
-        lock.truncate(0)
+        if not is_in_use:
+            lock.truncate(0)
     log.info("broker %d ends", os.getpid())
 
 
-async def _serve(settings: Settings, listener: socket.socket, has_crashed: bool) -> None:
-    grants_from = time.monotonic() + settings.recovery_seconds if has_crashed else 0.0
+async def _serve(settings: Settings, listener: socket.socket, was_in_use: bool) -> bool:
+    """Whether there were sessions at the end, as there may have been at that of the one before:
+    they come to the next broker, which must hear first who of them has a turn."""
+    grants_from = time.monotonic() + settings.recovery_seconds if was_in_use else 0.0
     service = Service(settings, find_all(settings), started=time.time(), grants_from=grants_from)
-    await Endpoint(settings, service).serve(listener)
+    return await Endpoint(settings, service).serve(listener)
+
+
+def _open_lock(path: Path) -> IO[str]:
+    """For nobody else, who could take the lock as well."""
+    try:
+        return open(path, "a+", opener=lambda name, flags: os.open(name, flags, 0o600))
+    except OSError as error:
+        raise BrokerUnavailable(f"the lock {path} cannot be opened: {error.strerror}") from None
 
 
 def _own_socket(lock: IO[str], path: Path) -> bool:
-    """Take the lock for this process's life; True if the last owner did not end in good order."""
+    """Take the lock for this process's life; True if the last owner may have left sessions."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise AlreadyRunning(f"a broker runs on {path} already") from None
     lock.seek(0)
-    has_crashed = bool(lock.read())
+    was_in_use = bool(lock.read())
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
     lock.flush()
-    return has_crashed
+    return was_in_use
 
 
-def _listen(path: Path) -> socket.socket:
-    """Under the lock a socket file that lies there is a dead broker's."""
+def _listen(path: Path, settings: Settings) -> socket.socket:
+    """Under the lock a socket file that lies there is a dead broker's.
+
+    Nobody can connect before it listens, and by then it has its group and mode.
+    """
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -285,17 +369,26 @@ def _listen(path: Path) -> socket.socket:
         listener.bind(os.fspath(path))
     finally:
         os.umask(mask)
+    try:
+        if settings.socket_group:
+            _give_to_group(path, settings.socket_group)
+        path.chmod(int(settings.socket_mode, 8))
+    except BaseException:
+        path.unlink()
+        raise
     listener.setblocking(False)
     return listener
 
 
-def _credentials(connection: socket.socket) -> tuple[int, int]:
-    """Process and user of the other end, by the kernel's word."""
-    size = struct.calcsize("3i")
-    pid, uid, _ = struct.unpack(
-        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    )
-    return pid, uid
+def _give_to_group(path: Path, group: str) -> None:
+    try:
+        os.chown(path, -1, grp.getgrnam(group).gr_gid)
+    except KeyError:
+        raise InvalidValue(f"there is no Unix group {group!r} (setting socket_group)") from None
+    except PermissionError:
+        raise InvalidValue(
+            f"the socket cannot be given to the group {group}: whoever runs the broker is not in it"
+        ) from None
 
 
 def _computes(thread: Path) -> bool:
@@ -305,12 +398,6 @@ def _computes(thread: Path) -> bool:
     except OSError:
         return False
     return fields[0] not in "ZX" and not int(fields[6]) & EXITING
-
-
-def _user_name(uid: int) -> str:
-    with contextlib.suppress(KeyError):
-        return pwd.getpwuid(uid).pw_name
-    return str(uid)
 
 
 def _raise_descriptor_limit() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -13,22 +12,19 @@ from ..protocol import Message
 
 class Peer(ABC):
     """A connection, as the service sees it. `uid` and `pid` are the operating system's word;
-    `user` and `groups`, whom they stand for, say whose the connection is."""
+    whose it is, `user` and `groups` alone say. There is no `user` until that is known."""
 
     uid: int
     pid: int
     user: str
     groups: frozenset[str] = frozenset()
+    is_owner = False  # it may do everything
+    may_vouch = False  # for kernels of the same user
     greeted = False
     session: str | None = None
     memory = 0  # number of the lane memory that it was given last
     chunks = 0  # that it has of it
     channel: Channel | None = None  # where these go to and fro
-
-    @property
-    def is_owner(self) -> bool:
-        """Whether it may do everything: root, or the user who runs the broker."""
-        return self.uid in (0, os.getuid())
 
     @abstractmethod
     def send(self, *messages: Message) -> None: ...

@@ -1,16 +1,15 @@
-"""What a message may ask for: ranges of values, and who may change what."""
+"""What a message may ask for: ranges of values. Who may ask is in authority.py."""
 
 from __future__ import annotations
 
 import re
 
-from ..errors import InvalidValue, NotPermitted
+from ..errors import InvalidValue
 from ..protocol import KEY_LENGTH, Demand, Open, Report
-from .peer import Peer
+from ..rulebook import MAX_WEIGHT
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
-MAX_WEIGHT = 1000.0
 MAX_PRIORITY = 100
 MAX_COUNT = 1 << 62
 
@@ -46,15 +45,8 @@ def check_demand(demand: Demand) -> None:
         raise InvalidValue("a demand is in bytes, from 0 upwards")
 
 
-def check_values(peer: Peer, weight: float | None, priority: int | None) -> None:
+def check_values(weight: float | None, priority: int | None) -> None:
     if weight is not None and not 0 < weight <= MAX_WEIGHT:
         raise InvalidValue(f"a weight is above 0 and at most {MAX_WEIGHT:g}, not {weight:g}")
     if priority is not None and not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidValue(f"a priority is from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {priority}")
-    if priority is not None and priority > 0:
-        check_administrator(peer, "set a priority above 0")
-
-
-def check_administrator(peer: Peer, deed: str) -> None:
-    if not peer.is_owner:
-        raise NotPermitted(f"only the user who runs the broker may {deed}")

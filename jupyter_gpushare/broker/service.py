@@ -20,7 +20,9 @@ from ..errors import (
     LimitExceeded,
     NoRoom,
     NotPermitted,
+    OverQuota,
     ProtocolError,
+    Unidentified,
     UnknownDevice,
     UnknownSession,
 )
@@ -30,6 +32,7 @@ from ..protocol import (
     Cancel,
     Change,
     Close,
+    Demand,
     Dismiss,
     Done,
     Error,
@@ -51,17 +54,24 @@ from ..protocol import (
     Snapshot,
     StaysIn,
     ToBroker,
+    Vouch,
     Wait,
     Watch,
     Welcome,
     Withdraw,
     Yield,
 )
+from ..rulebook import RulebookFile
 from ..settings import Settings
-from . import placement, rules, translation
+from . import names, placement, rules, translation
+from .authority import Deed, Object, Person
 from .foreign import foreign_bytes
+from .governor import ALL_SEEING, Governor
 from .history import History, Holder
+from .names import Namer
 from .peer import Peer
+from .quotas import Claim
+from .tickets import Tickets
 from .turns import Place, Turns
 
 log = logging.getLogger("jupyter_gpushare.broker")
@@ -107,12 +117,15 @@ class Service:
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
         self._watchers: dict[Peer, Watcher] = {}
+        self.tickets = Tickets()
         self._grants_from = grants_from
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
         self._sequence = 0
         self._histories = {device.name: History() for device in devices}
-        self._snapshot_frame = (-1, 0.0, b"")
+        self._encoded = (-1, 0.0, b"")  # sequence, time and JSON of the newest snapshot
+        self._frames: dict[Person, bytes] = {}  # of that one
+        self._governor = Governor(RulebookFile(settings.rulebook))
         self._next_wait = 0.0
         self.is_stopping = False
 
@@ -137,10 +150,15 @@ class Service:
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
         self._watchers.pop(peer, None)
+        self.tickets.forget(peer)
         if peer.session is not None:
             self._turns.leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
             self._remember(now)
+
+    @property
+    def has_sessions(self) -> bool:
+        return bool(self._places)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -160,6 +178,8 @@ class Service:
 
     def tick(self, now: float) -> None:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
+        if self._governor.follow_file():
+            self._sequence += 1
         for device, scheduler in self._schedulers.items():
             if len(scheduler):
                 self._count_foreign(device, now)
@@ -171,8 +191,8 @@ class Service:
         for peer, watcher in self._watchers.items():
             self._show(peer, watcher, now)
 
-    def snapshot(self, now: float) -> Snapshot:
-        pids = {session: place.peer.pid for session, place in self._places.items()}
+    def snapshot(self, now: float, namer: Namer | None = None) -> Snapshot:
+        """With all names, or with those that `namer` knows."""
         return Snapshot(
             version=__version__,
             broker=protocol.BrokerView(os.getpid(), PROTOCOL, self._started),
@@ -183,12 +203,15 @@ class Service:
                 translation.device_view(
                     name,
                     scheduler.picture(now),
-                    pids,
+                    self._places,
                     self._histories[name].turns(now),
                     self._histories[name].users(now),
+                    namer or self._namer(ALL_SEEING),
                 )
                 for name, scheduler in self._schedulers.items()
             ],
+            groups=self._governor.groups(),
+            rulebook_error=self._governor.error,
         )
 
     # --- one handler per message ---------------------------------------------------------------
@@ -197,20 +220,29 @@ class Service:
         if message.protocol != PROTOCOL:
             raise ProtocolError(
                 f"this broker speaks protocol {PROTOCOL}, not {message.protocol}:"
-                " restart the kernel, or the broker, so that both are of one version"
+                " restart the kernel, or the broker, so that both are of one version;"
+                " until then `%gpushare off` lets the notebook go on without sharing"
             )
+        if not peer.user:
+            raise Unidentified("this broker serves a JupyterHub, and is to be shown who asks")
         peer.greeted = True
-        is_administrator = peer.is_owner
+        is_administrator = self._governor.person(peer).is_admin
         peer.send(Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
         device = self._device_for(peer, message, now)
-        self._check_open(peer, message, device)
+        group = self._governor.group_of(peer)
+        claim = Claim(peer.user, group, device).with_demand(message.demand)
+        self._check_open(peer, message, claim)
         self._count_foreign(device, now, peer)
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
-        self._settle(peer, message.id, Place(peer, device, peer.user, message.mailbox, message.key))
+        domain = self._governor.rules.domain_of(peer.user, group)
+        name = translation.printable(message.name)
+        place = Place(peer, device, domain, message.mailbox, message.key, name, group)
+        self._settle(peer, message.id, place)
+        self._governor.quotas.adopt(message.id, claim)
         if defers:
             self._deferred[message.id] = message.turn
         self._welcome_session(peer, message.id, device)
@@ -250,16 +282,42 @@ class Service:
     def _report(self, peer: Peer, message: Report, now: float) -> None:
         session = _own(peer)
         rules.check_report(message)
-        demand = translation.demand(message.demand)
-        remaining = message.remaining_iterations
-        scheduler = self._scheduler(session)
+        refusal = self._over_quota(session, message.demand)
+        demand = self._counted(session, message.demand, refusal)
+        scheduler, remaining = self._scheduler(session), message.remaining_iterations
         try:
             decision = scheduler.report(now, session, message.iterations, demand, remaining)
         except OverflowError as error:
-            self._refuse_demand(peer, session, str(error))
+            refusal = DoesNotFit(str(error))
         else:
-            self._refused.discard(session)
             self._enact(decision)
+        self._answer_demand(peer, session, message.demand, refusal)
+
+    def _over_quota(self, session: str, demand: Demand) -> DoesNotFit | None:
+        device = self._devices[self._places[session].device]
+        try:
+            self._governor.check_demand(session, demand, device.capacity_bytes)
+        except OverQuota as refusal:
+            return refusal
+        return None
+
+    def _counted(self, session: str, demand: Demand, refusal: DoesNotFit | None) -> _core.Demand:
+        """Who has more than it may runs alone: so its lane does not grow at others' cost."""
+        if refusal is None:
+            return translation.demand(demand)
+        ephemeral = self._governor.quotas.allowed(session).ephemeral_bytes
+        return _core.Demand(demand.persistent_bytes, ephemeral, measured=False)
+
+    def _answer_demand(
+        self, peer: Peer, session: str, demand: Demand, refusal: DoesNotFit | None
+    ) -> None:
+        """Refuse once until the session asks for a turn again, however often it reports."""
+        if refusal is None:
+            self._refused.discard(session)
+            self._governor.quotas.claim(session, demand)
+        elif session not in self._refused:
+            self._refused.add(session)
+            peer.send(Error(refusal.code, str(refusal)))
 
     def _keep(self, peer: Peer, message: Keep, now: float) -> None:
         session = _own(peer)
@@ -286,8 +344,7 @@ class Service:
 
     def _change(self, peer: Peer, message: Change, now: float) -> None:
         session = message.session if message.session is not None else _own(peer)
-        self._check_right(peer, session)
-        rules.check_values(peer, message.weight, message.priority)
+        self._check_values(peer, session, message)
         decision = self._scheduler(session).change(
             now, session, weight=message.weight, priority=message.priority, paused=message.paused
         )
@@ -295,30 +352,36 @@ class Service:
         self._enact(decision)
 
     def _recall(self, peer: Peer, message: Recall, now: float) -> None:
-        self._check_right(peer, message.session)
+        self._check_right(peer, Deed.CHANGE, message.session)
         decision = self._scheduler(message.session).recall(now, message.session)
         peer.send(Done())
         self._enact(decision)
 
     def _dismiss(self, peer: Peer, message: Dismiss, now: float) -> None:
-        self._check_right(peer, message.session)
+        self._check_right(peer, Deed.CHANGE, message.session)
         decision = self._scheduler(message.session).dismiss(now, message.session)
         peer.send(Done())
         self._enact(decision)
 
     def _cancel(self, peer: Peer, message: Cancel, now: float) -> None:
         """The session withdraws its request by itself: it may have been handed the turn by now."""
-        self._check_right(peer, message.session)
+        self._check_right(peer, Deed.CHANGE, message.session)
         picture = self._scheduler(message.session).picture(now)
-        turns = {state.id: state.turn for state in picture.sessions if state.state == "waiting"}
+        turns = {
+            state.id: state.turn for state in picture.sessions if state.state in ("waiting", "held")
+        }
         if message.session not in turns:
             raise InvalidValue("this notebook does not wait for a turn any more")
         sentence = f"{peer.user} has cancelled this cell's wait for the device"
         self._places[message.session].peer.send(Withdraw(turns[message.session], sentence))
         peer.send(Done())
 
+    def _vouch(self, peer: Peer, message: Vouch, now: float) -> None:
+        self.tickets.add(message.digest, peer, now)
+        peer.send(Done())
+
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
-        rules.check_administrator(peer, "choose the policy")
+        self._governor.person(peer).check(Deed.CHOOSE_POLICY)
         devices = [message.device] if message.device else list(self._schedulers)
         for device in devices:
             scheduler = self._schedulers[self._named(device).name]
@@ -329,14 +392,15 @@ class Service:
         peer.send(Done())
 
     def _look(self, peer: Peer, message: Look, now: float) -> None:
-        peer.send(self.snapshot(now))
+        person = self._governor.person(peer)
+        peer.send(self.snapshot(now, self._namer(person)))
 
     def _watch(self, peer: Peer, message: Watch, now: float) -> None:
         self._watchers[peer] = watcher = Watcher(message.interval_seconds)
         self._show(peer, watcher, now)
 
     def _shutdown(self, peer: Peer, message: Shutdown, now: float) -> None:
-        rules.check_administrator(peer, "end the broker")
+        self._governor.person(peer).check(Deed.END_BROKER)
         peer.send(Done())
         self.is_stopping = True
 
@@ -373,7 +437,7 @@ class Service:
         scheduler = self._schedulers[device.name]
         return placement.Room(device.name, scheduler.free, len(scheduler))
 
-    def _check_open(self, peer: Peer, message: Open, device: str) -> None:
+    def _check_open(self, peer: Peer, message: Open, claim: Claim) -> None:
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
@@ -381,10 +445,14 @@ class Service:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
             self._check_room(peer)
-        if place is not None and place.device != device:
+        if place is not None and place.device != claim.device:
             raise InvalidValue(f"the session {message.id} is open on the device {place.device}")
         rules.check_open(message)
-        rules.check_values(peer, message.weight, message.priority)
+        rules.check_values(message.weight, message.priority)
+        if message.priority > 0:
+            self._governor.person(peer).check(Deed.RAISE_PRIORITY)
+        if place is None and not message.holding:  # who has a turn goes on with it
+            self._governor.check_newcomer(message.id, claim)
 
     def _check_room(self, peer: Peer) -> None:
         own = sum(place.peer.user == peer.user for place in self._places.values())
@@ -395,12 +463,19 @@ class Service:
             if count >= limit:
                 raise LimitExceeded(f"{limit} sessions are the limit of {whose}: close one first")
 
-    def _check_right(self, peer: Peer, session: str) -> None:
+    def _check_values(self, peer: Peer, session: str, message: Change) -> None:
+        rules.check_values(message.weight, message.priority)
+        if message.priority is not None or message.paused is not None:
+            self._check_right(peer, Deed.CHANGE, session)
+        if message.priority is not None and message.priority > 0:
+            self._check_right(peer, Deed.RAISE_PRIORITY, session)
+        self._check_right(peer, Deed.SET_WEIGHT, session)
+
+    def _check_right(self, peer: Peer, deed: Deed, session: str) -> None:
         place = self._places.get(session)
         if place is None:
             raise UnknownSession(f"no session has the id {session}")
-        if peer.user != place.peer.user and not peer.is_owner:
-            raise NotPermitted("a session is changed by its owner or by the broker's")
+        self._governor.person(peer).check(deed, Object(place.peer.user, place.group))
 
     # --- parts -------------------------------------------------------------------------------
 
@@ -422,13 +497,8 @@ class Service:
         self._deferred.pop(session, None)
         self._refused.discard(session)
         self._turns.forget(session)
+        self._governor.quotas.forget(session)
         self._enact(self._schedulers[place.device].close(now, session))
-
-    def _refuse_demand(self, peer: Peer, session: str, sentence: str) -> None:
-        """Say it once until the session asks for a turn again, however often it reports."""
-        if session not in self._refused:
-            self._refused.add(session)
-            peer.send(Error(DoesNotFit.code, sentence))
 
     def _take_deferred(self, now: float) -> None:
         deferred, self._deferred = self._deferred, {}
@@ -494,8 +564,7 @@ class Service:
             if not len(scheduler):
                 continue
             picture = scheduler.picture(now)
-            names = {state.id: state.name for state in picture.sessions}
-            holders = {lane.id: names[lane.holder] for lane in picture.lanes if lane.holder}
+            holders = {lane.id: names.mark(lane.holder) for lane in picture.lanes if lane.holder}
             anybody = next(iter(holders.values()), None)
             for state in picture.sessions:
                 if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
@@ -504,13 +573,14 @@ class Service:
 
     def _tell(self, peer: Peer, state: _core.SessionState, holder: str | None) -> None:
         if not peer.is_behind():
+            namer = self._namer(self._governor.person(peer))
             peer.send(
                 Wait(
                     turn=state.turn,
-                    place=state.place or 1,
+                    place=state.place or 0,
                     waiting_seconds=state.waiting or 0.0,
-                    reason=state.reason,
-                    holder=holder,
+                    reason=names.unmarked(state.reason, namer),
+                    holder=None if holder is None else names.unmarked(holder, namer),
                     expected_seconds=state.expected_wait,
                 )
             )
@@ -519,15 +589,34 @@ class Service:
         """The newest snapshot, unless it has seen it, had one just now, or does not read."""
         if watcher.seen != self._sequence and now >= watcher.due and not peer.is_behind():
             watcher.seen, watcher.due = self._sequence, now + watcher.interval
-            peer.send_frame(self._frame(now))
+            peer.send_frame(self._frame(now, self._governor.person(peer)))
 
-    def _frame(self, now: float) -> bytes:
-        """The encoded snapshot, made once for all lookers."""
-        sequence, made, frame = self._snapshot_frame
+    def _frame(self, now: float, person: Person) -> bytes:
+        """The encoded snapshot, made once for all lookers; then names are put in for each kind of
+        them."""
+        sequence, made, _ = self._encoded
         if sequence != self._sequence or now - made > FRESH_SECONDS:
-            frame = protocol.encode(self.snapshot(now))
-            self._snapshot_frame = (self._sequence, now, frame)
-        return frame
+            body = protocol.encode_body(self.snapshot(now, names.mark))
+            self._encoded, self._frames = (self._sequence, now, body), {}
+        person = self._governor.as_looker(person, self._places.values())
+        if person not in self._frames:
+            body = names.unmarked_json(self._encoded[2], self._namer(person))
+            self._frames[person] = protocol.frame(body)
+        return self._frames[person]
+
+    def _namer(self, person: Person) -> Namer:
+        """Names of notebooks as this person may see them."""
+        sees_all = self._governor.rules.notebook_names == "everybody"
+
+        def name(session: str) -> str:
+            if (place := self._places.get(session)) is None:
+                return names.GONE
+            whose = Object(place.peer.user, place.group)
+            if sees_all or person.may(Deed.SEE_NAME, whose):
+                return place.name
+            return names.hidden(place.peer.user)
+
+        return name
 
 
 _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
@@ -547,6 +636,7 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Cancel: Service._cancel,
     SetPolicy: Service._set_policy,
     Look: Service._look,
+    Vouch: Service._vouch,
     Watch: Service._watch,
     Shutdown: Service._shutdown,
 }

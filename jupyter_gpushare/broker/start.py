@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -24,11 +25,30 @@ def connect(settings: Settings, start: bool = True) -> socket.socket:
     """A connected socket. Raises BrokerUnavailable after `settings.start_seconds`."""
     path = checked(socket_path(settings))
     connection = try_connect(path)
+    if connection is None:
+        check_may_start(path, settings)
     if connection is None and not start:
         raise BrokerUnavailable(
             f"no broker answers on {path}; `%gpushare on` or `jupyter gpushare broker` starts one"
         )
     return connection or _start_and_connect(path, settings)
+
+
+def check_may_start(path: Path, settings: Settings) -> None:
+    """Raises BrokerUnavailable where the broker of this socket is for somebody else to start."""
+    try:
+        owner = path.parent.stat().st_uid
+    except FileNotFoundError:
+        owner = os.getuid()  # who makes it
+    except OSError as error:
+        raise BrokerUnavailable(
+            f"no broker answers on {path}, whose directory cannot be seen: {error.strerror}"
+        ) from None
+    if not settings.start_broker or settings.hub_api_url or owner != os.getuid():
+        raise BrokerUnavailable(
+            f"no broker answers on {path}, and it is not for us to start one there:"
+            " whoever runs this host's broker has to"
+        )
 
 
 def checked(path: Path) -> Path:
@@ -43,7 +63,8 @@ def checked(path: Path) -> Path:
 
 
 def try_connect(path: Path) -> socket.socket | None:
-    """A connection, or None where nobody listens. Raises BrokerUnavailable where we may not ask."""
+    """A connection, or None where nobody listens. Raises BrokerUnavailable where we may not ask, or
+    should not."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(os.fspath(path))
@@ -55,7 +76,34 @@ def try_connect(path: Path) -> socket.socket | None:
         raise BrokerUnavailable(
             f"the broker's socket {path} cannot be used: {error.strerror}"
         ) from None
+    try:
+        _check_server(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _check_server(connection: socket.socket, path: Path) -> None:
+    """In a directory for all, as /tmp, anybody could wait for what we have to say.
+
+    Whose the directory is, is asked too: in a container both may have another number than outside.
+    """
+    _, server = other_end(connection)
+    if server not in (0, os.getuid(), path.parent.stat().st_uid):
+        raise BrokerUnavailable(
+            f"who listens on {path} (user id {server}) is neither this user nor the owner of the"
+            " directory, and is told nothing: set JUPYTER_GPUSHARE_SOCKET to another path"
+        )
+
+
+def other_end(connection: socket.socket) -> tuple[int, int]:
+    """Process and user of the other end, by the kernel's word."""
+    size = struct.calcsize("3i")
+    pid, uid, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return pid, uid
 
 
 def _start_and_connect(path: Path, settings: Settings) -> socket.socket:
@@ -111,10 +159,16 @@ def _starter(path: Path) -> Iterator[bool]:
             yield True
 
 
-def make_directory(directory: Path) -> None:
-    """Make the socket's directory for this user alone; refuse one that others could tamper with."""
+def is_shared(settings: Settings) -> bool:
+    """Whether others than the user who runs the broker may connect."""
+    return bool(int(settings.socket_mode, 8) & 0o077)
+
+
+def make_directory(directory: Path, is_shared: bool = False) -> None:
+    """Make the socket's directory, for this user alone unless others are to connect; refuse one
+    in which others could put a socket of theirs."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o755 if is_shared else 0o700, parents=True, exist_ok=True)
         status = directory.stat()
     except OSError as error:
         raise BrokerUnavailable(
@@ -124,6 +178,11 @@ def make_directory(directory: Path) -> None:
         raise BrokerUnavailable(
             f"the directory {directory} belongs to another user:"
             " set JUPYTER_GPUSHARE_SOCKET to a path in a directory of yours"
+        )
+    if is_shared and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise BrokerUnavailable(
+            f"others may write to {directory}, and could put a socket of theirs in the place of the"
+            f" one that is for all: `chmod go-w {directory}` mends it, or a directory of its own"
         )
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise BrokerUnavailable(

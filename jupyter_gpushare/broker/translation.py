@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .. import _core, protocol
 from ..protocol import Demand, Open
 from ..settings import Settings
+from . import names
+from .names import Namer
+from .turns import Place
 
 MAX_NAME_LENGTH = 200
 
@@ -16,6 +21,7 @@ def rules(settings: Settings) -> _core.Rules:
         lease=settings.lease_seconds,
         patience=settings.patience_seconds,
         running_lanes=settings.running_lanes,
+        boost=settings.boost_seconds,
     )
 
 
@@ -26,7 +32,7 @@ def demand(wanted: Demand) -> _core.Demand:
 def spec(user: str, message: Open, defers: bool) -> _core.SessionSpec:
     return _core.SessionSpec(
         user=user,
-        name=printable(message.name),
+        name=names.mark(message.id),
         weight=message.weight,
         priority=message.priority,
         demand=demand(message.demand),
@@ -52,9 +58,10 @@ def printable(name: str) -> str:
 def device_view(
     name: str,
     picture: _core.Picture,
-    pids: dict[str, int],
+    places: Mapping[str, Place],
     turns: list[protocol.TurnView],
     users: list[protocol.UserView],
+    namer: Namer,
 ) -> protocol.DeviceView:
     return protocol.DeviceView(
         name=name,
@@ -67,18 +74,19 @@ def device_view(
             protocol.LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
             for lane in picture.lanes
         ],
-        sessions=[session_view(state, pids[state.id]) for state in picture.sessions],
+        sessions=[session_view(state, places[state.id], namer) for state in picture.sessions],
         turns=turns,
         users=users,
     )
 
 
-def session_view(state: _core.SessionState, pid: int) -> protocol.SessionView:
+def session_view(state: _core.SessionState, place: Place, namer: Namer) -> protocol.SessionView:
     return protocol.SessionView(
         id=state.id,
-        name=state.name,
+        name=names.unmarked(state.name, namer),
         user=state.user,
-        pid=pid,
+        group=place.group,
+        pid=place.peer.pid,
         state=state.state,
         persistent_bytes=state.demand.persistent,
         ephemeral_bytes=state.demand.ephemeral,
@@ -87,7 +95,7 @@ def session_view(state: _core.SessionState, pid: int) -> protocol.SessionView:
         place=state.place,
         waiting_seconds=state.waiting,
         expected_wait_seconds=state.expected_wait,
-        reason=state.reason,
+        reason=names.unmarked(state.reason, namer),
         device_seconds=state.device_seconds,
         waited_seconds=state.waited_seconds,
         iterations=state.iterations,

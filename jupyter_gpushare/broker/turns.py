@@ -15,13 +15,18 @@ from .peer import Peer
 
 
 class Place(NamedTuple):
-    """Where a session's messages go, which scheduler has it, and with whom it shares memory."""
+    """Where a session's messages go, which scheduler has it, and with whom it shares memory.
+
+    `name` and `group` are for people and rules; the scheduler's sentences have no names in them.
+    """
 
     peer: Peer
     device: str
     domain: str
     mailbox: str
     key: str
+    name: str = ""
+    group: str = ""
 
 
 class Turns:

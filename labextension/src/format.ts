@@ -75,6 +75,7 @@ export function stateName(session: ISessionView, trans: ITranslate): string {
     running: trans.__('running'),
     overdue: trans.__('overdue'),
     waiting: trans.__('waiting'),
+    held: trans.__('held back'),
     paused: trans.__('paused'),
     paged_out: trans.__('paged out'),
     idle: trans.__('idle')
@@ -87,6 +88,7 @@ export function sign(session: ISessionView): string {
   const signs: Record<string, string> = {
     running: '▶',
     overdue: '!',
+    held: '⊘',
     paused: 'Ⅱ',
     paged_out: '↓'
   };
@@ -108,7 +110,7 @@ export function waits(session: ISessionView): boolean {
 }
 
 function rank(session: ISessionView): number {
-  const order = ['overdue', 'running', 'waiting'];
+  const order = ['overdue', 'running', 'waiting', 'held'];
   const found = order.indexOf(waits(session) ? 'waiting' : session.state);
   return found < 0 ? order.length : found;
 }
@@ -309,6 +311,7 @@ export function inThreeWords(
   const words: Record<string, string> = {
     running: trans.__('▶ has its turn'),
     overdue: trans.__('! turn is overdue'),
+    held: trans.__('⊘ held back now'),
     paused: trans.__('Ⅱ paused, stands aside'),
     paged_out: trans.__('↓ paged to disk')
   };

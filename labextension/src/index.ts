@@ -75,6 +75,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
       );
       statusBar.registerStatusItem(PLUGIN_ID, {
         item: status,
+        isActive: () => status.isWanted,
+        activeStateChanged: status.wantedChanged,
         align: 'left',
         rank: 900
       });
@@ -138,7 +140,7 @@ async function followSettings(
 ): Promise<void> {
   const settings = await registry?.load(PLUGIN_ID);
   const apply = () => {
-    status.setHidden(settings?.get('statusBar').composite === false);
+    status.isWanted = settings?.get('statusBar').composite !== false;
   };
   settings?.changed.connect(apply);
   apply();

@@ -233,8 +233,10 @@ function since(session: ISessionView, scene: IScene): string {
   return turn && runs(session) ? clock(turn.began + scene.elapsed) : '';
 }
 
+/** Who is out and does not wait to come back says by itself how much is on disk. */
 function reason(session: ISessionView, { trans }: IScene): Child {
-  const disk = session.paged_out_bytes
+  const comesBack = session.paged_out_bytes && session.waiting_seconds !== null;
+  const disk = comesBack
     ? ` · ${trans.__('%1 on disk', bytes(session.paged_out_bytes))}`
     : '';
   return `${session.reason || stateName(session, trans)}${disk}`;

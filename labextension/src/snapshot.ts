@@ -8,6 +8,12 @@ export interface IBrokerView {
   started: number;
 }
 
+export interface IClassView {
+  group: string;
+  device: string;
+  ends: number | null;
+}
+
 export interface IDeviceView {
   name: string;
   capacity_bytes: number;
@@ -27,6 +33,12 @@ export interface IError {
   message: string;
 }
 
+export interface IGroupView {
+  name: string;
+  weight: number;
+  teachers: string[];
+}
+
 export interface ILaneView {
   id: number;
   bytes: number;
@@ -39,12 +51,21 @@ export interface IPolicyView {
   sentence: string;
 }
 
+export interface IReservationView {
+  group: string;
+  device: string;
+  share: number;
+  begins: number;
+  ends: number;
+  is_on: boolean;
+}
+
 export interface ISessionView {
   id: string;
   name: string;
   user: string;
   pid: number;
-  state: 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'waiting';
+  state: 'held' | 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'waiting';
   persistent_bytes: number;
   ephemeral_bytes: number;
   measured: boolean;
@@ -61,6 +82,7 @@ export interface ISessionView {
   priority: number;
   paged_out_bytes: number;
   busy: boolean;
+  group: string;
 }
 
 export interface ISnapshot {
@@ -71,6 +93,10 @@ export interface ISnapshot {
   policies: IPolicyView[];
   sequence: number;
   devices: IDeviceView[];
+  groups: IGroupView[];
+  classes: IClassView[];
+  reservations: IReservationView[];
+  rulebook_error: string;
 }
 
 export interface ITurnView {

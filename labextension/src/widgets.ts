@@ -2,6 +2,7 @@
 
 import { LabIcon } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
+import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { inThreeWords, ITranslate, summary } from './format';
 import { FrontNotebook } from './front';
@@ -88,6 +89,8 @@ export class GpuSharePanel extends Widget {
 
 /** The status bar entry: the notebook in front, or all of them; a click shows the panel. */
 export class GpuShareStatus extends Widget {
+  readonly wantedChanged = new Signal<this, void>(this);
+
   constructor(
     model: GpuShareModel,
     front: FrontNotebook,
@@ -110,4 +113,16 @@ export class GpuShareStatus extends Widget {
     front.changed.connect(tell, this);
     tell();
   }
+
+  /** The status bar shows and hides its items by itself: it has to be told. */
+  get isWanted(): boolean {
+    return this._isWanted;
+  }
+
+  set isWanted(isWanted: boolean) {
+    this._isWanted = isWanted;
+    this.wantedChanged.emit();
+  }
+
+  private _isWanted = true;
 }

@@ -34,6 +34,7 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     priority: 0,
     paged_out_bytes: 0,
     busy: false,
+    group: '',
     ...changes
   };
 }
@@ -99,7 +100,11 @@ export function snapshotOf(...devices: IDeviceView[]): ISnapshot {
       { name: 'fifo', sentence: 'first come, first served' }
     ],
     sequence: 1,
-    devices
+    devices,
+    groups: [],
+    classes: [],
+    reservations: [],
+    rulebook_error: ''
   };
 }
 

@@ -13,14 +13,16 @@ from prometheus_client import REGISTRY
 from traitlets import Bool, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
+from jupyter_gpushare import credentials
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.protocol import Snapshot
 from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
 
+from . import tickets
 from .attendance import NOBODY
 from .audit import Audit
 from .feed import Feed, State
-from .messages import Wish
+from .messages import NAMESPACE, Wish
 from .metrics import SnapshotCollector
 
 TRAITS: dict[str, type[TraitType[Any, Any]]] = {
@@ -43,18 +45,15 @@ class GpuShareExtension(LoggingConfigurable):
     """Sharing of devices among notebooks. The broker that this starts outlives the server."""
 
     vars().update(_traits())
-    start_broker = Bool(
-        True, help="start a broker where none answers; False: only look for one"
-    ).tag(config=True)
 
     def load(self, server: ServerApp) -> None:
         """Begin to look for the broker, without waiting. Raises InvalidValue."""
-        self.settings = load(**{name: getattr(self, name) for name in Settings.__struct_fields__})
+        given = {name: getattr(self, name) for name in Settings.__struct_fields__}
+        self.settings = load({**_of_a_hub(server, given["socket"]), **os.environ}, **given)
         assert server.event_logger is not None  # the server makes it before it loads extensions
         self.audit = Audit(server.event_logger)
-        self.feed = Feed(
-            self.settings, self.start_broker, server.io_loop, server.log, self._observe
-        )
+        self.feed = Feed(self.settings, server.io_loop, server.log, self._observe)
+        self.voucher = tickets.Voucher(self.settings)
         self._attendance = NOBODY
         self._collector = SnapshotCollector(lambda: self.feed.state)
         self._undo = AsyncExitStack()
@@ -63,6 +62,7 @@ class GpuShareExtension(LoggingConfigurable):
         self._undo.callback(REGISTRY.unregister, self._collector)
         self.feed.start()
         self._undo.push_async_callback(self.feed.close)
+        self._undo.callback(self.voucher.close)
 
     async def unload(self) -> None:
         """Close the connection and take back what `load` did; the broker stays. Idempotent."""
@@ -70,7 +70,9 @@ class GpuShareExtension(LoggingConfigurable):
 
     def carry_out(self, message: Wish) -> Snapshot:
         """Ask the broker for a change and look at the result. Blocks; raises its errors."""
-        with Client.connect(self.settings, "jupyter_server", start=False) as client:
+        with Client.connect(
+            self.settings, "jupyter_server", start=False, proof=credentials.with_token
+        ) as client:
             client.ask(message)
             return client.look()
 
@@ -86,6 +88,16 @@ class GpuShareExtension(LoggingConfigurable):
             self._attendance = self._attendance.after(state)
             self._collector.observe(self._attendance)
             self.audit.observe(state, self._attendance)
+
+
+def _of_a_hub(server: ServerApp, socket: str | None) -> dict[str, str]:
+    """What nobody has to set there: a socket that is named is that of the hub's broker."""
+    if not tickets.is_of_a_hub(server):
+        return {}
+    ours = {"TICKET_URL": tickets.url(server, f"{NAMESPACE}/tickets")}
+    if socket or os.environ.get(f"{PREFIX}SOCKET"):
+        ours["START_BROKER"] = "False"
+    return {PREFIX + name: value for name, value in ours.items()}
 
 
 def _set_environment(name: str, value: str | None) -> None:

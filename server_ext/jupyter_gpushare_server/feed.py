@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 from tornado.ioloop import IOLoop
 
+from jupyter_gpushare import credentials
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.pictures import aged
 from jupyter_gpushare.protocol import Error, Snapshot, Welcome
@@ -35,7 +36,6 @@ class Feed:
     def __init__(
         self,
         settings: Settings,
-        start_broker: bool,
         loop: IOLoop,
         log: logging.Logger | logging.LoggerAdapter[logging.Logger],
         observe: Callable[[State], None],
@@ -45,7 +45,6 @@ class Feed:
         self._frame = b""  # the state as it came, for all who are told at once
         self._came = 0.0
         self._settings = settings
-        self._start_broker = start_broker
         self._loop = loop
         self._log = log
         self._observe = observe
@@ -113,7 +112,9 @@ class Feed:
         """Tell snapshots until the connection ends, then why; whether there was any."""
         found = False
         try:
-            with Client.connect(self._settings, "jupyter_server", self._start_broker) as client:
+            with Client.connect(
+                self._settings, "jupyter_server", proof=credentials.with_token
+            ) as client:
                 self._client, self.welcome = client, client.welcome
                 for snapshot in client.watch():
                     found = True

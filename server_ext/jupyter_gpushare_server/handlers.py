@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -21,6 +23,7 @@ from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot, Welcome
 from .attendance import SessionOnDevice, sessions
 from .messages import (
     ASKS,
+    NAMESPACE,
     Failure,
     PolicyChoice,
     PolicyState,
@@ -34,7 +37,6 @@ from .openapi import document
 if TYPE_CHECKING:
     from .app import GpuShareExtension
 
-NAMESPACE = "jupyter-gpushare/api/v1"
 AUTH_RESOURCE = "gpushare"
 ANSWER_SECONDS = 10.0
 STATUS = {
@@ -44,9 +46,11 @@ STATUS = {
     "unknown_device": 404,
     "does_not_fit": 409,
     "limit": 429,
+    "unidentified": 403,
     "unavailable": 503,
     "lost": 503,
 }
+Answer = TypeVar("Answer")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
@@ -86,16 +90,19 @@ class Handler(APIHandler):
             raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
         return body
 
-    async def carry_out(self, message: Wish) -> Snapshot:
-        """Let the broker make a change, in a thread, and note who asked for it."""
-        change = asyncio.to_thread(self.extension.carry_out, message)
+    async def ask_broker(self, ask: Callable[[], Answer]) -> Answer:
+        """What it answers, in a thread; the request is refused if it refuses."""
         try:
-            after = await asyncio.wait_for(change, ANSWER_SECONDS)
+            return await asyncio.wait_for(asyncio.to_thread(ask), ANSWER_SECONDS)
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
         except asyncio.TimeoutError:
             text = f"The broker did not answer within {ANSWER_SECONDS:g} s."
             raise Refused(ConnectionLost.code, text) from None
+
+    async def carry_out(self, message: Wish) -> Snapshot:
+        """Let the broker make a change, and note who asked for it."""
+        after = await self.ask_broker(partial(self.extension.carry_out, message))
         self.extension.audit.changed(self.current_user.username, message)
         return after
 
@@ -138,6 +145,17 @@ class AsksHandler(Handler):
     async def post(self, session: str) -> None:
         wish = ASKS[self.body(SessionAsk).ask]
         self.answer(_find(session, await self.carry_out(wish(session))))
+
+
+class TicketsHandler(Handler):
+    """For kernels and terminals of this server, which have its token."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        ticket = await self.ask_broker(self.extension.voucher.ticket)
+        self.set_header("Cache-Control", "no-store")
+        self.answer(ticket)
 
 
 class ViewerHandler(Handler):
@@ -248,6 +266,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "sessions": SessionsHandler,
     "sessions/([^/]+)": SessionHandler,
     "sessions/([^/]+)/asks": AsksHandler,
+    "tickets": TicketsHandler,
     "viewer": ViewerHandler,
     "policy": PolicyHandler,
     r"openapi\.json": OpenAPIHandler,

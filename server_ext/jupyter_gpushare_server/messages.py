@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from jupyter_gpushare.protocol import Cancel, Change, Dismiss, PolicyView, Recall, SetPolicy
 
+NAMESPACE = "jupyter-gpushare/api/v1"  # of the routes, below the server's base URL
 Wish: TypeAlias = Change | Recall | Dismiss | Cancel | SetPolicy
 
 

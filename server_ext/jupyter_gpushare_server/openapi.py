@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from jupyter_gpushare.credentials import Ticket
 from jupyter_gpushare.protocol import Error, Snapshot
 
 from .attendance import SessionOnDevice
@@ -16,7 +17,7 @@ from .messages import Failure, PolicyChoice, PolicyState, SessionAsk, SessionCha
 PATHS = Path(__file__).with_suffix(".yaml")
 TYPES = (
     *(Snapshot, Error, SessionOnDevice, Viewer),
-    *(SessionChange, SessionAsk, PolicyChoice, PolicyState, Failure),
+    *(SessionChange, SessionAsk, PolicyChoice, PolicyState, Ticket, Failure),
 )
 
 

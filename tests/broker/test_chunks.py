@@ -174,6 +174,7 @@ class Notebook(Peer):
     """A peer in this process, with a real channel, that makes what its lane lacks."""
 
     uid = pid = 0
+    is_owner = True
 
     def __init__(
         self,

@@ -139,6 +139,7 @@ class Notebook(Peer):
     """A peer in this process that keeps what it is sent; a user's, in words alone."""
 
     uid = pid = 0
+    is_owner = True
 
     def __init__(
         self, service: Service, name: str, ephemeral: int = MIB, user: str = "ada"

@@ -66,7 +66,8 @@ class Notebook(Peer):
         user: str = "root",
         among: Sequence[str] = (),
     ) -> None:
-        self.uid, self.pid, self.user = 0 if user == "root" else STRANGER, 1, user
+        self.uid, self.pid, self.user = STRANGER, 1, user
+        self.is_owner = user == "root"
         self.heard: list[Message] = []
         self._service = service
         self.says(Hello(PROTOCOL), 0.0)

@@ -13,6 +13,8 @@ import pytest
 
 from jupyter_gpushare.protocol import Snapshot
 
+from .conftest import PANEL, READY
+
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 LATER = re.compile(r"\d:(0[1-9]|[1-5]\d)")
 
@@ -107,6 +109,52 @@ def test_commands_are_for_the_notebook_in_front(visit: Any) -> None:
     expect(lab.status).to_have_text("Ⅱ paused, stands aside")
     lab.execute("jupyter-gpushare:toggle-pause")
     expect(lab.status).to_have_text("▶ has its turn")
+
+
+def test_a_command_ends_the_wait_of_the_notebook_in_front(visit: Any) -> None:
+    lab = visit("holds.ipynb")
+    lab.run_all()
+    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
+    lab.open("waits.ipynb")
+    lab.run_all()
+    expect(lab.status).to_have_text("◔ waiting, place 1")
+    lab.execute("jupyter-gpushare:cancel-wait")
+    expect(lab.status).to_have_text("○ shares, is idle")
+
+
+def test_the_palette_lists_the_commands(visit: Any) -> None:
+    lab = visit("empty.ipynb")
+    lab.page.evaluate(READY)  # until then the notebook takes the focus, and the palette closes
+    lab.execute("apputils:activate-command-palette")
+    lab.page.locator(".lm-CommandPalette-input").fill("GPU")
+    listed = lab.page.locator(".lm-CommandPalette-item")
+    for label, can_be_done in (
+        ("Show GPU Sharing", True),
+        ("Share the GPU in This Notebook", True),
+        ("Pause GPU Sharing of This Notebook", False),
+        ("Cancel the Wait for the GPU of This Notebook", False),
+    ):
+        expect(listed.filter(has_text=label)).to_be_visible(visible=can_be_done)
+
+
+def test_the_status_bar_is_without_us_where_the_settings_say_so(visit: Any, lab: str) -> None:
+    notebook = visit("empty.ipynb")
+    expect(notebook.status).to_be_visible()
+    status = notebook.page.evaluate(
+        """async address => {
+          const settings = `${address}/api/settings/jupyter-gpushare:plugin`;
+          const raw = JSON.stringify({ statusBar: false });
+          const cookie = document.cookie.match(/_xsrf=([^;]*)/)[1];
+          const headers = { 'X-XSRFToken': cookie };
+          const body = JSON.stringify({ raw });
+          return (await fetch(settings, { method: 'PUT', body, headers })).status;
+        }""",
+        lab,
+    )
+    assert status == 204
+    notebook.page.reload()
+    expect(notebook.page.locator(PANEL)).to_be_attached()
+    expect(notebook.status).to_be_hidden()
 
 
 def test_the_button_of_the_notebook_turns_sharing_on_and_off(visit: Any) -> None:

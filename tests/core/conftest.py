@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
@@ -20,10 +21,14 @@ GB = 10**9
 
 @dataclass
 class Job:
-    """A notebook: cells of `cell` iterations, each `iteration` seconds, `think` seconds apart."""
+    """A notebook: cells of `cell` iterations, each `iteration` seconds, `think` seconds apart.
+
+    With `random`, `cell` and `think` are means. An interactive one says when cells begin and end.
+    """
 
     id: str
     user: str = "u"
+    group: str = ""
     start: float = 0.0
     iteration: float = 0.05
     cell: int = 10**9
@@ -33,6 +38,8 @@ class Job:
     priority: int = 0
     demand: Demand = field(default_factory=lambda: Demand(GB // 10, GB))
     declares: bool = False
+    interactive: bool = False
+    random: Random | None = None
 
     turn: int = 0
     left_in_cell: int = 0
@@ -42,6 +49,8 @@ class Job:
     done_at: float | None = None
     grants: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
+    pressed: float | None = None  # Shift and Enter, and nothing has come of it yet
+    first_progress: list[float] = field(default_factory=list)  # seconds after that
 
     @property
     def left(self) -> int:
@@ -120,10 +129,12 @@ class Simulation:
     def _open(self, job: Job) -> None:
         spec = SessionSpec(
             job.user,
+            group=job.group,
             weight=job.weight,
             priority=job.priority,
             demand=job.demand,
             remaining_iterations=job.cell * job.cells if job.declares else None,
+            busy=not job.interactive,
         )
         self.enact(self.scheduler.open(self.now, job.id, spec))
         self._begin_cell(job)
@@ -132,6 +143,11 @@ class Simulation:
         if job.id not in self.scheduler:
             return
         job.left_in_cell = job.cell
+        if job.random:
+            job.left_in_cell = job.random.randint(1, 2 * job.cell - 1)
+        if job.interactive:
+            self.enact(self.scheduler.set_busy(self.now, job.id, True))
+        job.pressed = self.now
         self._request(job)
 
     def _request(self, job: Job) -> None:
@@ -141,6 +157,9 @@ class Simulation:
     def _boundary(self, job: Job, turn: int) -> None:
         if turn != job.turn:
             return  # closed meanwhile
+        if job.pressed is not None:
+            job.first_progress.append(self.now - job.pressed)
+            job.pressed = None
         job.seconds += job.iteration
         job.left_in_cell -= 1
         parts = job.asked or job.left_in_cell == 0
@@ -159,10 +178,13 @@ class Simulation:
         self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
 
     def _end_cell(self, job: Job) -> None:
+        if job.interactive:
+            self.enact(self.scheduler.set_busy(self.now, job.id, False))
         job.cells_done += 1
         job.ended.append(self.now)
         if job.cells_done < job.cells:
-            self.at(self.now + job.think, lambda: self._begin_cell(job))
+            think = job.random.expovariate(1 / job.think) if job.random else job.think
+            self.at(self.now + think, lambda: self._begin_cell(job))
         else:
             job.done_at = self.now
 

@@ -19,7 +19,7 @@ def jain(values: list[float]) -> float:
 
 
 def test_the_table_names_the_policies_with_a_sentence() -> None:
-    assert POLICIES == ["fair", "fifo", "srtf", "pack", "las"]
+    assert POLICIES == ["fair", "fifo", "srtf", "pack", "las", "classroom"]
     assert all(len(sentence) > 20 for _, sentence in policies())
 
 

@@ -27,23 +27,34 @@ QUANTUM, PATIENCE, LEASE = 0.25, 2.0, 1.0
 
 
 @dataclass(eq=False)
-class Notebook:
-    opened: int
-    user: str
-    demand: Demand
+class Share:
     weight: float = 1.0
+    clock: float = 0.0
+    idle_since: float = -math.inf
+    served: float = -math.inf
+
+
+@dataclass(eq=False)
+class Notebook(Share):
+    opened: int = 0
+    group: str = ""
+    user: str = ""
+    demand: Demand = field(default_factory=Demand)
+    domain: str = ""
     priority: int = 0
     paused: bool = False
+    held: bool = False
     placed: bool = False
     turn: int = 0
     waits_since: float | None = None
     order: int = 0
     runs_since: float | None = None
+    counted: float = 0.0  # its clocks go with its turn, and say so until then
     asked: float | None = None
     active: bool = False
-    idle_since: float = -math.inf
     used: float = 0.0
-    clock: float = 0.0
+    before_cell: float = 0.0  # of `used`
+    boost: float = 0.0
     iterations: int = 0
     remaining: int | None = None
     declared_at: float = 0.0  # device seconds at the last report
@@ -62,13 +73,18 @@ class Notebook:
 
     @property
     def waits(self) -> bool:
-        return self.back is not None or (self.waits_since is not None and not self.paused)
+        wants_turn = self.waits_since is not None and not self.paused
+        return not self.held and (self.back is not None or wants_turn)
 
     @property
     def may_leave(self) -> bool:
         is_used = self.busy or self.wait is not None or self.runs_since is not None
         can = self.where == "in" and self.placed and not self.refused
         return can and not is_used and self.demand.persistent > 0
+
+    @property
+    def of(self) -> tuple[str, str]:
+        return self.group, self.user
 
     def come_in(self, now: float) -> None:
         self.where, self.back, self.last_used = "in", None, now
@@ -85,16 +101,14 @@ class Notebook:
 
 
 @dataclass
-class User:
-    clock: float = 0.0
-    idle_since: float = -math.inf
-
-
-@dataclass
 class Model:
     policy: str = "fair"
     notebooks: dict[str, Notebook] = field(default_factory=dict)
-    users: dict[str, User] = field(default_factory=dict)
+    groups: dict[str, Share] = field(default_factory=dict)
+    users: dict[tuple[str, str], Share] = field(default_factory=dict)
+    group_weights: dict[str, float] = field(default_factory=dict)
+    user_weights: dict[str, float] = field(default_factory=dict)
+    boost: float = 0.0
     orders: int = 0
     named: tuple[Notebook, int] | None = None  # who has the turn next, and which of its turns
     due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
@@ -102,27 +116,51 @@ class Model:
 
     # what it is
 
-    def of_user(self, user: str) -> list[Notebook]:
-        return [n for n in self.notebooks.values() if n.user == user]
+    def levels(self, n: Notebook) -> tuple[tuple[Share, list[tuple[Share, bool]]], ...]:
+        """Its group, its user and itself, each with its peers and whether they are active."""
+        active = {of for m in self.notebooks.values() if m.active for of in (m.group, m.of, m)}
+        groups = [(g, name in active) for name, g in self.groups.items() if name != n.group]
+        users = [
+            (u, of in active) for of, u in self.users.items() if of[0] == n.group and of != n.of
+        ]
+        own = [(m, m.active) for m in self.notebooks.values() if m.of == n.of and m is not n]
+        return (self.groups[n.group], groups), (self.users[n.of], users), (n, own)
 
     def those(self, *where: str) -> list[str]:
         return [id for id, n in self.notebooks.items() if n.where in where]
 
-    def user_clock(self, user: str, now: float) -> float:
-        return self.users[user].clock + sum(n.ran(now) for n in self.of_user(user))
+    def clock(self, share: Share, now: float) -> float:
+        holder = self.holder
+        if holder is None or share not in [own for own, _ in self.levels(holder)]:
+            return share.clock
+        return share.clock + (now - holder.counted) / share.weight
+
+    def count(self, now: float) -> None:
+        """Clocks go with the turn that runs."""
+        if (n := self.holder) is not None:
+            for share, _ in self.levels(n):
+                share.clock += (now - n.counted) / share.weight
+            n.counted = now
+
+    def urgency(self, n: Notebook, now: float) -> int:
+        if self.policy not in ("fair", "pack") or n.boost <= n.ran(now):
+            return 0
+        return 1 if n.runs_since is not None or n.used > n.before_cell else 2
 
     def key(self, n: Notebook, now: float) -> tuple[float, ...]:
+        group, user, own = (self.clock(share, now) for share, _ in self.levels(n))
         used = n.used + n.ran(now)
         since, order = n.wait or (now, 0)
         left = n.left(now)
         by_policy = {
-            "fair": (self.user_clock(n.user, now), n.clock + n.ran(now) / n.weight),
+            "fair": (group, user, own),
             "fifo": ((since - now) * n.weight,),
             "las": (used / n.weight,),
             "srtf": ((used if left is None else left) / n.weight,),
+            "classroom": (self.users[n.of].served, own),
         }
         by_policy["pack"] = by_policy["fair"]
-        return (-n.priority, *by_policy[self.policy], order)
+        return (-n.priority, -self.urgency(n, now), *by_policy[self.policy], order)
 
     @property
     def holder(self) -> Notebook | None:
@@ -136,6 +174,7 @@ class Model:
         assert holder is not None
         return (
             holder.paused
+            or holder.held
             or not holder.placed
             or any(self.ends_for(holder, n, now) for n in self.waiting())
         )
@@ -144,21 +183,31 @@ class Model:
         if other.priority < holder.priority or self.policy == "fifo":
             return False
         is_higher = other.priority > holder.priority
-        mine, its = self.key(holder, now)[1:-1], self.key(other, now)[1:-1]
+        more_urgent = self.urgency(other, now) - self.urgency(holder, now)
+        if more_urgent > 0 or (more_urgent < 0 and not is_higher):
+            return more_urgent > 0
+        mine, its = self.key(holder, now)[2:-1], self.key(other, now)[2:-1]
         if self.policy == "srtf":
             bound = its[0] + QUANTUM
             return is_higher or (bound < mine[0] if holder.left(now) else bound <= mine[0])
         if self.policy in ("fair", "pack"):
-            level = 1 if other.user == holder.user else 0
+            level = 2 if other.of == holder.of else int(other.group == holder.group)
             mine, its = mine[level:][:1], its[level:][:1]
+        if self.policy == "classroom":
+            is_next = other.of != holder.of or its[1] <= mine[1]
+            return holder.ran(now) >= QUANTUM / 5 and (is_higher or is_next)
         return holder.ran(now) >= QUANTUM and (is_higher or its <= mine)
 
     # what happens
 
+    def begin_turn(self, n: Notebook, now: float) -> None:
+        n.runs_since = n.counted = now
+        n.waits_since = None
+        self.users[n.of].served = now
+
     def end_turn(self, n: Notebook, now: float) -> None:
+        self.count(now)
         n.used += n.ran(now)
-        n.clock += n.ran(now) / n.weight
-        self.users[n.user].clock += n.ran(now)
         n.runs_since = n.asked = None
         n.last_used = now
         self.due, self.named = self.named, None
@@ -173,7 +222,7 @@ class Model:
     def assign(self, now: float) -> tuple[list[str], ...]:
         grants, yields, page_ins = [], [], []
         if (n := self.successor()) is not None:
-            n.runs_since, n.waits_since = now, None
+            self.begin_turn(n, now)
             grants.append(n)
             n.placed = n.placed or self.fits(n)
             if n.where == "returning":  # it has paged out since it was named
@@ -185,9 +234,12 @@ class Model:
                 n.come_in(now)
                 page_ins.append(n)
         self.settle(now)
+        for n in self.notebooks.values():
+            if n.runs_since is None:
+                n.boost = self.boost_of(n)
         if self.holder is None and (waiting := self.waiting()):
             n = min(waiting, key=lambda n: self.key(n, now))
-            n.runs_since, n.waits_since = now, None
+            self.begin_turn(n, now)
             grants.append(n)
         holder = self.holder
         if holder is not None and holder.asked is None and self.should_end(now):
@@ -211,7 +263,9 @@ class Model:
         if not holder.placed:
             return None
         best = min(self.waiting(), key=lambda n: self.key(n, now), default=None)
-        return (best, best.turn) if best is not None and best.user == holder.user else None
+        if best is None or best.domain != holder.domain:
+            return None
+        return (best, best.turn) if best.domain or best.user == holder.user else None
 
     def successor(self) -> Notebook | None:
         due, self.due = self.due, None
@@ -226,7 +280,7 @@ class Model:
         if self.is_late(waiting, now) or any(self.fits(n) for n in waiting):
             return self.first(waiting, [], now)
         outside = [n for n in self.notebooks.values() if not n.placed and n.where != "out"]
-        able = [n for n in outside if self.fits(n)]
+        able = [n for n in outside if not n.held and self.fits(n)]
         return min(able, key=lambda n: n.opened, default=None)
 
     def is_late(self, waiting: list[Notebook], now: float) -> list[Notebook]:
@@ -245,7 +299,7 @@ class Model:
         asked = [n for n in self.notebooks.values() if n.where == "leaving"]
         idle = [n for n in self.notebooks.values() if n.may_leave]
         idle.sort(key=lambda n: (n.last_used, n.opened))
-        nobody = Notebook(0, "", Demand(0, 0))
+        nobody = Notebook()
         leave = [] if self.fits(nobody) else self.for_whom(nobody, asked, idle)
         asked, idle = asked + leave, [n for n in idle if n not in leave]
         if self.holder is not None and not self.holder.placed:
@@ -267,8 +321,9 @@ class Model:
         return leave
 
     def settle(self, now: float) -> None:
+        self.count(now)
         for n in self.notebooks.values():
-            waits = n.waits_since is not None and n.placed and not n.paused
+            waits = n.waits_since is not None and n.placed and not n.paused and not n.held
             active = waits or n.runs_since is not None
             if active and not n.active:
                 self.enter(n, now)
@@ -276,27 +331,33 @@ class Model:
                 self.leave(n, now)
 
     def enter(self, n: Notebook, now: float) -> None:
-        user = self.users[n.user]
-        if not any(other.active for other in self.of_user(n.user)):
-            clocks = {u: self.user_clock(u, now) for u in self.users if u != n.user}
-            busy = {other.user for other in self.notebooks.values() if other.active}
-            floor = self.floor({u: (c, u in busy) for u, c in clocks.items()})
-            user.clock = max(user.clock, min(floor - QUANTUM, user.clock + now - user.idle_since))
-        others = [other for other in self.of_user(n.user) if other is not n]
-        floor = self.floor({o.opened: (o.clock + o.ran(now) / o.weight, o.active) for o in others})
-        earned = n.clock + (now - n.idle_since) / n.weight
-        n.clock = max(n.clock, min(floor - QUANTUM / n.weight, earned))
+        for share, peers in self.levels(n):
+            if share not in self.active(n):
+                running = [peer.clock for peer, is_active in peers if is_active]
+                others = [peer.clock for peer, _ in peers]
+                floor = min(running) if running else max(others, default=-math.inf)
+                earned = share.clock + (now - share.idle_since) / share.weight
+                share.clock = max(share.clock, min(floor, earned))
         n.active = True
 
-    @staticmethod
-    def floor(clocks: dict[object, tuple[float, bool]]) -> float:
-        active = [clock for clock, is_active in clocks.values() if is_active]
-        return min(active) if active else max((c for c, _ in clocks.values()), default=-math.inf)
-
     def leave(self, n: Notebook, now: float) -> None:
-        n.active, n.idle_since = False, now
-        if not any(other.active for other in self.of_user(n.user)):
-            self.users[n.user].idle_since = now
+        n.active = False
+        for share, _ in self.levels(n):
+            if share not in self.active(n):
+                share.idle_since = now
+
+    def active(self, n: Notebook) -> list[Share]:
+        """Of its group, its user and itself, those that are active."""
+        active = {of for m in self.notebooks.values() if m.active for of in (m.group, m.of, m)}
+        own = zip((n.group, n.of, n), self.levels(n), strict=True)
+        return [share for of, (share, _) in own if of in active]
+
+    def boost_of(self, n: Notebook) -> float:
+        left = self.boost - (n.used - n.before_cell)
+        for share, peers in self.levels(n):
+            for peer in (peer for peer, is_active in peers if is_active):
+                left = min(left, self.boost - (share.clock - peer.clock) * share.weight)
+        return left if n.active else 0.0
 
 
 picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
@@ -334,32 +395,58 @@ class AgainstTheModel(RuleBasedStateMachine):
             n.where, n.back = "out", None
         n.waits_since = None
 
-    @initialize(users=st.lists(st.sampled_from("uvw"), min_size=3, max_size=3))
-    def some_are_open(self, users: list[str]) -> None:
-        for user in users:
-            self.opens(user, Demand(20, 20), asks=True, busy=False, out=0)
+    @initialize(
+        groups=st.lists(st.sampled_from("gh"), min_size=3, max_size=3),
+        users=st.lists(st.sampled_from("uvw"), min_size=3, max_size=3),
+        boost=st.sampled_from([0.0, 0.5]),
+    )
+    def some_are_open(self, groups: list[str], users: list[str], boost: float) -> None:
+        self.rules_change(boost)
+        for group, user in zip(groups, users, strict=True):
+            self.opens(group, user, Demand(20, 20), asks=True, busy=False, out=0, domain="")
 
     @rule(
+        group=st.sampled_from("gh"),
         user=st.sampled_from("uvw"),
         demand=st.builds(Demand, st.integers(0, 60), st.integers(0, 40)),
         asks=st.booleans(),
         busy=st.booleans(),
         out=st.sampled_from([0, 0, 0, 7]),
+        domain=st.sampled_from(["", "d"]),
     )
-    def opens(self, user: str, demand: Demand, asks: bool, busy: bool, out: int) -> None:
+    def opens(
+        self,
+        group: str,
+        user: str,
+        demand: Demand,
+        asks: bool,
+        busy: bool,
+        out: int,
+        domain: str,
+    ) -> None:
         if len(self.model.notebooks) == 6:
             return
         self.opened += 1
         id = f"n{self.opened}"
-        self.model.notebooks[id] = n = Notebook(self.opened, user, demand)
+        model = self.model
+        model.groups.setdefault(group, Share(model.group_weights.get(group, 1.0)))
+        model.users.setdefault((group, user), Share(model.user_weights.get(user, 1.0)))
+        n = Notebook(opened=self.opened, group=group, user=user, demand=demand, domain=domain)
+        model.notebooks[id] = n
         n.busy, n.last_used, n.where = busy, self.now, "out" if out else "in"
-        self.model.users.setdefault(user, User())
         if asks:
             self.request(n)
         if busy:
             self.model.call_back(n, self.now)
         spec = SessionSpec(
-            user, demand=demand, turn=n.turn, waiting=asks, busy=busy, paged_out_bytes=out
+            user,
+            demand=demand,
+            turn=n.turn,
+            waiting=asks,
+            busy=busy,
+            paged_out_bytes=out,
+            group=group,
+            domain=domain,
         )
         self.agree(self.real.open(self.now, id, spec))
 
@@ -371,8 +458,11 @@ class AgainstTheModel(RuleBasedStateMachine):
         if n.active:
             self.model.leave(n, self.now)
         del self.model.notebooks[id]
-        if not self.model.of_user(n.user):
-            del self.model.users[n.user]
+        others = self.model.notebooks.values()
+        if all(other.of != n.of for other in others):
+            del self.model.users[n.of]
+        if all(other.group != n.group for other in others):
+            del self.model.groups[n.group]
         self.agree(self.real.close(self.now, id))
 
     def request(self, n: Notebook) -> None:
@@ -401,6 +491,8 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule(pick=picks)
     def becomes_busy(self, pick: int) -> None:
         id, n = self.pick(pick)
+        if not n.busy:
+            n.before_cell = n.used + n.ran(self.now)
         n.busy, n.refused = True, False
         self.model.call_back(n, self.now)
         self.agree(self.real.set_busy(self.now, id, True))
@@ -419,7 +511,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule()
     def a_large_one_asks(self) -> None:
-        self.opens("v", Demand(50, 30), asks=True, busy=False, out=0)
+        self.opens("g", "v", Demand(50, 30), asks=True, busy=False, out=0, domain="")
 
     @precondition(lambda self: self.model.those("leaving"))
     @rule(works=st.booleans())
@@ -497,6 +589,7 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule(pick=picks, weight=st.sampled_from([0.5, 1.0, 2.0]), priority=st.integers(0, 4))
     def weight_and_priority_change(self, pick: int, weight: float, priority: int) -> None:
         id, n = self.pick(pick)
+        self.model.count(self.now)
         n.weight, n.priority = weight, priority // 4
         self.agree(self.real.change(self.now, id, n.weight, n.priority))
 
@@ -505,6 +598,39 @@ class AgainstTheModel(RuleBasedStateMachine):
         id, n = self.pick(pick)
         n.paused = not n.paused
         self.agree(self.real.change(self.now, id, paused=n.paused))
+
+    @rule(held=st.lists(picks, max_size=3))
+    def some_are_held_back(self, held: list[int]) -> None:
+        sentences = {self.pick(pick)[0]: f"the rule {pick}" for pick in held}
+        for id, n in self.model.notebooks.items():
+            if n.held and id not in sentences and n.wait is not None:
+                self.model.orders += 1
+                if n.back is not None:
+                    n.back = self.now, self.model.orders
+                if n.waits_since is not None:
+                    n.waits_since, n.order = self.now, self.model.orders
+            n.held = id in sentences
+        self.agree(self.real.hold_back(self.now, sentences))
+
+    @rule(
+        groups=st.dictionaries(st.sampled_from("gh"), st.sampled_from([0.5, 2.0])),
+        users=st.dictionaries(st.sampled_from("uvw"), st.sampled_from([0.5, 4.0])),
+    )
+    def shares_change(self, groups: dict[str, float], users: dict[str, float]) -> None:
+        model = self.model
+        model.count(self.now)
+        model.group_weights, model.user_weights = groups, users
+        for name, group in model.groups.items():
+            group.weight = groups.get(name, 1.0)
+        for (_, name), user in model.users.items():
+            user.weight = users.get(name, 1.0)
+        self.agree(self.real.set_shares(self.now, groups, users))
+
+    @rule(boost=st.sampled_from([0.0, 0.25, 0.5]))
+    def rules_change(self, boost: float) -> None:
+        self.model.boost = boost
+        rules = Rules(QUANTUM, math.inf, LEASE, PATIENCE, running_lanes=1, boost=boost)
+        self.agree(self.real.set_rules(self.now, rules))
 
     @rule(policy=st.sampled_from([name for name, _ in policies()]))
     def policy_changes(self, policy: str) -> None:
@@ -546,7 +672,10 @@ class AgainstTheModel(RuleBasedStateMachine):
             assert (state.lane is not None) == n.placed
             assert state.device_seconds == n.used + n.ran(self.now)
             assert state.waited_seconds == n.waited
-            assert (state.state == "paged_out") == (n.where in ("out", "returning"))
+            is_out, wants = n.where in ("out", "returning"), n.wait is not None
+            is_held = n.held and wants and not n.paused and n.runs_since is None
+            assert (state.state == "held") == is_held
+            assert (state.state == "paged_out") == (is_out and not is_held)
             assert (state.waiting is None) == (n.wait is None)
             assert state.busy == n.busy
 

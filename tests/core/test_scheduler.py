@@ -443,7 +443,7 @@ def test_looking_changes_nothing() -> None:
 def test_wrong_values_are_refused_with_a_sentence() -> None:
     it = scheduler("a")
     with pytest.raises(
-        ValueError, match="no policy 'best'; choose one of fair, fifo, srtf, pack, las"
+        ValueError, match="no policy 'best'; choose one of fair, fifo, srtf, pack, las, classroom"
     ):
         it.set_policy(1, "best")
     with pytest.raises(ValueError, match="weight must be a finite number above 0"):

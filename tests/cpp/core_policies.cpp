@@ -93,7 +93,7 @@ TEST_CASE("a turn ends exactly when it was said to end") {
 TEST_CASE("a name that is not in the table is refused with those that are") {
   CHECK(policy_named("fair").name == "fair");
   CHECK_THROWS_WITH(policy_named("rr"),
-                    "there is no policy 'rr'; choose one of fair, fifo, srtf, pack, las");
+                    "there is no policy 'rr'; choose one of fair, fifo, srtf, pack, las, classroom");
 }
 
 TEST_CASE("a decayed value halves with each half-life and takes additions at any time") {

@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jupyter_gpushare_server import _unload_jupyter_server_extension
 from jupyter_gpushare_server.feed import Feed, State
@@ -116,7 +117,8 @@ async def test_the_log_says_once_that_there_is_no_broker(
 ) -> None:
     heard: asyncio.Queue[State] = asyncio.Queue()
     log = logging.getLogger("feed")
-    feed = Feed(settings, False, io_loop, log, heard.put_nowait)
+    only_looks = msgspec.structs.replace(settings, start_broker=False)
+    feed = Feed(only_looks, io_loop, log, heard.put_nowait)
     feed.start()
     for _ in range(3):  # it looks again and again
         await asyncio.wait_for(heard.get(), 20)

@@ -12,6 +12,7 @@ constinit const Policy pack{
     .lead = fair_lead,
     .expected = quantum_left,
     .packs = true,
+    .boosts = true,
 };
 
 }  // namespace gpushare

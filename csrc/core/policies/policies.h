@@ -7,7 +7,7 @@
 
 namespace gpushare {
 
-extern const Policy fair, fifo, srtf, pack, las;
+extern const Policy fair, fifo, srtf, pack, las, classroom;
 
 // A turn of a policy that changes over after each quantum, at the next boundary.
 inline std::optional<Seconds> quantum_left(const Candidate& candidate, Seconds quantum) {

@@ -1,0 +1,158 @@
+"""Whose a token is, by JupyterHub's word: asked in a thread, and remembered by its digest."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+import time
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from .. import web
+from ..errors import BrokerUnavailable, NotPermitted
+from ..settings import Settings
+from .identity import Identity
+
+ADMINISTRATOR = "custom:gpushare:admin"  # scope
+OWN_SERVICE = "gpushare"
+ANSWER_SECONDS = 5.0
+PAUSES_SECONDS = (0.1, 0.3, 1.0)  # between tries, before somebody new is told to come again
+REFUSED_SECONDS = 10.0  # a refusal holds so long
+AWAY_SECONDS = 5.0  # and what is known, until a hub that is away is asked again
+MOST_KNOWN = 10_000
+MOST_REFUSED = 1_000
+THREADS = 4
+TOKEN = re.compile(r"[!-~]{1,1024}")  # what may stand in a header
+AWAY = "JupyterHub does not answer, and nobody new is let in until it does: trying again"
+REFUSED = "JupyterHub does not know this token, or not any more"
+
+log = logging.getLogger("jupyter_gpushare.broker")
+
+
+class _Model(msgspec.Struct):
+    """What is of interest of the hub's answer."""
+
+    name: str
+    kind: str = "user"
+    admin: bool = False
+    groups: list[str] = []
+    scopes: list[str] = []
+
+
+Verdict: TypeAlias = Identity | str  # or why it is refused
+
+
+class _Known(NamedTuple):
+    verdict: Verdict
+    until: float
+
+
+class Hub:
+    """For the event loop's thread alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._refused: OrderedDict[bytes, _Known] = OrderedDict()
+        self._questions: dict[bytes, asyncio.Task[Identity]] = {}
+        self._threads = ThreadPoolExecutor(THREADS, "gpushare-hub")
+        self._is_away = False
+
+    def knows(self, token: str) -> bool:
+        """Whether the hub has known this token since the broker began."""
+        return _digest(token) in self._known
+
+    async def identify(self, token: str) -> Identity:
+        """Raises NotPermitted, or BrokerUnavailable while the hub does not answer."""
+        if not TOKEN.fullmatch(token):
+            raise NotPermitted(REFUSED)
+        digest = _digest(token)
+        known = self._known.get(digest) or self._refused.get(digest)
+        if known is not None and time.monotonic() < known.until:
+            return _unless_refused(known.verdict)
+        if digest not in self._questions:
+            self._questions[digest] = question = asyncio.create_task(self._ask(token, digest))
+            question.add_done_callback(lambda done: self._answered(digest, done))
+        return await asyncio.shield(self._questions[digest])
+
+    def _answered(self, digest: bytes, done: asyncio.Task[Identity]) -> None:
+        del self._questions[digest]
+        if not done.cancelled():
+            done.exception()  # whoever asked may have gone
+
+    async def _ask(self, token: str, digest: bytes) -> Identity:
+        for pause in (*PAUSES_SECONDS, 0.0):
+            try:
+                verdict = await self._look_up(token)
+            except OSError as error:
+                self._note_away(str(error))
+                if digest in self._known:
+                    verdict = self._known[digest].verdict
+                    self._remember(digest, verdict, AWAY_SECONDS)
+                    return _unless_refused(verdict)
+                await asyncio.sleep(pause)
+            else:
+                self._note_back()
+                self._remember(digest, verdict, self._settings.hub_cache_seconds)
+                return _unless_refused(verdict)
+        raise BrokerUnavailable(AWAY)
+
+    async def _look_up(self, token: str) -> Verdict:
+        """Raises OSError where the hub does not answer, or as no hub does."""
+        url = f"{self._settings.hub_api_url}/user"
+        answer = await asyncio.get_running_loop().run_in_executor(
+            self._threads, web.ask, "GET", url, token, ANSWER_SECONDS
+        )
+        if answer.status in (401, 403):
+            return REFUSED
+        if answer.status != 200:
+            raise OSError(f"{url} answers with status {answer.status}")
+        try:
+            return self._verdict(msgspec.json.decode(answer.body, type=_Model))
+        except msgspec.DecodeError:
+            raise OSError(f"{url} answers what no JupyterHub does") from None
+
+    def _verdict(self, model: _Model) -> Verdict:
+        """Services are no users, and have names of their own."""
+        is_service = model.kind == "service"
+        is_own = is_service and model.name == OWN_SERVICE
+        is_owner = is_own or model.admin or ADMINISTRATOR in model.scopes
+        needed = self._settings.hub_scope
+        if needed and needed not in model.scopes and not is_owner:
+            return f"{model.name} has not the scope {needed}, which this broker asks for"
+        user = f"service:{model.name}" if is_service else model.name
+        return Identity(user, frozenset(model.groups), is_owner, may_vouch=True)
+
+    def _remember(self, digest: bytes, verdict: Verdict, seconds: float) -> None:
+        self._known.pop(digest, None)
+        is_refused = isinstance(verdict, str)
+        where, most = (self._refused, MOST_REFUSED) if is_refused else (self._known, MOST_KNOWN)
+        until = time.monotonic() + (REFUSED_SECONDS if is_refused else seconds)
+        where[digest] = _Known(verdict, until)
+        if len(where) > most:
+            where.popitem(last=False)
+
+    def _note_away(self, why: str) -> None:
+        if not self._is_away:
+            log.warning("JupyterHub does not answer: %s", why)
+        self._is_away = True
+
+    def _note_back(self) -> None:
+        if self._is_away:
+            log.info("JupyterHub answers again")
+        self._is_away = False
+
+
+def _unless_refused(verdict: Verdict) -> Identity:
+    if isinstance(verdict, str):
+        raise NotPermitted(verdict)
+    return verdict
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,61 @@
+"""Tickets that Jupyter servers have vouched for: each opens one connection, once and soon."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+
+from ..errors import InvalidValue, LimitExceeded, NotPermitted
+from .identity import Identity
+from .peer import Peer
+
+LIFE_SECONDS = 60.0
+MOST_OF_A_SERVER = 1000  # that nobody has used yet
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class _Ticket(NamedTuple):
+    giver: Peer
+    ends: float
+
+
+class Tickets:
+    """By their digests: what the broker holds opens nothing."""
+
+    def __init__(self) -> None:
+        self._valid: dict[str, _Ticket] = {}
+
+    def add(self, digest: str, giver: Peer, now: float) -> None:
+        """Raises NotPermitted, InvalidValue or LimitExceeded."""
+        if not giver.may_vouch:
+            raise NotPermitted("only a Jupyter server that has shown its hub's token may vouch")
+        if not DIGEST.fullmatch(digest):
+            raise InvalidValue("a ticket is vouched for by the 64 hexadecimal digits of its digest")
+        self._forget_old(now)
+        if digest in self._valid:
+            raise InvalidValue("somebody has vouched for this ticket already")
+        if sum(ticket.giver is giver for ticket in self._valid.values()) >= MOST_OF_A_SERVER:
+            raise LimitExceeded(f"{MOST_OF_A_SERVER} tickets of a server may be unused at a time")
+        self._valid[digest] = _Ticket(giver, now + LIFE_SECONDS)
+
+    def use(self, ticket: str, now: float) -> Identity:
+        """Whom it stands for; it is used up. Raises NotPermitted."""
+        self._forget_old(now)
+        found = self._valid.pop(hashlib.sha256(ticket.encode()).hexdigest(), None)
+        if found is None:
+            raise NotPermitted(
+                "this ticket opens nothing: it has been used, it is older than"
+                f" {LIFE_SECONDS:g} s, or the Jupyter server that gave it has gone"
+            )
+        return Identity(found.giver.user, found.giver.groups, found.giver.is_owner)
+
+    def forget(self, giver: Peer) -> None:
+        """It has gone, and what it vouched for with it."""
+        for digest in [digest for digest, one in self._valid.items() if one.giver is giver]:
+            del self._valid[digest]
+
+    def _forget_old(self, now: float) -> None:
+        """They end in the order in which they came."""
+        while self._valid and (oldest := next(iter(self._valid.items())))[1].ends <= now:
+            del self._valid[oldest[0]]

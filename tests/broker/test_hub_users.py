@@ -1,0 +1,447 @@
+"""A broker that serves the users of a JupyterHub: who is let in, as whom, and who is not."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.broker.door import GUESSES, Guesses
+from jupyter_gpushare.broker.peer import Peer
+from jupyter_gpushare.broker.tickets import LIFE_SECONDS, MOST_OF_A_SERVER, Tickets
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import (
+    BrokerUnavailable,
+    ConnectionLost,
+    GpuShareError,
+    InvalidValue,
+    LimitExceeded,
+    NotPermitted,
+    Unidentified,
+)
+from jupyter_gpushare.protocol import (
+    PROTOCOL,
+    Cancel,
+    Change,
+    Demand,
+    Dismiss,
+    Done,
+    Error,
+    Hello,
+    Look,
+    Message,
+    Open,
+    Recall,
+    Request,
+    SetPolicy,
+    Shutdown,
+    Snapshot,
+    Vouch,
+    Welcome,
+    encode,
+)
+
+
+def digest(ticket: str) -> str:
+    return hashlib.sha256(ticket.encode()).hexdigest()
+
+
+def vouched(server: Client) -> str:
+    """A ticket that a Jupyter server has vouched for."""
+    ticket = secrets.token_urlsafe(32)
+    assert server.ask(Vouch(digest(ticket))) == Done()
+    return ticket
+
+
+@pytest.fixture
+def enter(hub_broker: Any) -> Iterator[Callable[..., Client]]:
+    """Connect with a token or a ticket."""
+    clients: list[Client] = []
+
+    def enter(**shown: str) -> Client:
+        clients.append(hub_broker.connect(**shown))
+        return clients[-1]
+
+    yield enter
+    for client in clients:
+        client.close()
+
+
+def session(client: Client, name: str) -> Client:
+    client.ask(Open(id=name, name=name, device="host", demand=Demand(1000, 1000, measured=True)))
+    return client
+
+
+# --- who is let in ----------------------------------------------------------------------------
+
+
+def test_each_token_is_its_users_by_the_hubs_word(hub: Any, enter: Callable[..., Client]) -> None:
+    ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob", admin=True))
+    assert (ada.welcome.user, ada.welcome.is_administrator) == ("ada", False)
+    assert (bob.welcome.user, bob.welcome.is_administrator) == ("bob", True)
+
+
+def test_the_scope_of_administrators_makes_one_and_the_scope_of_readers_does_not(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
+    ada = enter(token=hub.user("ada", scopes=["custom:gpushare:admin", "custom:gpushare:read"]))
+    bob = enter(token=hub.user("bob", scopes=["custom:gpushare:read"]))
+    assert ada.welcome.is_administrator
+    assert not bob.welcome.is_administrator
+
+
+def test_a_service_is_no_user_and_the_own_one_is_an_owner(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
+    own, other = (
+        enter(token=hub.user("gpushare", kind="service")),
+        enter(token=hub.user("ada", kind="service")),
+    )
+    user = enter(token=hub.user("gpushare"))
+    assert (own.welcome.user, own.welcome.is_administrator) == ("service:gpushare", True)
+    assert (other.welcome.user, other.welcome.is_administrator) == ("service:ada", False)
+    assert (user.welcome.user, user.welcome.is_administrator) == ("gpushare", False)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Open(id="a", name="a"),
+        Look(),
+        Request(1),
+        Vouch("0" * 64),
+        SetPolicy("fifo"),
+        Shutdown(),
+        Hello(PROTOCOL),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_who_has_shown_nothing_gets_nothing_be_it_root(
+    hub: Any, hub_broker: Any, message: Message
+) -> None:
+    """All of these processes have the same uid, as in a hub of containers."""
+    with Client(raw(hub_broker)) as client:
+        with pytest.raises(GpuShareError) as refused:
+            client.ask(message)
+        assert refused.value.code == (
+            Unidentified.code if isinstance(message, Hello) else "protocol"
+        )
+    with hub_broker.connect(token=hub.user("ada")) as ada:
+        assert ada.look().policy == "fair"
+
+
+def raw(hub_broker: Any) -> Any:
+    from jupyter_gpushare.broker.start import connect
+
+    return connect(hub_broker.settings, start=False)
+
+
+def test_a_forged_token_is_refused_and_the_right_one_is_not(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    right = hub.user("ada")
+    for forged in (
+        "",
+        "guessed",
+        right + "x",
+        right[:-1],
+        "with space",
+        "a\r\nHost: b",
+        "x" * 9999,
+    ):
+        with pytest.raises((NotPermitted, Unidentified)):
+            enter(token=forged)
+    assert enter(token=right).welcome.user == "ada"
+
+
+def test_where_a_scope_is_asked_for_who_has_it_not_is_refused(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    hub_broker.restart(hub_scope="custom:gpushare:read")
+    with pytest.raises(NotPermitted, match="carol has not the scope custom:gpushare:read"):
+        enter(token=hub.user("carol", scopes=["self"]))
+    assert enter(token=hub.user("ada", scopes=["custom:gpushare:read"])).welcome.user == "ada"
+
+
+def test_the_hub_is_asked_once_for_a_token_and_again_when_its_word_is_old(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    token = hub.user("ada")
+    for _ in range(3):
+        enter(token=token)
+    assert hub.asked == [token]
+    hub_broker.restart(hub_cache_seconds=0.001)
+    enter(token=token)
+    del hub.of[token]  # revoked
+    with pytest.raises(NotPermitted, match="not any more"):
+        enter(token=token)
+
+
+def test_who_speaks_early_is_heard_in_order_once_it_is_known_who_it_is(
+    hub: Any, hub_broker: Any
+) -> None:
+    with Client(raw(hub_broker)) as client:
+        client.send(Hello(PROTOCOL, token=hub.user("ada")), Open(id="a", name="a"), Look())
+        answers = [client.receive() for _ in range(3)]
+    assert [type(answer).__name__ for answer in answers] == ["Welcome", "Opened", "Snapshot"]
+    assert isinstance(answers[2], Snapshot)
+    assert [view.user for view in answers[2].devices[0].sessions] == ["ada"]
+
+
+def test_who_speaks_endlessly_before_it_is_known_is_closed(hub: Any, hub_broker: Any) -> None:
+    hub.stop()
+    with Client(raw(hub_broker)) as client:
+        client.send(Hello(PROTOCOL, token=hub.user("ada")), *[Look()] * 101)
+        error = client.receive()
+        assert isinstance(error, Error)
+        assert (error.code, "before the Welcome" in error.message) == (LimitExceeded.code, True)
+        with pytest.raises(ConnectionLost):
+            client.receive()
+    hub.start()
+
+
+# --- while the hub is away --------------------------------------------------------------------
+
+
+def test_while_the_hub_is_away_who_is_known_goes_on_and_who_is_new_waits(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    hub_broker.restart(hub_cache_seconds=0.001)  # what is known is old at once
+    known, new = hub.user("ada"), hub.user("bob")
+    enter(token=known)
+    hub.stop()
+    assert enter(token=known).welcome.user == "ada"
+    with pytest.raises(BrokerUnavailable, match="JupyterHub does not answer"):
+        enter(token=new)
+    hub.start()
+    assert enter(token=new).welcome.user == "bob"
+
+
+def test_who_waits_for_the_hub_is_let_in_when_it_comes_back_in_time(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    token = hub.user("bob")
+    hub.stop()
+    with Client(raw(hub_broker)) as waiting:
+        waiting.send(Hello(PROTOCOL, token=token))
+        hub.start()
+        answer = waiting.receive()
+    assert isinstance(answer, Welcome)
+    assert answer.user == "bob"
+
+
+def test_a_hub_that_is_slow_stops_nobody_who_is_there(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    ada = session(enter(token=hub.user("ada")), "a")
+    hub.stop()
+    with Client(raw(hub_broker)) as waiting:
+        waiting.send(Hello(PROTOCOL, token=hub.user("bob")))
+        for _ in range(10):
+            assert ada.look().devices[0].sessions[0].user == "ada"
+        assert not waiting.has_news()
+    hub.start()
+
+
+# --- tickets ----------------------------------------------------------------------------------
+
+
+def test_a_kernel_with_a_ticket_stands_for_the_user_of_its_server(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
+    ada = enter(token=hub.user("ada", groups=["class"]))
+    bob = enter(token=hub.user("bob", scopes=["custom:gpushare:admin"]))
+    kernel, other = enter(ticket=vouched(ada)), enter(ticket=vouched(bob))
+    assert (kernel.welcome.user, kernel.welcome.is_administrator) == ("ada", False)
+    assert (other.welcome.user, other.welcome.is_administrator) == ("bob", True)
+
+
+def test_a_ticket_opens_one_connection_and_no_second(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
+    ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
+    ticket, another = vouched(ada), vouched(bob)
+    enter(ticket=ticket)
+    with pytest.raises(NotPermitted, match="has been used"):
+        enter(ticket=ticket)
+    assert enter(ticket=another).welcome.user == "bob"
+
+
+def test_a_ticket_of_a_server_that_has_gone_opens_nothing(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
+    gone, stays = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
+    ticket, another, kernel = vouched(gone), vouched(stays), enter(ticket=vouched(gone))
+    gone.close()
+    stays.look()  # it has been seen by now
+    with pytest.raises(NotPermitted, match="has gone"):
+        enter(ticket=ticket)
+    assert enter(ticket=another).welcome.user == "bob"
+    assert kernel.look(), "who is in stays in"
+
+
+def test_a_kernel_vouches_for_nobody(hub: Any, enter: Callable[..., Client]) -> None:
+    server = enter(token=hub.user("ada"))
+    kernel = enter(ticket=vouched(server))
+    with pytest.raises(NotPermitted, match="Jupyter server"):
+        kernel.ask(Vouch(digest("mine")))
+    with pytest.raises(NotPermitted):
+        enter(ticket="mine")
+    assert enter(ticket=vouched(server)).welcome.user == "ada"
+
+
+def test_a_ticket_is_not_vouched_for_by_somebody_else_too(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
+    ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
+    ticket = vouched(ada)
+    with pytest.raises(InvalidValue, match="already"):
+        bob.ask(Vouch(digest(ticket)))
+    assert enter(ticket=ticket).welcome.user == "ada"
+
+
+@pytest.mark.parametrize("wrong", ["", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
+def test_what_is_no_digest_is_not_vouched_for(
+    hub: Any, enter: Callable[..., Client], wrong: str
+) -> None:
+    with pytest.raises(InvalidValue, match="64 hexadecimal"):
+        enter(token=hub.user("ada")).ask(Vouch(wrong))
+
+
+def test_where_users_are_unix_users_nobody_vouches(settings: Any) -> None:
+    with Client.connect(settings) as client, pytest.raises(NotPermitted, match="hub's token"):
+        client.ask(Vouch(digest("a")))
+
+
+class Server(Peer):
+    """Of whom it is only asked whose it is."""
+
+    pid, uid, may_vouch = 7, 7, True
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+    def _nothing(self, *told: object) -> Any:
+        raise AssertionError("nothing is sent")
+
+    send = send_frame = send_with = is_alive = is_behind = _nothing
+
+
+def test_a_ticket_ends_after_a_minute_and_a_younger_one_does_not() -> None:
+    tickets, ada = Tickets(), Server("ada")
+    tickets.add(digest("old"), ada, now=0.0)
+    tickets.add(digest("young"), ada, now=1.0)
+    with pytest.raises(NotPermitted, match="older than 60 s"):
+        tickets.use("old", now=LIFE_SECONDS)
+    assert tickets.use("young", now=LIFE_SECONDS).user == "ada"
+
+
+def test_tickets_that_nobody_uses_are_limited_by_server() -> None:
+    tickets, ada, bob = Tickets(), Server("ada"), Server("bob")
+    for number in range(MOST_OF_A_SERVER):
+        tickets.add(digest(str(number)), ada, now=0.0)
+    with pytest.raises(LimitExceeded):
+        tickets.add(digest("one more"), ada, now=0.0)
+    tickets.add(digest("of bob"), bob, now=0.0)
+    tickets.add(digest("later"), ada, now=LIFE_SECONDS)
+
+
+# --- guesses ----------------------------------------------------------------------------------
+
+
+def test_who_guesses_too_often_is_not_heard_for_a_while_and_others_are() -> None:
+    guesses, ada, bob = Guesses(), Server("ada"), Server("bob")
+    bob.pid = 8  # type: ignore[misc]
+    for _ in range(GUESSES):
+        guesses.begin(ada, now=0.0)
+    with pytest.raises(LimitExceeded, match="too many"):
+        guesses.begin(ada, now=59.0)
+    guesses.begin(bob, now=59.0)
+    guesses.begin(ada, now=60.0)
+
+
+def test_what_was_right_is_no_guess() -> None:
+    guesses, ada = Guesses(), Server("ada")
+    for _ in range(10 * GUESSES):
+        guesses.begin(ada, now=0.0)
+        guesses.was_none(ada)
+
+
+def test_guesses_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    token = hub.user("ada")
+    enter(token=token)
+    for number in range(2 * GUESSES):
+        with pytest.raises((NotPermitted, LimitExceeded)):
+            enter(token=f"guess{number}")
+    assert len(hub.asked) == 1 + GUESSES
+    assert enter(token=token).welcome.user == "ada"
+
+
+# --- what is whose ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        Open(id="first", name="taken over", device="host"),
+        Change("first", paused=True),
+        Change("first", weight=5.0),
+        Recall("first"),
+        Dismiss("first"),
+        Cancel("first"),
+        SetPolicy("fifo"),
+        SetPolicy(running_lanes=2),
+        Shutdown(),
+    ],
+    ids=lambda deed: type(deed).__name__,
+)
+def test_another_user_of_the_same_uid_may_look_but_not_touch(
+    hub: Any, enter: Callable[..., Client], deed: Message
+) -> None:
+    """By token or by ticket, although it knows the id."""
+    ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
+    kernel = session(enter(ticket=vouched(ada)), "first")
+    for stranger in (bob, enter(ticket=vouched(bob))):
+        with pytest.raises(NotPermitted):
+            stranger.ask(deed)
+    (view,) = kernel.look().devices[0].sessions
+    assert (view.name, view.user, view.weight, view.state) == ("first", "ada", 1.0, "idle")
+    again = enter(ticket=vouched(ada))
+    assert again.ask(Open(id="first", name="first", device="host")), "its user comes back to it"
+
+
+def test_a_hello_cannot_say_another_name(hub: Any, hub_broker: Any) -> None:
+    """There is no such field, and one that is made up is passed over."""
+    with Client(raw(hub_broker)) as client:
+        body = encode(Hello(PROTOCOL, token=hub.user("ada")))[4:-1] + b',"user":"bob"}'
+        client._socket.sendall(len(body).to_bytes(4, "big") + body)
+        answer = client.receive()
+    assert isinstance(answer, Welcome)
+    assert answer.user == "ada"
+
+
+# --- secrets ----------------------------------------------------------------------------------
+
+
+def test_no_token_and_no_ticket_is_written_anywhere(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    right, wrong = hub.user("ada"), "forged-" + secrets.token_hex(16)
+    server = enter(token=right)
+    ticket, used = vouched(server), vouched(server)
+    session(enter(ticket=used), "a")
+    said = ""
+    for shown in ({"token": wrong}, {"ticket": used}, {"token": wrong + "\n"}):
+        with pytest.raises(GpuShareError) as refused:
+            enter(**shown)
+        said += str(refused.value) + repr(refused.value)
+    said += repr(Hello(PROTOCOL, "tests", token=right, ticket=ticket))
+    said += repr(server.look()) + hub_broker.log.read_text()
+    for secret in (right, wrong, ticket, used):
+        assert secret not in said
+    assert "does not know this token" in hub_broker.log.read_text()

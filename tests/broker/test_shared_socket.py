@@ -1,0 +1,197 @@
+"""One broker for all Unix users of a host: who can connect, and who can take its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare.broker.identity import of_process
+from jupyter_gpushare.broker.start import try_connect
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Open
+from jupyter_gpushare.settings import Settings
+
+pytestmark = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root can act as another user, as a hub's users are"
+)
+ADA, BOB = 54321, 65534
+DAEMON = 1  # a group that each Unix has
+
+
+def as_user(uid: int, act: Callable[[], Any], groups: tuple[int, ...] = ()) -> Any:
+    """What `act` returns, or the sentence with which it fails, in a process of that user.
+
+    Forked without exec, since other users may not run our Python.
+    """
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        said: Any = "nothing"
+        try:
+            os.setgroups(groups)
+            os.setgid(uid)
+            os.setuid(uid)
+            said = act()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(writing, json.dumps(said).encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = json.loads(pipe.read())
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.fixture
+def broker(settings: Settings) -> Iterator[Callable[..., Settings]]:
+    """`broker(socket_mode="0666")` runs one, as an admin does; the settings of its clients."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def broker(**own: Any) -> Settings:
+        given = msgspec.structs.replace(settings, **own)
+        environment = {**os.environ, **settings_module.as_environment(given)}
+        command = [sys.executable, "-m", "jupyter_gpushare.broker"]
+        started.append(subprocess.Popen(command, cwd="/", env=environment))
+        while try_connect(Path(settings.socket)) is None:
+            assert started[-1].poll() is None
+            time.sleep(0.02)
+        return settings
+
+    Path(settings.socket).parent.chmod(0o755)
+    yield broker
+    for process in started:
+        process.terminate()
+        process.wait(20)
+
+
+def whose(settings: Settings) -> list[str]:
+    """As whom one is taken, and the users of all sessions once one's own is open."""
+    with Client.connect(settings, "tests", start=False) as client:
+        mine = f"of{os.getuid()}"
+        client.ask(Open(id=mine, name=mine, device="host", demand=Demand(1, 1, measured=True)))
+        sessions = client.look().devices[0].sessions
+        return [client.welcome.user, *(view.user for view in sessions)]
+
+
+def test_a_socket_for_all_lets_each_in_as_himself(broker: Callable[..., Settings]) -> None:
+    settings = broker(socket_mode="0666")
+    assert as_user(ADA, lambda: whose(settings)) == [str(ADA), str(ADA)]
+    assert as_user(BOB, lambda: whose(settings)) == ["nobody", "nobody"]
+
+
+def test_a_socket_of_a_group_lets_in_its_members_and_nobody_else(
+    broker: Callable[..., Settings],
+) -> None:
+    settings = broker(socket_mode="0660", socket_group="daemon")
+    status = Path(settings.socket).stat()
+    assert (status.st_gid, status.st_mode & 0o777) == (DAEMON, 0o660)
+    assert as_user(ADA, lambda: whose(settings), groups=(DAEMON,)) == [str(ADA), str(ADA)]
+    assert "cannot be used: Permission denied" in as_user(BOB, lambda: whose(settings))
+
+
+def test_a_socket_is_private_unless_it_is_said(broker: Callable[..., Settings]) -> None:
+    settings = broker()
+    assert "cannot be used: Permission denied" in as_user(ADA, lambda: whose(settings))
+    assert whose(settings)[0] == "root"
+
+
+@pytest.mark.parametrize(
+    ("own", "mode", "words"),
+    [
+        ({"socket_mode": "0666"}, 0o777, "others may write to"),
+        ({"socket_mode": "0666"}, 0o1777, "others may write to"),
+        ({"socket_mode": "0660"}, 0o775, "others may write to"),
+        ({"socket_group": "no such group"}, 0o755, "no Unix group 'no such group'"),
+        ({"socket_mode": "rw"}, 0o755, "socket_mode"),
+    ],
+    ids=str,
+)
+def test_a_broker_that_others_could_replace_does_not_start_and_says_why(
+    settings: Settings, own: dict[str, Any], mode: int, words: str
+) -> None:
+    Path(settings.socket).parent.chmod(mode)
+    environment = {f"JUPYTER_GPUSHARE_{name.upper()}": value for name, value in own.items()}
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.broker"],
+        cwd="/",
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not Path(settings.socket).exists()
+
+
+def test_nobody_starts_a_broker_in_a_directory_that_is_not_his(settings: Settings) -> None:
+    directory = Path(settings.socket).parent
+    directory.chmod(0o1777)
+    said = as_user(ADA, lambda: whose_started(settings))
+    assert said.startswith("BrokerUnavailable: no broker answers on")
+    assert "it is not for us to start one there" in said
+    assert list(directory.iterdir()) == []
+    assert whose_started(settings) == "root", "its owner may"
+
+
+def whose_started(settings: Settings) -> str:
+    with Client.connect(settings, "tests") as client:
+        return client.welcome.user
+
+
+def test_a_client_says_nothing_to_a_stranger_who_listens_in_a_directory_for_all(
+    settings: Settings,
+) -> None:
+    path = Path(settings.socket)
+    path.parent.chmod(0o1777)
+    with socket.socket(socket.AF_UNIX) as listener:
+        as_user(BOB, lambda: listen(listener, path))
+        said = as_user(ADA, lambda: whose(settings))
+        assert "(user id 65534) is neither this user nor the owner of the directory" in said
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(4096) == b""
+        assert try_connect_as(BOB, path) == "connected", "he may talk to himself"
+
+
+def listen(listener: socket.socket, path: Path) -> None:
+    """It is then this user's, whoever has the descriptor."""
+    listener.bind(os.fspath(path))
+    path.chmod(0o666)
+    listener.listen()
+
+
+def try_connect_as(uid: int, path: Path) -> Any:
+    return as_user(uid, lambda: "connected" if try_connect(path) else "nobody there")
+
+
+# --- who is who -------------------------------------------------------------------------------
+
+
+def test_a_process_stands_for_its_unix_user_and_the_groups_of_it() -> None:
+    assert of_process(0, 0.0).user == "root"
+    assert "root" in of_process(0, 0.0).groups
+    assert "daemon" in of_process(DAEMON, 0.0).groups
+    assert of_process(ADA, 0.0) == (str(ADA), frozenset(), False, False)
+
+
+def test_root_and_whoever_runs_the_broker_own_it_and_nobody_else() -> None:
+    assert of_process(0, 0.0).is_owner
+    assert not of_process(BOB, 0.0).is_owner
+    assert as_user(BOB, lambda: [of_process(uid, 1e6).is_owner for uid in (0, BOB, ADA)]) == [
+        True,
+        True,
+        False,
+    ]

@@ -1,0 +1,437 @@
+"""Fair shares over groups, users and notebooks; short cells; who is held back; class mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
+
+GB = 10**9
+ONE_LANE = Rules(running_lanes=1)
+BOOSTED = Rules(boost=0.5)
+SMALL = Demand(GB // 100, GB)
+
+
+def scheduler(*ids: str, user: str = "u", **rules: float) -> Scheduler:
+    it = Scheduler(16 * GB, "fair", Rules(**rules))
+    for id in ids:
+        it.open(0, id, SessionSpec(user, name=id, demand=SMALL))
+    return it
+
+
+def look(it: Scheduler, id: str, now: float) -> SessionState:
+    assert it.is_valid() == ""
+    return next(state for state in it.picture(now).sessions if state.id == id)
+
+
+def grants(decision: Decision) -> list[str]:
+    return [grant.session for grant in decision.grants]
+
+
+def yields(decision: Decision) -> list[str]:
+    return [asked.session for asked in decision.yields]
+
+
+# --- shares ---------------------------------------------------------------------------------------
+
+# Ten sessions of five users in three groups: who, its weight and since when.
+GROUPS = {"a": 1.0, "b": 2.0, "c": 3.0}
+USERS = {"ann": 1.0, "bob": 3.0, "cy": 1.0, "dan": 0.5, "eve": 2.0}
+SESSIONS = [
+    ("a", "ann", 1.0, 0),
+    ("a", "ann", 3.0, 0),
+    ("a", "bob", 1.0, 7),
+    ("b", "cy", 1.0, 0),
+    ("b", "cy", 1.0, 60),
+    ("b", "cy", 2.0, 130),
+    ("c", "dan", 1.0, 0),
+    ("c", "dan", 4.0, 0),
+    ("c", "eve", 1.0, 90),
+    ("c", "eve", 2.0, 0),
+]
+
+
+def shares_by_rule() -> list[float]:
+    """Of each of SESSIONS: its part of its user's, which is a part of its group's."""
+
+    def part(weight: float, weights: list[float]) -> float:
+        return weight / sum(weights)
+
+    members = {(group, user) for group, user, _, _ in SESSIONS}
+    return [
+        part(GROUPS[group], list(GROUPS.values()))
+        * part(USERS[user], [USERS[other] for of, other in members if of == group])
+        * part(weight, [w for g, u, w, _ in SESSIONS if (g, u) == (group, user)])
+        for group, user, weight, _ in SESSIONS
+    ]
+
+
+def test_time_goes_by_weight_to_groups_then_users_then_notebooks(
+    simulate: Callable, new_job: Callable
+) -> None:
+    jobs = [
+        new_job(f"n{i}", user, group, start, 0.01 * (i % 4 + 2), weight=weight, demand=SMALL)
+        for i, (group, user, weight, start) in enumerate(SESSIONS)
+    ]
+    run = simulate(jobs, "fair", rules=ONE_LANE)
+    run.at(0, lambda: run.enact(run.scheduler.set_shares(0, GROUPS, USERS)))
+    run.run(until=200)  # the last has come by then
+    before = [job.seconds for job in jobs]
+    run.run(until=1200)
+    for job, earlier, share in zip(jobs, before, shares_by_rule(), strict=True):
+        assert (job.seconds - earlier) / 1000 == pytest.approx(share, rel=0.03)
+
+
+def test_a_group_gets_no_more_for_having_more_users(simulate: Callable, new_job: Callable) -> None:
+    crowd = [new_job(f"c{i}", f"c{i}", "crowd") for i in range(5)]
+    lone = new_job("lone", "l", "lone")
+    run = simulate([*crowd, lone], "fair").run(until=100)
+    assert run.share("lone") == pytest.approx(0.5, abs=0.02)
+
+
+def test_one_name_in_two_groups_is_two_users(simulate: Callable, new_job: Callable) -> None:
+    jobs = [new_job("g1", "u", "g"), new_job("h1", "u", "h"), new_job("h2", "v", "h")]
+    run = simulate(jobs, "fair").run(until=100)
+    assert run.share("g1") == pytest.approx(0.5, abs=0.02)
+
+
+def test_weights_count_from_when_they_are_set(simulate: Callable, new_job: Callable) -> None:
+    a, b = new_job("a", "ann", "g"), new_job("b", "bob", "h")
+    run = simulate([a, b], "fair").run(until=100)
+    assert run.share("a") == pytest.approx(0.5, abs=0.02)
+    run.enact(run.scheduler.set_shares(100, {"g": 3.0}, {}))
+    before = a.seconds
+    run.run(until=200)
+    assert a.seconds - before == pytest.approx(75, abs=2)
+    run.enact(run.scheduler.set_shares(200, {}, {"ann": 9.0}))  # nobody else is in her group
+    before = a.seconds
+    run.run(until=300)
+    assert a.seconds - before == pytest.approx(50, abs=2)
+
+
+def test_who_ran_alone_before_its_weight_changed_owes_nothing(
+    simulate: Callable, new_job: Callable
+) -> None:
+    """In its own lane `a` has one turn for all the time; its weight counts for what comes."""
+    a, b = new_job("a", "a", "g"), new_job("b", "b", "h")
+    run = simulate([a, b], "pack", rules=Rules(running_lanes=0)).run(until=50)
+    assert a.seconds == b.seconds == pytest.approx(50, abs=0.1)
+    run.enact(run.scheduler.set_shares(50, {"g": 0.125}, {}))
+    run.enact(run.scheduler.set_shares(50, {}, {}))
+    run.enact(run.scheduler.set_running_lanes(50, 1))
+    run.run(until=70)
+    assert a.seconds - 50 == pytest.approx(10, abs=0.5)
+
+
+def test_many_who_come_at_once_do_not_starve_the_others(
+    simulate: Callable, new_job: Callable
+) -> None:
+    trainers = [new_job(f"t{i}", f"t{i}", demand=SMALL) for i in range(8)]
+    crowd = [new_job(f"c{i}", f"c{i}", start=100, demand=SMALL) for i in range(30)]
+    run = simulate([*trainers, *crowd], "fair").run(until=100)
+    before = {job.id: job.seconds for job in run.jobs.values()}
+    run.run(until=176)
+    for job in run.jobs.values():
+        assert job.seconds - before[job.id] == pytest.approx(2, abs=0.5)
+
+
+@pytest.mark.parametrize("weights", [{"g": 0.0}, {"g": -1.0}, {"g": float("inf")}])
+def test_a_wrong_weight_is_refused_and_changes_nothing(weights: dict[str, float]) -> None:
+    it = scheduler("a")
+    for groups, users in ((weights, {}), ({}, weights)):
+        with pytest.raises(ValueError, match="a weight must be a finite number above 0"):
+            it.set_shares(0, groups, users)
+    assert it.is_valid() == ""
+
+
+def test_a_turn_is_handed_on_within_a_domain() -> None:
+    it = Scheduler(16 * GB)
+    for id, user, domain in (("a", "u", "lab"), ("b", "v", "lab")):
+        it.open(0, id, SessionSpec(user, demand=SMALL, domain=domain))
+        it.request(0, id, 1)
+    (asked,) = it.assign(1).yields
+    assert asked.successor is not None
+    assert asked.successor.session == "b"
+
+
+def test_no_turn_is_handed_out_of_a_domain_not_even_to_the_same_user() -> None:
+    it = Scheduler(16 * GB)
+    for id, domain in (("a", "lab"), ("b", "")):
+        it.open(0, id, SessionSpec("u", demand=SMALL, domain=domain))
+        it.request(0, id, 1)
+    (asked,) = it.assign(1).yields
+    assert asked.successor is None
+
+
+# --- short cells ----------------------------------------------------------------------------------
+
+
+def classroom(new_job: Callable, think: float) -> tuple[list, list]:
+    """Eight trainings, and thirty who run short cells, all of different users."""
+    trainers = [new_job(f"t{i}", f"t{i}", iteration=0.1, demand=SMALL) for i in range(8)]
+    people = [
+        new_job(
+            f"p{i}",
+            f"p{i}",
+            start=Random(i).uniform(0, 20),
+            iteration=0.03,
+            cell=11,
+            cells=10**6,
+            think=think,
+            demand=SMALL,
+            interactive=True,
+            random=Random(i),
+        )
+        for i in range(30)
+    ]
+    return trainers, people
+
+
+def p95(values: list[float]) -> float:
+    return sorted(values)[int(0.95 * len(values))]
+
+
+@pytest.mark.parametrize("policy", ["fair", "classroom"])
+def test_short_cells_make_progress_within_a_second_beside_busy_trainers(
+    policy: str, simulate: Callable, new_job: Callable
+) -> None:
+    trainers, people = classroom(new_job, think=20)
+    simulate([*trainers, *people], policy, rules=BOOSTED).run(until=300)
+    waits = [wait for job in people for wait in job.first_progress]
+    assert len(waits) > 300
+    assert p95(waits) < 1.0
+    fair = 300 / 38
+    assert all(job.seconds > fair for job in trainers)  # and what others leave
+    assert max(job.seconds for job in trainers) < 1.02 * min(job.seconds for job in trainers)
+
+
+def test_all_who_press_at_once_see_progress_after_one_iteration_of_each(
+    simulate: Callable, new_job: Callable
+) -> None:
+    trainers, people = classroom(new_job, think=20)
+    for job in people:
+        job.start, job.cell, job.random = 50.0, 1000, None
+    simulate([*trainers, *people], "fair", rules=BOOSTED).run(until=55)
+    assert all(len(job.first_progress) == 1 for job in people)
+    assert max(wait for job in people for wait in job.first_progress) < 0.1 + 30 * 0.03 + 0.05
+
+
+def test_who_begins_cells_all_the_time_gets_no_more_than_a_fair_share(
+    simulate: Callable, new_job: Callable
+) -> None:
+    """What a boost gave is counted: a loop of short cells gets its turns sooner, and no more."""
+    trainers = [new_job(f"t{i}", f"t{i}", iteration=0.1) for i in range(3)]
+    greedy = new_job("greedy", "g", cell=2, cells=10**6, think=0.001, interactive=True)
+    run = simulate([*trainers, greedy], "fair", rules=BOOSTED).run(until=400)
+    assert run.share("greedy") == pytest.approx(0.25, rel=0.03)
+    assert all(run.share(job.id) == pytest.approx(0.25, rel=0.03) for job in trainers)
+
+
+def test_a_user_with_many_notebooks_is_boosted_no_more_than_one_with_one(
+    simulate: Callable, new_job: Callable
+) -> None:
+    other = new_job("other", "o")
+    many = [
+        new_job(f"m{i}", "m", cell=4, cells=10**6, think=0.5, interactive=True, demand=SMALL)
+        for i in range(10)
+    ]
+    run = simulate([other, *many], "fair", rules=BOOSTED).run(until=200)
+    assert run.share("other") == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_fresh_cell_goes_before_a_boosted_one_and_that_before_the_others() -> None:
+    it = Scheduler(16 * GB, "fair", Rules(boost=0.5))
+    for id in ("long", "begun", "fresh"):
+        it.open(0, id, SessionSpec(id, demand=SMALL, busy=id == "long"))
+    it.request(0, "long", 1)
+    it.set_busy(10, "begun", True)
+    assert yields(it.request(10, "begun", 1)) == ["long"]
+    assert grants(it.finish(10.05, "long", 1)) == ["begun"]
+    assert not it.request(10.05, "long", 2)
+    it.set_busy(10.1, "fresh", True)
+    assert yields(it.request(10.1, "fresh", 1)) == ["begun"]
+    assert grants(it.finish(10.15, "begun", 1)) == ["fresh"]
+    assert not it.request(10.15, "begun", 2)
+    assert grants(it.finish(10.2, "fresh", 1)) == ["begun"]
+    assert it.is_valid() == ""
+
+
+def test_a_cell_is_boosted_once_however_often_it_is_said_to_begin() -> None:
+    it = Scheduler(16 * GB, "fair", Rules(boost=0.5))
+    it.open(0, "cell", SessionSpec("u", demand=SMALL, busy=False))
+    it.open(0, "long", SessionSpec("v", demand=SMALL, device_seconds=100))
+    it.set_busy(0, "cell", True)
+    it.request(0, "cell", 1)
+    it.request(0, "long", 1)
+    assert it.next_event(0) == pytest.approx(0.5)
+    it.set_busy(0.4, "cell", True)
+    assert it.next_event(0.4) == pytest.approx(0.5)
+    assert yields(it.assign(0.5)) == ["cell"]
+    it.finish(0.5, "cell", 1)
+    it.set_busy(0.5, "cell", True)
+    assert not it.request(0.5, "cell", 2)  # it waits as all others do
+
+
+# --- held back ------------------------------------------------------------------------------------
+
+WHY = "held back: a class has the device until noon"
+
+
+def test_who_is_held_back_is_granted_nothing_and_told_why() -> None:
+    it = scheduler("a", "b")
+    it.hold_back(0, {"a": WHY})
+    assert not it.request(1, "a", 1)
+    state = look(it, "a", 2)
+    assert (state.state, state.place, state.reason) == ("held", None, WHY)
+    assert grants(it.request(2, "b", 1)) == ["b"]
+    assert not it.finish(3, "b", 1)
+    assert grants(it.hold_back(4, {})) == ["a"]
+    assert look(it, "a", 4).waited_seconds == pytest.approx(3)
+
+
+def test_who_runs_is_asked_to_yield_when_it_is_held_back() -> None:
+    it = scheduler("a")
+    it.request(0, "a", 1)
+    assert yields(it.hold_back(1, {"a": WHY})) == ["a"]
+    assert (look(it, "a", 1).state, look(it, "a", 1).reason) == ("running", WHY)
+    assert not it.hold_back(2, {"a": WHY})
+    it.finish(3, "a", 1)
+    assert not it.request(3, "a", 2)
+    assert look(it, "a", 3).state == "held"
+
+
+def test_who_is_held_back_and_wants_nothing_is_idle() -> None:
+    it = scheduler("a")
+    it.hold_back(0, {"a": WHY})
+    assert (look(it, "a", 0).state, look(it, "a", 0).reason) == ("idle", WHY)
+
+
+def test_these_and_only_these_are_held_back() -> None:
+    it = scheduler("a", "b")
+    it.hold_back(0, {"a": WHY})
+    it.request(0, "a", 1)
+    it.request(0, "b", 1)
+    assert (grants(d := it.hold_back(1, {"b": WHY})), yields(d)) == ([], ["b"])
+    assert grants(it.finish(2, "b", 1)) == ["a"]
+
+
+def test_who_is_held_back_earns_no_credit(simulate: Callable, new_job: Callable) -> None:
+    a, b = new_job("a", "a"), new_job("b", "b")
+    run = simulate([a, b], "fair")
+    run.at(10, lambda: run.enact(run.scheduler.hold_back(10, {"a": WHY})))
+    run.at(60, lambda: run.enact(run.scheduler.hold_back(60, {})))
+    run.run(until=60)
+    assert a.seconds == pytest.approx(5, abs=0.5)
+    assert b.seconds == pytest.approx(55, abs=0.5)
+    run.run(until=100)
+    assert a.seconds == pytest.approx(25, abs=0.7)
+
+
+def test_who_is_held_back_waits_anew_under_fifo() -> None:
+    it = Scheduler(16 * GB, "fifo")
+    for id in ("runs", "held", "other"):
+        it.open(0, id, SessionSpec(id, demand=SMALL))
+        it.request(0, id, 1)
+    it.hold_back(1, {"held": WHY})
+    it.hold_back(50, {})
+    assert grants(it.finish(51, "runs", 1)) == ["other"]
+
+
+def test_who_is_held_back_keeps_nobody_from_memory() -> None:
+    it = Scheduler(10 * GB, "fair", Rules(patience=5))
+    it.open(0, "there", SessionSpec("u", demand=Demand(6 * GB, GB)))
+    it.open(0, "large", SessionSpec("v", demand=Demand(5 * GB, GB), waiting=True, turn=1))
+    it.hold_back(1, {"large": WHY})
+    it.open(20, "small", SessionSpec("w", demand=Demand(GB, GB)))
+    assert look(it, "small", 20).lane is not None
+    it.close(21, "there")
+    assert look(it, "large", 21).lane is None
+    it.hold_back(22, {})
+    assert look(it, "large", 22).state == "running"
+
+
+def test_who_is_held_back_on_disk_does_not_come_back() -> None:
+    it = Scheduler(10 * GB)
+    spec = SessionSpec("u", demand=Demand(GB, GB), busy=False, paged_out_bytes=GB)
+    it.open(0, "a", spec)
+    it.hold_back(0, {"a": WHY})
+    assert look(it, "a", 0).state == "paged_out"
+    assert not it.set_busy(1, "a", True)
+    assert look(it, "a", 1).state == "held"
+    assert list(it.hold_back(2, {}).page_ins) == ["a"]
+
+
+def test_a_named_successor_that_is_held_back_is_asked_to_give_the_turn_back() -> None:
+    """It may have been handed the turn already."""
+    it = scheduler("a", "b")
+    it.request(0, "a", 1)
+    it.request(0, "b", 1)
+    assert yields(it.assign(1)) == ["a"]
+    it.hold_back(1, {"b": WHY})
+    decision = it.finish(1.1, "a", 1)
+    assert (grants(decision), yields(decision)) == (["b"], ["b"])
+
+
+def test_a_closed_session_is_not_held_back_when_it_opens_again() -> None:
+    it = scheduler("a")
+    it.hold_back(0, {"a": WHY})
+    it.close(1, "a")
+    assert grants(it.open(2, "a", SessionSpec("u", demand=SMALL, waiting=True, turn=1))) == ["a"]
+
+
+def test_holding_back_whom_nobody_knows_or_without_a_word_is_refused() -> None:
+    it = scheduler("a")
+    with pytest.raises(KeyError, match="no session 'x' is open"):
+        it.hold_back(0, {"a": WHY, "x": WHY})
+    with pytest.raises(ValueError, match="must be told why"):
+        it.hold_back(0, {"a": ""})
+    assert look(it, "a", 0).reason == "nothing to run"
+
+
+# --- classroom, and rules that change -------------------------------------------------------------
+
+
+def test_in_a_classroom_users_take_short_turns_one_after_the_other(
+    simulate: Callable, new_job: Callable
+) -> None:
+    owners = ["ann", "ann", "ann", "bob", "cy"]
+    jobs = [new_job(f"n{i}", user, iteration=0.01) for i, user in enumerate(owners)]
+    run = simulate(jobs, "classroom").run(until=30)
+    turns = sorted((grant, job.user) for job in jobs for grant in job.grants)
+    users = [user for _, user in turns if _ > 1]
+    assert all(set(users[i : i + 3]) == {"ann", "bob", "cy"} for i in range(len(users) - 2))
+    assert len(turns) == pytest.approx(30 / 0.05, rel=0.3)
+    by_user = [sum(job.seconds for job in jobs if job.user == user) for user in set(owners)]
+    assert max(by_user) < 1.05 * min(by_user)
+    of_ann = [job.seconds for job in jobs[:3]]
+    assert max(of_ann) < 1.05 * min(of_ann)
+    assert run.scheduler.is_valid() == ""
+
+
+def test_rules_change_live() -> None:
+    it = scheduler("a", "b", quantum=10)
+    it.request(0, "a", 1)
+    it.request(0, "b", 1)
+    assert it.next_event(0) == pytest.approx(10)
+    it.set_rules(0, Rules(quantum=2))
+    assert it.next_event(0) == pytest.approx(2)
+    with pytest.raises(ValueError, match="the quantum must be above 0"):
+        it.set_rules(0, Rules(quantum=0))
+    with pytest.raises(ValueError, match="the boost must be finite"):
+        it.set_rules(0, Rules(boost=-1))
+    assert it.next_event(0) == pytest.approx(2)
+
+
+def test_what_was_used_before_a_new_half_life_has_faded_by_the_old_one() -> None:
+    it = Scheduler(16 * GB, "las", Rules(half_life=10))
+    for id in "ab":
+        it.open(0, id, SessionSpec(id, demand=SMALL))
+    it.request(0, "a", 1)
+    it.finish(10, "a", 1)
+    it.set_rules(20, Rules(half_life=1e9))
+    assert grants(it.request(20, "b", 1)) == ["b"]
+    it.request(20, "a", 2)
+    assert it.next_event(20) == pytest.approx(25)  # 10 s, half of them faded

@@ -1,0 +1,352 @@
+"""The admin's file: what it says, and one sentence for each thing that it cannot say."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime, timezone
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from msgspec.structs import fields
+
+from jupyter_gpushare import rulebook
+from jupyter_gpushare.errors import InvalidValue
+from jupyter_gpushare.rulebook import (
+    Accounting,
+    Group,
+    Idle,
+    Limit,
+    Overdue,
+    Quota,
+    Reservation,
+    Rulebook,
+    RulebookFile,
+    User,
+    Zone,
+)
+
+RULES = """
+contact = "gpu@example.org"
+admins = ["ada"]
+
+[groups.physics]
+members = ["ann", "bob"]
+teachers = ["tim"]
+weight = 2
+trusted = true
+
+[groups.students]
+unix_group = "students"
+hub_group = "course-1"
+
+[users.ann]
+weight = 3
+
+[quotas]
+persistent = "4 GiB"
+sessions = 3
+[quotas.users.ann]
+persistent = 1000
+[quotas.groups.students]
+device_seconds_per_day = "2 h"
+"""
+
+
+# --- groups and roles -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "group"),
+    [
+        ("ann", (), "physics"),
+        ("ann", ("students",), "physics"),  # the first of the file
+        ("eve", ("students",), "students"),
+        ("eve", ("course-1", "others"), "students"),
+        ("eve", ("physics",), ""),  # it is no Unix group of that name
+        ("eve", ("",), ""),
+        ("tim", (), ""),  # who teaches need not be a member
+    ],
+)
+def test_a_user_is_in_the_first_group_that_has_him(
+    user: str, groups: tuple[str, ...], group: str
+) -> None:
+    assert rulebook.read(RULES).group_of(user, groups) == group
+
+
+@pytest.mark.parametrize(
+    ("user", "group", "role"),
+    [
+        ("ada", "physics", "admin"),
+        ("ada", "", "admin"),
+        ("tim", "physics", "teacher"),
+        ("tim", "students", "user"),
+        ("ann", "physics", "user"),
+        ("tim", "", "user"),
+    ],
+)
+def test_a_teacher_is_one_of_a_group_and_an_admin_of_all(user: str, group: str, role: str) -> None:
+    assert rulebook.read(RULES).role_in(user, group) == role
+
+
+def test_only_a_trusted_group_shares_memory() -> None:
+    rules = rulebook.read(RULES)
+    assert rules.domain_of("ann", "physics") == rules.domain_of("bob", "physics")
+    assert rules.domain_of("eve", "students") != rules.domain_of("pat", "students")
+    assert rules.domain_of("eve", "") != rules.domain_of("pat", "")
+
+
+def test_nobody_is_called_like_a_group_and_finds_its_memory() -> None:
+    rules = rulebook.read(RULES)
+    assert rules.domain_of("group:physics", "") != rules.domain_of("ann", "physics")
+
+
+def test_who_is_not_named_has_no_weight_of_his_own() -> None:
+    rules = rulebook.read(RULES)
+    assert rules.group_weights == {"physics": 2.0, "students": 1.0}
+    assert rules.user_weights == {"ann": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("key", "user", "group", "limits"),
+    [
+        ("sessions", "ann", "physics", [Limit(3, "sessions in [quotas]", "ann", False)]),
+        (
+            "persistent",
+            "ann",
+            "physics",
+            [Limit(1000, "persistent in [quotas.users.ann]", "ann", False)],
+        ),
+        ("persistent", "bob", "", [Limit(4 << 30, "persistent in [quotas]", "bob", False)]),
+        (
+            "device_seconds_per_day",
+            "eve",
+            "students",
+            [Limit(7200, "device_seconds_per_day in [quotas.groups.students]", "students", True)],
+        ),
+        ("lane", "ann", "physics", []),
+    ],
+)
+def test_a_users_quota_goes_before_everybodys_and_a_groups_stands_beside_it(
+    key: str, user: str, group: str, limits: list[Limit]
+) -> None:
+    assert list(rulebook.read(RULES).limits(key, user, group)) == limits
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+RESERVED = "[groups.a]\n[groups.b]\n" + 2 * "[[reservations]]\n{}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("admins = ", "this is no TOML: Invalid value (at end of document)"),
+        ("colour = 1", "colour is not known; contact, admins, "),
+        ("admins = 'ada'", "admins = 'ada' is wrong; right is a list of names of users"),
+        ("notebook_names = 'no'", "notebook_names = 'no' is wrong; right is \"everybody\" or"),
+        ("time_zone = 'Mars'", "time_zone = 'Mars' is wrong; right is the name of a time zone"),
+        ("groups = 1", "groups has tables in it, as [groups.NAME], not 1"),
+        ("[groups.'']", "a table in [groups] has no name"),
+        ("[groups]\na = 1", "[groups.a] is a table, not 1"),
+        ("[groups.a]\nwieght = 1", "wieght in [groups.a] is not known; members, "),
+        ("[groups.a]\nweight = 0", "weight in [groups.a] = 0 is wrong; right is a number above 0"),
+        ("[groups.a]\nweight = nan", "weight in [groups.a] = nan is wrong"),
+        ("[groups.a]\ntrusted = 1", "trusted in [groups.a] = 1 is wrong; right is true or false"),
+        ("[users.a]\nweight = true", "weight in [users.a] = true is wrong; right is a number"),
+        ("[quotas]\nlane = '3 GB'", "lane in [quotas] = '3 GB' is wrong; right is a size in bytes"),
+        ("[quotas]\nlane = -1", "lane in [quotas] = -1 is wrong"),
+        ("[quotas.users.a]\nsessions = 1.5", "sessions in [quotas.users.a] = 1.5 is wrong; right"),
+        ("[quotas.groups.x]", "[quotas.groups] names the group 'x'; [groups] has none"),
+        ("[idle]\ncull_after = 'soon'", "cull_after in [idle] = 'soon' is wrong; right is seconds"),
+        ("[accounting]\nretention_days = 0", "retention_days in [accounting] = 0 is wrong"),
+        ("[reservations]", "reservations is a list of tables, each under [[reservations]]"),
+        (
+            "[[reservations]]\ngroup = 'x'\nfrom = '10:00'\nto = '12:00'",
+            "[reservations] names the group 'x'; [groups] has none",
+        ),
+        (
+            "[groups.a]\n[[reservations]]\ngroup = 'a'\nto = '12:00'",
+            "from in [[reservations]] number 1 is missing; right is a time of the day",
+        ),
+        (
+            RESERVED.format("group = 'a'\nfrom = '10:00'\nto = '12:00'", "group = 'a'\nday = 1"),
+            "day in [[reservations]] number 2 is not known; group, from, to, device, share, days",
+        ),
+        (
+            RESERVED.format("group = 'a'\nfrom = '10:60'\nto = '12:00'", ""),
+            "from in [[reservations]] number 1 = '10:60' is wrong; right is a time of the day",
+        ),
+        (
+            RESERVED.format(
+                "group = 'a'\nfrom = '10:00'\nto = '12:00'",
+                "group = 'b'\nfrom = '11:59'\nto = '12:30'\nshare = 0.5",
+            ),
+            "of a from 10:00 and of b from 11:59, meet and are more than the whole device together",
+        ),
+        (
+            RESERVED.format(
+                "group = 'a'\nfrom = '22:00'\nto = '01:00'\ndays = ['sunday']",
+                "group = 'b'\nfrom = 00:30:00\nto = '02:00'\ndays = ['monday']",
+            ),
+            "of a from 22:00 and of b from 00:30, meet",
+        ),
+    ],
+)
+def test_an_error_names_table_key_and_what_would_be_right(text: str, sentence: str) -> None:
+    with pytest.raises(InvalidValue) as error:
+        rulebook.read(text)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "group = 'b'\nfrom = '12:00'\nto = '14:00'",
+        "group = 'b'\nfrom = '10:00'\nto = '12:00'\ndevice = 'cuda:1'",
+        "group = 'b'\nfrom = '10:00'\nto = '12:00'\ndays = ['sunday']",
+    ],
+)
+def test_reservations_that_do_not_meet_stand_beside_each_other(second: str) -> None:
+    first = "group = 'a'\nfrom = '10:00'\nto = '12:00'\ndevice = 'cuda:0'\ndays = ['monday']"
+    assert len(rulebook.read(RESERVED.format(first, second)).reservations) == 2
+
+
+# --- reservations in time -------------------------------------------------------------------------
+
+
+def reservation(**keys: str) -> rulebook.Reservation:
+    lines = "".join(f"{key} = {value}\n" for key, value in keys.items())
+    (found,) = rulebook.read(f"[groups.a]\n[[reservations]]\ngroup = 'a'\n{lines}").reservations
+    return found
+
+
+def unix(zone: str, *when: int) -> float:
+    return datetime(*when, tzinfo=ZoneInfo(zone)).timestamp()  # type: ignore[arg-type, misc]
+
+
+def test_a_reservation_is_the_one_that_goes_on_or_the_next() -> None:
+    tuesdays = reservation(**{"from": "'10:00'", "to": "'12:00'", "days": "['tuesday']"})
+    berlin = Zone("Europe/Berlin")
+    first, last = unix(berlin, 2026, 11, 24, 10), unix(berlin, 2026, 11, 24, 12)
+    for now in (unix(berlin, 2026, 11, 17, 12), unix(berlin, 2026, 11, 23, 1), first, last - 1):
+        assert tuesdays.span(now, berlin) == (first, last)
+    week = 7 * 86400
+    assert tuesdays.span(last, berlin) == (first + week, last + week)
+
+
+def test_one_that_ends_before_it_begins_ends_on_the_next_day() -> None:
+    nights = reservation(**{"from": "'22:00'", "to": "'06:00'"})
+    midnight = unix("UTC", 2026, 11, 24)
+    assert nights.span(midnight, Zone("UTC")) == (midnight - 2 * 3600, midnight + 6 * 3600)
+
+
+def test_a_reservation_is_at_the_same_hour_before_and_after_clocks_are_changed() -> None:
+    mornings, berlin = reservation(**{"from": "'10:00'", "to": "'12:00'"}), Zone("Europe/Berlin")
+    begins = [mornings.span(unix("UTC", 2026, 10, day), berlin).begins for day in (24, 25, 26)]
+    hours = [datetime.fromtimestamp(at, timezone.utc).hour for at in begins]
+    assert hours == [8, 9, 9]
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.toml"
+    path.write_text(RULES)
+    return path
+
+
+def test_an_error_names_the_file(path: Path) -> None:
+    path.write_text("weight = 1")
+    with pytest.raises(InvalidValue, match=f"the rules in {path} are wrong: weight is not known"):
+        rulebook.load(path)
+
+
+@pytest.mark.parametrize(("content", "sentence"), [(None, "No such file"), (b"\xff", "UTF-8")])
+def test_a_file_that_cannot_be_read_is_said(
+    path: Path, content: bytes | None, sentence: str
+) -> None:
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidValue, match=sentence):
+        RulebookFile(str(path))
+
+
+def test_a_broker_without_a_file_has_rules_that_forbid_nothing() -> None:
+    file = RulebookFile("")
+    assert file.rules == rulebook.Rulebook()
+    assert not file.follow()
+    assert not list(file.rules.limits("sessions", "ann", ""))
+
+
+def test_a_file_is_read_again_when_it_has_changed_and_not_before(path: Path) -> None:
+    file = RulebookFile(str(path))
+    before = file.rules
+    assert not file.follow()
+    assert file.rules is before
+    path.write_text("admins = ['bob']")
+    assert file.follow()
+    assert (file.rules.admins, file.error) == (["bob"], "")
+
+
+def test_a_file_that_takes_the_place_of_another_is_seen(path: Path) -> None:
+    """Same time and same size, as editors and configuration tools leave it."""
+    file = RulebookFile(str(path))
+    other = path.with_suffix(".new")
+    other.write_text(RULES.replace("ada", "bob"))
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.replace(path)
+    assert file.follow()
+    assert file.rules.admins == ["bob"]
+
+
+@pytest.mark.parametrize("content", ["admins = 3", None])
+def test_a_wrong_file_leaves_the_old_rules_in_force_and_is_said_once(
+    path: Path, content: str | None
+) -> None:
+    file = RulebookFile(str(path))
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    assert file.follow()
+    assert str(path) in file.error
+    assert file.error.endswith("; the rules before it stay in force")
+    assert file.rules.admins == ["ada"]
+    assert not file.follow()
+    path.write_text("admins = ['bob']")
+    assert file.follow()
+    assert (file.rules.admins, file.error) == (["bob"], "")
+
+
+# --- docs -----------------------------------------------------------------------------------------
+
+DOCS = (Path(__file__).resolve().parents[1] / "docs" / "rules.md").read_text()
+
+
+def test_the_example_of_the_docs_is_right_and_has_every_table() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
+    rules = rulebook.read(example)
+    assert all(getattr(rules, name) != getattr(Rulebook(), name) for name in tables())
+    assert rules.reservations[0].days == ("tuesday",)
+
+
+def tables() -> tuple[str, ...]:
+    return Rulebook.__struct_fields__
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        row.encode_name
+        for kind in (Group, User, Quota, Reservation, Idle, Overdue, Accounting)
+        for row in fields(kind)
+    ],
+)
+def test_the_docs_have_every_key(key: str) -> None:
+    assert re.search(rf"^\|.*`{key}`.*\|", DOCS, re.MULTILINE)
