@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core, pictures, record, workload
+from .broker import translation
 from .errors import InvalidValue
+from .settings import load
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -116,6 +118,7 @@ def simulate(
     conduct: _core.Conduct | None = None,
 ) -> Comparison:
     """`source` is a record's file or a Workload; `capacity` bytes and `devices` replace its own.
+    Where no `rules` are given, this environment's settings are those of the broker.
 
     Raises InvalidValue for a record that cannot be read and for a policy that there is not.
     """
@@ -133,13 +136,13 @@ def run(
     rules: _core.Rules | None = None,
     conduct: _core.Conduct | None = None,
 ) -> Run:
-    """To the end. Raises InvalidValue."""
+    """To the end, by default with the settings of this environment. Raises InvalidValue."""
     try:
         simulation = _core.Simulation(
             subject.jobs,
             subject.capacity,
             policy,
-            rules or _core.Rules(),
+            rules or translation.rules(load()),
             conduct or _core.Conduct(),
             subject.devices,
         )

@@ -96,6 +96,7 @@ def view(state: str, **more: object) -> SessionView:
         "priority": 0,
         "paged_out_bytes": 0,
         "busy": True,
+        "group": "",
         "lane": 1,
         "waited_seconds": 0.0,
         "device_seconds": 0.0,

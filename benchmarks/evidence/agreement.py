@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from document import Section, table
 
-from jupyter_gpushare._core import Cell, Demand, Job, Rules
+from jupyter_gpushare._core import Cell, Demand, Job
 from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.simulation import run
@@ -57,11 +57,14 @@ def work(socket: str, name: str, iterations: int) -> None:
 
 
 def train(session: Session, iterations: int) -> None:
+    """A cell."""
+    session.cell_begins()
     for _ in range(iterations):
         session.enter()
         time.sleep(ITERATION_SECONDS)
         session.boundary()
     session.leave()
+    session.cell_ends()
 
 
 @contextmanager
@@ -127,7 +130,7 @@ def simulated(policy: str, iteration: float) -> dict[str, float]:
         )
         for number, notebook in enumerate(NOTEBOOKS)
     ]
-    done = run(Workload(jobs, 16 << 30), policy, Rules(running_lanes=1))
+    done = run(Workload(jobs, 16 << 30), policy)
     return {outcome.id: (outcome.ended or 0.0) - FIRST_SECONDS for outcome in done.outcomes}
 
 

@@ -20,7 +20,7 @@ from jupyter_gpushare.workload import Workload
 SEEDS = salus.SEEDS
 PAGING_RATE = 2e9  # bytes a second
 NOTEBOOKS = 40
-POLICIES = ("fair", "srtf", "las")
+POLICIES = ("fair", "srtf")
 STAYS = {"closed": 0.0, "stay": 3600.0}
 CAPACITY = salus.CAPACITY
 
@@ -63,7 +63,7 @@ def paged(policy: str, stays: float, seed: int) -> tuple[float, float, float]:
     """Mean completion in minutes without and with paging, and GB paged out and in."""
     subject = Workload(notebooks(seed, stays), CAPACITY)
     without, with_paging = (
-        run(subject, policy, salus.RULES(), Conduct(report=5.0, paging_rate=rate))
+        run(subject, policy, salus.RULES(), Conduct(report=60.0, paging_rate=rate))
         for rate in (0.0, PAGING_RATE)
     )
     moved = sum(outcome.paged for outcome in with_paging.outcomes) / 1e9

@@ -36,9 +36,10 @@ GAP_SECONDS = 10.0
 FOREVER = 1e9
 GB = 10**9
 MODELS = workload.models(DATA / "salus_mem_baseline.csv", DATA / "salus_workloads.csv")
-# Jobs last minutes, so turns of five seconds; a session reports as often.
-RULES = partial(Rules, quantum=5.0)
-CONDUCT = Conduct(report=5.0, handover=0.0005)
+# Jobs last minutes, so turns of ten seconds. Iterations of a job all last equally long, so that
+# seldom reports say as much as frequent ones.
+RULES = partial(Rules, quantum=10.0)
+CONDUCT = Conduct(report=60.0, handover=0.0005, remembers_turns=False)
 
 
 class Result(NamedTuple):
@@ -97,8 +98,9 @@ def trace(pool: Executor) -> Section:
             "memory and seconds of an iteration, on one device of 15,700 MiB. How long jobs take "
             "is not in the tables: lognormal, with three tails (sigma 1, 1.5 and 2), scaled so "
             f"that one after the other they take the published 303.4 minutes. {SEEDS} seeds for "
-            "each tail, none left out. Turns of 5 s. One lane runs at a time, but under `pack`; "
-            "lanes that run together share the device's speed and gain nothing, which is the worst "
+            "each tail, none left out. Turns of 10 s, a report each minute. One lane runs at a "
+            "time, but under `pack`; lanes that run together share the device's speed and gain "
+            "nothing, which is the worst "
             "case for `pack`. Overtaking is unbounded here, as in Salus. Minutes: median over the "
             "seeds, and their 5th and 95th percentiles.",
             *(_table(tail, results) for tail, results in found.items()),

@@ -10,7 +10,7 @@ from document import Section, table
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, Simulation
 
 GB = 10**9
-ITERATIONS = 400_000
+ITERATIONS = 200_000
 
 
 def speed(notebooks: int, steps: bool, quantum: float) -> tuple[float, int]:
