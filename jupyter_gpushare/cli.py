@@ -21,7 +21,7 @@ from . import settings as settings_module
 from ._version import __version__
 from .client import Client
 from .errors import BrokerUnavailable, ConnectionLost, GpuShareError, InvalidValue
-from .protocol import SetPolicy, Shutdown, Snapshot
+from .protocol import ClassMode, SetPolicy, Shutdown, Snapshot
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -92,6 +92,22 @@ def policy(arguments: argparse.Namespace) -> int:
     _print(pictures.policies(snapshot.policies, snapshot.policy))
     for device in snapshot.devices:
         print(f"{device.name}: {pictures.at_once(device)}")
+    return 0
+
+
+def class_(arguments: argparse.Namespace) -> int:
+    is_on = arguments.switch == "on"
+    from . import pictures
+
+    wish = ClassMode(arguments.group, is_on, arguments.device, arguments.seconds)
+    with _connect(arguments) as client:
+        client.ask(wish)
+        classes = client.look().classes
+    for one in classes:
+        until = "until it is ended" if one.ends is None else f"until {pictures.moment(one.ends)}"
+        print(f"A class of {one.group} has {one.device} {until}.")
+    if not classes:
+        print("No class is on.")
     return 0
 
 
@@ -269,6 +285,7 @@ def _parser() -> argparse.ArgumentParser:
     _interval(_add(commands, top, "show them live; Ctrl-C ends it"))
     _broker(_add(commands, broker, "run a broker in the foreground, or end one"))
     _policy(_add(commands, policy, "show the policies, or choose one, at once and for all"))
+    _class(_add(commands, class_, "give the device to a class of a group, or end that"))
     _rules(_add(commands, rules, "check a file of rules, or show those in force"))
     _record(_add(commands, record, "write down who uses the devices, for `simulate`"))
     _json(_simulate(_add(commands, simulate, "what another policy or device would have been like")))
@@ -281,7 +298,7 @@ def _add(
     run: Callable[[argparse.Namespace], int],
     sentence: str,
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(run.__name__, help=sentence, description=sentence)
+    command = commands.add_parser(run.__name__.rstrip("_"), help=sentence, description=sentence)
     command.set_defaults(run=run)
     command.add_argument("--socket", metavar="PATH", help=_descriptions()["socket"])
     return command
@@ -331,6 +348,19 @@ def _policy(command: argparse.ArgumentParser) -> None:
         type=_lanes,
         metavar="N",
         help="lanes that may run at once; auto: as the policy says",
+    )
+
+
+def _class(command: argparse.ArgumentParser) -> None:
+    command.add_argument("switch", choices=["on", "off"])
+    command.add_argument("group", metavar="GROUP")
+    command.add_argument("--device", metavar="NAME", help="of several (default: all)")
+    command.add_argument(
+        "--for",
+        dest="seconds",
+        type=_seconds,
+        metavar="S",
+        help="seconds until it ends by itself (default: until it is ended)",
     )
 
 

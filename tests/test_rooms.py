@@ -49,7 +49,7 @@ MAY_KNOW = {
     "broker/history.py": {"protocol"},
     "broker/names.py": set(),
     "broker/placement.py": {"protocol"},
-    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook"},
+    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "today"},
     "broker/reservations.py": {"errors", "protocol", "rulebook"},
     "broker/service.py": {
         "authority",
@@ -60,6 +60,7 @@ MAY_KNOW = {
         "peer",
         "placement",
         "quotas",
+        "reservations",
         "rulebook",
         "rules",
         "tickets",
@@ -73,6 +74,7 @@ MAY_KNOW = {
         "protocol",
         "settings",
     },
+    "broker/today.py": set(),
     "broker/start.py": {"errors", "settings"},
 }
 

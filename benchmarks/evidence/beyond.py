@@ -89,7 +89,8 @@ def paging(pool: Executor) -> Section:
             f"the last, or stay open for an hour. {SEEDS} seeds, {PAGING_RATE / 1e9:g} GB/s out "
             "and in. *Without* is "
             "admission as in Salus: who is open keeps its persistent memory. *With* is what the "
-            "broker does: notebooks in which no cell runs are paged out when others need the room.",
+            "broker does: notebooks in which no cell runs are paged out when others need the room. "
+            "Those that wait in the middle of a cell are not.",
             table(
                 ("minutes", "mean completion, without", "with", "gain", "worse in", "GB moved"),
                 [

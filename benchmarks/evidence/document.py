@@ -6,6 +6,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -80,8 +81,13 @@ def write(sections: Sequence[Section], seconds: float) -> None:
                 plots.save(drawn, target / f"{name}.svg")
     body = [_head(seconds)]
     for section in sections:
-        body += [f"## {section.title}", *section.text]
+        body += [f"## {section.title}", *map(_wrapped, section.text)]
     (ROOT / "docs" / "evidence.md").write_text("\n\n".join(body) + "\n")
+
+
+def _wrapped(text: str) -> str:
+    """Sentences as wide as the other documents; tables and pictures as they are."""
+    return text if text[0] in "|!" else "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False))
 
 
 def _head(seconds: float) -> str:

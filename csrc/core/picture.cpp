@@ -150,6 +150,7 @@ std::string Scheduler::reason(const Contender& of, const Contest& contest, Secon
     case State::waiting:
       break;
   }
+  if (is_held(session)) return session.held_back;  // it is paused too, and on disk
   return of.lane == kNoLane ? why_no_place(of, contest, now) : why_it_waits(of, contest, now);
 }
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import InvalidValue, OverQuota
 from ..pictures import size
-from ..protocol import ClassMode, Demand, GroupView
+from ..protocol import ClassMode, ClassView, Demand, GroupView, ReservationView
 from ..rulebook import Rulebook, RulebookFile
 from . import quotas, reservations
 from .authority import Deed, Object, Person
 from .peer import Peer
-from .quotas import Claim, Quotas, Standing, Used
+from .quotas import Claim, Quotas
 from .reservations import Classes
+from .today import Standing, Today
 from .turns import Place
 
 ALL_SEEING = Person("", is_admin=True)
+NO_RULES = Rulebook()
+ACTIVE = ("running", "overdue", "waiting")
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
@@ -29,11 +33,19 @@ class Orders(NamedTuple):
     users: dict[str, float]
 
 
+class Plans(NamedTuple):
+    """Who has a device for themselves, now or soon; all may see it."""
+
+    classes: list[ClassView]
+    reservations: list[ReservationView]
+
+
 class Governor:
     """Times are Unix time."""
 
     def __init__(self, file: RulebookFile) -> None:
         self._file = file
+        self._today = Today()
         self.quotas = Quotas()
         self.classes = Classes()
 
@@ -47,6 +59,11 @@ class Governor:
     def error(self) -> str:
         """Why the file as it is now is not in force, or empty."""
         return self._file.error
+
+    @property
+    def has_rules(self) -> bool:
+        """Without them there is nothing to order."""
+        return self.rules != NO_RULES
 
     def follow_file(self) -> bool:
         """Whether there is something new in it."""
@@ -76,16 +93,27 @@ class Governor:
 
     # --- on a device ---------------------------------------------------------------------------
 
-    def orders(self, device: str, standings: Sequence[Standing], used: Used, unix: float) -> Orders:
-        """`standings` are those of all devices: quotas are for all of them together."""
-        here = [standing for standing in standings if standing.device == device]
-        active = {one.group for one in here if one.state in ("running", "waiting", "overdue")}
-        held = {
-            **self.quotas.held_back(self.rules, standings, used),
-            **self._others(device, here, unix),
+    def plans(self, unix: float) -> Plans:
+        return Plans(self.classes.shown(), reservations.shown(self.rules, unix))
+
+    def orders(self, standings: Sequence[Standing], unix: float) -> dict[str, Orders]:
+        """For each device on which there are sessions; `standings` are those of all of them."""
+        self._today.follow(self.rules.time_zone.at(unix).date(), standings)
+        held = self.quotas.held_back(self.rules, standings, self._today)
+        by_device: defaultdict[str, list[Standing]] = defaultdict(list)
+        for standing in standings:
+            by_device[standing.device].append(standing)
+        return {
+            device: self._orders(device, here, held, unix) for device, here in by_device.items()
         }
+
+    def _orders(
+        self, device: str, here: Sequence[Standing], held: Mapping[str, str], unix: float
+    ) -> Orders:
+        active = {one.group for one in here if one.state in ACTIVE}
+        sentences = {one.session: held[one.session] for one in here if one.session in held}
         return Orders(
-            {one.session: held[one.session] for one in here if one.session in held},
+            sentences | self._others(device, here, unix),
             reservations.group_weights(self.rules, device, active, unix),
             self.rules.user_weights,
         )
@@ -130,8 +158,9 @@ class Governor:
 
     # --- memory --------------------------------------------------------------------------------
 
-    def check_newcomer(self, session: str, claim: Claim) -> None:
+    def check_newcomer(self, session: str, claim: Claim, capacity_bytes: int) -> None:
         """Raises OverQuota."""
+        self._check_part(session, claim, capacity_bytes)
         self.quotas.check_newcomer(self.rules, session, claim)
 
     def check_demand(self, session: str, demand: Demand, capacity_bytes: int) -> None:

@@ -13,6 +13,7 @@ from ..errors import OverQuota
 from ..pictures import duration, size
 from ..protocol import Demand
 from ..rulebook import Limit, Rulebook
+from .today import Standing
 
 MEMORY = ("persistent", "lane")
 WANTING = ("waiting", "held")
@@ -31,16 +32,6 @@ class Claim(NamedTuple):
         return self._replace(
             persistent_bytes=demand.persistent_bytes, ephemeral_bytes=demand.ephemeral_bytes
         )
-
-
-class Standing(NamedTuple):
-    """A session at one moment; `state` is that of its SessionView."""
-
-    session: str
-    user: str
-    group: str
-    device: str
-    state: str
 
 
 class Used(Protocol):

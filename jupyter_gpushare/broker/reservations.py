@@ -72,6 +72,11 @@ class Classes:
     def on(self, device: str) -> Class | None:
         return self._on.get(device)
 
+    def check_none(self, device: str) -> None:
+        """Raises InvalidValue: the policy is the class's until it ends."""
+        if (one := self.on(device)) is not None:
+            raise InvalidValue(f"a class of {one.group} has {device}: end it first")
+
     def shown(self) -> list[ClassView]:
         return [ClassView(one.group, device, one.ends) for device, one in self._on.items()]
 

@@ -1,13 +1,15 @@
 """Messages in, messages out: what each means for the scheduler of its device.
 
-No socket and no clock here: time is an argument, and a peer is whoever can be sent messages.
+No socket and no clock here: time is an argument, and a peer is whoever can be sent messages. Only
+rules of hours and days need Unix time, which is asked of `clock`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _core, chunks, protocol
@@ -31,6 +33,7 @@ from ..protocol import (
     Busy,
     Cancel,
     Change,
+    ClassMode,
     Close,
     Demand,
     Dismiss,
@@ -66,11 +69,12 @@ from ..settings import Settings
 from . import names, placement, rules, translation
 from .authority import Deed, Object, Person
 from .foreign import foreign_bytes
-from .governor import ALL_SEEING, Governor
+from .governor import ALL_SEEING, Governor, Orders
 from .history import History, Holder
 from .names import Namer
 from .peer import Peer
 from .quotas import Claim
+from .reservations import CLASS_POLICY
 from .tickets import Tickets
 from .turns import Place, Turns
 
@@ -78,6 +82,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
+GOVERN_SECONDS = 0.25  # between two looks at what the rules ask for
 USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
 FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
 
@@ -101,9 +106,10 @@ class Service:
         *,
         started: float,
         grants_from: float = 0.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`started` is Unix time. Before `grants_from` no request is looked at: after a crash the
-        sessions that still hold a turn must be heard first."""
+        """`started` is Unix time, which `clock` says. Before `grants_from` no request is looked at:
+        after a crash the sessions that still hold a turn must be heard first."""
         self._settings = settings
         self._started = started
         self._schedulers = {
@@ -126,6 +132,10 @@ class Service:
         self._encoded = (-1, 0.0, b"")  # sequence, time and JSON of the newest snapshot
         self._frames: dict[Person, bytes] = {}  # of that one
         self._governor = Governor(RulebookFile(settings.rulebook))
+        self._clock = clock
+        self._orders: dict[str, Orders] = {}
+        self._plans = self._governor.plans(clock())
+        self._next_govern = 0.0
         self._next_wait = 0.0
         self.is_stopping = False
 
@@ -180,6 +190,9 @@ class Service:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
         if self._governor.follow_file():
             self._sequence += 1
+            self._next_govern = now
+        if now >= self._next_govern:
+            self._govern(now)
         for device, scheduler in self._schedulers.items():
             if len(scheduler):
                 self._count_foreign(device, now)
@@ -211,6 +224,8 @@ class Service:
                 for name, scheduler in self._schedulers.items()
             ],
             groups=self._governor.groups(),
+            classes=self._plans.classes,
+            reservations=self._plans.reservations,
             rulebook_error=self._governor.error,
         )
 
@@ -231,16 +246,13 @@ class Service:
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
         device = self._device_for(peer, message, now)
-        group = self._governor.group_of(peer)
-        claim = Claim(peer.user, group, device).with_demand(message.demand)
+        place = self._place(peer, message, device)
+        claim = Claim(peer.user, place.group, device).with_demand(message.demand)
         self._check_open(peer, message, claim)
         self._count_foreign(device, now, peer)
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
-        decision = scheduler.open(now, message.id, translation.spec(peer.user, message, defers))
-        domain = self._governor.rules.domain_of(peer.user, group)
-        name = translation.printable(message.name)
-        place = Place(peer, device, domain, message.mailbox, message.key, name, group)
+        decision = scheduler.open(now, message.id, translation.spec(place, message, defers))
         self._settle(peer, message.id, place)
         self._governor.quotas.adopt(message.id, claim)
         if defers:
@@ -249,6 +261,13 @@ class Service:
         if message.holding:
             self._turns.adopt(message.id, message.turn)
         self._enact(decision)
+        self._govern(now)
+
+    def _place(self, peer: Peer, message: Open, device: str) -> Place:
+        group = self._governor.group_of(peer)
+        domain = self._governor.rules.domain_of(peer.user, group)
+        name = translation.printable(message.name)
+        return Place(peer, device, domain, message.mailbox, message.key, name, group)
 
     def _welcome_session(self, peer: Peer, session: str, device: str) -> None:
         told = self._devices[device]
@@ -386,9 +405,22 @@ class Service:
         for device in devices:
             scheduler = self._schedulers[self._named(device).name]
             if message.policy is not None:
+                self._governor.classes.check_none(device)
                 self._enact(scheduler.set_policy(now, message.policy))
             if message.running_lanes is not None:
                 self._enact(scheduler.set_running_lanes(now, message.running_lanes))
+        peer.send(Done())
+
+    def _class_mode(self, peer: Peer, message: ClassMode, now: float) -> None:
+        person = self._governor.person(peer)
+        devices = [self._named(message.device).name] if message.device else list(self._schedulers)
+        if message.on:
+            before = {device: self._schedulers[device].policy for device in devices}
+            self._governor.begin_class(person, message, before, self._clock())
+            self._follow_policies(dict.fromkeys(devices, CLASS_POLICY), now)
+        else:
+            self._follow_policies(self._governor.end_class(person, message, devices), now)
+        self._govern(now)
         peer.send(Done())
 
     def _look(self, peer: Peer, message: Look, now: float) -> None:
@@ -452,7 +484,8 @@ class Service:
         if message.priority > 0:
             self._governor.person(peer).check(Deed.RAISE_PRIORITY)
         if place is None and not message.holding:  # who has a turn goes on with it
-            self._governor.check_newcomer(message.id, claim)
+            capacity = self._devices[claim.device].capacity_bytes
+            self._governor.check_newcomer(message.id, claim, capacity)
 
     def _check_room(self, peer: Peer) -> None:
         own = sum(place.peer.user == peer.user for place in self._places.values())
@@ -529,6 +562,39 @@ class Service:
             for session in decision.page_outs:
                 self._places[session].peer.send(PageOut())
         self._turns.tell_holders()
+
+    # --- the admin's rules -------------------------------------------------------------------
+
+    def _govern(self, now: float) -> None:
+        """Hold back whom the rules hold back now, and weigh the others, where that has changed."""
+        self._next_govern = now + GOVERN_SECONDS
+        if not (self._governor.has_rules or self._orders):
+            return
+        unix = self._clock()
+        self._follow_policies(self._governor.classes.expire(self._governor.rules, unix), now)
+        if (plans := self._governor.plans(unix)) != self._plans:
+            self._plans = plans
+            self._sequence += 1
+        standings = [
+            standing
+            for device, scheduler in self._schedulers.items()
+            for standing in translation.standings(device, scheduler.picture(now), self._places)
+        ]
+        for device, orders in self._governor.orders(standings, unix).items():
+            self._give(device, orders, now)
+
+    def _give(self, device: str, orders: Orders, now: float) -> None:
+        """What was given once holds until something else is."""
+        scheduler, before = self._schedulers[device], self._orders.get(device)
+        self._orders[device] = orders
+        if before is None or (before.groups, before.users) != (orders.groups, orders.users):
+            self._enact(scheduler.set_shares(now, orders.groups, orders.users))
+        if before is None or before.held_back != orders.held_back:
+            self._enact(scheduler.hold_back(now, orders.held_back))
+
+    def _follow_policies(self, policies: Mapping[str, str], now: float) -> None:
+        for device, policy in policies.items():
+            self._enact(self._schedulers[device].set_policy(now, policy))
 
     # --- memory of others --------------------------------------------------------------------
 
@@ -635,6 +701,7 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Dismiss: Service._dismiss,
     Cancel: Service._cancel,
     SetPolicy: Service._set_policy,
+    ClassMode: Service._class_mode,
     Look: Service._look,
     Vouch: Service._vouch,
     Watch: Service._watch,

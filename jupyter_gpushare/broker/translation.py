@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from .. import _core, protocol
 from ..protocol import Demand, Open
 from ..settings import Settings
 from . import names
 from .names import Namer
+from .today import Standing
 from .turns import Place
 
 MAX_NAME_LENGTH = 200
@@ -29,9 +30,11 @@ def demand(wanted: Demand) -> _core.Demand:
     return _core.Demand(wanted.persistent_bytes, wanted.ephemeral_bytes, wanted.measured)
 
 
-def spec(user: str, message: Open, defers: bool) -> _core.SessionSpec:
+def spec(place: Place, message: Open, defers: bool) -> _core.SessionSpec:
     return _core.SessionSpec(
-        user=user,
+        user=place.peer.user,
+        group=place.group,
+        domain=place.domain,
         name=names.mark(message.id),
         weight=message.weight,
         priority=message.priority,
@@ -78,6 +81,20 @@ def device_view(
         turns=turns,
         users=users,
     )
+
+
+def standings(
+    device: str, picture: _core.Picture, places: Mapping[str, Place]
+) -> Iterator[Standing]:
+    for state in picture.sessions:
+        yield Standing(
+            state.id,
+            state.user,
+            places[state.id].group,
+            device,
+            state.state,
+            state.device_seconds,
+        )
 
 
 def session_view(state: _core.SessionState, place: Place, namer: Namer) -> protocol.SessionView:

@@ -7,7 +7,15 @@ from typing import Any
 
 from jupyter_events import EventLogger
 
-from jupyter_gpushare.protocol import Cancel, Change, Dismiss, Recall, SetPolicy, Snapshot
+from jupyter_gpushare.protocol import (
+    Cancel,
+    Change,
+    ClassMode,
+    Dismiss,
+    Recall,
+    SetPolicy,
+    Snapshot,
+)
 
 from .attendance import Attendance, SessionOnDevice
 from .messages import Wish
@@ -16,6 +24,7 @@ SCHEMAS = Path(__file__).parent / "event_schemas"
 BASE = "https://events.jupyter-gpushare.org"
 OF: dict[type[Wish], str] = {
     Change: "session",
+    ClassMode: "class",
     Recall: "turn",
     Dismiss: "memory",
     Cancel: "wait",

@@ -18,12 +18,13 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
-from jupyter_gpushare.protocol import Change, SetPolicy, Snapshot, Welcome
+from jupyter_gpushare.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
 
 from .attendance import SessionOnDevice, sessions
 from .messages import (
     ASKS,
     NAMESPACE,
+    ClassChoice,
     Failure,
     PolicyChoice,
     PolicyState,
@@ -46,6 +47,7 @@ STATUS = {
     "unknown_device": 404,
     "does_not_fit": 409,
     "limit": 429,
+    "quota": 429,
     "unidentified": 403,
     "unavailable": 503,
     "lost": 503,
@@ -178,6 +180,19 @@ class PolicyHandler(Handler):
         self.answer(_policy(await self.carry_out(choice)))
 
 
+class ClassesHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.answer(self.snapshot.classes)
+
+    @web.authenticated
+    @authorized
+    async def put(self) -> None:
+        choice = ClassMode(**msgspec.structs.asdict(self.body(ClassChoice)))
+        self.answer((await self.carry_out(choice)).classes)
+
+
 class OpenAPIHandler(Handler):
     @web.authenticated
     @authorized
@@ -269,6 +284,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "tickets": TicketsHandler,
     "viewer": ViewerHandler,
     "policy": PolicyHandler,
+    "classes": ClassesHandler,
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,
 }

@@ -7,10 +7,18 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from jupyter_gpushare.protocol import Cancel, Change, Dismiss, PolicyView, Recall, SetPolicy
+from jupyter_gpushare.protocol import (
+    Cancel,
+    Change,
+    ClassMode,
+    Dismiss,
+    PolicyView,
+    Recall,
+    SetPolicy,
+)
 
 NAMESPACE = "jupyter-gpushare/api/v1"  # of the routes, below the server's base URL
-Wish: TypeAlias = Change | Recall | Dismiss | Cancel | SetPolicy
+Wish: TypeAlias = Change | ClassMode | Recall | Dismiss | Cancel | SetPolicy
 
 
 class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +48,18 @@ class PolicyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: str | None = None
     running_lanes: Annotated[int, Meta(ge=0)] | None = None
     device: str | None = None
+
+
+class ClassChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Begin a class of a group on a device, or on all; `seconds`: it ends by itself after so long.
+
+    Where it is not `on`, it ends.
+    """
+
+    group: str = ""
+    on: bool = False
+    device: str | None = None
+    seconds: Annotated[float, Meta(gt=0)] | None = None
 
 
 class PolicyState(msgspec.Struct, frozen=True):

@@ -9,15 +9,32 @@ from typing import Any
 import msgspec
 
 from jupyter_gpushare.credentials import Ticket
-from jupyter_gpushare.protocol import Error, Snapshot
+from jupyter_gpushare.protocol import ClassView, Error, Snapshot
 
 from .attendance import SessionOnDevice
-from .messages import Failure, PolicyChoice, PolicyState, SessionAsk, SessionChange, Viewer
+from .messages import (
+    ClassChoice,
+    Failure,
+    PolicyChoice,
+    PolicyState,
+    SessionAsk,
+    SessionChange,
+    Viewer,
+)
 
 PATHS = Path(__file__).with_suffix(".yaml")
 TYPES = (
     *(Snapshot, Error, SessionOnDevice, Viewer),
-    *(SessionChange, SessionAsk, PolicyChoice, PolicyState, Ticket, Failure),
+    *(
+        SessionChange,
+        SessionAsk,
+        PolicyChoice,
+        PolicyState,
+        ClassChoice,
+        ClassView,
+        Ticket,
+        Failure,
+    ),
 )
 
 

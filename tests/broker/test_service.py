@@ -337,7 +337,8 @@ def test_lanes_are_set_for_one_device_alone(service: Service) -> None:
     assert {view.name: view.running_lanes for view in snapshot.devices} == {"cuda:0": 0, "host": 3}
 
 
-def test_a_turn_is_asked_back_when_its_quantum_is_over_and_not_before(service: Service) -> None:
+def test_a_turn_is_asked_back_when_its_quantum_is_over_and_not_before() -> None:
+    service = Service(load({}, boost_seconds=0.0), DEVICES, started=0.0)
     first, second = Notebook(service, "a"), Notebook(service, "b")
     first.says(Request(1), 1.0)
     second.says(Request(1), 1.1)

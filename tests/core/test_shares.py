@@ -364,6 +364,15 @@ def test_who_is_held_back_on_disk_does_not_come_back() -> None:
     assert list(it.hold_back(2, {}).page_ins) == ["a"]
 
 
+def test_who_is_held_back_paused_and_on_disk_is_told_why() -> None:
+    it = Scheduler(10 * GB)
+    it.open(0, "a", SessionSpec("u", demand=Demand(GB, GB), busy=False, paged_out_bytes=GB))
+    it.hold_back(0, {"a": WHY})
+    it.change(0, "a", paused=True)
+    it.set_busy(0, "a", True)
+    assert (look(it, "a", 0).state, look(it, "a", 0).reason) == ("paged_out", WHY)
+
+
 def test_a_named_successor_that_is_held_back_is_asked_to_give_the_turn_back() -> None:
     """It may have been handed the turn already."""
     it = scheduler("a", "b")

@@ -1,10 +1,11 @@
 // Each row of the table is a strict weak order, and says the same of now and of later.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
-#include "core/decayed.h"
 #include "core/policy.h"
+#include "core/share.h"
 
 using namespace gpushare;
 
@@ -14,19 +15,27 @@ constexpr Seconds kQuantum = 0.25;
 
 // Few different values, so that there are ties.
 Candidate any_candidate(std::mt19937& random) {
-  static const int users[] = {0, 1, 2};
+  static const int groups[] = {0, 1}, users[] = {0, 1, 2, 3};
   const auto pick = [&](int n) { return static_cast<double>(random() % n); };
   Candidate candidate;
   candidate.priority = static_cast<int>(random() % 2);
   candidate.weight = 1 + pick(2);
-  const auto user = random() % 3;
+  const auto user = random() % 4, group = user / 2;
+  candidate.group = &groups[group];
+  candidate.group_weight = 0.5 * static_cast<double>(1 + group);
+  candidate.group_turns = 1;
+  candidate.group_clock = pick(2) * static_cast<double>(group);
   candidate.user = &users[user];
+  candidate.user_weight = 0.5 * static_cast<double>(1 + user);
   candidate.user_turns = 1;
   candidate.user_clock = static_cast<double>(user % 2);
+  candidate.user_served = -pick(3);
   candidate.clock = pick(3);
   candidate.attained = pick(3);
   candidate.waiting = pick(3);
   if (random() % 2) candidate.remaining = 1 + pick(3);
+  candidate.boost = pick(3) / 4;
+  candidate.begun = random() % 2;
   candidate.order = random() % 4;
   return candidate;
 }
@@ -36,7 +45,9 @@ Candidate later(Candidate holder, Seconds more) {
   holder.running += more;
   holder.attained += more;
   holder.clock += more / holder.weight;
-  holder.user_clock += more;
+  holder.user_clock += more / holder.user_weight;
+  holder.group_clock += more / holder.group_weight;
+  holder.boost = std::max(0.0, holder.boost - more);
   if (holder.remaining) *holder.remaining -= more;
   if (holder.remaining && *holder.remaining <= 0) holder.remaining.reset();
   return holder;
@@ -71,15 +82,18 @@ TEST_CASE("a turn ends exactly when it was said to end") {
   for (const Policy& policy : policies()) {
     CAPTURE(policy.name);
     for (int i = 0; i < 20'000; ++i) {
-      const Candidate holder = any_candidate(random);
+      Candidate holder = any_candidate(random);
       Candidate waiting = any_candidate(random);
+      holder.begun = true;
+      if (holder.group == waiting.group) waiting.group_clock = holder.group_clock;
+      if (holder.user == waiting.user) waiting.user_clock = holder.user_clock;
       const Seconds time = ends_in(policy, holder, waiting, kQuantum);
       const auto still = [&](Seconds more) {
-        Candidate other = waiting;  // a user's clock goes on for all its sessions
-        if (other.user == holder.user) other.user_clock += more;
+        Candidate other = waiting;  // a group's or user's clock goes on for all its sessions
+        if (other.group == holder.group) other.group_clock += more / other.group_weight;
+        if (other.user == holder.user) other.user_clock += more / other.user_weight;
         return ends_in(policy, later(holder, more), other, kQuantum);
       };
-      if (holder.user == waiting.user) waiting.user_clock = holder.user_clock;
       if (time == kNever) {
         REQUIRE(still(100) == kNever);
       } else {
@@ -90,10 +104,40 @@ TEST_CASE("a turn ends exactly when it was said to end") {
   }
 }
 
+TEST_CASE("a cell's first turn ends any other at once, where the policy boosts") {
+  Candidate holder, fresh;
+  fresh.boost = holder.boost = 0.5;
+  fresh.begun = false;
+  for (const Policy& policy : policies()) {
+    CAPTURE(policy.name);
+    CHECK(before(policy, fresh, holder) == policy.boosts);
+    CHECK((ends_in(policy, holder, fresh, kQuantum) == 0) == policy.boosts);
+    fresh.priority = -1;
+    CHECK(ends_in(policy, holder, fresh, kQuantum) == kNever);
+    fresh.priority = 0;
+  }
+}
+
+TEST_CASE("a share's clock goes with its turns, by weight, and a new weight counts from then on") {
+  Share share;
+  share.begin_turn(0, kNever);
+  share.begin_turn(1, kNever);
+  CHECK(share.clock(2, kNever) == doctest::Approx(3));
+  share.weigh(2, kNever, 2);
+  CHECK(share.clock(2, kNever) == doctest::Approx(3));
+  CHECK(share.clock(3, kNever) == doctest::Approx(4));
+  share.end_turn(3, kNever);
+  CHECK(share.clock(4, kNever) == doctest::Approx(4.5));
+  share.end_turn(4, kNever);
+  CHECK(share.clock(9, kNever) == doctest::Approx(4.5));
+  CHECK(share.served == 1);
+}
+
 TEST_CASE("a name that is not in the table is refused with those that are") {
   CHECK(policy_named("fair").name == "fair");
-  CHECK_THROWS_WITH(policy_named("rr"),
-                    "there is no policy 'rr'; choose one of fair, fifo, srtf, pack, las, classroom");
+  CHECK_THROWS_WITH(
+      policy_named("rr"),
+      "there is no policy 'rr'; choose one of fair, fifo, srtf, pack, las, classroom");
 }
 
 TEST_CASE("a decayed value halves with each half-life and takes additions at any time") {

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "core/scheduler.h"
 
@@ -36,7 +37,9 @@ class Clients {
   }
 
  private:
-  static Rules rules() { return {.quantum = 0.25, .half_life = 60, .lease = 2, .patience = 3}; }
+  static Rules rules(Seconds boost = 0.5) {
+    return {.quantum = 0.25, .half_life = 60, .lease = 2, .patience = 3, .boost = boost};
+  }
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
   Demand demand() { return {below(25), below(70), below(8) != 0}; }
   std::string any() { return "session" + std::to_string(below(kSessions)); }
@@ -46,6 +49,9 @@ class Clients {
     const auto kind = below(100);
     if (kind < 9) return open(id);
     if (kind < 12) return close(id);
+    if (kind < 14) return hold_back();
+    if (kind < 15) return set_shares();
+    if (kind < 16) return set_rules();
     if (kind < 36) return request(id);
     if (kind < 60) return scheduler_.finish(now_, id, turns_[id] - (below(10) == 0 ? 1 : 0));
     if (kind < 68) return report(id);
@@ -54,7 +60,7 @@ class Clients {
     if (kind < 89) return page(id);
     if (kind < 92)
       return scheduler_.change(now_, id, 1.0 + below(3), static_cast<int>(below(2)), below(3) == 0);
-    if (kind < 94) return scheduler_.set_policy(now_, policies()[below(5)].name);
+    if (kind < 94) return scheduler_.set_policy(now_, policies()[below(6)].name);
     if (kind < 96) return scheduler_.set_running_lanes(now_, static_cast<int>(below(4)));
     if (kind < 97) return scheduler_.set_foreign(now_, below(2) == 0 ? 0 : below(110));
     now_ = scheduler_.next_event(now_).value_or(now_);
@@ -64,6 +70,8 @@ class Clients {
   Decision open(const std::string& id) {
     SessionSpec spec;
     spec.user = "user" + std::to_string(below(3));
+    spec.group = "group" + std::to_string(below(2));
+    spec.domain = below(2) == 0 ? "" : "domain";
     spec.demand = demand();
     spec.turn = ++turns_[id];
     spec.holding = below(4) == 0;
@@ -71,6 +79,8 @@ class Clients {
     spec.paused = below(10) == 0;
     spec.busy = below(2) == 0;
     spec.paged_out_bytes = below(6) == 0 ? 1 + below(20) : 0;
+    if (scheduler_.contains(id) && places_[id] != std::pair(spec.group, spec.user)) held_.erase(id);
+    places_[id] = {spec.group, spec.user};
     forget(id);
     busy_[id] = spec.busy;
     if (spec.paged_out_bytes > 0) out_.insert(id);
@@ -78,6 +88,7 @@ class Clients {
   }
   Decision close(const std::string& id) {
     forget(id);
+    held_.erase(id);
     return scheduler_.close(now_, id);
   }
   void forget(const std::string& id) {
@@ -93,6 +104,23 @@ class Clients {
     busy_[id] = below(3) == 0;
     if (busy_[id]) leaving_.erase(id);
     return scheduler_.set_busy(now_, id, busy_[id]);
+  }
+
+  Decision hold_back() {
+    std::map<std::string, std::string> sentences;
+    for (const std::string& id : {any(), any()})
+      if (scheduler_.contains(id) && below(2)) sentences[id] = "a rule";
+    held_.clear();
+    for (const auto& [id, sentence] : sentences) held_.insert(id);
+    return scheduler_.hold_back(now_, sentences);
+  }
+  Decision set_shares() {
+    return scheduler_.set_shares(now_, {{"group0", 0.5 + below(3)}}, {{"user1", 0.5 + below(3)}});
+  }
+  Decision set_rules() {
+    Rules rules = this->rules(0.25 * below(3));
+    rules.half_life = 1 + below(60);
+    return scheduler_.set_rules(now_, rules);
   }
 
   Decision answer(const std::string& id) {
@@ -141,6 +169,8 @@ class Clients {
       REQUIRE(asked_[yield.session] != yield.turn);
       asked_[yield.session] = yield.turn;
     }
+    for (const Grant& grant : decision.grants)  // it was named before, and gives the turn back
+      if (held_.contains(grant.session)) REQUIRE(asked_[grant.session] == grant.turn);
     for (const std::string& id : decision.page_ins) REQUIRE(out_.erase(id) == 1);
     for (const std::string& id : decision.page_outs) {
       REQUIRE(!busy_[id]);
@@ -164,6 +194,8 @@ class Clients {
   void look(const SessionState& state) {
     REQUIRE((state.paged_out_bytes > 0) == out_.contains(state.id));
     REQUIRE(!scheduler_.may_keep(state.id, 101));
+    REQUIRE((state.state != State::held || held_.contains(state.id)));
+    if (held_.contains(state.id)) REQUIRE(!state.place);
     if (state.lane && state.state != State::running && state.state != State::overdue)
       REQUIRE(scheduler_.may_keep(state.id, 0));
   }
@@ -174,7 +206,8 @@ class Clients {
   std::map<std::string, TurnNumber> turns_;
   std::map<std::string, TurnNumber> asked_;
   std::map<std::string, bool> busy_;
-  std::set<std::string> leaving_, out_;
+  std::map<std::string, std::pair<std::string, std::string>> places_;  // group and user
+  std::set<std::string> leaving_, out_, held_;
 };
 
 }  // namespace

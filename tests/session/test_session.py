@@ -146,13 +146,14 @@ def test_the_broker_survives_the_process_that_started_it(run: Callable[..., Proc
 # --- a lost broker ----------------------------------------------------------------------------
 
 
-def test_three_sessions_train_on_when_the_broker_is_killed(
-    run: Callable[..., Process], settings: Settings, broker_pid: int
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_three_sessions_train_on_when_the_broker_ends(
+    run: Callable[..., Process], settings: Settings, broker_pid: int, end: signal.Signals
 ) -> None:
     processes = [run(TRAIN, name, 400) for name in ("a", "b", "c")]
     for process in processes:
         assert process.line() == "training"
-    os.kill(broker_pid, signal.SIGKILL)
+    os.kill(broker_pid, end)
     results = [process.result() for process in processes]
     assert [result["iterations"] for result in results] == [400, 400, 400]
     assert overlaps(results) == 0, "the one that ran kept its turn"

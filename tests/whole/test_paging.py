@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -113,7 +114,9 @@ def test_where_nothing_can_be_written_nothing_is_lost(
     second.end(waiting)
 
 
-def test_a_notebook_that_is_out_survives_a_broker_that_is_killed(
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_notebook_that_is_out_survives_a_broker_that_ends(
+    end: signal.Signals,
     pages: Path,
     notebook: Callable[..., Notebook],
     sessions: Callable[[], dict[str, SessionView]],
@@ -124,6 +127,6 @@ def test_a_notebook_that_is_out_survives_a_broker_that_is_killed(
     first.run(MODEL + TRAIN)
     second.run(MODEL + TRAIN)
     assert sessions()["first"].state == "paged_out"
-    os.kill(broker_pid, 9)
+    os.kill(broker_pid, end)
     assert last_json(first.run(TRAIN + TELL)) == alone
     assert last_json(second.run(TRAIN + TELL)) == alone

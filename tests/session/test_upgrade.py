@@ -1,0 +1,215 @@
+"""A broker is replaced by the next one, as in an upgrade: no notebook is lost, and none is in two
+minds about whose turn it is."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.broker.start import try_connect
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import (
+    Demand,
+    Finish,
+    Grant,
+    Open,
+    Request,
+    SessionView,
+    Shutdown,
+    Wait,
+    Yield,
+)
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+NEWER = """
+from jupyter_gpushare import protocol
+protocol.PROTOCOL += 1
+"""
+BROKER = "from jupyter_gpushare.broker.__main__ import main; main()"
+DEMAND = Demand(1000, 1000, measured=True)
+
+
+class Brokers:
+    """One after the other on the same socket, as an admin's service runs them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._path = Path(settings.socket)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, change: str = "") -> None:
+        self._process = subprocess.Popen([sys.executable, "-c", change + BROKER], cwd="/")
+        while (connection := try_connect(self._path)) is None:
+            assert self._process.poll() is None
+            time.sleep(0.02)
+        connection.close()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(20)
+
+
+@pytest.fixture
+def only_looks(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_START_BROKER", "0")
+    return msgspec.structs.replace(settings, start_broker=False)
+
+
+@pytest.fixture
+def brokers(only_looks: Settings) -> Iterator[Brokers]:
+    brokers = Brokers(only_looks)
+    brokers.start()
+    yield brokers
+    brokers.stop()
+
+
+@pytest.fixture
+def opened(only_looks: Settings, brokers: Brokers) -> Iterator[Callable[[str], Session]]:
+    made: list[Session] = []
+
+    def opened(name: str) -> Session:
+        made.append(Session(only_looks, name=name))
+        made[-1].open()
+        return made[-1]
+
+    yield opened
+    for session in made:
+        session.close()
+
+
+def stop_by_signal(settings: Settings) -> None:
+    with Client.connect(settings, start=False) as client:
+        os.kill(client.welcome.pid, signal.SIGTERM)
+
+
+def stop_by_message(settings: Settings) -> None:
+    with Client.connect(settings, start=False) as client:
+        client.ask(Shutdown())
+
+
+def kill(settings: Settings) -> None:
+    with Client.connect(settings, start=False) as client:
+        os.kill(client.welcome.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("end", [stop_by_signal, stop_by_message, kill])
+def test_who_waits_is_not_granted_before_who_holds_has_come_back(
+    settings: Settings, end: Callable[[Settings], None]
+) -> None:
+    """However the broker ended, as long as it had sessions: the one that waits comes back first."""
+    first, second = Client.connect(settings), Client.connect(settings)
+    for client, name in ((first, "first"), (second, "second")):
+        client.ask(Open(id=name, name=name, device="host", demand=DEMAND))
+        client.send(Request(1))
+    until(first, Grant)
+    end(settings)
+    for client in (first, second):
+        with pytest.raises(Exception, match="ended"):
+            until(client, type(None))
+    waits, holds = Client.connect(settings), Client.connect(settings)
+    waits.ask(Open(id="second", name="second", device="host", demand=DEMAND, turn=1, waiting=True))
+    holds.ask(Open(id="first", name="first", device="host", demand=DEMAND, turn=1, holding=True))
+    until(holds, Yield)
+    assert not waits.has_news() or not isinstance(waits.receive(), Grant)
+    holds.send(Finish(1))
+    until(waits, Grant)
+    for client in (waits, holds):
+        client.close()
+
+
+def until(client: Client, kind: type) -> object:
+    """The next message of `kind`; what comes before is passed over."""
+    while not isinstance(message := client.receive(), kind):
+        pass
+    return message
+
+
+def test_a_broker_that_ended_without_sessions_leaves_nobody_to_wait_for(
+    settings: Settings, only_looks: Settings, brokers: Brokers
+) -> None:
+    with Client.connect(only_looks) as client:
+        client.ask(Open(id="a", name="a", device="host", demand=DEMAND))
+    brokers.stop()
+    assert Path(settings.socket).with_suffix(".lock").read_text() == ""
+
+
+def test_holder_waiter_and_idle_one_are_what_they_were_at_the_next_broker(
+    opened: Callable[[str], Session],
+    brokers: Brokers,
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    holder, waiter, idle = opened("holder"), opened("waiter"), opened("idle")
+    for session in (holder, idle):
+        session.enter()
+        session.boundary()
+        session.leave()
+    holder.enter()
+    waits = threading.Thread(target=waiter.enter)
+    waits.start()
+    wait_for(lambda: sessions()["waiter"].state == "waiting")
+    before = sessions()
+    brokers.stop()
+    brokers.start()
+    states = {"holder": "running", "waiter": "waiting", "idle": "idle"}
+    wait_for(lambda: {name: view.state for name, view in sessions().items()} == states)
+    after = sessions()
+    for name, view in before.items():
+        assert (after[name].id, after[name].iterations) == (view.id, view.iterations)
+        assert (after[name].device_seconds > 0) == (view.device_seconds > 0)
+    assert holder.holding
+    assert not waiter.holding
+    holder.boundary()
+    holder.leave()
+    waits.join(20)
+    assert waiter.holding
+
+
+def test_with_a_broker_of_a_newer_protocol_the_holder_computes_on_and_who_waits_is_told_why(
+    opened: Callable[[str], Session], brokers: Brokers
+) -> None:
+    """Nothing is lost: the notebook may stop sharing, or wait for a broker of its protocol."""
+    holder, waiter, leaver = opened("holder"), opened("waiter"), opened("leaver")
+    holder.enter()
+    brokers.stop()
+    brokers.start(NEWER)
+    for _ in range(3):
+        holder.boundary()
+    assert (holder.holding, holder.iterations) == (True, 3)
+    told: queue.Queue[Wait | None] = queue.Queue()
+    waiter.on_wait = leaver.on_wait = told.put
+    threads = {session: threading.Thread(target=session.enter) for session in (waiter, leaver)}
+    for thread in threads.values():
+        thread.start()
+    wait = told.get(timeout=20)
+    assert wait is not None
+    assert "speaks protocol 2, not 1" in wait.reason
+    assert "restart the kernel" in wait.reason
+    assert "`%gpushare off` lets the notebook go on" in wait.reason
+    leaver.close()  # as %gpushare off does
+    threads[leaver].join(20)
+    assert not threads[leaver].is_alive()
+    assert threads[waiter].is_alive()
+    brokers.stop()
+    brokers.start()
+    holder.leave()
+    threads[waiter].join(20)
+    assert waiter.holding
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Events of other processes that nobody announces here."""
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
