@@ -155,7 +155,8 @@ def section(pool: Executor) -> Section:
             f"begun at {', '.join(f'{each.begins:g}' for each in NOTEBOOKS)} s, all declared. The "
             f"order in which they ended was the same under {alike} of {len(POLICIES)} policies; "
             f"times differed by {statistics.median(apart):.1%} in the median and by "
-            f"{max(apart):.1%} at most. These are real seconds, of a machine that may have had other work.",
+            f"{max(apart):.1%} at most. These are real seconds, of a machine that may have had "
+            "other work.",
             table(("ended after, seconds", "virtual", "real"), rows),
         ],
         {},
