@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -231,9 +231,3 @@ def _drawn_cell(draw: random.Random, iteration: float) -> Cell:
     seconds = draw.lognormvariate(math.log(15), 1.6)
     think = draw.lognormvariate(math.log(60), 1.2)
     return Cell(max(1, round(seconds / iteration)), iteration, think)
-
-
-def durations_of(values: Iterable[float], count: int, *, seed: int) -> list[float]:
-    """`count` of them, drawn evenly."""
-    draw, pool = random.Random(seed), list(values)
-    return [draw.choice(pool) for _ in range(count)]
