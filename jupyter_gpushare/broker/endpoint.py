@@ -304,10 +304,13 @@ class Endpoint:
 
     def _tick(self) -> None:
         self._ticking = None
-        if self._connections:
-            now = time.monotonic()
+        if not self._connections:
+            return
+        now = time.monotonic()
+        try:
             self.service.tick(now)
             self.happened(now)
+        finally:  # whatever goes wrong in one, the next comes
             self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _close_if_silent(self, connection: Connection) -> None:

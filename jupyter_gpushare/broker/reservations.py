@@ -13,6 +13,7 @@ from ..errors import InvalidValue
 from ..protocol import ClassMode, ClassView, ReservationView
 from ..rulebook import MAX_WEIGHT, Reservation, Rulebook, Zone
 
+LONGEST_CLASS_SECONDS = 86400.0
 AHEAD_SECONDS = 86400.0  # that long before it begins everybody is told
 CLASS_POLICY = "classroom"
 
@@ -85,8 +86,11 @@ class Classes:
     ) -> None:
         """On these devices, each with its policy until now. Raises InvalidValue where another group
         has one of them, and then begins nowhere."""
-        if message.seconds is not None and not message.seconds > 0:
-            raise InvalidValue(f"a class lasts more than 0 seconds, not {message.seconds:g}")
+        if message.seconds is not None and not 0 < message.seconds <= LONGEST_CLASS_SECONDS:
+            raise InvalidValue(
+                f"a class lasts more than 0 and at most {LONGEST_CLASS_SECONDS:g} seconds,"
+                f" not {message.seconds:g}"
+            )
         for device in policies:
             self._check_free(rules, message.group, device, unix)
         ends = None if message.seconds is None else unix + message.seconds
