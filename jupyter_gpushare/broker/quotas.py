@@ -78,7 +78,7 @@ class Quotas:
 
     def adopt(self, session: str, claim: Claim) -> None:
         """It is here, with what it has already."""
-        self._claims.setdefault(session, claim)
+        self._claims[session] = claim
 
     def check_demand(self, rules: Rulebook, session: str, demand: Demand) -> None:
         """Raises OverQuota where so much is too much."""

@@ -19,6 +19,8 @@ def check_open(message: Open) -> None:
     if not ID.fullmatch(message.id):
         raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
     check_demand(message.demand)
+    if message.holding and message.waiting:
+        raise InvalidValue("a session holds its turn or waits for it, not both")
     if message.mailbox and not (ID.fullmatch(message.mailbox) and KEY.fullmatch(message.key)):
         raise InvalidValue(f"a mailbox has a name like an id, and a key of {KEY_LENGTH} digits")
     counts = (

@@ -169,14 +169,19 @@ class Service:
                 raise ProtocolError(f"the first message is Hello, not {type(message).__name__}")
             _HANDLERS[type(message)](self, peer, message, now)
         except GpuShareError as error:
-            peer.send(Error(error.code, str(error)))
+            self._refuse(peer, error.code, str(error))
         except KeyError as error:
-            peer.send(Error(UnknownSession.code, f"no session has the id {error}"))
+            self._refuse(peer, UnknownSession.code, f"no session has the id {error}")
         except OverflowError as error:
-            peer.send(Error(DoesNotFit.code, str(error)))
+            self._refuse(peer, DoesNotFit.code, str(error))
         except ValueError as error:
-            peer.send(Error(InvalidValue.code, str(error)))
+            self._refuse(peer, InvalidValue.code, str(error))
         self._remember(now)
+
+    def _refuse(self, peer: Peer, code: str, sentence: str) -> None:
+        """The scheduler's sentences have marks in them where people read names."""
+        namer = self._namer(self._governor.person(peer))
+        peer.send(Error(code, names.unmarked(sentence, namer)))
 
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
@@ -288,24 +293,23 @@ class Service:
         device = self._device_for(peer, message, now)
         place = self._place(peer, message, device)
         claim = Claim(peer.user, place.group, device).with_demand(message.demand)
-        self._check_open(peer, message, claim)
+        self._check_open(peer, message, claim, now)
         self._count_foreign(device, now, peer)
         if message.id in self._places:
             self._count(device, now, message.id)  # what it says of its past changes nothing of it
         scheduler = self._schedulers[device]
-        defers = message.waiting and now < self._grants_from
-        decision = scheduler.open(now, message.id, translation.spec(place, message, defers))
+        decision = scheduler.open(now, message.id, translation.spec(place, message))
         self._caretaker.wake(message.id)
         self._settle(peer, message.id, place)
         self._governor.quotas.adopt(message.id, claim)
         self._count(device, now, message.id)
-        if defers:
-            self._deferred[message.id] = message.turn
         self._welcome_session(peer, message.id, device)
         if message.holding:
             self._turns.adopt(message.id, message.turn)
         self._enact(decision)
         self._govern(now)
+        if message.waiting:  # only now, when it is held back if the rules hold it back
+            self._ask_for_turn(message.id, message.turn, now)
 
     def _place(self, peer: Peer, message: Open, device: str) -> Place:
         group = self._governor.group_of(peer)
@@ -330,10 +334,13 @@ class Service:
         session = _own(peer)
         self._refused.discard(session)
         self._turns.are_over(session, message.turn - 1)
+        self._ask_for_turn(session, message.turn, now)
+
+    def _ask_for_turn(self, session: str, turn: int, now: float) -> None:
         if now < self._grants_from:
-            self._deferred[session] = message.turn
+            self._deferred[session] = turn
         else:
-            self._enact(self._scheduler(session).request(now, session, message.turn))
+            self._enact(self._scheduler(session).request(now, session, turn))
 
     def _finish(self, peer: Peer, message: Finish, now: float) -> None:
         session = _own(peer)
@@ -452,11 +459,13 @@ class Service:
 
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
         self._governor.person(peer).check(Deed.CHOOSE_POLICY)
-        devices = [message.device] if message.device else list(self._schedulers)
-        for device in devices:
-            scheduler = self._schedulers[self._named(device).name]
-            if message.policy is not None:
+        devices = [self._named(message.device).name] if message.device else list(self._schedulers)
+        if message.policy is not None:
+            for device in devices:  # of all of them first: who is refused has changed nothing
                 self._governor.classes.check_none(device)
+        for device in devices:
+            scheduler = self._schedulers[device]
+            if message.policy is not None:
                 self._enact(scheduler.set_policy(now, message.policy))
             if message.running_lanes is not None:
                 self._enact(scheduler.set_running_lanes(now, message.running_lanes))
@@ -529,7 +538,7 @@ class Service:
         scheduler = self._schedulers[device.name]
         return placement.Room(device.name, scheduler.free, len(scheduler))
 
-    def _check_open(self, peer: Peer, message: Open, claim: Claim) -> None:
+    def _check_open(self, peer: Peer, message: Open, claim: Claim, now: float) -> None:
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
@@ -544,7 +553,7 @@ class Service:
         rules.check_values(message.weight, message.priority)
         if message.priority > 0:
             self._governor.person(peer).check(Deed.RAISE_PRIORITY)
-        if place is None and not message.holding:  # who has a turn goes on with it
+        if not (message.holding and now < self._grants_from):  # it has its turn since before us
             capacity = self._devices[claim.device].capacity_bytes
             self._governor.check_newcomer(message.id, claim, capacity)
 

@@ -32,7 +32,8 @@ def demand(wanted: Demand) -> _core.Demand:
     return _core.Demand(wanted.persistent_bytes, wanted.ephemeral_bytes, wanted.measured)
 
 
-def spec(place: Place, message: Open, defers: bool) -> _core.SessionSpec:
+def spec(place: Place, message: Open) -> _core.SessionSpec:
+    """One that does not wait: a turn is asked for when it is there."""
     return _core.SessionSpec(
         user=place.peer.user,
         group=place.group,
@@ -44,7 +45,6 @@ def spec(place: Place, message: Open, defers: bool) -> _core.SessionSpec:
         remaining_iterations=message.remaining_iterations,
         turn=message.turn,
         holding=message.holding,
-        waiting=message.waiting and not defers,
         paused=message.paused,
         device_seconds=message.device_seconds,
         waited_seconds=message.waited_seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,13 +124,23 @@ class Client(Peer):
 class Broker:
     """A service with these rules, in a file that may change."""
 
-    def __init__(self, path: Path, text: str = GROUPS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        text: str = GROUPS,
+        devices: Sequence[Device] = DEVICES,
+        grants_from: float = 0.0,
+    ) -> None:
         self.path = path
         path.write_text(text)
         self.unix = TUESDAY
         self.now = 1.0
         self.service = Service(
-            load({}, rulebook=str(path)), DEVICES, started=0.0, clock=lambda: self.unix
+            load({}, rulebook=str(path)),
+            devices,
+            started=0.0,
+            grants_from=grants_from,
+            clock=lambda: self.unix,
         )
 
     def client(self, user: str, *groups: str) -> Client:
@@ -350,9 +361,10 @@ def test_who_opens_again_is_one_notebook(strict: Broker) -> None:
     assert (bob.refusal, len(bob.heard_of(Opened))) == (None, 2)
 
 
-def test_who_comes_back_with_a_turn_goes_on_with_it(strict: Broker) -> None:
-    assert strict.client("bob").opens("b1").heard_of(Opened)
-    assert strict.client("bob").opens("b2", turn=3, holding=True).heard_of(Opened)
+def test_who_comes_back_with_a_turn_after_a_crash_goes_on_with_it(path: Path) -> None:
+    broker = Broker(path, QUOTAS, grants_from=2.0)
+    assert broker.client("bob").opens("b1").heard_of(Opened)
+    assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(Opened)
 
 
 @pytest.mark.parametrize(
@@ -697,7 +709,10 @@ def test_students_of_a_class_have_equal_memory(path: Path) -> None:
         (ClassMode("course", False), "no class of course is on"),
         (ClassMode("course", True, "host"), "a class of lab has host already"),
         (ClassMode("lab", True, "cuda:7"), "there is no device 'cuda:7' here"),
-        (ClassMode("lab", True, seconds=0.0), "a class lasts more than 0 seconds, not 0"),
+        (
+            ClassMode("lab", True, seconds=0.0),
+            "a class lasts more than 0 and at most 86400 seconds, not 0",
+        ),
         (SetPolicy("fifo", device="host"), "a class of lab has host: end it first"),
     ],
 )
@@ -777,3 +792,67 @@ def test_nobody_is_granted_less_by_rules_that_do_not_concern_it(strict: Broker) 
     pat = strict.client("pat").opens("p", GB, GB)
     pat.says(Request(1))
     assert pat.heard_of(Grant)
+
+
+# --- what somebody might try ----------------------------------------------------------------------
+
+
+def test_who_opens_while_it_waits_is_held_back_before_it_has_a_turn(broker: Broker) -> None:
+    tim = broker.client("tim")
+    tim.says(ClassMode("physics", on=True))
+    outsider = broker.client("tom").opens("t", waiting=True, turn=1)
+    assert outsider.heard_of(Opened)
+    assert not outsider.heard_of(Grant)
+    assert broker.states() == {"t": "held"}
+    assert broker.client("ann").opens("a", waiting=True, turn=1).heard_of(Grant)
+
+
+@pytest.mark.parametrize("more", [{}, {"holding": True, "turn": 1}])
+def test_who_opens_again_gets_no_more_memory_than_before(
+    strict: Broker, more: dict[str, Any]
+) -> None:
+    ann = strict.client("ann").opens("a", persistent=GB)
+    assert ann.opens("a", persistent=5 * GB, **more).refusal is not None
+    assert strict.snapshot().devices[0].persistent_bytes == GB
+    assert ann.opens("a", persistent=2 * GB, **more).refusal is None
+
+
+def test_to_say_that_one_has_a_turn_is_no_way_around_the_rules(strict: Broker) -> None:
+    assert strict.client("bob").opens("b1").heard_of(Opened)
+    assert strict.client("bob").opens("b2", turn=1, holding=True).refusal is not None
+
+
+@pytest.mark.parametrize("seconds", [1e308, 1e12, 86401.0, 0.0])
+def test_a_class_of_more_than_a_day_is_refused_and_begins_nowhere(
+    broker: Broker, seconds: float
+) -> None:
+    tim = broker.client("tim")
+    broker.client("tom").opens("t")
+    tim.says(ClassMode("physics", on=True, seconds=seconds))
+    refusal = tim.refusal
+    assert refusal is not None
+    assert refusal.code == "invalid"
+    broker.passes(1.0)
+    assert broker.snapshot().classes == []
+
+
+def test_the_policy_of_a_class_is_not_changed_by_another_name_of_its_device(path: Path) -> None:
+    broker = Broker(path, devices=[*DEVICES, Device("cuda:1", GB, "a GPU", uuid="GPU-1")])
+    broker.client("tim").says(ClassMode("physics", on=True, device="cuda:1"))
+    ada = broker.client("ada")
+    for device in ("GPU-1", None):
+        ada.says(SetPolicy("fifo", device=device))
+        refusal = ada.refusal
+        assert refusal is not None
+        assert "end it first" in refusal.message
+    assert (
+        broker.snapshot().policy == "fair"
+    )  # of the first device: what is refused changes nothing
+
+
+def test_an_error_names_notebooks_as_its_reader_may_see_them(broker: Broker) -> None:
+    ann = broker.client("ann").opens("a")
+    ann.says(Recall("a"))
+    refusal = ann.refusal
+    assert refusal is not None
+    assert refusal.message == "a.ipynb has no turn to end"
