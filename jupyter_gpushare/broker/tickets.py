@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from typing import NamedTuple
 
 from ..errors import InvalidValue, LimitExceeded, NotPermitted
@@ -11,7 +12,7 @@ from .identity import Identity
 from .peer import Peer
 
 LIFE_SECONDS = 60.0
-MOST_OF_A_SERVER = 1000  # that nobody has used yet
+MOST_OF_A_USER = 1000  # that nobody has used yet, of all servers and programs of the user
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -25,6 +26,7 @@ class Tickets:
 
     def __init__(self) -> None:
         self._valid: dict[str, _Ticket] = {}
+        self._of: Counter[str] = Counter()  # by user: asked with each, so they are not gone through
 
     def add(self, digest: str, giver: Peer, now: float) -> None:
         """Raises NotPermitted, InvalidValue or LimitExceeded."""
@@ -35,14 +37,15 @@ class Tickets:
         self._forget_old(now)
         if digest in self._valid:
             raise InvalidValue("somebody has vouched for this ticket already")
-        if sum(ticket.giver is giver for ticket in self._valid.values()) >= MOST_OF_A_SERVER:
-            raise LimitExceeded(f"{MOST_OF_A_SERVER} tickets of a server may be unused at a time")
+        if self._of[giver.user] >= MOST_OF_A_USER:
+            raise LimitExceeded(f"{MOST_OF_A_USER} tickets of a user may be unused at a time")
         self._valid[digest] = _Ticket(giver, now + LIFE_SECONDS)
+        self._of[giver.user] += 1
 
     def use(self, ticket: str, now: float) -> Identity:
         """Whom it stands for; it is used up. Raises NotPermitted."""
         self._forget_old(now)
-        found = self._valid.pop(hashlib.sha256(ticket.encode()).hexdigest(), None)
+        found = self._take(hashlib.sha256(ticket.encode()).hexdigest())
         if found is None:
             raise NotPermitted(
                 "this ticket opens nothing: it has been used, it is older than"
@@ -52,10 +55,17 @@ class Tickets:
 
     def forget(self, giver: Peer) -> None:
         """It has gone, and what it vouched for with it."""
-        for digest in [digest for digest, one in self._valid.items() if one.giver is giver]:
-            del self._valid[digest]
+        if self._of[giver.user]:
+            for digest in [digest for digest, one in self._valid.items() if one.giver is giver]:
+                self._take(digest)
 
     def _forget_old(self, now: float) -> None:
         """They end in the order in which they came."""
         while self._valid and (oldest := next(iter(self._valid.items())))[1].ends <= now:
-            del self._valid[oldest[0]]
+            self._take(oldest[0])
+
+    def _take(self, digest: str) -> _Ticket | None:
+        found = self._valid.pop(digest, None)
+        if found is not None:
+            self._of[found.giver.user] -= 1
+        return found

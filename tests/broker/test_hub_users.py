@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpushare.broker.door import GUESSES, Guesses
 from jupyter_gpushare.broker.peer import Peer
-from jupyter_gpushare.broker.tickets import LIFE_SECONDS, MOST_OF_A_SERVER, Tickets
+from jupyter_gpushare.broker.tickets import LIFE_SECONDS, MOST_OF_A_USER, Tickets
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import (
     BrokerUnavailable,
@@ -339,13 +339,18 @@ def test_a_ticket_ends_after_a_minute_and_a_younger_one_does_not() -> None:
     assert tickets.use("young", now=LIFE_SECONDS).user == "ada"
 
 
-def test_tickets_that_nobody_uses_are_limited_by_server() -> None:
-    tickets, ada, bob = Tickets(), Server("ada"), Server("bob")
-    for number in range(MOST_OF_A_SERVER):
-        tickets.add(digest(str(number)), ada, now=0.0)
-    with pytest.raises(LimitExceeded):
-        tickets.add(digest("one more"), ada, now=0.0)
+def test_tickets_that_nobody_uses_are_limited_by_user_whatever_the_number_of_servers() -> None:
+    tickets, ada, ada_too, bob = Tickets(), Server("ada"), Server("ada"), Server("bob")
+    for number in range(MOST_OF_A_USER):
+        tickets.add(digest(str(number)), (ada, ada_too)[number % 2], now=0.0)
+    for server in (ada, ada_too):
+        with pytest.raises(LimitExceeded):
+            tickets.add(digest("one more"), server, now=0.0)
     tickets.add(digest("of bob"), bob, now=0.0)
+    tickets.use("0", now=0.0)
+    tickets.add(digest("for one that was used"), ada, now=0.0)
+    tickets.forget(ada_too)
+    tickets.add(digest("for those of who has gone"), ada, now=0.0)
     tickets.add(digest("later"), ada, now=LIFE_SECONDS)
 
 
