@@ -361,9 +361,12 @@ async def _serve(
 
 
 def _open_lock(path: Path) -> IO[str]:
-    """For nobody else, who could take the lock as well."""
+    """For nobody else, who could take the lock as well; and no link to a file of somebody's, which
+    would be emptied."""
     try:
-        return open(path, "a+", opener=lambda name, flags: os.open(name, flags, 0o600))
+        return open(
+            path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)
+        )
     except OSError as error:
         raise BrokerUnavailable(f"the lock {path} cannot be opened: {error.strerror}") from None
 

@@ -95,13 +95,23 @@ def _check_server(connection: socket.socket, path: Path) -> None:
     """In a directory for all, as /tmp, anybody could wait for what we have to say.
 
     Whose the directory is, is asked too: in a container both may have another number than outside.
+    That says nothing where everybody may make directories, as below /tmp.
     """
     _, server = other_end(connection)
-    if server not in (0, os.getuid(), path.parent.stat().st_uid):
+    trusted = {0, os.getuid()}
+    if not _may_be_anybodys(path.parent):
+        trusted.add(path.parent.stat().st_uid)
+    if server not in trusted:
         raise BrokerUnavailable(
             f"who listens on {path} (user id {server}) is neither this user nor the owner of the"
             " directory, and is told nothing: set JUPYTER_GPUSHARE_SOCKET to another path"
         )
+
+
+def _may_be_anybodys(directory: Path) -> bool:
+    """Whether everybody may put directories, or links to some, where its path leads through."""
+    above = {*directory.absolute().parents, *directory.resolve().parents}
+    return any(place.stat().st_mode & stat.S_IWOTH for place in above)
 
 
 def other_end(connection: socket.socket) -> tuple[int, int]:
@@ -152,7 +162,9 @@ def _await(path: Path, deadline: float) -> socket.socket | None:
 def _starter(path: Path) -> Iterator[bool]:
     """True for the one client that may start a broker now; sixty kernels may want it at once."""
     try:
-        descriptor = os.open(path.with_suffix(".start"), os.O_CREAT | os.O_RDWR, 0o600)
+        descriptor = os.open(
+            path.with_suffix(".start"), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600
+        )
     except OSError as error:
         raise BrokerUnavailable(
             f"no broker answers on {path}, and none can be started there: {error.strerror}"
@@ -208,7 +220,8 @@ def launch(path: Path, settings: Settings) -> None:
     """
     command = [sys.executable, "-m", "jupyter_gpushare.broker"]
     environment = {**os.environ, **as_environment(settings), "JUPYTER_GPUSHARE_SOCKET": str(path)}
-    with open(os.open(log_path(path), os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "ab") as log:
+    flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW
+    with open(os.open(log_path(path), flags, 0o600), "ab") as log:
         subprocess.run(
             ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
             cwd="/",

@@ -175,6 +175,39 @@ def test_a_client_says_nothing_to_a_stranger_who_listens_in_a_directory_for_all(
         assert try_connect_as(BOB, path) == "connected", "he may talk to himself"
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_directory_of_a_stranger_below_one_for_all_makes_him_no_broker(
+    settings: Settings, socket_directory: Path, is_link: bool
+) -> None:
+    socket_directory.chmod(0o1777)
+    theirs = socket_directory / "theirs"
+    as_user(BOB, theirs.mkdir)
+    named = socket_directory / "link" if is_link else theirs
+    if is_link:
+        as_user(BOB, lambda: named.symlink_to(theirs))
+    at = msgspec.structs.replace(settings, socket=str(named / "b.sock"), start_broker=False)
+    with socket.socket(socket.AF_UNIX) as listener:
+        as_user(BOB, lambda: listen(listener, theirs / "b.sock"))
+        assert "and is told nothing" in as_user(ADA, lambda: whose(at))
+
+
+def test_a_lock_that_is_a_link_empties_nobodys_file(
+    settings: Settings, socket_directory: Path
+) -> None:
+    precious = socket_directory / "precious"
+    precious.write_text("mine")
+    Path(settings.socket).with_suffix(".lock").symlink_to(precious)
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.broker"],
+        env={**os.environ, **settings_module.as_environment(settings)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert "cannot be opened" in done.stderr
+    assert precious.read_text() == "mine"
+
+
 def listen(listener: socket.socket, path: Path) -> None:
     """It is then this user's, whoever has the descriptor."""
     listener.bind(os.fspath(path))
