@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import grp
 import logging
@@ -40,6 +41,7 @@ TICK_SECONDS = 0.1
 RECEIVE_BYTES = 1 << 16
 RATE_WINDOW_SECONDS = 10.0
 GREETING_SECONDS = 10.0  # who says nothing for so long is no client
+LEAST_CHECK_SECONDS = 1.0  # between two questions whether a connection's token is still known
 MAX_EARLY_MESSAGES = 100  # of who does not wait for its Welcome
 MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
 BACKLOG_CONNECTIONS = 256
@@ -67,12 +69,13 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._in_window = 0
         self._early: list[ToBroker] | None = None  # said while it is asked who speaks
         self._greeting: asyncio.Task[Identity] | None = None
+        self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.pid, self.uid = other_end(transport.get_extra_info("socket"))
-        self._is(self._endpoint.identity(self.uid))
+        self.stands_for(self._endpoint.identity(self.uid))
         self._endpoint.joined(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -107,7 +110,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         if done.cancelled():
             return
         try:
-            self._is(done.result())
+            self.stands_for(done.result())
         except GpuShareError as error:
             self._refuse(error)
             return
@@ -117,13 +120,20 @@ class Connection(asyncio.BufferedProtocol, Peer):
             return
         if self._transport.is_closing():
             return  # or what it said early would outlive it
+        if hello.token:
+            self._check = self._endpoint.keep_checking(self, hello)
+            self._check.add_done_callback(self._checked)
         early, self._early = self._early or [], None
         now = time.monotonic()
         for message in (hello, *early):
             self._endpoint.service.handle(self, message, now)
         self._endpoint.happened(now)
 
-    def _is(self, identity: Identity) -> None:
+    def _checked(self, done: asyncio.Task[None]) -> None:
+        if not done.cancelled() and isinstance(error := done.exception(), GpuShareError):
+            self._refuse(error)
+
+    def stands_for(self, identity: Identity) -> None:
         self.user, self.groups = identity.user, identity.groups
         self.is_owner, self.may_vouch = identity.is_owner, identity.may_vouch
 
@@ -133,8 +143,9 @@ class Connection(asyncio.BufferedProtocol, Peer):
         return not self.greeted and self._early is None
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._greeting is not None:
-            self._greeting.cancel()
+        for asking in (self._greeting, self._check):
+            if asking is not None:
+                asking.cancel()
         if self.channel is not None:
             self._endpoint.forget(self.channel)
             self.channel.close()
@@ -255,6 +266,19 @@ class Endpoint:
     def identify(self, connection: Connection, hello: Hello) -> asyncio.Task[Identity]:
         assert self._door is not None  # or everybody is known from the start
         return self._loop.create_task(self._door.identify(connection, hello, time.monotonic()))
+
+    def keep_checking(self, connection: Connection, hello: Hello) -> asyncio.Task[None]:
+        """Whoever stays connected has no rights that the hub has taken by now."""
+        return self._loop.create_task(self._keep_checking(connection, hello))
+
+    async def _keep_checking(self, connection: Connection, hello: Hello) -> None:
+        """Raises NotPermitted as soon as the hub does not know the token any more."""
+        assert self._door is not None
+        while True:
+            await asyncio.sleep(max(self.settings.hub_cache_seconds, LEAST_CHECK_SECONDS))
+            with contextlib.suppress(BrokerUnavailable, LimitExceeded):  # nobody can say now
+                identity = await self._door.identify(connection, hello, time.monotonic())
+                connection.stands_for(identity)
 
     def attend(self, channel: Channel, reader: Callable[[], None]) -> None:
         self._loop.add_reader(channel.fileno(), reader)

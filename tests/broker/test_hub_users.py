@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -178,6 +180,29 @@ def test_the_hub_is_asked_once_for_a_token_and_again_when_its_word_is_old(
     del hub.of[token]  # revoked
     with pytest.raises(NotPermitted, match="not any more"):
         enter(token=token)
+
+
+def test_who_stays_connected_keeps_no_right_that_the_hub_has_taken(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    hub_broker.restart(hub_cache_seconds=0.001)
+    token = hub.user("ada", admin=True)
+    ada = enter(token=token)
+    ada.ask(SetPolicy("fifo"))
+    hub.of[token]["admin"] = False
+    with pytest.raises(NotPermitted, match="only an admin"):
+        choose_on_and_on(ada)
+    del hub.of[token]
+    last = next(message for message in iter(ada.receive, None) if isinstance(message, Error))
+    assert "not any more" in last.message
+    with pytest.raises(ConnectionLost):
+        ada.receive()
+
+
+def choose_on_and_on(client: Client) -> None:
+    for policy in itertools.cycle(("fair", "fifo")):
+        client.ask(SetPolicy(policy))
+        time.sleep(0.05)
 
 
 def test_who_speaks_early_is_heard_in_order_once_it_is_known_who_it_is(
