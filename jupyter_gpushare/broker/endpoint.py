@@ -36,6 +36,7 @@ from .identity import NOBODY, Identity, of_process
 from .peer import Peer
 from .service import Service
 from .start import checked, is_shared, make_directory, other_end
+from .translation import printable
 
 TICK_SECONDS = 0.1
 RECEIVE_BYTES = 1 << 16
@@ -221,7 +222,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def _refuse(self, error: GpuShareError) -> None:
         """What cannot be read cannot be trusted to be in step: say why, then close."""
-        log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", error)
+        why = printable(str(error))  # or who is refused could write lines of the log
+        log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", why)
         self.send(Error(error.code, str(error)))
         if self.channel is not None:
             self._endpoint.forget(self.channel)

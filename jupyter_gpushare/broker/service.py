@@ -416,7 +416,8 @@ class Service:
 
     def _stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
         session = _own(peer)
-        log.warning("process %d is not paged out: %s", peer.pid, message.reason)
+        reason = translation.printable(message.reason)
+        log.warning("process %d is not paged out: %s", peer.pid, reason)
         self._enact(self._scheduler(session).page_out_failed(now, session))
 
     def _change(self, peer: Peer, message: Change, now: float) -> None:

@@ -55,7 +55,7 @@ def spec(place: Place, message: Open) -> _core.SessionSpec:
 
 
 def printable(name: str) -> str:
-    """A name for other people's screens: no control characters, not endless."""
+    """Somebody's words for other people's screens and logs: one line, not endless."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in name)
     return shown[:MAX_NAME_LENGTH] or "unnamed"
 

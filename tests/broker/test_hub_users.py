@@ -41,9 +41,11 @@ from jupyter_gpushare.protocol import (
     SetPolicy,
     Shutdown,
     Snapshot,
+    StaysIn,
     Vouch,
     Welcome,
     encode,
+    frame,
 )
 
 
@@ -214,6 +216,25 @@ def test_who_speaks_early_is_heard_in_order_once_it_is_known_who_it_is(
     assert [type(answer).__name__ for answer in answers] == ["Welcome", "Opened", "Snapshot"]
     assert isinstance(answers[2], Snapshot)
     assert [view.user for view in answers[2].devices[0].sessions] == ["ada"]
+
+
+def test_nobody_writes_lines_of_the_log(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    ada = enter(token=hub.user("ada"))
+    ada.ask(Open(id="a", name="a"))
+    ada.send(StaysIn("no\nWARNING all is lost\r" + "x" * 100_000))
+    ada.look()
+    body = b'{"type": "no\\nWARNING all is lost"}'
+    with raw(hub_broker) as connection:
+        connection.sendall(frame(body))
+        while connection.recv(4096):
+            pass
+    said = hub_broker.log.read_text()
+    assert "no?WARNING all is lost?xxx" in said
+    assert "no?WARNING all is lost'" in said
+    assert "\nWARNING" not in said
+    assert len(said) < 10_000
 
 
 def test_who_speaks_endlessly_before_it_is_known_is_closed(hub: Any, hub_broker: Any) -> None:
