@@ -485,8 +485,7 @@ class Service:
         peer.send(Done())
 
     def _look(self, peer: Peer, message: Look, now: float) -> None:
-        person = self._governor.person(peer)
-        peer.send(self.snapshot(now, self._namer(person)))
+        peer.send_frame(self._frame(now, self._governor.person(peer)))
 
     def _watch(self, peer: Peer, message: Watch, now: float) -> None:
         self._watchers[peer] = watcher = Watcher(message.interval_seconds)

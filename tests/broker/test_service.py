@@ -16,6 +16,7 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.nvml import Usage
 from jupyter_gpushare.protocol import (
+    HEADER_BYTES,
     PROTOCOL,
     Busy,
     Cancel,
@@ -42,6 +43,7 @@ from jupyter_gpushare.protocol import (
     Welcome,
     Withdraw,
     Yield,
+    decode_from_broker,
 )
 from jupyter_gpushare.settings import load
 
@@ -69,6 +71,7 @@ class Notebook(Peer):
         self.uid, self.pid, self.user = STRANGER, 1, user
         self.is_owner = user == "root"
         self.heard: list[Message] = []
+        self.frames: list[bytes] = []
         self._service = service
         self.says(Hello(PROTOCOL), 0.0)
         self.says(open_of(name, device=device, among=list(among)), 0.0)
@@ -80,7 +83,8 @@ class Notebook(Peer):
         self.heard += messages
 
     def send_frame(self, frame: bytes) -> None:
-        raise AssertionError("only lookers are sent frames")
+        self.frames.append(frame)
+        self.heard.append(decode_from_broker(frame[HEADER_BYTES:]))
 
     def send_with(self, message: Message, descriptor: int) -> None:
         self.heard.append(message)
@@ -335,6 +339,17 @@ def test_lanes_are_set_for_one_device_alone(service: Service) -> None:
     (snapshot,) = notebook.heard_of(Snapshot)
     assert isinstance(snapshot, Snapshot)
     assert {view.name: view.running_lanes for view in snapshot.devices} == {"cuda:0": 0, "host": 3}
+
+
+def test_who_asks_on_and_on_is_sent_what_has_been_made_already(service: Service) -> None:
+    notebook = Notebook(service, "a")
+    for _ in range(3):
+        notebook.says(Look(), 1.0)
+    notebook.says(Change(weight=2.0), 1.0)
+    notebook.says(Look(), 1.0)
+    first, second, third, changed = notebook.frames
+    assert first is second is third
+    assert changed != first
 
 
 def test_a_turn_is_asked_back_when_its_quantum_is_over_and_not_before() -> None:
