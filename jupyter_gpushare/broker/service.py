@@ -194,7 +194,6 @@ class Service:
 
     @property
     def has_sessions(self) -> bool:
-        """Also of those who rest, and come with their next cell."""
         return bool(self._places)
 
     # --- time --------------------------------------------------------------------------------
@@ -482,6 +481,8 @@ class Service:
     def _account(self, peer: Peer, message: Account, now: float) -> None:
         """Answered at a tick, when the database has been read."""
         rules.check_span(message)
+        if any(asker is peer for asker, _ in self._askers):
+            raise LimitExceeded("one report at a time: this connection waits for one already")
         for device in self._schedulers:
             self._count(device, now)
         scope = _scope(self._governor.person(peer))
