@@ -19,7 +19,7 @@ import msgspec
 from . import rulebook
 from ._version import __version__
 from .client import Client
-from .errors import BrokerUnavailable, GpuShareError
+from .errors import BrokerUnavailable, GpuShareError, NotPermitted
 from .settings import Settings, socket_path
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _broker(settings: Settings) -> Iterator[Check]:
     try:
         with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
             welcome = client.welcome
-    except BrokerUnavailable as error:
+    except (BrokerUnavailable, NotPermitted) as error:
         yield Check("broker", "warning", str(error))
     except GpuShareError as error:
         yield Check("broker", "problem", f"{error}: jupyter gpushare broker --stop ends it")

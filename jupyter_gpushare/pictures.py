@@ -1,8 +1,8 @@
 """Pictures of a Snapshot for people: tables as plain data, drawn for terminals and notebooks.
 
-Everybody on a host sees everybody's notebook names, so no name reaches a terminal or a page as it
-came: control characters are replaced, and HTML is escaped. rich is imported only when a table is
-drawn: a kernel that never asks for a picture never pays for it.
+Everybody on a host sees everybody's notebook names, unless the admin's rules hide them. So no name
+reaches a terminal or a page as it came: control characters are replaced, and HTML is escaped. rich
+is imported only when a table is drawn: a kernel that never asks for a picture never pays for it.
 """
 
 from __future__ import annotations
@@ -246,7 +246,9 @@ RESERVATION_COLUMNS = (
 CLASS_COLUMNS = (
     Column("Group", lambda one: one.group),
     Column("Device", lambda one: one.device),
-    Column("Until", lambda one: "it ends" if one.ends is None else moment(one.ends)),
+    Column(
+        "Lasts", lambda one: "until it ends" if one.ends is None else f"until {moment(one.ends)}"
+    ),
 )
 
 

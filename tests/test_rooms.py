@@ -198,7 +198,7 @@ def test_a_policy_does_not_know_the_scheduler(path: Path) -> None:
     "name",
     [
         *("view.ts", "format.ts", "snapshot.ts", "dom.ts", "scene.ts", "memory.ts", "lanes.ts"),
-        *("notebooks.ts", "use.ts", "anywidget.ts"),
+        *("notebooks.ts", "rules.ts", "use.ts", "anywidget.ts"),
     ],
 )
 def test_the_view_needs_no_framework(name: str) -> None:

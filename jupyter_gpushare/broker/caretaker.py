@@ -67,13 +67,9 @@ class Caretaker:
         for session in [name for name, one in self._resting.items() if one.place.peer is peer]:
             del self._resting[session]
 
-    def places(self) -> list[Place]:
-        """Of all who rest."""
-        return [one.place for one in self._resting.values()]
-
-    def place(self, session: str) -> Place | None:
-        """That it had before it rested; None, if it does not rest."""
-        return self._resting[session].place if session in self._resting else None
+    def places(self) -> dict[str, Place]:
+        """That those had who rest."""
+        return {session: one.place for session, one in self._resting.items()}
 
     def resting_views(self, device: str, namer: Namer, now: float) -> list[RestingView]:
         return [

@@ -27,6 +27,7 @@ from ..errors import (
     ProtocolError,
 )
 from ..protocol import Error, Hello, Message, ToBroker
+from ..rulebook import RulebookFile
 from ..settings import Settings, socket_path
 from .accounts import Accounts
 from .door import Door
@@ -114,6 +115,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
             log.exception("process %d could not be identified", self.pid)
             self.close()
             return
+        if self._transport.is_closing():
+            return  # or what it said early would outlive it
         early, self._early = self._early or [], None
         now = time.monotonic()
         for message in (hello, *early):
@@ -315,6 +318,7 @@ class Endpoint:
 def run(settings: Settings) -> None:
     """Run a broker until it ends. Raises AlreadyRunning where one has the socket."""
     path = checked(socket_path(settings))
+    rulebook = RulebookFile(settings.rulebook)  # before there is anything of this broker
     make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
     with _open_lock(path.with_suffix(".lock")) as lock:
@@ -322,7 +326,7 @@ def run(settings: Settings) -> None:
         listener = _listen(path, settings)
         log.info("broker %d listens on %s", os.getpid(), path)
         accounts = Accounts.of(settings)
-        is_in_use = asyncio.run(_serve(settings, accounts, listener, was_in_use))
+        is_in_use = asyncio.run(_serve(settings, rulebook, accounts, listener, was_in_use))
         accounts.close()
         path.unlink(missing_ok=True)
         if not is_in_use:
@@ -331,7 +335,11 @@ def run(settings: Settings) -> None:
 
 
 async def _serve(
-    settings: Settings, accounts: Accounts, listener: socket.socket, was_in_use: bool
+    settings: Settings,
+    rulebook: RulebookFile,
+    accounts: Accounts,
+    listener: socket.socket,
+    was_in_use: bool,
 ) -> bool:
     """Whether there were sessions at the end, as there may have been at that of the one before:
     they come to the next broker, which must hear first who of them has a turn."""
@@ -341,6 +349,7 @@ async def _serve(
         find_all(settings),
         started=time.time(),
         grants_from=grants_from,
+        rulebook=rulebook,
         accounts=accounts,
     )
     is_in_use = await Endpoint(settings, service).serve(listener)

@@ -120,6 +120,7 @@ class Service:
         started: float,
         grants_from: float = 0.0,
         accounts: Accounts | None = None,
+        rulebook: RulebookFile | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`started` is Unix time, which `clock` says. Before `grants_from` no request is looked at:
@@ -147,9 +148,10 @@ class Service:
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
         self._sequence = 0
         self._histories = {device.name: History() for device in devices}
-        self._encoded = (-1, 0.0, b"")  # sequence, time and JSON of the newest snapshot
-        self._frames: dict[Person, bytes] = {}  # of that one
-        self._governor = Governor(RulebookFile(settings.rulebook), self.accounts)
+        self._encoded = (-1, 0.0, names.Body(b"", names.mark))  # sequence, time, newest snapshot
+        self._frames: dict[tuple[str, ...], bytes] = {}  # of that one, by whose names are in it
+        self._visible: dict[Person, tuple[str, ...]] = {}
+        self._governor = Governor(rulebook or RulebookFile(settings.rulebook), self.accounts)
         self._follow_rules()
         self._clock = clock
         self._orders: dict[str, Orders] = {}
@@ -216,6 +218,7 @@ class Service:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
         if self._governor.follow_file():
             self._sequence += 1
+            self._visible.clear()
             self._follow_rules()
             self._next_govern = now
         if now >= self._next_count:
@@ -531,7 +534,7 @@ class Service:
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
-        known = place or self._caretaker.place(message.id)
+        known = self._known_place(message.id)
         if known is not None and known.peer.user != peer.user:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
@@ -581,11 +584,13 @@ class Service:
             self._turns.leave_lane_to(former.peer, session)
             former.peer.session = None
         self._places[session] = place
+        self._visible.clear()
         peer.session = session
 
     def _close(self, session: str, now: float) -> None:
         self._count(self._places[session].device, now, session)
         place = self._places.pop(session)
+        self._visible.clear()
         place.peer.session = None
         self._deferred.pop(session, None)
         self._refused.discard(session)
@@ -657,7 +662,7 @@ class Service:
     def _take_step(self, due: Due, now: float) -> None:
         self._sequence += 1
         place = self._places.get(due.session)
-        known = place or self._caretaker.place(due.session)
+        known = self._known_place(due.session)
         if due.sentence and known is not None:
             known.peer.send(Notice(due.sentence))
         if place is None:
@@ -763,34 +768,50 @@ class Service:
             peer.send_frame(self._frame(now, self._governor.person(peer)))
 
     def _frame(self, now: float, person: Person) -> bytes:
-        """The encoded snapshot, made once for all lookers; then names are put in for each kind of
-        them."""
+        """The encoded snapshot, made once for all lookers, and put together once for all who see
+        the same names."""
         sequence, made, _ = self._encoded
         if sequence != self._sequence or now - made > FRESH_SECONDS:
             body = protocol.encode_body(self.snapshot(now, names.mark))
-            self._encoded, self._frames = (self._sequence, now, body), {}
-        person = self._governor.as_looker(person, self._all_places())
-        if person not in self._frames:
-            body = names.unmarked_json(self._encoded[2], self._namer(person))
-            self._frames[person] = protocol.frame(body)
-        return self._frames[person]
+            self._encoded = (self._sequence, now, names.Body(body, self._hidden_name))
+            self._frames = {}
+        visible = self._visible_to(person)
+        if visible not in self._frames:
+            body = self._encoded[2].showing(visible, self._namer(ALL_SEEING))
+            self._frames[visible] = protocol.frame(body)
+        return self._frames[visible]
 
-    def _all_places(self) -> list[Place]:
-        """Also of those who rest."""
-        return [*self._places.values(), *self._caretaker.places()]
+    def _known_place(self, session: str) -> Place | None:
+        """That it has, or had before it rested."""
+        return self._places.get(session) or self._caretaker.places().get(session)
+
+    def _hidden_name(self, session: str) -> str:
+        place = self._known_place(session)
+        return names.GONE if place is None else names.hidden(place.peer.user)
+
+    def _visible_to(self, person: Person) -> tuple[str, ...]:
+        """The sessions whose names they may see; asked often, and changed seldom."""
+        if person not in self._visible:
+            self._visible[person] = tuple(
+                session
+                for session, place in {**self._caretaker.places(), **self._places}.items()
+                if self._may_see_name(person, place)
+            )
+        return self._visible[person]
+
+    def _may_see_name(self, person: Person, place: Place) -> bool:
+        return self._governor.rules.notebook_names == "everybody" or person.may(
+            Deed.SEE_NAME, Object(place.peer.user, place.group)
+        )
 
     def _namer(self, person: Person) -> Namer:
         """Names of notebooks as this person may see them."""
-        sees_all = self._governor.rules.notebook_names == "everybody"
 
         def name(session: str) -> str:
-            place = self._places.get(session) or self._caretaker.place(session)
-            if place is None:
-                return names.GONE
-            whose = Object(place.peer.user, place.group)
-            if sees_all or person.may(Deed.SEE_NAME, whose):
+            place = self._known_place(session)
+            if place is not None and self._may_see_name(person, place):
                 return place.name
-            return names.hidden(place.peer.user)
+            return self._hidden_name(session)
 
         return name
 

@@ -2,7 +2,7 @@
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import { Ask, IActions, ISessionChange } from './scene';
+import { Ask, IActions, IClassChoice, ISessionChange } from './scene';
 
 const NAMESPACE = 'jupyter-gpushare/api/v1';
 
@@ -30,6 +30,10 @@ export class ServerActions implements IActions {
 
   choosePolicy(policy: string): Promise<void> {
     return this._send('PUT', ['policy'], { policy });
+  }
+
+  holdClass(choice: IClassChoice): Promise<void> {
+    return this._send('PUT', ['classes'], choice);
   }
 
   private async _send(

@@ -80,7 +80,9 @@ class GpuShareExtension(LoggingConfigurable):
 
     def report(self, asked: Account) -> Accounts:
         """What was used, as far as this server's user may see it. Blocks; raises its errors."""
-        with Client.connect(self.settings, "jupyter_server", start=False) as client:
+        with Client.connect(
+            self.settings, "jupyter_server", start=False, proof=credentials.with_token
+        ) as client:
             return report.ask(client, asked)
 
     def _export(self) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -94,10 +93,10 @@ class Handler(APIHandler):
             raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
         return body
 
-    async def ask_broker(self, ask: Callable[[], Answer]) -> Answer:
-        """What it answers, in a thread; the request is refused if it refuses."""
+    async def from_broker(self, answer: Awaitable[Answer]) -> Answer:
+        """What it answers; the request is refused if it refuses."""
         try:
-            return await asyncio.wait_for(asyncio.to_thread(ask), ANSWER_SECONDS)
+            return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
         except asyncio.TimeoutError:
@@ -106,7 +105,7 @@ class Handler(APIHandler):
 
     async def carry_out(self, message: Wish) -> Snapshot:
         """Let the broker make a change, and note who asked for it."""
-        after = await self.ask_broker(partial(self.extension.carry_out, message))
+        after = await self.from_broker(asyncio.to_thread(self.extension.carry_out, message))
         self.extension.audit.changed(self.current_user.username, message)
         return after
 
@@ -157,7 +156,7 @@ class TicketsHandler(Handler):
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        ticket = await self.ask_broker(self.extension.voucher.ticket)
+        ticket = await self.from_broker(self.extension.voucher.ticket())
         self.set_header("Cache-Control", "no-store")
         self.answer(ticket)
 
@@ -192,7 +191,7 @@ class ReportHandler(Handler):
             asked = report.question(first, last, by or "user")
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
-        self.answer(await self.ask_broker(partial(self.extension.report, asked)))
+        self.answer(await self.from_broker(asyncio.to_thread(self.extension.report, asked)))
 
 
 class ClassesHandler(Handler):

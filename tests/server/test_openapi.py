@@ -57,6 +57,8 @@ ANSWERS = [
     ("/policy", "put", 200, {"policy": "fifo"}),
     ("/policy", "put", 400, {"policy": 3}),
     ("/policy", "put", 404, {"running_lanes": 2, "device": "cuda:99"}),
+    ("/classes", "get", 200, None),
+    ("/classes", "put", 400, {"group": "nobody", "on": True}),
 ]
 
 
