@@ -67,9 +67,13 @@ class Caretaker:
         for session in [name for name, one in self._resting.items() if one.place.peer is peer]:
             del self._resting[session]
 
-    def places(self) -> dict[str, Place]:
-        """That those had who rest."""
-        return {session: one.place for session, one in self._resting.items()}
+    def places(self) -> list[tuple[str, Place]]:
+        """All who rest, each with the place that it had."""
+        return [(session, one.place) for session, one in self._resting.items()]
+
+    def place(self, session: str) -> Place | None:
+        """That it had before it rested; None, if it does not rest."""
+        return self._resting[session].place if session in self._resting else None
 
     def resting_views(self, device: str, namer: Namer, now: float) -> list[RestingView]:
         return [

@@ -119,8 +119,8 @@ class Service:
         *,
         started: float,
         grants_from: float = 0.0,
-        accounts: Accounts | None = None,
         rulebook: RulebookFile | None = None,
+        accounts: Accounts | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`started` is Unix time, which `clock` says. Before `grants_from` no request is looked at:
@@ -534,7 +534,7 @@ class Service:
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
-        known = self._known_place(message.id)
+        known = self._place_of(message.id)
         if known is not None and known.peer.user != peer.user:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
@@ -662,7 +662,7 @@ class Service:
     def _take_step(self, due: Due, now: float) -> None:
         self._sequence += 1
         place = self._places.get(due.session)
-        known = self._known_place(due.session)
+        known = self._place_of(due.session)
         if due.sentence and known is not None:
             known.peer.send(Notice(due.sentence))
         if place is None:
@@ -781,12 +781,12 @@ class Service:
             self._frames[visible] = protocol.frame(body)
         return self._frames[visible]
 
-    def _known_place(self, session: str) -> Place | None:
-        """That it has, or had before it rested."""
-        return self._places.get(session) or self._caretaker.places().get(session)
+    def _place_of(self, session: str) -> Place | None:
+        """Also of who rests."""
+        return self._places.get(session) or self._caretaker.place(session)
 
     def _hidden_name(self, session: str) -> str:
-        place = self._known_place(session)
+        place = self._place_of(session)
         return names.GONE if place is None else names.hidden(place.peer.user)
 
     def _visible_to(self, person: Person) -> tuple[str, ...]:
@@ -794,7 +794,7 @@ class Service:
         if person not in self._visible:
             self._visible[person] = tuple(
                 session
-                for session, place in {**self._caretaker.places(), **self._places}.items()
+                for session, place in [*self._places.items(), *self._caretaker.places()]
                 if self._may_see_name(person, place)
             )
         return self._visible[person]
@@ -808,7 +808,7 @@ class Service:
         """Names of notebooks as this person may see them."""
 
         def name(session: str) -> str:
-            place = self._known_place(session)
+            place = self._place_of(session)
             if place is not None and self._may_see_name(person, place):
                 return place.name
             return self._hidden_name(session)

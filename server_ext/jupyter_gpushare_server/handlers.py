@@ -37,7 +37,7 @@ from .openapi import document
 from .processes import processes
 
 if TYPE_CHECKING:
-    from .app import GpuShareExtension
+    from .app import Delegate, GpuShareExtension
 
 AUTH_RESOURCE = "gpushare"
 ANSWER_SECONDS = 10.0
@@ -76,9 +76,13 @@ class Handler(APIHandler):
         return extension
 
     @property
+    def delegate(self) -> Delegate:
+        return self.extension.delegate(self.current_user)
+
+    @property
     def snapshot(self) -> Snapshot:
         """The newest snapshot; the request is refused while the broker is away."""
-        state = self.extension.feed.now()
+        state = self.delegate.feed.now()
         if isinstance(state, Snapshot):
             return state
         raise Refused("unavailable", f"The broker is away: {state.message}")
@@ -105,7 +109,7 @@ class Handler(APIHandler):
 
     async def carry_out(self, message: Wish) -> Snapshot:
         """Let the broker make a change, and note who asked for it."""
-        after = await self.from_broker(asyncio.to_thread(self.extension.carry_out, message))
+        after = await self.from_broker(asyncio.to_thread(self.delegate.carry_out, message))
         self.extension.audit.changed(self.current_user.username, message)
         return after
 
@@ -191,7 +195,7 @@ class ReportHandler(Handler):
             asked = report.question(first, last, by or "user")
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
-        self.answer(await self.from_broker(asyncio.to_thread(self.extension.report, asked)))
+        self.answer(await self.from_broker(asyncio.to_thread(self.delegate.report, asked)))
 
 
 class ClassesHandler(Handler):
@@ -242,7 +246,8 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Clients have nothing to say here."""
 
     async def _follow(self) -> None:
-        feed, may_change, told = self.settings["gpushare"].feed, await _may_change(self), None
+        feed = self.settings["gpushare"].delegate(self.current_user).feed
+        may_change, told = await _may_change(self), None
         with suppress(WebSocketClosedError):
             async for _ in feed.follow():
                 if (viewer := _viewer(self, may_change)) != told:
@@ -259,7 +264,8 @@ async def _may_change(handler: JupyterHandler) -> bool:
 
 
 def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
-    known: Welcome | None = handler.settings["gpushare"].feed.welcome
+    delegate = handler.settings["gpushare"].delegate(handler.current_user)
+    known: Welcome | None = delegate.feed.welcome
     return Viewer(
         user="" if known is None else known.user,
         is_administrator=known is not None and known.is_administrator,
@@ -295,10 +301,14 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
 }
 
 
-def add_to(web_app: web.Application, extension: GpuShareExtension) -> None:
+def add_to(
+    web_app: web.Application,
+    extension: GpuShareExtension,
+    routes: dict[str, type[web.RequestHandler]] = ROUTES,
+) -> None:
     """Serve the routes below the server's base URL."""
     base = web_app.settings["base_url"]
     web_app.settings["gpushare"] = extension
     web_app.add_handlers(
-        ".*$", [(url_path_join(base, NAMESPACE, path), kind) for path, kind in ROUTES.items()]
+        ".*$", [(url_path_join(base, NAMESPACE, path), kind) for path, kind in routes.items()]
     )
