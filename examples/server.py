@@ -69,6 +69,7 @@ class Server:
             "JUPYTER_RUNTIME_DIR": "runtime",
             "IPYTHONDIR": "ipython",
             "JUPYTER_GPUSHARE_SOCKET": "broker.sock",
+            "JUPYTER_GPUSHARE_ACCOUNTS": "accounts.sqlite",
         }
         ours = {name: str(self.home / path) for name, path in paths.items()}
         return kept | ours | {"JUPYTER_TOKEN": self.token, "OMP_WAIT_POLICY": "PASSIVE"}

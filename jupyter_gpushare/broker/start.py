@@ -174,8 +174,11 @@ def is_shared(settings: Settings) -> bool:
 def make_directory(directory: Path, is_shared: bool = False) -> None:
     """Make the socket's directory, for this user alone unless others are to connect; refuse one
     in which others could put a socket of theirs."""
+    mode = 0o755 if is_shared else 0o700
     try:
-        directory.mkdir(mode=0o755 if is_shared else 0o700, parents=True, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(mode, parents=True, exist_ok=True)
+            directory.chmod(mode)  # whatever the umask
         status = directory.stat()
     except OSError as error:
         raise BrokerUnavailable(

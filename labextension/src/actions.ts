@@ -1,6 +1,6 @@
 /** Changes that a viewer wants, over REST; how a request is sent is the place's affair. */
 
-import { Ask, IActions, ISessionChange } from './scene';
+import { Ask, IActions, IClassChoice, ISessionChange } from './scene';
 
 export const NAMESPACE = 'jupyter-gpushare/api/v1';
 
@@ -22,6 +22,10 @@ export class RestActions implements IActions {
 
   choosePolicy(policy: string): Promise<void> {
     return this._carryOut('PUT', ['policy'], { policy });
+  }
+
+  holdClass(choice: IClassChoice): Promise<void> {
+    return this._carryOut('PUT', ['classes'], choice);
   }
 
   private async _carryOut(

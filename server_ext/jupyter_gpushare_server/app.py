@@ -13,15 +13,16 @@ from prometheus_client import REGISTRY
 from traitlets import Bool, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpushare import credentials
+from jupyter_gpushare import credentials, report
 from jupyter_gpushare.client import Client, Proof
-from jupyter_gpushare.protocol import Snapshot
+from jupyter_gpushare.protocol import Account, Accounts, Snapshot
 from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
 
 from . import tickets
 from .attendance import NOBODY
 from .audit import Audit
 from .feed import Feed, State
+from .interventions import Interventions
 from .messages import NAMESPACE, Wish
 from .metrics import SnapshotCollector
 
@@ -59,6 +60,11 @@ class Delegate:
             client.ask(message)
             return client.look()
 
+    def report(self, asked: Account) -> Accounts:
+        """What was used, as far as the user may see it. Blocks; raises its errors."""
+        with self.connect() as client:
+            return report.ask(client, asked)
+
 
 class GpuShareExtension(Delegate, LoggingConfigurable):
     """Sharing of devices among notebooks. The broker that this starts outlives the server."""
@@ -77,6 +83,7 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         self.feed = Feed(self.settings, server.io_loop, server.log, self._observe)
         self.voucher = tickets.Voucher(self.settings)
         self._attendance = NOBODY
+        self._interventions = Interventions(server.kernel_manager, self.audit, server.log)
         self._collector = SnapshotCollector(lambda: self.feed.state)
         self._undo = AsyncExitStack()
         self._export()
@@ -110,6 +117,8 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
             self._attendance = self._attendance.after(state)
             self._collector.observe(self._attendance)
             self.audit.observe(state, self._attendance)
+            if self.feed.sees_processes:
+                self._interventions.observe(state)
 
 
 def _of_a_hub(server: ServerApp, socket: str | None) -> dict[str, str]:

@@ -43,6 +43,7 @@ class Feed:
     ) -> None:
         self.state: State = LOOKING
         self.welcome: Welcome | None = None  # of the newest connection
+        self.sees_processes = False  # whether the broker's process ids are ours
         self._frame = b""  # the state as it came, for all who are told at once
         self._came = 0.0
         self._settings = settings
@@ -125,6 +126,7 @@ class Feed:
         try:
             with Client.connect(self._settings, "jupyter_server", proof=self._proof) as client:
                 self._client, self.welcome = client, client.welcome
+                self.sees_processes = client.sees_processes()
                 for snapshot in client.watch():
                     found = True
                     if self._closed.is_set():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -17,6 +16,7 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from jupyter_gpushare import report
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
 from jupyter_gpushare.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
 
@@ -34,6 +34,7 @@ from .messages import (
     Wish,
 )
 from .openapi import document
+from .processes import processes
 
 if TYPE_CHECKING:
     from .app import Delegate, GpuShareExtension
@@ -96,10 +97,10 @@ class Handler(APIHandler):
             raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
         return body
 
-    async def ask_broker(self, ask: Callable[[], Answer]) -> Answer:
-        """What it answers, in a thread; the request is refused if it refuses."""
+    async def from_broker(self, answer: Awaitable[Answer]) -> Answer:
+        """What it answers; the request is refused if it refuses."""
         try:
-            return await asyncio.wait_for(asyncio.to_thread(ask), ANSWER_SECONDS)
+            return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
         except asyncio.TimeoutError:
@@ -108,7 +109,7 @@ class Handler(APIHandler):
 
     async def carry_out(self, message: Wish) -> Snapshot:
         """Let the broker make a change, and note who asked for it."""
-        after = await self.ask_broker(partial(self.delegate.carry_out, message))
+        after = await self.from_broker(asyncio.to_thread(self.delegate.carry_out, message))
         self.extension.audit.changed(self.current_user.username, message)
         return after
 
@@ -159,7 +160,7 @@ class TicketsHandler(Handler):
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        ticket = await self.ask_broker(self.extension.voucher.ticket)
+        ticket = await self.from_broker(self.extension.voucher.ticket())
         self.set_header("Cache-Control", "no-store")
         self.answer(ticket)
 
@@ -182,6 +183,19 @@ class PolicyHandler(Handler):
     async def put(self) -> None:
         choice = SetPolicy(**msgspec.structs.asdict(self.body(PolicyChoice)))
         self.answer(_policy(await self.carry_out(choice)))
+
+
+class ReportHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """What the broker lets this server's user see."""
+        first, last, by = (self.get_query_argument(name, "") for name in ("from", "to", "by"))
+        try:
+            asked = report.question(first, last, by or "user")
+        except GpuShareError as error:
+            raise Refused(error.code, str(error)) from None
+        self.answer(await self.from_broker(asyncio.to_thread(self.delegate.report, asked)))
 
 
 class ClassesHandler(Handler):
@@ -256,18 +270,8 @@ def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
         user="" if known is None else known.user,
         is_administrator=known is not None and known.is_administrator,
         may_change=may_change,
-        kernels=_processes(handler.kernel_manager),
+        kernels=dict(processes(handler.kernel_manager)),
     )
-
-
-def _processes(kernels: Any) -> dict[str, int]:
-    """Kernels of this server by id, as far as they are processes of this machine."""
-    found = {}
-    for name in kernels.list_kernel_ids():
-        provisioner = getattr(kernels.get_kernel(name), "provisioner", None)
-        if (pid := getattr(provisioner, "pid", None)) is not None:
-            found[name] = int(pid)
-    return found
 
 
 def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
@@ -290,6 +294,7 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "tickets": TicketsHandler,
     "viewer": ViewerHandler,
     "policy": PolicyHandler,
+    "report": ReportHandler,
     "classes": ClassesHandler,
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,
