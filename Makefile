@@ -15,7 +15,7 @@ CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name thir
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help build demo hub lab test test-cpp test-frontend test-python check check-python \
-  check-cpp check-frontend format bench clean
+  check-cpp check-frontend format bench evidence clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -84,6 +84,9 @@ format: $(TOOLS) $(MODULES)  ## rewrite every file as the formatters want it
 
 bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.json
 	$(BIN)/python benchmarks/all.py
+
+evidence: $(INSTALLED)  ## published figures from our own scheduler in virtual time: docs/evidence.md
+	$(BIN)/python benchmarks/evidence
 
 clean:  ## remove what was built; the virtual environment stays
 	rm -rf build dist jupyter_gpushare/labextension jupyter_gpushare/static labextension/lib $(INSTALLED)

@@ -13,13 +13,25 @@ Importing this package imports neither torch, tornado nor IPython.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .session import Session
 from .sharing import iterations, session, turn  # `session` is the function, not its module
 
-__all__ = ["Session", "__version__", "iterations", "session", "turn"]
+if TYPE_CHECKING:
+    from .simulation import simulate
+
+__all__ = ["Session", "__version__", "iterations", "session", "simulate", "turn"]
+
+
+def __getattr__(name: str) -> Any:
+    """`simulate` is imported when it is used: a kernel that shares a device never needs it."""
+    if name == "simulate":
+        from .simulation import simulate
+
+        return simulate
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_ipython_extension(ipython: Any) -> None:

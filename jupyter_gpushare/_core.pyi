@@ -210,6 +210,135 @@ class Scheduler:
 def policies() -> list[tuple[str, str]]:
     """Name and one sentence of each policy, in the order of the table."""
 
+class Cell:
+    """`iterations` of `iteration` seconds each, alone on the device; `think` seconds after the cell
+    before it, or after the arrival."""
+
+    def __init__(self, iterations: int = 1, iteration: float = 1.0, think: float = 0.0) -> None: ...
+    iterations: int
+    iteration: float
+    think: float
+
+class Job:
+    """A notebook in virtual time. A demand that is not `measured` is so from the first report on.
+
+    `declares`: it says how many iterations are left. `load` is the part of the device that it keeps
+    busy, above 0 and at most 1; those who compute at the same time have 1 in all. It `stays` open
+    so many seconds after its last cell.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        cells: Sequence[Cell],
+        *,
+        demand: Demand = ...,
+        user: str = "",
+        arrival: float = 0.0,
+        weight: float = 1.0,
+        priority: int = 0,
+        declares: bool = False,
+        load: float = 1.0,
+        stays: float = 0.0,
+    ) -> None: ...
+    id: str
+    cells: list[Cell]
+    demand: Demand
+    user: str
+    arrival: float
+    weight: float
+    priority: int
+    declares: bool
+    load: float
+    stays: float
+
+class Conduct:
+    """How sessions behave in virtual time.
+
+    They report at most every `report` seconds, and compute `handover` seconds after a grant.
+    `paging_rate` is bytes a second out and in, 0 that nobody is paged out between cells. `steps`:
+    boundaries at which nothing is said are visited too, which changes no result. `checks`: the
+    scheduler's invariants are looked at after each event.
+    """
+
+    def __init__(
+        self,
+        *,
+        report: float = 0.5,
+        handover: float = 0.0,
+        paging_rate: float = 0.0,
+        steps: bool = False,
+        remembers_turns: bool = True,
+        checks: bool = False,
+    ) -> None: ...
+
+class Outcome:
+    """What became of a job; seconds. `started` is its first turn, `ended` the end of its last cell.
+
+    It `waited` while a cell ran and had no turn. `paged` bytes went out and came in. It is
+    `refused` if no device could ever hold it.
+    """
+
+    id: str
+    arrival: float
+    started: float | None
+    ended: float | None
+    waited: float
+    device_seconds: float
+    iterations: int
+    paged: int
+    refused: bool
+
+class TurnTaken:
+    """Of the job with this index."""
+
+    job: int
+    device: int
+    lane: int
+    began: float
+    ended: float
+
+class MemoryUse:
+    """Bytes that are promised from `time` until the next one of the device."""
+
+    time: float
+    device: int
+    persistent: int
+    lanes: int
+
+class Simulation:
+    """The scheduler in virtual time: jobs that do what notebooks do, as fast as it decides.
+
+    The same arguments give the same result. Raises ValueError for what cannot be simulated.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        capacity: int,
+        policy: str = "fair",
+        rules: Rules = ...,
+        conduct: Conduct = ...,
+        devices: int = 1,
+    ) -> None: ...
+    def run(self, until: float = ...) -> None:
+        """Up to this time, or until nothing is left to happen; may be called again, with a later
+        one. Raises RuntimeError where `checks` finds an invariant broken."""
+    @property
+    def now(self) -> float: ...
+    @property
+    def iterations(self) -> int:
+        """Of all jobs."""
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """In the order of the jobs."""
+    @property
+    def turns(self) -> list[TurnTaken]:
+        """Those that are over, as they ended."""
+    @property
+    def memory(self) -> list[MemoryUse]:
+        """Each change of it."""
+
 class LaneAllocator:
     """Places sessions in lanes so that sum P + sum over lanes of max E <= capacity, always."""
 

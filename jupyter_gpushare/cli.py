@@ -1,4 +1,4 @@
-"""``jupyter gpushare``: status, top, broker, policy, report, rules, class, doctor.
+"""``jupyter gpushare``: status, top, broker, policy, report, rules, class, record, simulate, doctor.
 
 Exit status: 0 well, 1 a sentence on standard error tells the problem, 2 a wrong command line.
 """
@@ -6,11 +6,13 @@ Exit status: 0 well, 1 a sentence on standard error tells the problem, 2 a wrong
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
 import msgspec
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 RECONNECT_SECONDS = 0.5
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,6 +128,46 @@ def class_(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def record(arguments: argparse.Namespace) -> int:
+    """What happens at the broker, to a file, until Ctrl-C or until the broker ends."""
+    from . import record as records
+
+    recorder = records.Recorder(arguments.names)
+    started = time.monotonic()
+    with (
+        _connect(arguments) as client,
+        _written(arguments.file) as file,
+        contextlib.suppress(KeyboardInterrupt, ConnectionLost),  # how one ends it
+    ):
+        for snapshot in client.watch(records.INTERVAL_SECONDS):
+            for event in recorder.events(snapshot, time.monotonic() - started):
+                file.write(records.encode(event))
+            file.flush()
+    return 0
+
+
+def simulate(arguments: argparse.Namespace) -> int:
+    """The same notebooks under other policies, or on other devices."""
+    from . import plots, simulation, workload
+
+    source = arguments.source or workload.generated(arguments.generate, seed=arguments.seed)
+    comparison = simulation.simulate(
+        source,
+        arguments.policy or simulation.POLICIES,
+        capacity=arguments.capacity,
+        devices=arguments.devices,
+    )
+    if arguments.plot:
+        with plots.style():
+            plots.save(comparison.plot(), arguments.plot)
+    if arguments.json:
+        _print_json(comparison.figures())
+    else:
+        for table in comparison.tables():
+            _print(table)
+    return 0
+
+
 def rules(arguments: argparse.Namespace) -> int:
     """`check` needs no broker; `show` asks the one that runs."""
     if arguments.action == "check":
@@ -166,6 +209,15 @@ def _stop(arguments: argparse.Namespace) -> int:
         client.ask(Shutdown())
         print(f"The broker {client.welcome.pid} ends.")
     return 0
+
+
+@contextlib.contextmanager
+def _written(path: str) -> Iterator[BinaryIO]:
+    try:
+        with open(path, "wb") as file:
+            yield file
+    except OSError as error:
+        raise InvalidValue(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _top_live(arguments: argparse.Namespace) -> None:
@@ -253,6 +305,8 @@ def _parser() -> argparse.ArgumentParser:
     _report(_add(commands, report, "show who has used what, as far as you may see it"))
     _class(_add(commands, class_, "give the device to a class of a group, or end that"))
     _rules(_add(commands, rules, "check a file of rules, or show those in force"))
+    _record(_add(commands, record, "write down who uses the devices, for `simulate`"))
+    _json(_simulate(_add(commands, simulate, "what another policy or device would have been like")))
     _json(_add(commands, doctor, "check the installation, and tell how to mend it"))
     return parser
 
@@ -284,6 +338,33 @@ def _report(command: argparse.ArgumentParser) -> None:
     form = command.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="for spreadsheets; seconds and bytes")
     form.add_argument("--json", action="store_true", help="for programs")
+
+
+def _record(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="one JSON object a line; Ctrl-C ends it")
+    command.add_argument("--names", action="store_true", help="with names of users and notebooks")
+
+
+def _simulate(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Of a record, or of notebooks that are drawn."""
+    subject = command.add_mutually_exclusive_group(required=True)
+    subject.add_argument("--from", dest="source", metavar="FILE", help="what `record` has written")
+    subject.add_argument(
+        "--generate", type=_count, metavar="N", help="so many notebooks, drawn at random"
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of that (default: 0)")
+    command.add_argument(
+        "--policy",
+        type=lambda names: names.split(","),
+        metavar="NAMES",
+        help="with commas between them (default: all but fifo)",
+    )
+    command.add_argument("--capacity", type=_bytes, metavar="SIZE", help="of a device, as in 24GiB")
+    command.add_argument("--devices", type=_count, metavar="N", help="so many devices")
+    command.add_argument(
+        "--plot", metavar="FILE", help="draw it, as SVG, PNG or PDF; wants matplotlib"
+    )
+    return command
 
 
 def _json(command: argparse.ArgumentParser) -> None:
@@ -362,3 +443,17 @@ def _lanes(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"a number from 1 on, or auto; not {text}")
     return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a number from 1 on, not {text}")
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    """A number of bytes, or of the unit that follows it."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(B|KiB|MiB|GiB|TiB)?", text)
+    if found is None or float(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"bytes, or a size as in 24GiB, not {text}")
+    return int(float(found[1]) * UNITS[found[2] or "B"])

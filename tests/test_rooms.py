@@ -41,8 +41,10 @@ NEVER = {
 MAY_KNOW = {
     "errors.py": set(),
     "protocol.py": {"errors"},
+    "record.py": {"errors", "protocol"},
     "settings.py": {"errors"},
     "remaining.py": set(),
+    "workload.py": {"_core", "errors", "record"},
     "credentials.py": {"errors", "protocol", "settings", "web"},
     "web.py": set(),
     "rulebook.py": {"errors"},

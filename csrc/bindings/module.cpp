@@ -11,4 +11,5 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_cuda_memory(module);
   gpushare::register_memory(module);
   gpushare::register_pager(module);
+  gpushare::register_simulation(module);
 }

@@ -9,5 +9,6 @@ void register_cuda_memory(pybind11::module_& module);
 void register_lane(pybind11::module_& module);
 void register_memory(pybind11::module_& module);
 void register_pager(pybind11::module_& module);
+void register_simulation(pybind11::module_& module);
 
 }  // namespace gpushare

@@ -61,7 +61,7 @@ class Delegate:
             return client.look()
 
     def report(self, asked: Account) -> Accounts:
-        """What was used, as far as the user may see it. Blocks; raises its errors."""
+        """What was used, as far as this user may see it. Blocks; raises the broker's errors."""
         with self.connect() as client:
             return report.ask(client, asked)
 

@@ -1,4 +1,8 @@
-"""Virtual time: jobs that run iterations on the real scheduler, as fast as it decides."""
+"""Virtual time, one iteration after the other: in plain words what `_core.Simulation` does.
+
+That one is compared with this one. And here a test may look at the scheduler, and change something,
+in the middle of a run.
+"""
 
 from __future__ import annotations
 
@@ -158,18 +162,22 @@ class Simulation:
             job.pressed = None
         job.seconds += job.iteration
         job.left_in_cell -= 1
-        left = job.left if job.declares else None
-        self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
+        parts = job.asked or job.left_in_cell == 0
+        if parts:
+            self.enact(self.scheduler.finish(self.now, job.id, turn))
+        self._report(job)
         if job.left_in_cell == 0:
             self._end_cell(job)
-        elif job.asked:
-            self.enact(self.scheduler.finish(self.now, job.id, turn))
+        elif parts:
             self._request(job)
         else:
             self.at(self.now + job.iteration, lambda: self._boundary(job, turn))
 
+    def _report(self, job: Job) -> None:
+        left = job.left if job.declares else None
+        self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
+
     def _end_cell(self, job: Job) -> None:
-        self.enact(self.scheduler.finish(self.now, job.id, job.turn))
         if job.interactive:
             self.enact(self.scheduler.set_busy(self.now, job.id, False))
         job.cells_done += 1
@@ -181,11 +189,11 @@ class Simulation:
             job.done_at = self.now
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def simulate() -> type[Simulation]:
     return Simulation
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_job() -> type[Job]:
     return Job

@@ -1,0 +1,103 @@
+// The scheduler in virtual time, for Python. A run takes as long as it takes, without the GIL.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/register.h"
+#include "core/simulation.h"
+
+namespace py = pybind11;
+
+namespace gpushare {
+namespace {
+
+void register_jobs(py::module_& module) {
+  const Cell cell;
+  py::class_<Cell>(module, "Cell")
+      .def(py::init([](std::int64_t iterations, Seconds iteration, Seconds think) {
+             return Cell{iterations, iteration, think};
+           }),
+           py::arg("iterations") = cell.iterations, py::arg("iteration") = cell.iteration,
+           py::arg("think") = cell.think)
+      .def_readonly("iterations", &Cell::iterations)
+      .def_readonly("iteration", &Cell::iteration)
+      .def_readonly("think", &Cell::think);
+
+  const Job job;
+  py::class_<Job>(module, "Job")
+      .def(py::init([](std::string id, std::vector<Cell> cells, const Demand& demand,
+                       std::string user, Seconds arrival, double weight, int priority,
+                       bool declares, double load, Seconds stays) {
+             return Job{std::move(id), std::move(user), arrival,  demand, std::move(cells),
+                        weight,        priority,        declares, load,   stays};
+           }),
+           py::arg("id"), py::arg("cells"), py::kw_only(), py::arg("demand") = job.demand,
+           py::arg("user") = "", py::arg("arrival") = job.arrival, py::arg("weight") = job.weight,
+           py::arg("priority") = job.priority, py::arg("declares") = job.declares,
+           py::arg("load") = job.load, py::arg("stays") = job.stays)
+      .def_readonly("id", &Job::id)
+      .def_readonly("cells", &Job::cells)
+      .def_readonly("demand", &Job::demand)
+      .def_readonly("user", &Job::user)
+      .def_readonly("arrival", &Job::arrival)
+      .def_readonly("weight", &Job::weight)
+      .def_readonly("priority", &Job::priority)
+      .def_readonly("declares", &Job::declares)
+      .def_readonly("load", &Job::load)
+      .def_readonly("stays", &Job::stays);
+
+  const Conduct conduct;
+  py::class_<Conduct>(module, "Conduct")
+      .def(py::init([](Seconds report, Seconds handover, double paging_rate, bool steps,
+                       bool remembers_turns, bool checks) {
+             return Conduct{report, handover, paging_rate, steps, remembers_turns, checks};
+           }),
+           py::kw_only(), py::arg("report") = conduct.report,
+           py::arg("handover") = conduct.handover, py::arg("paging_rate") = conduct.paging_rate,
+           py::arg("steps") = conduct.steps, py::arg("remembers_turns") = conduct.remembers_turns,
+           py::arg("checks") = conduct.checks);
+}
+
+void register_results(py::module_& module) {
+  py::class_<Outcome>(module, "Outcome")
+      .def_readonly("id", &Outcome::id)
+      .def_readonly("arrival", &Outcome::arrival)
+      .def_readonly("started", &Outcome::started)
+      .def_readonly("ended", &Outcome::ended)
+      .def_readonly("waited", &Outcome::waited)
+      .def_readonly("device_seconds", &Outcome::device_seconds)
+      .def_readonly("iterations", &Outcome::iterations)
+      .def_readonly("paged", &Outcome::paged)
+      .def_readonly("refused", &Outcome::refused);
+  py::class_<TurnTaken>(module, "TurnTaken")
+      .def_readonly("job", &TurnTaken::job)
+      .def_readonly("device", &TurnTaken::device)
+      .def_readonly("lane", &TurnTaken::lane)
+      .def_readonly("began", &TurnTaken::began)
+      .def_readonly("ended", &TurnTaken::ended);
+  py::class_<MemoryUse>(module, "MemoryUse")
+      .def_readonly("time", &MemoryUse::time)
+      .def_readonly("device", &MemoryUse::device)
+      .def_readonly("persistent", &MemoryUse::persistent)
+      .def_readonly("lanes", &MemoryUse::lanes);
+}
+
+}  // namespace
+
+void register_simulation(py::module_& module) {
+  register_jobs(module);
+  register_results(module);
+  py::class_<Simulation>(module, "Simulation")
+      .def(py::init<std::vector<Job>, Bytes, const std::string&, const Rules&, const Conduct&,
+                    std::size_t>(),
+           py::arg("jobs"), py::arg("capacity"), py::arg("policy") = "fair",
+           py::arg("rules") = Rules{}, py::arg("conduct") = Conduct{}, py::arg("devices") = 1)
+      .def("run", &Simulation::run, py::arg("until") = kNever,
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("now", &Simulation::now)
+      .def_property_readonly("iterations", &Simulation::iterations)
+      .def_property_readonly("outcomes", &Simulation::outcomes)
+      .def_property_readonly("turns", &Simulation::turns)
+      .def_property_readonly("memory", &Simulation::memory);
+}
+
+}  // namespace gpushare

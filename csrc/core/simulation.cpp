@@ -1,0 +1,400 @@
+#include "core/simulation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+namespace gpushare {
+namespace {
+
+void require(bool condition, const std::string& sentence) {
+  if (!condition) throw std::invalid_argument(sentence);
+}
+
+bool is_time(Seconds value) { return std::isfinite(value) && value >= 0; }
+
+void check(const Cell& cell, const std::string& id) {
+  require(cell.iterations > 0, "a cell of '" + id + "' must have iterations");
+  require(std::isfinite(cell.iteration) && cell.iteration > 0,
+          "an iteration of '" + id + "' must last longer than 0 seconds");
+  require(is_time(cell.think), "the pause before a cell of '" + id + "' must be finite");
+}
+
+void check(const Job& job) {
+  require(is_time(job.arrival), "the arrival of '" + job.id + "' must be finite seconds from 0 on");
+  require(job.stays >= 0, "what '" + job.id + "' stays must not be below 0 seconds");
+  require(job.load > 0 && job.load <= 1, "the load of '" + job.id + "' must be above 0, at most 1");
+  require(!job.cells.empty(), "'" + job.id + "' has no cells");
+  for (const Cell& cell : job.cells) check(cell, job.id);
+}
+
+}  // namespace
+
+Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view policy,
+                       const Rules& rules, const Conduct& conduct, std::size_t devices)
+    : conduct_(conduct) {
+  require(devices > 0, "there must be a device");
+  require(is_time(conduct.report) && is_time(conduct.handover) && is_time(conduct.paging_rate),
+          "times and rates of the conduct must be finite and not negative");
+  for (std::size_t i = 0; i < devices; ++i)
+    devices_.push_back({Scheduler(capacity, policy, rules), {}, -1, false, 1});
+  jobs_.resize(jobs.size());
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    Running& running = jobs_[i];
+    check(jobs[i]);
+    running.job = std::move(jobs[i]);
+    require(numbers_.emplace(running.job.id, i).second,
+            "two jobs are called '" + running.job.id + "'");
+    running.outcome.id = running.job.id;
+    running.outcome.arrival = running.job.arrival;
+    running.due.fill(kNever);
+    schedule(Kind::wakes, i, running.job.arrival);
+  }
+}
+
+// --- time ----------------------------------------------------------------------------------------
+
+void Simulation::run(Seconds until) {
+  for (;;) {
+    const Event next = events_.empty() ? Event{} : *events_.begin();
+    const auto device = std::ranges::min_element(
+        devices_, {}, [](const Device& each) { return each.wake.value_or(kNever); });
+    const Seconds own = device->wake.value_or(kNever);
+    if (std::min(own, next.time) > until || std::min(own, next.time) == kNever) break;
+    if (own <= next.time)
+      wake(*device);
+    else
+      happen(next);
+    settle();
+  }
+  if (until != kNever) now_ = std::max(now_, until);
+}
+
+void Simulation::wake(Device& device) {
+  now_ = *device.wake;
+  present_ = {now_, Kind{}, 0};  // before all events of this time
+  device.touched = true;
+  enact(static_cast<std::size_t>(&device - devices_.data()), device.scheduler.assign(now_));
+}
+
+void Simulation::happen(const Event& event) {
+  now_ = event.time;
+  present_ = event;
+  cancel(event.kind, event.job);
+  switch (event.kind) {
+    case Kind::paged:
+      return is_out(event.job);
+    case Kind::wakes:
+      return wakes(event.job);
+    case Kind::computes:
+      return begins_to_compute(event.job);
+    case Kind::boundary:
+      return reaches_boundary(event.job);
+    case Kind::leaves:
+      return leaves(event.job);
+  }
+}
+
+// What is asked of a scheduler once per event, however much it was told.
+void Simulation::settle() {
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    Device& device = devices_[i];
+    if (!std::exchange(device.touched, false)) continue;
+    device.wake = device.scheduler.next_event(now_);
+    if (device.scheduler.free() != device.free) remember_memory(i);
+    if (!conduct_.checks) continue;
+    if (const std::string broken = device.scheduler.is_valid(); !broken.empty())
+      throw std::logic_error(broken);
+  }
+}
+
+void Simulation::remember_memory(std::size_t device) {
+  const Scheduler& scheduler = devices_[device].scheduler;
+  devices_[device].free = scheduler.free();
+  const Picture picture = scheduler.picture(now_);
+  const Bytes used = picture.capacity - picture.free;
+  memory_.push_back({now_, device, picture.persistent, used - picture.persistent});
+}
+
+void Simulation::schedule(Kind kind, std::size_t job, Seconds time) {
+  Seconds& due = jobs_[job].due[static_cast<std::size_t>(kind)];
+  if (due != kNever) events_.erase({due, kind, job});
+  if (time != kNever) events_.insert({time, kind, job});
+  due = time;
+}
+
+// --- what jobs do --------------------------------------------------------------------------------
+
+void Simulation::wakes(std::size_t job) {
+  const Running& running = jobs_[job];
+  const bool arrives = !running.open;
+  if (arrives && !opens(job)) return;
+  const Seconds think = running.job.cells[running.cell].think;
+  if (arrives && think > 0)
+    schedule(Kind::wakes, job, now_ + think);
+  else
+    begins_cell(job);
+}
+
+bool Simulation::opens(std::size_t job) {
+  Running& running = jobs_[job];
+  running.device = roomiest(running.job.demand);
+  SessionSpec spec;
+  spec.user = running.job.user;
+  spec.weight = running.job.weight;
+  spec.priority = running.job.priority;
+  spec.demand = running.job.demand;
+  spec.remaining_iterations = declared(running);
+  spec.busy = running.job.cells.front().think == 0;
+  try {
+    enact(running.device, scheduler_of(job).open(now_, running.job.id, spec));
+  } catch (const std::overflow_error&) {
+    running.outcome.refused = true;
+    return false;
+  }
+  return running.open = true;
+}
+
+// Where it finds room now, and of those where each job has most of it: as the broker places.
+std::size_t Simulation::roomiest(const Demand& demand) const {
+  const auto worth = [&](const Device& device) {
+    const Scheduler& there = device.scheduler;
+    return std::pair(there.free() >= demand.persistent + demand.ephemeral,
+                     static_cast<double>(there.free()) / static_cast<double>(there.size() + 1));
+  };
+  const auto best = std::ranges::max_element(devices_, {}, worth);
+  return static_cast<std::size_t>(best - devices_.begin());
+}
+
+void Simulation::begins_cell(std::size_t job) {
+  Running& running = jobs_[job];
+  cancel(Kind::paged, job);
+  running.done = 0;
+  set_busy(job, true);
+  requests(job);
+}
+
+void Simulation::requests(std::size_t job) {
+  Running& running = jobs_[job];
+  running.wants = true;
+  running.wanted = now_;
+  enact(running.device, scheduler_of(job).request(now_, running.job.id, ++running.turn));
+}
+
+void Simulation::is_granted(std::size_t job, LaneId lane) {
+  Running& running = jobs_[job];
+  running.wants = false;
+  running.holds = true;
+  running.asked = false;
+  running.lane = lane;
+  running.granted = now_;
+  running.outcome.waited += now_ - running.wanted;
+  if (!running.outcome.started) running.outcome.started = now_;
+  const Seconds begins = std::max(now_ + conduct_.handover, running.in_memory);
+  if (begins > now_)
+    schedule(Kind::computes, job, begins);
+  else
+    begins_to_compute(job);
+}
+
+void Simulation::begins_to_compute(std::size_t job) {
+  Running& running = jobs_[job];
+  running.computes = true;
+  running.progress = static_cast<double>(running.done);
+  running.since = now_;
+  running.rate = 0;
+  set_speeds(running.device);
+}
+
+void Simulation::reaches_boundary(std::size_t job) {
+  Running& running = jobs_[job];
+  const std::int64_t reached = first_boundary(running, present_);
+  running.unreported += reached - running.done;
+  running.outcome.iterations += reached - running.done;
+  running.done = reached;
+  if (running.done == running.job.cells[running.cell].iterations) return ends_cell(job);
+  const bool asked = running.asked;
+  if (asked) parts(job);
+  if (now_ >= running.next_report) reports(job);
+  if (asked)
+    requests(job);
+  else
+    aim(job);
+}
+
+void Simulation::parts(std::size_t job) {
+  Running& running = jobs_[job];
+  running.holds = running.computes = false;
+  cancel(Kind::boundary, job);
+  running.outcome.device_seconds += now_ - running.granted;
+  if (conduct_.remembers_turns)
+    turns_.push_back({job, running.device, running.lane, running.granted, now_});
+  set_speeds(running.device);
+  enact(running.device, scheduler_of(job).finish(now_, running.job.id, running.turn));
+}
+
+void Simulation::reports(std::size_t job) {
+  Running& running = jobs_[job];
+  Demand demand = running.job.demand;
+  demand.measured = true;
+  running.next_report = now_ + conduct_.report;
+  const std::int64_t iterations = std::exchange(running.unreported, 0);
+  enact(running.device,
+        scheduler_of(job).report(now_, running.job.id, iterations, demand, declared(running)));
+}
+
+void Simulation::ends_cell(std::size_t job) {
+  Running& running = jobs_[job];
+  parts(job);
+  reports(job);
+  if (++running.cell == running.job.cells.size()) return ends(job);
+  running.done = 0;
+  const Seconds think = running.job.cells[running.cell].think;
+  if (think == 0) return begins_cell(job);
+  schedule(Kind::wakes, job, now_ + think);
+  set_busy(job, false);
+}
+
+void Simulation::ends(std::size_t job) {
+  Running& running = jobs_[job];
+  running.outcome.ended = now_;
+  if (running.job.stays == 0) return leaves(job);
+  schedule(Kind::leaves, job, now_ + running.job.stays);
+  set_busy(job, false);
+}
+
+void Simulation::set_busy(std::size_t job, bool busy) {
+  enact(jobs_[job].device, scheduler_of(job).set_busy(now_, jobs_[job].job.id, busy));
+}
+
+void Simulation::pages_out(std::size_t job) {
+  Running& running = jobs_[job];
+  const auto bytes = static_cast<double>(running.job.demand.persistent);
+  if (conduct_.paging_rate > 0)
+    schedule(Kind::paged, job, now_ + bytes / conduct_.paging_rate);
+  else
+    enact(running.device, scheduler_of(job).page_out_failed(now_, running.job.id));
+}
+
+void Simulation::is_out(std::size_t job) {
+  Running& running = jobs_[job];
+  const Bytes bytes = running.job.demand.persistent;
+  running.outcome.paged += bytes;
+  enact(running.device, scheduler_of(job).paged_out(now_, running.job.id, bytes));
+}
+
+void Simulation::leaves(std::size_t job) {
+  cancel(Kind::paged, job);
+  enact(jobs_[job].device, scheduler_of(job).close(now_, jobs_[job].job.id));
+}
+
+// --- what the scheduler decides ------------------------------------------------------------------
+
+void Simulation::enact(std::size_t device, const Decision& decision) {
+  devices_[device].touched = true;
+  for (const std::string& id : decision.page_ins) {
+    Running& running = jobs_[numbers_.at(id)];
+    const Bytes bytes = running.job.demand.persistent;
+    running.outcome.paged += bytes;
+    running.in_memory = now_ + static_cast<double>(bytes) / conduct_.paging_rate;
+  }
+  for (const Grant& grant : decision.grants) is_granted(numbers_.at(grant.session), grant.lane);
+  for (const Yield& yield : decision.yields) {
+    const std::size_t job = numbers_.at(yield.session);
+    jobs_[job].asked = true;
+    aim(job);
+  }
+  for (const std::string& id : decision.page_outs) pages_out(numbers_.at(id));
+}
+
+// Those who compute at the same time have the device by turns of its own: together no more of it
+// than there is.
+void Simulation::set_speeds(std::size_t device) {
+  double load = 0;
+  for (const Running& running : jobs_)
+    if (running.computes && running.device == device) load += running.job.load;
+  const double speed = 1 / std::max(1.0, load);
+  const bool changed = std::exchange(devices_[device].speed, speed) != speed;
+  for (std::size_t job = 0; job < jobs_.size(); ++job) {
+    Running& running = jobs_[job];
+    if (!running.computes || running.device != device) continue;
+    if (!changed && running.rate > 0) continue;
+    running.progress += (now_ - running.since) * running.rate;
+    running.since = now_;
+    running.rate = speed / running.job.cells[running.cell].iteration;
+    aim(job);
+  }
+}
+
+// The next boundary at which there is something to say, or the very next one.
+void Simulation::aim(std::size_t job) {
+  const Running& running = jobs_[job];
+  if (!running.computes) return;
+  std::int64_t next = first_boundary(running, present_);
+  if (next == running.done) ++next;
+  const std::int64_t last = running.job.cells[running.cell].iterations;
+  if (!conduct_.steps && !running.asked && running.next_report > now_)
+    next = std::max(next, first_boundary(running, {running.next_report, Kind{}, 0}));
+  schedule(Kind::boundary, job, boundary_time(running, std::min(next, last)));
+}
+
+// The first boundary at this event or after it. Found by its time as boundary_time() has it, so
+// that a rounding error does not make another one of it.
+std::int64_t Simulation::first_boundary(const Running& running, const Event& after) const {
+  const auto job = static_cast<std::size_t>(&running - jobs_.data());
+  const auto is_over = [&](std::int64_t iteration) {
+    return Event{boundary_time(running, iteration), Kind::boundary, job} < after;
+  };
+  const double progress = running.progress + (after.time - running.since) * running.rate;
+  const std::int64_t last = running.job.cells[running.cell].iterations;
+  const double bounded = std::clamp(std::floor(progress), 0.0, static_cast<double>(last));
+  std::int64_t next = std::max(running.done, static_cast<std::int64_t>(bounded));
+  while (next > running.done && !is_over(next - 1)) --next;
+  while (next < last && is_over(next)) ++next;
+  return next;
+}
+
+Seconds Simulation::boundary_time(const Running& running, std::int64_t iteration) const {
+  return running.since + (static_cast<double>(iteration) - running.progress) / running.rate;
+}
+
+std::int64_t Simulation::left(const Running& running) const {
+  std::int64_t left = -running.done;
+  for (std::size_t cell = running.cell; cell < running.job.cells.size(); ++cell)
+    left += running.job.cells[cell].iterations;
+  return left;
+}
+
+std::optional<std::int64_t> Simulation::declared(const Running& running) const {
+  return running.job.declares ? std::optional(left(running)) : std::nullopt;
+}
+
+Scheduler& Simulation::scheduler_of(std::size_t job) {
+  return devices_[jobs_[job].device].scheduler;
+}
+
+std::int64_t Simulation::iterations() const {
+  std::int64_t all = 0;
+  for (const Running& running : jobs_) all += outcome(running).iterations;
+  return all;
+}
+
+std::vector<Outcome> Simulation::outcomes() const {
+  std::vector<Outcome> outcomes;
+  for (const Running& running : jobs_) outcomes.push_back(outcome(running));
+  return outcomes;
+}
+
+// With what has begun and is not over yet.
+Outcome Simulation::outcome(const Running& running) const {
+  Outcome outcome = running.outcome;
+  if (running.wants) outcome.waited += now_ - running.wanted;
+  if (running.holds) outcome.device_seconds += now_ - running.granted;
+  if (!running.computes) return outcome;
+  const std::int64_t next = first_boundary(running, {now_, Kind::leaves, 0});
+  outcome.iterations += std::max<std::int64_t>(0, next - 1 - running.done);
+  return outcome;
+}
+
+}  // namespace gpushare

@@ -1,0 +1,176 @@
+"""What happened at a broker, one JSON object a line: `jupyter gpushare record` writes it, and
+`jupyter gpushare simulate --from` replays it.
+
+Events are the differences between Snapshots, which a looker gets when something has changed, at
+most every `INTERVAL_SECONDS`: their times are right to within that, and the iterations and seconds
+that they carry are the broker's own counts. Sessions and users are numbered as they come, and their
+names are left out unless asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .errors import InvalidValue
+from .protocol import DeviceView, SessionView, Snapshot
+
+INTERVAL_SECONDS = 0.05
+
+What: TypeAlias = Literal[
+    "device", "opened", "requested", "granted", "finished", "reported", "closed"
+]
+WANTS = {"waiting", "running", "overdue"}
+HAS = {"running", "overdue"}
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`time` is seconds since the record began; a field that has its default is left out.
+
+    `device` tells its capacity and policy, once. `opened` is a session's first, `closed` its last.
+    It has `requested` when it waits for the device or has it, `granted` when it has it, `finished`
+    when it has it no more. `reported` tells its iterations and seconds of the device since the last
+    report, what it needs now, and whether it declares how many iterations are left.
+    """
+
+    time: float
+    event: What
+    device: str = ""
+    session: str = ""
+    user: str = ""
+    name: str = ""
+    policy: str = ""
+    capacity_bytes: int = 0
+    persistent_bytes: int = 0
+    ephemeral_bytes: int = 0
+    weight: float = 1.0
+    priority: int = 0
+    iterations: int = 0
+    device_seconds: float = 0.0
+    declares: bool = False
+
+
+class Recorder:
+    """Turns Snapshots into Events."""
+
+    def __init__(self, names: bool = False) -> None:
+        self._names = names
+        self._numbers: dict[str, str] = {}
+        self._devices: set[str] = set()
+        self._known: dict[str, SessionView] = {}
+        self._reported: dict[str, SessionView] = {}
+
+    def events(self, snapshot: Snapshot, time: float) -> Iterator[Event]:
+        """What has happened since the last one."""
+        time = round(time, 3)
+        for device in snapshot.devices:
+            if device.name not in self._devices:
+                self._devices.add(device.name)
+                yield Event(
+                    time,
+                    "device",
+                    device.name,
+                    policy=snapshot.policy,
+                    capacity_bytes=device.capacity_bytes,
+                )
+        there = {view.id: view for device in snapshot.devices for view in device.sessions}
+        for gone in [id for id in self._known if id not in there]:
+            yield from self._close(gone, time)
+        for device in snapshot.devices:
+            for view in device.sessions:
+                yield from self._follow(device, view, time)
+
+    def _follow(self, device: DeviceView, view: SessionView, time: float) -> Iterator[Event]:
+        before = self._known.get(view.id)
+        if before is None:
+            self._reported[view.id] = view
+            yield self._opened(device, view, time)
+            yield self._report(view, view, time)
+        yield from self._turns(before, view, time)
+        if _has_news(self._reported[view.id], view):
+            yield self._report(self._reported[view.id], view, time)
+            self._reported[view.id] = view
+        self._known[view.id] = view
+
+    def _turns(self, before: SessionView | None, view: SessionView, time: float) -> Iterator[Event]:
+        id = self._number("n", view.id)
+        had, has = before is not None and before.state in HAS, view.state in HAS
+        wanted, wants = before is not None and before.state in WANTS, view.state in WANTS
+        if had and not has:
+            yield Event(time, "finished", session=id)
+        if wants and (not wanted or (had and not has)):
+            yield Event(time, "requested", session=id)
+        if has and not had:
+            yield Event(time, "granted", session=id)
+
+    def _close(self, id: str, time: float) -> Iterator[Event]:
+        view = self._known.pop(id)
+        del self._reported[id]
+        if view.state in HAS:
+            yield Event(time, "finished", session=self._number("n", id))
+        yield Event(time, "closed", session=self._number("n", id))
+
+    def _opened(self, device: DeviceView, view: SessionView, time: float) -> Event:
+        return Event(
+            time,
+            "opened",
+            device.name,
+            session=self._number("n", view.id),
+            user=view.user if self._names else self._number("u", view.user),
+            name=view.name if self._names else "",
+            weight=view.weight,
+            priority=view.priority,
+        )
+
+    def _report(self, before: SessionView, view: SessionView, time: float) -> Event:
+        return Event(
+            time,
+            "reported",
+            session=self._number("n", view.id),
+            persistent_bytes=view.persistent_bytes,
+            ephemeral_bytes=view.ephemeral_bytes,
+            iterations=view.iterations - before.iterations,
+            device_seconds=round(view.device_seconds - before.device_seconds, 3),
+            declares=view.remaining_iterations is not None,
+        )
+
+    def _number(self, kind: str, id: str) -> str:
+        """`n1`, `n2` for sessions, `u1`, `u2` for users."""
+        count = sum(number.startswith(kind) for number in self._numbers.values())
+        return self._numbers.setdefault(f"{kind} {id}", f"{kind}{count + 1}")
+
+
+def _has_news(before: SessionView, view: SessionView) -> bool:
+    """Iterations; seconds of a turn that is over; another demand."""
+    return (
+        view.iterations != before.iterations
+        or (view.state not in HAS and view.device_seconds != before.device_seconds)
+        or (view.persistent_bytes, view.ephemeral_bytes)
+        != (before.persistent_bytes, before.ephemeral_bytes)
+    )
+
+
+def encode(event: Event) -> bytes:
+    """One line."""
+    return msgspec.json.encode(event) + b"\n"
+
+
+def read(path: str | Path) -> list[Event]:
+    """Raises InvalidValue with the line that is wrong."""
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise InvalidValue(f"the record {path} cannot be read: {error.strerror}") from None
+    return list(_decoded(str(path), lines))
+
+
+def _decoded(path: str, lines: Iterable[bytes]) -> Iterator[Event]:
+    decoder = msgspec.json.Decoder(Event)
+    for number, line in enumerate(lines, 1):
+        try:
+            yield decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidValue(f"line {number} of {path} is no event: {error}") from None

@@ -1,0 +1,184 @@
+"""What a workload would be like under each policy: the real scheduler in virtual time.
+
+    gpushare.simulate("record.jsonl", policies=["fair", "srtf"], capacity=24 << 30)
+
+It shows itself as tables in a notebook, and `plot()` draws it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _core, pictures, record, workload
+from .broker import translation
+from .errors import InvalidValue
+from .settings import load
+from .workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+POLICIES = ("fair", "srtf", "pack", "las")
+
+
+class Run(NamedTuple):
+    """One workload under one policy. Seconds, bytes."""
+
+    policy: str
+    outcomes: list[_core.Outcome]
+    turns: list[_core.TurnTaken]
+    memory: list[_core.MemoryUse]
+
+    @property
+    def finished(self) -> list[_core.Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.ended is not None]
+
+    @property
+    def completion(self) -> list[float]:
+        """From arrival to the end of the last cell, of those that came to it."""
+        return [(outcome.ended or 0.0) - outcome.arrival for outcome in self.finished]
+
+    @property
+    def queueing(self) -> list[float]:
+        """From arrival to the first turn."""
+        return [
+            outcome.started - outcome.arrival
+            for outcome in self.outcomes
+            if outcome.started is not None
+        ]
+
+    @property
+    def waited(self) -> list[float]:
+        return [outcome.waited for outcome in self.finished]
+
+    @property
+    def makespan(self) -> float:
+        first = min(outcome.arrival for outcome in self.outcomes)
+        return max((outcome.ended or 0.0 for outcome in self.finished), default=first) - first
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of one device."""
+        return max((use.persistent + use.lanes for use in self.memory), default=0)
+
+    @property
+    def refused(self) -> int:
+        return sum(outcome.refused for outcome in self.outcomes)
+
+    def figures(self) -> dict[str, float]:
+        """Mean and 95th percentile; seconds and bytes."""
+        figures: dict[str, float] = {"finished": len(self.finished), "refused": self.refused}
+        for name in ("waited", "completion", "queueing"):
+            values = getattr(self, name)
+            figures[f"{name}_mean"] = statistics.fmean(values) if values else 0.0
+            figures[f"{name}_p95"] = percentile(values, 95)
+        return figures | {"makespan": self.makespan, "peak_bytes": self.peak_bytes}
+
+
+class Comparison:
+    """The same workload under several policies."""
+
+    def __init__(self, subject: Workload, runs: list[Run]) -> None:
+        self.workload = subject
+        self.runs = runs
+
+    def tables(self) -> list[pictures.Table]:
+        devices = f"{self.workload.devices} x " if self.workload.devices > 1 else ""
+        capacity = pictures.size(self.workload.capacity)
+        title = f"{len(self.workload.jobs)} notebooks on {devices}{capacity}"
+        return [pictures.table(title, COLUMNS, self.runs)]
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """By policy, for programs; seconds and bytes."""
+        return {run.policy: run.figures() for run in self.runs}
+
+    def plot(self) -> Figure:
+        """Waits, completion, memory and turns. Raises InvalidValue where matplotlib is missing."""
+        from . import plots
+
+        return plots.comparison(self)
+
+    def _repr_html_(self) -> str:
+        return pictures.as_html(self.tables())
+
+    def __repr__(self) -> str:
+        return pictures.as_text(self.tables())
+
+
+def simulate(
+    source: str | Path | Workload,
+    policies: Sequence[str] = POLICIES,
+    *,
+    capacity: int | None = None,
+    devices: int | None = None,
+    rules: _core.Rules | None = None,
+    conduct: _core.Conduct | None = None,
+) -> Comparison:
+    """`source` is a record's file or a Workload; `capacity` bytes and `devices` replace its own.
+    Where no `rules` are given, this environment's settings are those of the broker.
+
+    Raises InvalidValue for a record that cannot be read and for a policy that there is not.
+    """
+    subject = source if isinstance(source, Workload) else workload.from_record(record.read(source))
+    subject = subject._replace(
+        capacity=subject.capacity if capacity is None else capacity,
+        devices=subject.devices if devices is None else devices,
+    )
+    return Comparison(subject, [run(subject, policy, rules, conduct) for policy in policies])
+
+
+def run(
+    subject: Workload,
+    policy: str,
+    rules: _core.Rules | None = None,
+    conduct: _core.Conduct | None = None,
+) -> Run:
+    """To the end, by default with the settings of this environment. Raises InvalidValue."""
+    try:
+        simulation = _core.Simulation(
+            subject.jobs,
+            subject.capacity,
+            policy,
+            rules or translation.rules(load()),
+            conduct or _core.Conduct(),
+            subject.devices,
+        )
+    except ValueError as error:
+        raise InvalidValue(str(error)) from None
+    simulation.run()
+    return Run(policy, simulation.outcomes, simulation.turns, simulation.memory)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return pictures.duration(statistics.fmean(values)) if values else "none"
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that `percent` of `values` do not exceed."""
+    if len(values) < 2:
+        return values[0] if values else 0.0
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def _p95(values: Sequence[float]) -> str:
+    return pictures.duration(percentile(values, 95)) if values else "none"
+
+
+def _refused(run: Any) -> str:
+    return str(run.refused) if run.refused else ""
+
+
+COLUMNS = (
+    pictures.Column("Policy", lambda run: run.policy),
+    pictures.Column("Waited", lambda run: _mean(run.waited), right=True),
+    pictures.Column("95 %", lambda run: _p95(run.waited), right=True),
+    pictures.Column("Completed", lambda run: _mean(run.completion), right=True),
+    pictures.Column("95 %", lambda run: _p95(run.completion), right=True, spare=2),
+    pictures.Column("First turn", lambda run: _mean(run.queueing), right=True, spare=3),
+    pictures.Column("All done", lambda run: pictures.duration(run.makespan), right=True, spare=1),
+    pictures.Column("Memory", lambda run: pictures.size(run.peak_bytes), right=True),
+    pictures.Column("Do not fit", _refused, right=True),
+)

@@ -1,0 +1,250 @@
+"""The simulation in C++: equal to stepping each iteration, and to a plain one in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, Simulation, policies
+
+POLICIES = [name for name, _ in policies()]
+GB = 10**9
+CHECKED = Conduct(checks=True)
+
+
+def job(id: str, iterations: int = 100, iteration: float = 0.05, **more: object) -> Job:
+    return Job(id, [Cell(iterations, iteration)], **{"demand": Demand(GB, GB), **more})
+
+
+def run(jobs: list[Job], policy: str = "fair", capacity: int = 16 * GB, **more: object):
+    simulation = Simulation(jobs, capacity, policy, **{"conduct": CHECKED, **more})
+    simulation.run()
+    return simulation
+
+
+def ended(simulation: Simulation) -> dict[str, float | None]:
+    return {outcome.id: outcome.ended for outcome in simulation.outcomes}
+
+
+def figures(simulation: Simulation) -> list[tuple[object, ...]]:
+    """All that comes out, in plain values."""
+    return [
+        *(
+            (o.id, o.started, o.ended, o.waited, o.device_seconds, o.iterations, o.paged, o.refused)
+            for o in simulation.outcomes
+        ),
+        *((t.job, t.device, t.lane, t.began, t.ended) for t in simulation.turns),
+        *((m.time, m.device, m.persistent, m.lanes) for m in simulation.memory),
+    ]
+
+
+cells = st.builds(
+    Cell,
+    st.integers(1, 60),
+    st.floats(0.005, 1.0) | st.sampled_from([0.125, 0.25]),
+    st.sampled_from([0.0, 0.1, 2.0]),
+)
+demands = st.builds(
+    lambda persistent, ephemeral, measured: Demand(persistent * GB, ephemeral * GB, measured),
+    st.integers(1, 5),
+    st.integers(1, 10),
+    st.booleans(),
+)
+
+
+@st.composite
+def notebooks(draw: st.DrawFn) -> list[Job]:
+    return [
+        Job(
+            f"j{number}",
+            draw(st.lists(cells, min_size=1, max_size=3)),
+            demand=draw(demands),
+            user=draw(st.sampled_from("ab")),
+            arrival=draw(st.floats(0, 5) | st.just(0.0)),
+            weight=draw(st.sampled_from([1.0, 2.0])),
+            priority=draw(st.sampled_from([0, 0, 1])),
+            declares=draw(st.booleans()),
+            load=draw(st.sampled_from([1.0, 0.4])),
+            stays=draw(st.sampled_from([0.0, 3.0, float("inf")])),
+        )
+        for number in range(draw(st.integers(1, 6)))
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    notebooks(),
+    st.sampled_from(POLICIES),
+    st.sampled_from([0, 1, 2]),
+    st.sampled_from([0.0, 2.0 * GB]),
+    st.sampled_from([0.0, 0.01]),
+    st.integers(1, 2),
+)
+def test_skipping_boundaries_is_equal_to_stepping_each(
+    jobs: list[Job], policy: str, lanes: int, rate: float, handover: float, devices: int
+) -> None:
+    def simulated(steps: bool) -> Simulation:
+        conduct = Conduct(paging_rate=rate, handover=handover, steps=steps, checks=True)
+        rules = Rules(running_lanes=lanes, patience=5)
+        simulation = Simulation(jobs, 16 * GB, policy, rules, conduct, devices)
+        simulation.run(10_000)
+        return simulation
+
+    assert figures(simulated(steps=False)) == figures(simulated(steps=True))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("policy", POLICIES)
+def test_it_is_equal_to_the_plain_one(
+    policy: str, simulate: Callable, new_job: Callable, data: st.DataObject
+) -> None:
+    """Of jobs whose cells are all alike, with a report at each boundary and lanes that do not slow
+    each other down. No two things happen at one time, where each has an order of its own."""
+    plain = [
+        new_job(
+            f"j{number}",
+            user=data.draw(st.sampled_from("ab")),
+            start=data.draw(st.integers(0, 90)) / 10 + prime**0.5 / 100,
+            iteration=data.draw(st.integers(1, 90)) / 100 + prime**0.5 / 1000,
+            cell=data.draw(st.integers(1, 40)),
+            cells=data.draw(st.integers(1, 3)),
+            think=data.draw(st.integers(0, 30)) / 10 + prime**0.5 / 200,
+            weight=data.draw(st.sampled_from([1.0, 2.0])),
+            declares=data.draw(st.booleans()),
+        )
+        for number, prime in enumerate([2, 3, 5, 7, 11][: data.draw(st.integers(1, 5))])
+    ]
+    jobs = [
+        Job(
+            each.id,
+            [
+                Cell(each.cell, each.iteration, each.think if number else 0)
+                for number in range(each.cells)
+            ],
+            demand=each.demand,
+            user=each.user,
+            arrival=each.start,
+            weight=each.weight,
+            declares=each.declares,
+            load=0.1,
+            stays=float("inf"),
+        )
+        for each in plain
+    ]
+    expected = simulate(plain, policy).run(10_000).jobs
+    found = run(jobs, policy, conduct=Conduct(report=0, checks=True))
+    for outcome in found.outcomes:
+        assert outcome.ended == pytest.approx(expected[outcome.id].done_at, abs=1e-6)
+        assert outcome.device_seconds == pytest.approx(expected[outcome.id].seconds, abs=1e-6)
+        assert outcome.started == pytest.approx(expected[outcome.id].grants[0], abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(notebooks(), st.sampled_from(POLICIES), st.sampled_from([0.0, 2.0 * GB]))
+def test_the_capacity_is_never_exceeded(jobs: list[Job], policy: str, rate: float) -> None:
+    simulation = run(jobs, policy, conduct=Conduct(paging_rate=rate, checks=True))
+    assert all(use.persistent + use.lanes <= 16 * GB for use in simulation.memory)
+
+
+def test_one_alone_is_never_interrupted() -> None:
+    simulation = run([job("alone", 1000, 0.05)])
+    assert ended(simulation) == {"alone": pytest.approx(50)}
+    assert len(simulation.turns) == 1
+
+
+def test_first_come_is_first_served() -> None:
+    jobs = [job(f"j{number}", 100, 0.1, arrival=number * 0.5) for number in range(4)]
+    simulation = run(jobs, "fifo")
+    assert list(ended(simulation).values()) == [pytest.approx(10 * (n + 1)) for n in range(4)]
+    assert [outcome.waited for outcome in simulation.outcomes] == [
+        pytest.approx(10 * n - 0.5 * n) for n in range(4)
+    ]
+
+
+def test_the_shortest_goes_first_where_it_is_declared() -> None:
+    lengths = {"long": 300, "middle": 200, "short": 100}
+    jobs = [job(id, count, 0.1, declares=True) for id, count in lengths.items()]
+    times = ended(run(jobs, "srtf"))
+    assert sorted(times, key=times.__getitem__) == ["short", "middle", "long"]
+
+
+@pytest.mark.parametrize(("load", "seconds"), [(1.0, 20), (0.5, 10), (0.75, 15)])
+def test_those_who_compute_at_once_share_the_device(load: float, seconds: float) -> None:
+    jobs = [job(id, 100, 0.1, load=load, user=id) for id in "ab"]
+    assert list(ended(run(jobs, "pack")).values()) == [pytest.approx(seconds)] * 2
+
+
+def test_who_computes_alone_again_is_as_fast_as_before() -> None:
+    jobs = [job("short", 50, 0.1, user="a"), job("long", 100, 0.1, user="b")]
+    assert ended(run(jobs, "pack")) == {"short": pytest.approx(10), "long": pytest.approx(15)}
+
+
+def test_who_pauses_is_paged_out_for_who_needs_the_room() -> None:
+    thinker = Job(
+        "thinker", [Cell(10, 0.1), Cell(10, 0.1, think=100)], demand=Demand(6 * GB, 2 * GB)
+    )
+    worker = job("worker", 100, 0.1, arrival=10, demand=Demand(7 * GB, 2 * GB))
+    without = run([thinker, worker], capacity=10 * GB)
+    paged = run(
+        [thinker, worker], capacity=10 * GB, conduct=Conduct(paging_rate=2.0 * GB, checks=True)
+    )
+    assert ended(without)["worker"] > 100
+    assert ended(paged)["worker"] == pytest.approx(10 + 3 + 10)
+    assert ended(paged)["thinker"] == pytest.approx(101 + 3 + 1)
+    assert paged.outcomes[0].paged == 12 * GB
+
+
+def test_a_change_over_takes_its_time() -> None:
+    jobs = [job(id, 10, 0.1) for id in "ab"]
+    assert ended(run(jobs, "fifo", conduct=Conduct(handover=0.5))) == {
+        "a": pytest.approx(1.5),
+        "b": pytest.approx(3.0),
+    }
+
+
+def test_jobs_spread_over_devices() -> None:
+    jobs = [job(id, 100, 0.1) for id in "abc"]
+    simulation = run(jobs, "fifo", devices=3)
+    assert list(ended(simulation).values()) == [pytest.approx(10)] * 3
+    assert {turn.device for turn in simulation.turns} == {0, 1, 2}
+
+
+def test_who_fits_no_device_is_refused_and_holds_nobody_up() -> None:
+    simulation = run([job("large", demand=Demand(GB, 16 * GB)), job("small")])
+    assert [outcome.refused for outcome in simulation.outcomes] == [True, False]
+    assert ended(simulation) == {"large": None, "small": pytest.approx(5)}
+
+
+def test_a_run_goes_on_where_it_was_stopped() -> None:
+    jobs = [job(id, 100, 0.1, user=id) for id in "ab"]
+    stopped = Simulation(jobs, 16 * GB)
+    stopped.run(7.03)
+    used = [outcome.device_seconds for outcome in stopped.outcomes]
+    assert sum(used) == pytest.approx(7.03)
+    assert stopped.iterations == 70
+    stopped.run()
+    assert figures(stopped) == figures(run(jobs))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"cells": []}, "'j' has no cells"),
+        ({"cells": [Cell(0)]}, "must have iterations"),
+        ({"cells": [Cell(1, 0.0)]}, "longer than 0 seconds"),
+        ({"load": 0.0}, "the load of 'j'"),
+        ({"arrival": float("nan")}, "the arrival of 'j'"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(wrong: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Simulation([Job("j", **{"cells": [Cell()], **wrong})], GB)
+
+
+def test_two_jobs_have_two_names() -> None:
+    with pytest.raises(ValueError, match="two jobs are called 'j'"):
+        Simulation([job("j"), job("j")], 16 * GB)

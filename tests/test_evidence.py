@@ -1,0 +1,51 @@
+"""What docs/evidence.md says is true at seeds that it has not used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+EVIDENCE = Path(__file__).resolve().parent.parent / "benchmarks" / "evidence"
+SEEDS = range(1000, 1004)
+
+
+@pytest.fixture(scope="module")
+def salus() -> Iterator[ModuleType]:
+    pytest.importorskip("matplotlib")
+    sys.path.insert(0, str(EVIDENCE))
+    try:
+        import salus  # type: ignore[import-not-found]
+
+        yield salus
+    finally:
+        sys.path.remove(str(EVIDENCE))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_late_comers_share_evenly_in_every_window(seed: int, salus: ModuleType) -> None:
+    shares = [parts for _, parts in salus.windows(seed) if len(parts) > 1]
+    assert min(map(salus.jain, shares)) > 0.98
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_policy_exceeds_the_capacity(seed: int, salus: ModuleType) -> None:
+    results = salus.hundred_jobs(1.5, seed)
+    assert max(result.peak for result in results.values()) <= 1
+    assert results["srtf"].completion < results["fair"].completion < results["fifo"].completion
+
+
+def test_lanes_end_what_taking_memory_step_by_step_does_not(salus: ModuleType) -> None:
+    has = salus.naive()
+    assert sum(has) == 12  # nothing is free
+    assert max(has) < 8  # and neither has what it needs
+    assert salus.lanes_finish() == [pytest.approx(20, abs=0.5)] * 2
+
+
+def test_all_inference_sessions_have_a_place_on_one_device(salus: ModuleType) -> None:
+    admitted, promised = salus.inference()
+    assert admitted == 42
+    assert promised <= 16 * 10**9

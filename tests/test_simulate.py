@@ -1,0 +1,304 @@
+"""Records, workloads and `jupyter gpushare simulate`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jupyter_gpushare as gpushare
+from jupyter_gpushare import cli, record, simulation, workload
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, policies
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import InvalidValue
+from jupyter_gpushare.protocol import Demand as Told
+from jupyter_gpushare.protocol import (
+    DeviceView,
+    Finish,
+    Grant,
+    Open,
+    Report,
+    Request,
+    SessionView,
+    Shutdown,
+    Snapshot,
+)
+from jupyter_gpushare.record import Event
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.workload import Workload
+
+DATA = Path(__file__).parent / "data"
+GIB = 1 << 30
+RECORD = [
+    Event(0.0, "device", "host", policy="fair", capacity_bytes=16 * GIB),
+    Event(1.0, "opened", "host", session="n1", user="u1", weight=2.0),
+    Event(1.0, "reported", session="n1", persistent_bytes=GIB, ephemeral_bytes=2 * GIB),
+    Event(2.0, "requested", session="n1"),
+    Event(2.0, "granted", session="n1"),
+    Event(7.0, "finished", session="n1"),
+    Event(7.1, "requested", session="n1"),
+    Event(9.0, "granted", session="n1"),
+    Event(14.0, "finished", session="n1"),
+    Event(14.0, "reported", session="n1", iterations=100, device_seconds=10.0),
+    Event(20.0, "requested", session="n1"),
+    Event(20.0, "granted", session="n1"),
+    Event(22.0, "finished", session="n1"),
+    Event(22.0, "reported", session="n1", iterations=4, device_seconds=2.0),
+    Event(30.0, "closed", session="n1"),
+]
+
+
+def written(path: Path, events: list[Event]) -> str:
+    path.write_bytes(b"".join(map(record.encode, events)))
+    return str(path)
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def test_turns_that_follow_each_other_are_a_cell_and_pauses_are_kept() -> None:
+    subject = workload.from_record(RECORD)
+    assert (subject.capacity, subject.devices) == (16 * GIB, 1)
+    (job,) = subject.jobs
+    assert (job.id, job.user, job.weight, job.arrival, job.stays) == ("n1", "u1", 2.0, 1.0, 8.0)
+    assert job.demand == Demand(GIB, 2 * GIB)
+    cells = [(cell.iterations, cell.iteration, cell.think) for cell in job.cells]
+    assert cells == [(100, 0.1, 1.0), (4, 0.5, 6.0)]
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert record.read(written(tmp_path / "record.jsonl", RECORD)) == RECORD
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    path.write_bytes(record.encode(RECORD[0]) + b'{"time": "noon", "event": "opened"}\n')
+    with pytest.raises(InvalidValue, match=r"line 2 of .*record\.jsonl is no event: .*time"):
+        record.read(path)
+
+
+def test_a_record_without_use_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="nobody has used a device"):
+        workload.from_record(RECORD[:3])
+
+
+def view(state: str, **more: object) -> SessionView:
+    given = {
+        "place": None,
+        "waiting_seconds": None,
+        "expected_wait_seconds": None,
+        "reason": "",
+        "remaining_iterations": None,
+        "weight": 1.0,
+        "priority": 0,
+        "paged_out_bytes": 0,
+        "busy": True,
+        "group": "",
+        "lane": 1,
+        "waited_seconds": 0.0,
+        "device_seconds": 0.0,
+        "iterations": 0,
+        "measured": True,
+        "persistent_bytes": GIB,
+        "ephemeral_bytes": GIB,
+        **more,
+    }
+    return SessionView(id="secret", name="thesis.ipynb", user="ann", pid=1, state=state, **given)
+
+
+def snapshot(*sessions: SessionView) -> Snapshot:
+    device = DeviceView(
+        name="host",
+        capacity_bytes=GIB,
+        persistent_bytes=0,
+        free_bytes=0,
+        running_lanes=0,
+        lanes=[],
+        sessions=list(sessions),
+    )
+    return Snapshot("1", None, "fair", [], 0, [device])  # type: ignore[arg-type]
+
+
+def test_changes_of_a_snapshot_are_events_without_names() -> None:
+    recorder = record.Recorder()
+    shown = [
+        snapshot(),
+        snapshot(view("idle")),
+        snapshot(view("running")),
+        snapshot(view("waiting", iterations=3, device_seconds=0.5)),
+        snapshot(),
+    ]
+    events = [event for time, each in enumerate(shown) for event in recorder.events(each, time)]
+    assert [(event.time, event.event) for event in events] == [
+        (0, "device"),
+        (1, "opened"),
+        (1, "reported"),
+        (2, "requested"),
+        (2, "granted"),
+        (3, "finished"),
+        (3, "requested"),
+        (3, "reported"),
+        (4, "closed"),
+    ]
+    assert (events[-2].iterations, events[-2].device_seconds) == (3, 0.5)
+    text = b"".join(map(record.encode, events)).decode()
+    assert not any(name in text for name in ("ann", "thesis", "secret"))
+
+
+def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Path) -> None:
+    """Real broker, real recorder; it ends with the broker, and what it wrote can be simulated."""
+    path = tmp_path / "record.jsonl"
+    code = f"from jupyter_gpushare.cli import main; main(['record', {str(path)!r}])"
+    with Client.connect(settings, "tests") as notebook:
+        demand = Told(GIB // 64, GIB // 64, measured=True)
+        notebook.ask(Open("id", "cnn.ipynb", "host", demand=demand))
+        recorder = subprocess.Popen([sys.executable, "-c", code])
+        with Client.connect(settings, "looker") as looker:
+            shown = looker.watch(0.05)
+            while not path.exists() or b"opened" not in path.read_bytes():
+                next(shown)
+                notebook.ask(Open("id", "cnn.ipynb", "host", demand=demand))
+            notebook.send(Request(1))
+            while not isinstance(notebook.receive(), Grant):
+                pass
+            while b"granted" not in path.read_bytes():
+                assert recorder.poll() is None
+            notebook.send(Report(40, demand))
+            notebook.send(Finish(1))
+            while b"finished" not in path.read_bytes():
+                assert recorder.poll() is None
+            looker.ask(Shutdown())
+        assert recorder.wait(60) == 0
+    (job,) = workload.from_record(record.read(path)).jobs
+    assert job.id == "n1"
+    assert [cell.iterations for cell in job.cells] == [40]
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_is_the_same_workload() -> None:
+    def plain(seed: int) -> list[object]:
+        jobs = workload.generated(10, seed=seed).jobs
+        return [(job.id, job.arrival, [cell.iterations for cell in job.cells]) for job in jobs]
+
+    assert plain(3) == plain(3)
+    assert plain(3) != plain(4)
+
+
+def test_models_come_from_the_published_tables() -> None:
+    found = workload.models(DATA / "salus_mem_baseline.csv", DATA / "salus_workloads.csv")
+    known = {model.name: model for model in found}
+    assert len(known) == 33
+    assert known["vgg11_25"].iteration == pytest.approx(606.446 / 5659)
+    assert known["vgg16_100"].iteration == pytest.approx(617.567 / 912)
+
+
+def test_jobs_of_models_last_as_long_as_those_of_a_cluster() -> None:
+    found = workload.models(DATA / "salus_mem_baseline.csv", DATA / "salus_workloads.csv")
+    with (DATA / "tiresias_gpu_seconds_1000.csv").open() as file:
+        wanted = [float(line) for line in list(file)[1:]]
+    jobs = workload.of_models(found, wanted, seed=1)
+    seconds = [job.cells[0].iterations * job.cells[0].iteration for job in jobs]
+    assert seconds == pytest.approx(wanted, rel=0.02)
+
+
+# --- simulations ----------------------------------------------------------------------------------
+
+
+def test_every_policy_finishes_a_generated_day() -> None:
+    names = [name for name, _ in policies()]
+    compared = simulation.simulate(
+        workload.generated(12, seed=5), names, conduct=Conduct(checks=True)
+    )
+    for run in compared.runs:
+        assert len(run.finished) == 12
+        assert run.peak_bytes <= compared.workload.capacity
+
+
+def test_a_second_device_shortens_waits(tmp_path: Path) -> None:
+    subject = workload.generated(12, seed=5)
+    one, two = (
+        simulation.simulate(subject, ["fair"], devices=devices).runs[0] for devices in (1, 2)
+    )
+    assert sum(two.waited) < sum(one.waited)
+
+
+def test_who_does_not_fit_a_smaller_device_is_counted() -> None:
+    jobs = [
+        Job(id, [Cell(10, 0.1)], demand=Demand(GIB, size * GIB))
+        for id, size in (("a", 1), ("b", 5))
+    ]
+    (run,) = simulation.simulate(Workload(jobs, 8 * GIB), ["fair"], capacity=4 * GIB).runs
+    assert (run.refused, len(run.finished)) == (1, 1)
+
+
+def test_the_title_page_simulates_and_shows_it_in_a_notebook(tmp_path: Path) -> None:
+    compared = gpushare.simulate(written(tmp_path / "r.jsonl", RECORD), ["fair"])
+    assert "fair" in repr(compared)
+    assert "<table" in compared._repr_html_()
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_a_record_is_simulated_under_each_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "record.jsonl", RECORD)
+    assert cli.main(["simulate", "--from", path, "--policy", "fair,las", "--capacity", "8GiB"]) == 0
+    shown = capsys.readouterr().out
+    assert "8.0 GiB" in shown
+    assert "fair" in shown
+    assert "las" in shown
+
+
+def test_figures_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", "--generate", "3", "--seed", "2", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures) == {"fair", "srtf", "pack", "las"}
+    assert figures["fair"]["finished"] == 3
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_it_is_drawn_to_a_file(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"plot.{kind}"
+    assert cli.main(["simulate", "--generate", "3", "--plot", str(path)]) == 0
+    assert path.stat().st_size > 5000
+
+
+def test_a_plot_without_matplotlib_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    words = ["simulate", "--generate", "3", "--plot", str(tmp_path / "plot.svg")]
+    assert cli.main(words) == 1
+    assert "pip install 'jupyter_gpushare[evidence]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--from", "/nowhere"], "the record /nowhere cannot be read: No such file"),
+        (["--generate", "2", "--policy", "best"], "there is no policy 'best'"),
+        (["--generate", "2", "--plot", "/nowhere/a.svg"], "cannot be written to /nowhere/a.svg"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["simulate", *words]) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--generate", "0"], ["--generate", "1", "--capacity", "x"]])
+def test_a_wrong_command_line_ends_with_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["simulate", *words])
+    assert ended.value.code == 2
