@@ -14,7 +14,7 @@ BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/
 CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help build demo lab test test-cpp test-frontend test-python check check-python \
+.PHONY: help build demo hub lab test test-cpp test-frontend test-python check check-python \
   check-cpp check-frontend format bench evidence clean
 
 help:  ## show these lines
@@ -39,6 +39,9 @@ $(MODULES): $(TOOLS) labextension/package.json labextension/yarn.lock
 demo: $(INSTALLED)  ## three real notebooks share one device, compared with running alone
 	$(BIN)/python examples/demo.py
 
+hub: $(INSTALLED) $(MODULES)  ## a JupyterHub with a class on this machine; no GPU needed
+	$(BIN)/python examples/hub/start.py
+
 lab: $(INSTALLED)  ## open JupyterLab on the examples
 	$(BIN)/jupyter lab $(ROOT_MAY) examples
 
@@ -56,7 +59,7 @@ test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and 
 test-frontend: $(MODULES)  ## the unit tests of the front end
 	cd labextension && jlpm test
 
-test-python: $(INSTALLED)  ## pytest: kernels, servers, sockets, browser
+test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
 	$(BIN)/pytest
 
 check: check-python check-cpp check-frontend  ## formatters and linters of all three languages, types

@@ -41,7 +41,13 @@ class Figure:
 def broker(device: str = "host", **settings: object) -> Iterator[tuple[Settings, Client]]:
     """A broker of our own and a connection to it; both end with the block."""
     with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
-        chosen = load({}, socket=f"{home}/broker.sock", device=device, **settings)
+        chosen = load(
+            {},
+            socket=f"{home}/broker.sock",
+            accounts=f"{home}/accounts.sqlite",
+            device=device,
+            **settings,
+        )
         with Client.connect(chosen, "benchmark") as client:
             yield chosen, client
         with Client.connect(chosen, "benchmark") as client:  # the first may not live any more

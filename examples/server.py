@@ -69,6 +69,7 @@ class Server:
             "JUPYTER_RUNTIME_DIR": "runtime",
             "IPYTHONDIR": "ipython",
             "JUPYTER_GPUSHARE_SOCKET": "broker.sock",
+            "JUPYTER_GPUSHARE_ACCOUNTS": "accounts.sqlite",
         }
         ours = {name: str(self.home / path) for name, path in paths.items()}
         return kept | ours | {"JUPYTER_TOKEN": self.token, "OMP_WAIT_POLICY": "PASSIVE"}
@@ -157,10 +158,17 @@ class Notebook:
         kernel = {"name": "python3"}
         body = {"path": path, "name": path, "type": "notebook", "kernel": kernel}
         self._session = await self._server.ask("api/sessions", "POST", body)
+        await self.connect()
+
+    async def connect(self) -> None:
+        """Speak with the kernel, which is there; for the first time or again."""
         channels = f"api/kernels/{self._session['kernel']['id']}/channels"
         url = self._server.url.replace("http", "ws", 1)
-        query = f"session_id={self._session['id']}&token={self._server.token}"
-        self._socket = await websocket_connect(f"{url}/{channels}?{query}")
+        request = HTTPRequest(
+            f"{url}/{channels}?session_id={self._session['id']}",
+            headers={"Authorization": f"token {self._server.token}"},
+        )
+        self._socket = await websocket_connect(request)
         await self.run("")  # the kernel answers: it has started
 
     async def close(self) -> None:

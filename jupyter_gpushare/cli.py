@@ -1,4 +1,4 @@
-"""``jupyter gpushare``: status, top, broker, policy, rules, class, record, simulate, doctor.
+"""``jupyter gpushare``: status, top, broker, policy, report, rules, class, record, simulate, doctor.
 
 Exit status: 0 well, 1 a sentence on standard error tells the problem, 2 a wrong command line.
 """
@@ -21,7 +21,7 @@ from . import settings as settings_module
 from ._version import __version__
 from .client import Client
 from .errors import BrokerUnavailable, ConnectionLost, GpuShareError, InvalidValue
-from .protocol import ClassMode, SetPolicy, Shutdown, Snapshot
+from .protocol import By, ClassMode, SetPolicy, Shutdown, Snapshot
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -92,6 +92,23 @@ def policy(arguments: argparse.Namespace) -> int:
     _print(pictures.policies(snapshot.policies, snapshot.policy))
     for device in snapshot.devices:
         print(f"{device.name}: {pictures.at_once(device)}")
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    from . import report as reports
+
+    asked = reports.question(arguments.first, arguments.last, arguments.by)
+    with _connect(arguments) as client:
+        answer = reports.ask(client, asked)
+    if answer.note:
+        print(f"jupyter gpushare: {answer.note}", file=sys.stderr)
+    if arguments.json:
+        _print_json(answer.rows)
+    elif arguments.csv:
+        print(reports.as_csv(asked, answer.rows), end="")
+    else:
+        _print(reports.picture(asked, answer.rows))
     return 0
 
 
@@ -285,6 +302,7 @@ def _parser() -> argparse.ArgumentParser:
     _interval(_add(commands, top, "show them live; Ctrl-C ends it"))
     _broker(_add(commands, broker, "run a broker in the foreground, or end one"))
     _policy(_add(commands, policy, "show the policies, or choose one, at once and for all"))
+    _report(_add(commands, report, "show who has used what, as far as you may see it"))
     _class(_add(commands, class_, "give the device to a class of a group, or end that"))
     _rules(_add(commands, rules, "check a file of rules, or show those in force"))
     _record(_add(commands, record, "write down who uses the devices, for `simulate`"))
@@ -302,6 +320,24 @@ def _add(
     command.set_defaults(run=run)
     command.add_argument("--socket", metavar="PATH", help=_descriptions()["socket"])
     return command
+
+
+def _report(command: argparse.ArgumentParser) -> None:
+    day = "a day as 2026-11-01, or a time as 2026-11-01T14:00"
+    command.add_argument(
+        "--from", dest="first", default="", metavar="DAY", help=f"{day} (default: this month's 1st)"
+    )
+    command.add_argument(
+        "--to",
+        dest="last",
+        default="",
+        metavar="DAY",
+        help="the same; a day is included (default: now)",
+    )
+    command.add_argument("--by", choices=get_args(By), default="user", help="what the sums are of")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="for spreadsheets; seconds and bytes")
+    form.add_argument("--json", action="store_true", help="for programs")
 
 
 def _record(command: argparse.ArgumentParser) -> None:

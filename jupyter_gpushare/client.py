@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import struct
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,13 +19,16 @@ from .errors import ConnectionLost, ProtocolError, Unidentified, from_code
 from .mailbox import Mailbox
 from .protocol import (
     Error,
+    GiveBack,
     Grant,
     Hello,
     Look,
     Message,
+    Notice,
     Opened,
     PageIn,
     PageOut,
+    Rest,
     Snapshot,
     ToClient,
     Trim,
@@ -42,7 +46,7 @@ ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descri
 GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
 Proof = Callable[[Hello, Settings], Hello]  # adds what shows who greets
 # What a broker says by itself to a connection with a session.
-UNASKED = (Grant, Trim, Yield, Withdraw, PageOut, PageIn, Wait)
+UNASKED = (Grant, Trim, Yield, Withdraw, PageOut, PageIn, GiveBack, Rest, Notice, Wait)
 
 
 class LaneMemory:
@@ -106,6 +110,13 @@ class Client:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def sees_processes(self) -> bool:
+        """Whether the broker and this process mean the same processes by their ids. They do not
+        where one of them is in a container."""
+        size = struct.calcsize("3i")
+        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        return bool(struct.unpack("3i", found)[0] == self.welcome.pid)
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -19,7 +19,7 @@ import msgspec
 from . import rulebook
 from ._version import __version__
 from .client import Client
-from .errors import BrokerUnavailable, GpuShareError
+from .errors import BrokerUnavailable, GpuShareError, NotPermitted
 from .settings import Settings, socket_path
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _broker(settings: Settings) -> Iterator[Check]:
     try:
         with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
             welcome = client.welcome
-    except BrokerUnavailable as error:
+    except (BrokerUnavailable, NotPermitted) as error:
         yield Check("broker", "warning", str(error))
     except GpuShareError as error:
         yield Check("broker", "problem", f"{error}: jupyter gpushare broker --stop ends it")
@@ -174,6 +174,20 @@ def _broker(settings: Settings) -> Iterator[Check]:
         same = welcome.version == __version__
         mend = "" if same else ": jupyter gpushare broker --stop lets a new one start"
         yield Check("broker", "ok" if same else "warning", text + mend)
+
+
+def _accounts(settings: Settings) -> Iterator[Check]:
+    """By the broker's word, whose user may be another and who has the file open."""
+    try:
+        with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
+            trouble = client.look().broker.accounts
+    except GpuShareError:
+        return  # said above
+    if trouble:
+        mend = "set JUPYTER_GPUSHARE_ACCOUNTS to a file that the broker can make"
+        yield Check("accounts", "warning", f"{trouble}: {mend}")
+    else:
+        yield Check("accounts", "ok", "kept: `jupyter gpushare report` shows them")
 
 
 def _rulebook(settings: Settings) -> Iterator[Check]:
@@ -322,6 +336,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     _lab_extension,
     _socket,
     _broker,
+    _accounts,
     _rulebook,
     _devices,
     _visible,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from . import _core
 from .cuda_context import context_bytes
 from .protocol import Demand
 from .visible import has_begun
@@ -52,6 +53,9 @@ class Memory(Protocol):
     def page_in(self) -> str:
         """The contrary; empty, or what could not be read."""
 
+    def give_back(self) -> None:
+        """Return memory to the device that is free in this process's allocators."""
+
     def evacuate(self) -> None:
         """When this returns, this process uses the device no more, and the lane is empty.
 
@@ -87,6 +91,9 @@ class WholeProcess:
 
     def page_in(self) -> str:
         return ""
+
+    def give_back(self) -> None:
+        _core.return_free_memory()
 
     def __init__(self) -> None:
         self._process: psutil.Process | None = None

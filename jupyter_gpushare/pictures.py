@@ -1,8 +1,8 @@
 """Pictures of a Snapshot for people: tables as plain data, drawn for terminals and notebooks.
 
-Everybody on a host sees everybody's notebook names, so no name reaches a terminal or a page as it
-came: control characters are replaced, and HTML is escaped. rich is imported only when a table is
-drawn: a kernel that never asks for a picture never pays for it.
+Everybody on a host sees everybody's notebook names, unless the admin's rules hide them. So no name
+reaches a terminal or a page as it came: control characters are replaced, and HTML is escaped. rich
+is imported only when a table is drawn: a kernel that never asks for a picture never pays for it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ COLOURS = {
     "paged out": ("dim", "#8886"),
     "idle": ("dim", "#8886"),
 }
+IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to be shut down"}
 TEXT_WIDTH = 120
 
 
@@ -124,11 +125,13 @@ def tables(snapshot: Snapshot, own: str = "") -> list[Table]:
     devices = snapshot.devices
     lanes = [(device, lane) for device in devices for lane in device.lanes]
     notebooks = [(device, session) for device in devices for session in _ordered(device.sessions)]
+    resting = [session for device in devices for session in device.resting]
     several = len(devices) > 1
     return [
         table("Devices", DEVICE_COLUMNS, devices),
         table("Lanes", _lane_columns(several), lanes),
         table("Notebooks", _notebook_columns(several, own), notebooks),
+        table("Resting until their next cell", RESTING_COLUMNS, resting),
     ]
 
 
@@ -170,11 +173,16 @@ def _aged_device(device: DeviceView, seconds: float) -> DeviceView:
     return replace(
         device,
         sessions=[_aged_session(view, seconds) for view in device.sessions],
+        resting=[
+            replace(view, idle_seconds=view.idle_seconds + seconds) for view in device.resting
+        ],
         turns=[_aged_turn(view, seconds) for view in device.turns],
     )
 
 
 def _aged_session(view: SessionView, seconds: float) -> SessionView:
+    if view.idle_seconds is not None:
+        view = replace(view, idle_seconds=view.idle_seconds + seconds)
     if view.waiting_seconds is None:
         return view
     expected = view.expected_wait_seconds
@@ -238,7 +246,9 @@ RESERVATION_COLUMNS = (
 CLASS_COLUMNS = (
     Column("Group", lambda one: one.group),
     Column("Device", lambda one: one.device),
-    Column("Until", lambda one: "it ends" if one.ends is None else moment(one.ends)),
+    Column(
+        "Lasts", lambda one: "until it ends" if one.ends is None else f"until {moment(one.ends)}"
+    ),
 )
 
 
@@ -285,6 +295,14 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
     ]
 
 
+RESTING_COLUMNS = [
+    Column("Notebook", lambda view: view.name, cut=36),
+    Column("User", lambda view: view.user, cut=12),
+    Column("On disk", lambda view: size(view.paged_out_bytes), right=True),
+    Column("Idle for", lambda view: duration(view.idle_seconds), right=True),
+]
+
+
 def _wait(session: SessionView) -> str:
     if session.place is None or session.waiting_seconds is None:
         return ""
@@ -294,6 +312,9 @@ def _wait(session: SessionView) -> str:
 
 
 def _why(session: SessionView) -> str:
+    if session.idle_step and session.idle_seconds is not None:
+        done = IDLE_STEPS.get(session.idle_step, "")
+        return f"idle for {duration(session.idle_seconds)}{done}"
     return session.reason if session.state not in ("idle", "paused") else ""
 
 

@@ -40,6 +40,9 @@ class Demand(msgspec.Struct, frozen=True):
     measured: bool = False
 
 
+By: TypeAlias = Literal["user", "group", "notebook", "day", "hour"]
+
+
 # --- client to broker -------------------------------------------------------------------------
 
 
@@ -72,7 +75,8 @@ class Open(Message, frozen=True):
 
     `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
     `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
-    `device_seconds`, `waited_seconds` and `iterations` carry the history over.
+    `device_seconds`, `waited_seconds` and `iterations` carry the history over, with what has
+    passed of the turn or wait that goes on.
     `paged_out_bytes` lie in a file, and `busy` says whether a cell runs (a script always does).
     `mailbox` is where whoever has the turn before this session hands it on, and `key` is known to
     nobody else but the broker; empty ones say that turns come from the broker alone.
@@ -139,6 +143,15 @@ class PagedOut(Message, frozen=True):
     bytes: int
 
 
+class Rests(Message, frozen=True):
+    """This connection's session gives its place to others; it is opened again with its next cell.
+
+    So many persistent bytes lie in a file.
+    """
+
+    bytes: int
+
+
 class StaysIn(Message, frozen=True):
     """Paging out was called off, and nothing is out."""
 
@@ -201,6 +214,17 @@ class Watch(Message, frozen=True):
     """Ask for a Snapshot now and after each change, at most one per `interval_seconds`."""
 
     interval_seconds: float = 0.25
+
+
+class Account(Message, frozen=True):
+    """Ask for what was used from `start` until before `end`, Unix times, in sums `by` something.
+
+    The answer has what the asker may see: own figures, a teacher's groups, or all.
+    """
+
+    start: float
+    end: float
+    by: By = "user"
 
 
 class Shutdown(Message, frozen=True):
@@ -296,6 +320,20 @@ class PageIn(Message, frozen=True):
     """There is room again: page in."""
 
 
+class GiveBack(Message, frozen=True):
+    """Please return memory to the device that is free in your allocator, unless a cell runs."""
+
+
+class Rest(Message, frozen=True):
+    """Please page out and give your place to others, unless a cell runs: Rests, or StaysIn."""
+
+
+class Notice(Message, frozen=True):
+    """A sentence for the user, to be shown in the cell that runs or the next one."""
+
+    sentence: str
+
+
 class Wait(Message, frozen=True):
     """Why turn `turn` is not granted yet. `place` 0: it is in no line, being held back or paused.
 
@@ -316,6 +354,24 @@ class Done(Message, frozen=True):
     note: str = ""
 
 
+class AccountRow(msgspec.Struct, frozen=True):
+    """Sums of one user, group, notebook, day or hour; of memory, bytes times seconds."""
+
+    name: str
+    device_seconds: float
+    waited_seconds: float
+    persistent_byte_seconds: float
+    lane_byte_seconds: float
+    turns: int
+
+
+class Accounts(Message, frozen=True):
+    """By name. `note` says why older figures may be missing, or is empty."""
+
+    rows: list[AccountRow]
+    note: str = ""
+
+
 class Error(Message, frozen=True):
     """A message was refused and changed nothing; `code` is a key of errors.BY_CODE."""
 
@@ -333,6 +389,8 @@ class SessionView(msgspec.Struct, frozen=True):
 
     `paged_out_bytes` of its persistent ones lie in a file; `busy`: a cell runs, or it is a script.
     `group` is one of the admin's file; it is empty for those who are in none.
+    `idle_step` is the highest that was taken since nothing runs in it: `caches`, `page_out`,
+    `release` or `cull`; empty, if none.
     """
 
     id: str
@@ -357,6 +415,31 @@ class SessionView(msgspec.Struct, frozen=True):
     paged_out_bytes: int
     busy: bool
     group: str
+    idle_seconds: float | None
+    idle_step: str
+
+
+class RestingView(msgspec.Struct, frozen=True):
+    """A notebook that was idle for so long that it gave its place to others until its next cell."""
+
+    id: str
+    name: str
+    user: str
+    pid: int
+    paged_out_bytes: int
+    idle_seconds: float
+    idle_step: str
+
+
+class Intervention(msgspec.Struct, frozen=True):
+    """What the Jupyter server that owns the kernel of a session has to do to it, by the rules.
+
+    `interrupt` its cell; `end` its kernel; `cull` its kernel, which is idle.
+    """
+
+    session: str
+    deed: str
+    sentence: str
 
 
 class LaneView(msgspec.Struct, frozen=True):
@@ -407,16 +490,18 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     running_lanes: int
     lanes: list[LaneView]
     sessions: list[SessionView]
+    resting: list[RestingView] = []
     turns: list[TurnView] = []
     users: list[UserView] = []
 
 
 class BrokerView(msgspec.Struct, frozen=True):
-    """`started` is Unix time in seconds."""
+    """`started` is Unix time in seconds; `accounts` says why these are not kept, or is empty."""
 
     pid: int
     protocol: int
     started: float
+    accounts: str = ""
 
 
 class PolicyView(msgspec.Struct, frozen=True):
@@ -467,6 +552,7 @@ class Snapshot(Message, frozen=True):
     policies: list[PolicyView]
     sequence: int
     devices: list[DeviceView]
+    interventions: list[Intervention] = []
     groups: list[GroupView] = []
     classes: list[ClassView] = []
     reservations: list[ReservationView] = []
@@ -483,6 +569,7 @@ ToBroker: TypeAlias = (
     | Keep
     | Busy
     | PagedOut
+    | Rests
     | StaysIn
     | Change
     | Recall
@@ -493,6 +580,7 @@ ToBroker: TypeAlias = (
     | Look
     | Vouch
     | Watch
+    | Account
     | Shutdown
 )
 Kind = TypeVar("Kind")
@@ -505,7 +593,11 @@ ToClient: TypeAlias = (
     | Withdraw
     | PageOut
     | PageIn
+    | GiveBack
+    | Rest
+    | Notice
     | Wait
+    | Accounts
     | Done
     | Error
     | Snapshot

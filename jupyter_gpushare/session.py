@@ -38,9 +38,11 @@ from .protocol import (
     Demand,
     Error,
     Finish,
+    GiveBack,
     Grant,
     Keep,
     Message,
+    Notice,
     Open,
     Opened,
     PagedOut,
@@ -48,6 +50,8 @@ from .protocol import (
     PageOut,
     Report,
     Request,
+    Rest,
+    Rests,
     StaysIn,
     ToClient,
     Trim,
@@ -102,6 +106,8 @@ class Session:
         self._busy = True  # a cell runs; scripts do not know cells
         self._returning = False  # a cell waits for this process's memory
         self.paged_out_bytes = 0
+        self._resting = False  # it has no place at the broker until its next cell
+        self._notices: list[str] = []  # to be shown in the present cell, or the next one
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         self._told_of_survivors = False
         self._told_of_lane = ""  # what was the trouble with it last
@@ -193,6 +199,8 @@ class Session:
             if self.holding:  # another thread has obtained it
                 return
             self._raise_refusal()
+            if self._resting:
+                self._come_back()
             try:
                 self._begin_wait()
                 with contextlib.suppress(ConnectionLost):  # then the next connection asks
@@ -229,16 +237,25 @@ class Session:
         self._busy = True
         self.memory.stop_paging_out()
         with self._lock:
-            self._say(Busy(True))
+            if not self._resting:
+                self._say(Busy(True))
             self._come_back()
         self._wake_keeper()
 
     def cell_ends(self) -> None:
         """Nothing runs in this process until a cell begins."""
         with self._lock:
+            with contextlib.suppress(ConnectionLost, ProtocolError):
+                self._look()  # what the user has to be told of this cell
             self._busy = False
-            self._say(Busy(False))
+            if not self._resting:
+                self._say(Busy(False))
         self._wake_keeper()
+
+    def take_notices(self) -> list[str]:
+        """Sentences for the user, each told once."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def leave(self) -> None:
         """Give the turn back now, as at the end of a cell, and report what is not reported yet."""
@@ -322,6 +339,7 @@ class Session:
         """Wait for room; without a broker there is nobody to wait for."""
         self._since, self._returning = time.monotonic(), True
         try:
+            self._ask_for_place()
             while self.paged_out_bytes and not self._closed.is_set() and self._restored():
                 with contextlib.suppress(ConnectionLost, ProtocolError):
                     self._take(self._connected().receive())
@@ -331,6 +349,21 @@ class Session:
         finally:
             self._returning = False
             self.on_wait(None)
+
+    def _ask_for_place(self) -> None:
+        """As long as it rests, and the broker refuses it one: others may have what it had."""
+        for pause in _pauses():
+            if not self._resting or self._closed.is_set():
+                return
+            try:
+                self._register(self._connected())
+            except (ConnectionLost, ProtocolError):
+                self._drop_connection()  # the next one registers
+                self._resting = False
+            except GpuShareError as error:
+                waited = time.monotonic() - self._since
+                self.on_wait(Wait(self._turn, 1, waited, f"{error}; trying again"))
+                time.sleep(pause)
 
     def _page_in(self) -> None:
         if self.paged_out_bytes:
@@ -344,6 +377,24 @@ class Session:
         size, reason = self.memory.page_out(self._settings.page_directory or _cache_directory())
         self.paged_out_bytes = size
         self._say(StaysIn(reason) if reason else PagedOut(size))
+
+    def _give_back_memory(self) -> None:
+        if not (self._busy or self.holding or self.paged_out_bytes):
+            self.memory.give_back()
+            self._say(self._report(time.monotonic()))
+
+    def _rest(self) -> None:
+        """Only with all memory on disk: what stays on the device has to be counted there."""
+        if self._busy or self.holding:
+            return
+        size, reason = self.paged_out_bytes, ""
+        if not size:
+            size, reason = self.memory.page_out(self._settings.page_directory or _cache_directory())
+        if reason:
+            self._say(StaysIn(reason))
+            return
+        self.paged_out_bytes, self._resting = size, True
+        self._say(Rests(size))
 
     def _wake_keeper(self) -> None:
         with contextlib.suppress(OSError):  # the keeper has ended
@@ -396,6 +447,12 @@ class Session:
             self._page_out()
         elif isinstance(message, PageIn):
             self._page_in()
+        elif isinstance(message, GiveBack):
+            self._give_back_memory()
+        elif isinstance(message, Rest):
+            self._rest()
+        elif isinstance(message, Notice):
+            self._notices.append(message.sentence)
         elif isinstance(message, Wait):
             if message.turn == self._turn and (self._waiting or self._returning):
                 self.on_wait(message)
@@ -441,19 +498,23 @@ class Session:
         """Open a connection and register, with what this session holds or waits for."""
         client = Client.connect(self._settings, self.name)
         try:
-            answer = client.ask(self._registration())
-            if not isinstance(answer, Opened):
-                raise ProtocolError(f"Opened was due, {type(answer).__name__} came")
-            if not self.host_device:
-                self._settle(answer)
+            self._register(client)
         except BaseException:
             client.close()
             raise
+        self._client = client
+
+    def _register(self, client: Client) -> None:
+        answer = client.ask(self._registration(), aside=self._take)
+        if not isinstance(answer, Opened):
+            raise ProtocolError(f"Opened was due, {type(answer).__name__} came")
+        if not self.host_device:
+            self._settle(answer)
         self.host_device = answer.device
         self.capacity = answer.capacity_bytes
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
-        self._client = client
+        self._resting = False
 
     def _settle(self, answer: Opened) -> None:
         """The first answer says where; later it is the same device."""
@@ -468,6 +529,8 @@ class Session:
     def _registration(self) -> Open:
         here = self._uuid or self.host_device
         device, among = (here, []) if here else visible.wanted(self.device)
+        waiting = self._waiting and not self.holding
+        lasted = time.monotonic() - self._since  # this turn, or this wait
         return Open(
             id=self.id,
             name=self.name,
@@ -479,10 +542,10 @@ class Session:
             remaining_iterations=self._remaining(),
             turn=self._turn,
             holding=self.holding,
-            waiting=self._waiting and not self.holding,
+            waiting=waiting,
             paused=self.paused,
-            device_seconds=self.device_seconds,
-            waited_seconds=self.waited_seconds,
+            device_seconds=self.device_seconds + (lasted if self.holding else 0.0),
+            waited_seconds=self.waited_seconds + (lasted if waiting else 0.0),
             iterations=self.iterations,
             paged_out_bytes=self.paged_out_bytes,
             busy=self._busy,

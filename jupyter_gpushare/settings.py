@@ -78,6 +78,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " else host"
         ),
     ] = "auto"
+    accounts: Annotated[
+        str,
+        Meta(
+            description="SQLite database of who used what, when; empty: in the user's state"
+            " directory"
+        ),
+    ] = ""
     auto: Annotated[
         bool, Meta(description="share as soon as `%load_ext jupyter_gpushare` has run")
     ] = False
@@ -209,3 +216,12 @@ def socket_path(settings: Settings) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fallback in /tmp is checked to be the user's own
         return Path(platformdirs.user_runtime_dir("jupyter-gpushare")) / "broker.sock"
+
+
+def accounts_path(settings: Settings) -> Path:
+    """Where the accounts are kept: the setting, else the state directory of the broker's user."""
+    if settings.accounts:
+        return Path(settings.accounts)
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("jupyter_gpushare")) / "accounts.sqlite"

@@ -46,6 +46,9 @@ class Source(Protocol):
     def settle(self) -> bool:
         """Return when the device has done this process's work; False if it does none any more."""
 
+    def give_back(self) -> None:
+        """Return to the device what is free in the allocator."""
+
 
 class CountedStorages:
     """CPU storages, counted at each allocation and each free."""
@@ -54,6 +57,9 @@ class CountedStorages:
 
     def settle(self) -> bool:
         return True
+
+    def give_back(self) -> None:
+        _core.return_free_memory()
 
     def __init__(self) -> None:
         self.live = _core.AllocationCounter.live
@@ -81,6 +87,9 @@ class WholeProcess:
 
     def settle(self) -> bool:
         return True
+
+    def give_back(self) -> None:
+        _core.return_free_memory()
 
 
 class CudaAllocator:
@@ -126,6 +135,10 @@ class CudaAllocator:
             except RuntimeError:
                 return False
         return True
+
+    def give_back(self) -> None:
+        if self._cuda.is_initialized():
+            self._cuda.empty_cache()
 
 
 class Iteration(NamedTuple):
@@ -389,6 +402,11 @@ class Memory:
 
     def page_in(self) -> str:
         return self._pager.page_in() if self._pager is not None else ""
+
+    def give_back(self) -> None:
+        """Nothing where CUDA has failed, since that gives nothing back."""
+        if self._source.settle():
+            self._source.give_back()
 
     def evacuate(self) -> None:
         """The device has done our work, and what is alive in the lane has private pages."""

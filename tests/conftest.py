@@ -95,7 +95,12 @@ def settings(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
     The broker starts with the first client that wants one and is ended here.
     """
-    given = settings_module.load({}, socket=str(socket_directory / "b.sock"), device="host")
+    given = settings_module.load(
+        {},
+        socket=str(socket_directory / "b.sock"),
+        accounts=str(socket_directory / "accounts.sqlite"),
+        device="host",
+    )
     for name, value in settings_module.as_environment(given).items():
         monkeypatch.setenv(name, value)
     yield given

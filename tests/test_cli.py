@@ -21,7 +21,7 @@ from jupyter_gpushare.protocol import Demand, Open, Shutdown, Snapshot
 from jupyter_gpushare.settings import Settings
 
 if TYPE_CHECKING:
-    from .conftest import FakeGpus
+    from .conftest import FakeGpus, HubBroker, StandInHub
 
 COMMAND = [sys.executable, "-m", "jupyter", "gpushare"]
 
@@ -293,6 +293,17 @@ def test_the_doctor_knows_who_shares(gpus: FakeGpus, checks: Checks, settings: S
         assert checks()["cuda:0"]["sentence"] == "NVIDIA L4, 15.0 GiB, 12.0 GiB free"
 
 
+def test_outside_of_its_hub_a_hubs_broker_says_what_is_missing(
+    hub_broker: HubBroker, hub: StandInHub, checks: Checks
+) -> None:
+    missing = "set JUPYTERHUB_API_TOKEN to a token of yours"
+    assert missing in gpushare("status").stderr
+    found = checks()["broker"]
+    assert (found["state"], missing in found["sentence"]) == ("warning", True)
+    done = gpushare("status", JUPYTERHUB_API_TOKEN=hub.user("ada"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("visible", "state", "sentence"),
     [
@@ -346,3 +357,65 @@ def test_the_command_line_starts_without_torch_rich_and_ipython() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n"
+
+
+# --- rules and classes ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In force in the broker of this test."""
+    path = tmp_path / "rules.toml"
+    path.write_text('[groups.course]\nteachers = ["tina"]\n')
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(path))
+    return path
+
+
+def test_a_file_of_rules_is_checked_without_a_broker(rules: Path) -> None:
+    done = gpushare("rules", "check", str(rules))
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"{rules} is well: 1 group, 0 users, 0 reservations.\n",
+    )
+    rules.write_text("[groups.course]\nweight = 0")
+    done = gpushare("rules", "check", str(rules))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"jupyter gpushare: the rules in {rules} are wrong: weight in [groups.course] = 0 is wrong;"
+        " right is a number above 0 and at most 1000\n"
+    )
+
+
+def test_a_broker_does_not_start_with_a_wrong_file_and_says_why(
+    rules: Path, settings: Settings
+) -> None:
+    rules.unlink()
+    done = gpushare("broker")
+    assert done.returncode == 1
+    assert done.stderr == f"the rules in {rules} cannot be read: No such file or directory\n"
+    assert not Path(settings.socket).exists()
+
+
+def test_a_class_is_begun_and_ended_and_seen_among_the_rules(rules: Path, session: Client) -> None:
+    done = gpushare("class", "on", "course", "--device", "host")
+    assert (done.returncode, done.stdout) == (0, "A class of course has host until it is ended.\n")
+    shown = gpushare("rules", "show").stdout
+    assert all(words in shown for words in ("Groups", "course", "tina", "Classes", "until it ends"))
+    assert session.look().policy == "classroom"
+    assert gpushare("class", "off", "course").stdout == "No class is on.\n"
+    assert gpushare("class", "off", "course").stderr == (
+        "jupyter gpushare: no class of course is on\n"
+    )
+
+
+def test_a_file_that_became_wrong_is_said_by_rules_and_doctor(rules: Path, session: Client) -> None:
+    rules.write_text("weight = 1")
+    seen = next(view for view in session.watch(0.05) if view.rulebook_error)
+    assert [group.name for group in seen.groups] == ["course"]
+    done = gpushare("rules", "show")
+    assert done.returncode == 1
+    assert "weight is not known" in done.stderr
+    checks = json.loads(gpushare("doctor", "--json").stdout)
+    (found,) = [check for check in checks if check["name"] == "rules"]
+    assert found["state"] == "problem"
+    assert "the rules before it stay in force" in found["sentence"]

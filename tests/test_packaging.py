@@ -66,8 +66,8 @@ def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> Non
     assert PurePosixPath("jupyter_gpushare/_core.pyi") in names
 
 
-@pytest.mark.parametrize("name", ["widget.js", "widget.css"])
-def test_the_wheel_carries_the_widget(wheel: zipfile.ZipFile, name: str) -> None:
+@pytest.mark.parametrize("name", ["page.js", "page.css", "widget.js", "widget.css"])
+def test_the_wheel_carries_the_widget_and_the_page(wheel: zipfile.ZipFile, name: str) -> None:
     assert f"jupyter_gpushare/static/{name}" in wheel.namelist()
 
 

@@ -41,6 +41,8 @@ IDLE = SessionView(
     paged_out_bytes=0,
     busy=False,
     group="",
+    idle_seconds=None,
+    idle_step="",
 )
 WAITING = replace(
     IDLE,

@@ -19,7 +19,15 @@ CORE = ROOT / "csrc" / "core"
 MEMORY = ROOT / "csrc" / "memory"
 VIEW = ROOT / "labextension" / "src"
 
-FRAMEWORKS = {"jupyter_server", "IPython", "ipykernel", "ipywidgets", "tornado", "torch"}
+FRAMEWORKS = {
+    "jupyter_server",
+    "jupyterhub",
+    "IPython",
+    "ipykernel",
+    "ipywidgets",
+    "tornado",
+    "torch",
+}
 HOOKS = {"jupyter_gpushare_kernel", "jupyter_gpushare_server"}
 
 # room -> what nothing in it imports, not even inside a function
@@ -40,22 +48,38 @@ MAY_KNOW = {
     "credentials.py": {"errors", "protocol", "settings", "web"},
     "web.py": set(),
     "rulebook.py": {"errors"},
+    "broker/accounts.py": {"ledger", "protocol", "rulebook", "settings"},
     "broker/authority.py": {"errors", "peer", "rulebook"},
+    "broker/caretaker.py": {
+        "ladder",
+        "names",
+        "peer",
+        "turns",
+        "_core",
+        "pictures",
+        "protocol",
+        "rulebook",
+    },
     "broker/foreign.py": {"_core", "nvml"},
     "broker/hub.py": {"errors", "identity", "settings", "web"},
     "broker/identity.py": set(),
     "broker/tickets.py": {"errors", "identity", "peer"},
     "broker/lanes.py": {"devices"},
     "broker/history.py": {"protocol"},
+    "broker/ladder.py": {"rulebook"},
+    "broker/ledger.py": {"protocol"},
     "broker/names.py": set(),
     "broker/placement.py": {"protocol"},
-    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "today"},
+    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "standing"},
     "broker/reservations.py": {"errors", "protocol", "rulebook"},
     "broker/service.py": {
+        "accounts",
         "authority",
+        "caretaker",
         "foreign",
         "governor",
         "history",
+        "ledger",
         "names",
         "peer",
         "placement",
@@ -74,7 +98,7 @@ MAY_KNOW = {
         "protocol",
         "settings",
     },
-    "broker/today.py": set(),
+    "broker/standing.py": set(),
     "broker/start.py": {"errors", "settings"},
 }
 
@@ -143,6 +167,11 @@ def test_only_the_title_page_knows_the_two_front_ends(path: Path) -> None:
     assert not packages(path) & HOOKS or path == LIBRARY / "__init__.py"
 
 
+@pytest.mark.parametrize("path", python_files(SERVER), ids=named)
+def test_only_the_hubs_service_needs_a_hub(path: Path) -> None:
+    assert "jupyterhub" not in packages(path) or path == SERVER / "hub_service.py"
+
+
 @pytest.mark.parametrize("room", NEVER, ids=named)
 def test_a_room_keeps_to_itself(room: Path) -> None:
     found = {named(path): packages(path) & NEVER[room] for path in python_files(room)}
@@ -184,7 +213,7 @@ def test_a_policy_does_not_know_the_scheduler(path: Path) -> None:
     "name",
     [
         *("view.ts", "format.ts", "snapshot.ts", "dom.ts", "scene.ts", "memory.ts", "lanes.ts"),
-        *("notebooks.ts", "use.ts", "anywidget.ts"),
+        *("notebooks.ts", "rules.ts", "use.ts", "anywidget.ts", "actions.ts", "page.ts"),
     ],
 )
 def test_the_view_needs_no_framework(name: str) -> None:

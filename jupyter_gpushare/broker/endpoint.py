@@ -27,7 +27,9 @@ from ..errors import (
     ProtocolError,
 )
 from ..protocol import Error, Hello, Message, ToBroker
+from ..rulebook import RulebookFile
 from ..settings import Settings, socket_path
+from .accounts import Accounts
 from .door import Door
 from .identity import NOBODY, Identity, of_process
 from .peer import Peer
@@ -113,6 +115,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
             log.exception("process %d could not be identified", self.pid)
             self.close()
             return
+        if self._transport.is_closing():
+            return  # or what it said early would outlive it
         early, self._early = self._early or [], None
         now = time.monotonic()
         for message in (hello, *early):
@@ -314,25 +318,43 @@ class Endpoint:
 def run(settings: Settings) -> None:
     """Run a broker until it ends. Raises AlreadyRunning where one has the socket."""
     path = checked(socket_path(settings))
+    rulebook = RulebookFile(settings.rulebook)  # before there is anything of this broker
     make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
     with _open_lock(path.with_suffix(".lock")) as lock:
         was_in_use = _own_socket(lock, path)
         listener = _listen(path, settings)
         log.info("broker %d listens on %s", os.getpid(), path)
-        is_in_use = asyncio.run(_serve(settings, listener, was_in_use))
+        accounts = Accounts.of(settings)
+        is_in_use = asyncio.run(_serve(settings, rulebook, accounts, listener, was_in_use))
+        accounts.close()
         path.unlink(missing_ok=True)
         if not is_in_use:
             lock.truncate(0)
     log.info("broker %d ends", os.getpid())
 
 
-async def _serve(settings: Settings, listener: socket.socket, was_in_use: bool) -> bool:
+async def _serve(
+    settings: Settings,
+    rulebook: RulebookFile,
+    accounts: Accounts,
+    listener: socket.socket,
+    was_in_use: bool,
+) -> bool:
     """Whether there were sessions at the end, as there may have been at that of the one before:
     they come to the next broker, which must hear first who of them has a turn."""
     grants_from = time.monotonic() + settings.recovery_seconds if was_in_use else 0.0
-    service = Service(settings, find_all(settings), started=time.time(), grants_from=grants_from)
-    return await Endpoint(settings, service).serve(listener)
+    service = Service(
+        settings,
+        find_all(settings),
+        started=time.time(),
+        grants_from=grants_from,
+        rulebook=rulebook,
+        accounts=accounts,
+    )
+    is_in_use = await Endpoint(settings, service).serve(listener)
+    service.close(time.monotonic())
+    return is_in_use
 
 
 def _open_lock(path: Path) -> IO[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import InvalidValue, OverQuota
@@ -14,10 +14,9 @@ from ..rulebook import Rulebook, RulebookFile
 from . import quotas, reservations
 from .authority import Deed, Object, Person
 from .peer import Peer
-from .quotas import Claim, Quotas
+from .quotas import Claim, Quotas, Used
 from .reservations import Classes
-from .today import Standing, Today
-from .turns import Place
+from .standing import Standing
 
 ALL_SEEING = Person("", is_admin=True)
 NO_RULES = Rulebook()
@@ -43,9 +42,9 @@ class Plans(NamedTuple):
 class Governor:
     """Times are Unix time."""
 
-    def __init__(self, file: RulebookFile) -> None:
+    def __init__(self, file: RulebookFile, used: Used) -> None:
         self._file = file
-        self._today = Today()
+        self._used = used
         self.quotas = Quotas()
         self.classes = Classes()
 
@@ -78,13 +77,6 @@ class Governor:
     def group_of(self, peer: Peer) -> str:
         return self.rules.group_of(peer.user, peer.groups)
 
-    def as_looker(self, person: Person, places: Iterable[Place]) -> Person:
-        """The same for all who see the same names, so that what they see is made once."""
-        if person.is_admin or self.rules.notebook_names == "everybody":
-            return ALL_SEEING
-        has_own = any(place.peer.user == person.user for place in places)
-        return person if has_own else person._replace(user="")
-
     def groups(self) -> list[GroupView]:
         return [
             GroupView(name, group.weight, list(group.teachers))
@@ -98,8 +90,7 @@ class Governor:
 
     def orders(self, standings: Sequence[Standing], unix: float) -> dict[str, Orders]:
         """For each device on which there are sessions; `standings` are those of all of them."""
-        self._today.follow(self.rules.time_zone.at(unix).date(), standings)
-        held = self.quotas.held_back(self.rules, standings, self._today)
+        held = self.quotas.held_back(self.rules, standings, self._used)
         by_device: defaultdict[str, list[Standing]] = defaultdict(list)
         for standing in standings:
             by_device[standing.device].append(standing)
@@ -171,7 +162,7 @@ class Governor:
 
     def _check_part(self, session: str, claim: Claim, capacity_bytes: int) -> None:
         one = self.classes.on(claim.device)
-        if one is None or one.group != claim.group:
+        if one is None or one.group != claim.group or one.group in self.rules.taught_by(claim.user):
             return
         students = self._students(one.group, claim.device)
         claims = [*self.quotas.beside(session, claim.user, claim.device), claim]
@@ -185,5 +176,6 @@ class Governor:
 
     def _students(self, group: str, device: str) -> int:
         """Those of the file, or those who are there, if they are more: newcomers take nothing."""
-        named = self.rules.groups[group]
-        return max(1, len({*named.members} - {*named.teachers}), self.quotas.users(group, device))
+        named, teachers = self.rules.groups[group].members, self.rules.groups[group].teachers
+        there = self.quotas.users(group, device)
+        return max(1, *(len({*users} - {*teachers}) for users in (named, there)))

@@ -13,7 +13,7 @@ from ..errors import OverQuota
 from ..pictures import duration, size
 from ..protocol import Demand
 from ..rulebook import Limit, Rulebook
-from .today import Standing
+from .standing import Standing
 
 MEMORY = ("persistent", "lane")
 WANTING = ("waiting", "held")
@@ -99,10 +99,10 @@ class Quotas:
             if other != session and (claim.user, claim.device) == (user, device)
         ]
 
-    def users(self, group: str, device: str) -> int:
-        """How many of the group have notebooks there."""
+    def users(self, group: str, device: str) -> set[str]:
+        """Those of the group who have notebooks there."""
         there = (claim for claim in self._claims.values() if claim.device == device)
-        return len({claim.user for claim in there if claim.group == group})
+        return {claim.user for claim in there if claim.group == group}
 
     def forget(self, session: str) -> None:
         self._claims.pop(session, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..errors import InvalidValue
-from ..protocol import KEY_LENGTH, Demand, Open, Report
+from ..protocol import KEY_LENGTH, Account, Demand, Open, Report
 from ..rulebook import MAX_WEIGHT
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -43,6 +43,17 @@ def check_report(message: Report) -> None:
 def check_demand(demand: Demand) -> None:
     if demand.persistent_bytes < 0 or demand.ephemeral_bytes < 0:
         raise InvalidValue("a demand is in bytes, from 0 upwards")
+
+
+def check_bytes(count: int) -> None:
+    if not 0 <= count < MAX_COUNT:
+        raise InvalidValue("bytes are counted from 0 upwards")
+
+
+def check_span(message: Account) -> None:
+    """Raises InvalidValue for times that cannot be (NaN is none, either)."""
+    if not 0 <= message.start <= message.end < MAX_COUNT:
+        raise InvalidValue("accounts are asked for from one Unix time until a later one")
 
 
 def check_values(weight: float | None, priority: int | None) -> None:

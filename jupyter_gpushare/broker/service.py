@@ -6,10 +6,12 @@ rules of hours and days need Unix time, which is asked of `clock`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from .. import _core, chunks, protocol
@@ -30,6 +32,8 @@ from ..errors import (
 )
 from ..protocol import (
     PROTOCOL,
+    Account,
+    AccountRow,
     Busy,
     Cancel,
     Change,
@@ -40,10 +44,12 @@ from ..protocol import (
     Done,
     Error,
     Finish,
+    GiveBack,
     Hello,
     Keep,
     Look,
     Message,
+    Notice,
     Open,
     Opened,
     PagedOut,
@@ -52,6 +58,8 @@ from ..protocol import (
     Recall,
     Report,
     Request,
+    Rest,
+    Rests,
     SetPolicy,
     Shutdown,
     Snapshot,
@@ -67,10 +75,13 @@ from ..protocol import (
 from ..rulebook import RulebookFile
 from ..settings import Settings
 from . import names, placement, rules, translation
+from .accounts import Accounts
 from .authority import Deed, Object, Person
+from .caretaker import Caretaker, Due, Resting
 from .foreign import foreign_bytes
 from .governor import ALL_SEEING, Governor, Orders
 from .history import History, Holder
+from .ledger import Scope
 from .names import Namer
 from .peer import Peer
 from .quotas import Claim
@@ -84,6 +95,8 @@ WAIT_INTERVAL_SECONDS = 0.5
 LEAST_WATCH_SECONDS = 0.05
 GOVERN_SECONDS = 0.25  # between two looks at what the rules ask for
 USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
+COUNT_SECONDS = 1.0  # between two looks at who has used what
+STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
 FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
 
 
@@ -106,6 +119,8 @@ class Service:
         *,
         started: float,
         grants_from: float = 0.0,
+        rulebook: RulebookFile | None = None,
+        accounts: Accounts | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`started` is Unix time, which `clock` says. Before `grants_from` no request is looked at:
@@ -123,15 +138,21 @@ class Service:
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
         self._watchers: dict[Peer, Watcher] = {}
+        self.accounts = accounts or Accounts(clock=clock)
+        self._next_count = 0.0
+        self._caretaker = Caretaker()
+        self._askers: list[tuple[Peer, Future[list[AccountRow]]]] = []  # of accounts
         self.tickets = Tickets()
         self._grants_from = grants_from
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
         self._sequence = 0
         self._histories = {device.name: History() for device in devices}
-        self._encoded = (-1, 0.0, b"")  # sequence, time and JSON of the newest snapshot
-        self._frames: dict[Person, bytes] = {}  # of that one
-        self._governor = Governor(RulebookFile(settings.rulebook))
+        self._encoded = (-1, 0.0, names.Body(b"", names.mark))  # sequence, time, newest snapshot
+        self._frames: dict[tuple[str, ...], bytes] = {}  # of that one, by whose names are in it
+        self._visible: dict[Person, tuple[str, ...]] = {}
+        self._governor = Governor(rulebook or RulebookFile(settings.rulebook), self.accounts)
+        self._follow_rules()
         self._clock = clock
         self._orders: dict[str, Orders] = {}
         self._plans = self._governor.plans(clock())
@@ -160,14 +181,22 @@ class Service:
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
         self._watchers.pop(peer, None)
+        self._askers = [asker for asker in self._askers if asker[0] is not peer]
+        self._caretaker.lost(peer)
         self.tickets.forget(peer)
         if peer.session is not None:
             self._turns.leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
             self._remember(now)
 
+    def close(self, now: float) -> None:
+        """The broker ends: what was used until now is counted."""
+        for device in self._schedulers:
+            self._count(device, now)
+
     @property
     def has_sessions(self) -> bool:
+        """Also of those who rest, and come with their next cell."""
         return bool(self._places)
 
     # --- time --------------------------------------------------------------------------------
@@ -190,13 +219,21 @@ class Service:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
         if self._governor.follow_file():
             self._sequence += 1
+            self._visible.clear()
+            self._follow_rules()
             self._next_govern = now
+        if now >= self._next_count:
+            self._next_count = now + COUNT_SECONDS
+            for device in self._schedulers:
+                self._count(device, now)
+            self._take_care(now)
         if now >= self._next_govern:
             self._govern(now)
         for device, scheduler in self._schedulers.items():
             if len(scheduler):
                 self._count_foreign(device, now)
         self._remember(now)
+        self._answer_askers()
         self._turns.follow_lanes()
         if now >= self._next_wait:
             self._next_wait = now + WAIT_INTERVAL_SECONDS
@@ -208,7 +245,7 @@ class Service:
         """With all names, or with those that `namer` knows."""
         return Snapshot(
             version=__version__,
-            broker=protocol.BrokerView(os.getpid(), PROTOCOL, self._started),
+            broker=protocol.BrokerView(os.getpid(), PROTOCOL, self._started, self.accounts.trouble),
             policy=next(iter(self._schedulers.values())).policy,
             policies=[protocol.PolicyView(name, text) for name, text in _core.policies()],
             sequence=self._sequence,
@@ -220,9 +257,12 @@ class Service:
                     self._histories[name].turns(now),
                     self._histories[name].users(now),
                     namer or self._namer(ALL_SEEING),
+                    self._caretaker,
+                    now,
                 )
                 for name, scheduler in self._schedulers.items()
             ],
+            interventions=self._caretaker.interventions(now),
             groups=self._governor.groups(),
             classes=self._plans.classes,
             reservations=self._plans.reservations,
@@ -250,11 +290,15 @@ class Service:
         claim = Claim(peer.user, place.group, device).with_demand(message.demand)
         self._check_open(peer, message, claim)
         self._count_foreign(device, now, peer)
+        if message.id in self._places:
+            self._count(device, now, message.id)  # what it says of its past changes nothing of it
         scheduler = self._schedulers[device]
         defers = message.waiting and now < self._grants_from
         decision = scheduler.open(now, message.id, translation.spec(place, message, defers))
+        self._caretaker.wake(message.id)
         self._settle(peer, message.id, place)
         self._governor.quotas.adopt(message.id, claim)
+        self._count(device, now, message.id)
         if defers:
             self._deferred[message.id] = message.turn
         self._welcome_session(peer, message.id, device)
@@ -356,6 +400,13 @@ class Service:
         session = _own(peer)
         self._enact(self._scheduler(session).paged_out(now, session, message.bytes))
 
+    def _rests(self, peer: Peer, message: Rests, now: float) -> None:
+        session = _own(peer)
+        rules.check_bytes(message.bytes)
+        resting = Resting(self._places[session], message.bytes)
+        self._close(session, now)
+        self._caretaker.rests(session, resting)
+
     def _stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
         session = _own(peer)
         log.warning("process %d is not paged out: %s", peer.pid, message.reason)
@@ -431,6 +482,15 @@ class Service:
         self._watchers[peer] = watcher = Watcher(message.interval_seconds)
         self._show(peer, watcher, now)
 
+    def _account(self, peer: Peer, message: Account, now: float) -> None:
+        """Answered at a tick, when the database has been read."""
+        rules.check_span(message)
+        for device in self._schedulers:
+            self._count(device, now)
+        scope = _scope(self._governor.person(peer))
+        rows = self.accounts.rows(message.by, message.start, message.end, scope)
+        self._askers.append((peer, rows))
+
     def _shutdown(self, peer: Peer, message: Shutdown, now: float) -> None:
         self._governor.person(peer).check(Deed.END_BROKER)
         peer.send(Done())
@@ -473,7 +533,8 @@ class Service:
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
-        if place is not None and place.peer.user != peer.user:
+        known = place or self._caretaker.place(message.id)
+        if known is not None and known.peer.user != peer.user:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
             self._check_room(peer)
@@ -522,10 +583,13 @@ class Service:
             self._turns.leave_lane_to(former.peer, session)
             former.peer.session = None
         self._places[session] = place
+        self._visible.clear()
         peer.session = session
 
     def _close(self, session: str, now: float) -> None:
+        self._count(self._places[session].device, now, session)
         place = self._places.pop(session)
+        self._visible.clear()
         place.peer.session = None
         self._deferred.pop(session, None)
         self._refused.discard(session)
@@ -556,12 +620,57 @@ class Service:
                 self._places[session].peer.send(PageIn())
             for grant in decision.grants:
                 self._turns.grant(grant)
+                self.accounts.granted(grant.session)
             for wish in decision.yields:
                 peer = self._places[wish.session].peer
                 peer.send(Yield(wish.turn, self._turns.successor(wish.successor)))
             for session in decision.page_outs:
                 self._places[session].peer.send(PageOut())
         self._turns.tell_holders()
+
+    # --- accounts ----------------------------------------------------------------------------
+
+    def _follow_rules(self) -> None:
+        rules = self._governor.rules
+        self.accounts.follow_rules(rules.accounting.retention_days, rules.time_zone)
+
+    def _count(self, device: str, now: float, only: str | None = None) -> None:
+        """What all its sessions have used by now, or one."""
+        scheduler = self._schedulers[device]
+        if len(scheduler):
+            picture = scheduler.picture(now)
+            self.accounts.follow(now, translation.seen(device, picture, self._places, only))
+
+    def _answer_askers(self) -> None:
+        answered = [(peer, rows) for peer, rows in self._askers if rows.done()]
+        self._askers = [(peer, rows) for peer, rows in self._askers if not rows.done()]
+        for peer, rows in answered:
+            if (error := rows.exception()) is not None:
+                peer.send(Error(GpuShareError.code, f"the accounts cannot be read: {error}"))
+            else:
+                peer.send(protocol.Accounts(rows.result(), self.accounts.trouble))
+
+    # --- the idle and the overdue ------------------------------------------------------------
+
+    def _take_care(self, now: float) -> None:
+        pictures = [scheduler.picture(now) for scheduler in self._schedulers.values()]
+        states = [state for picture in pictures for state in picture.sessions]
+        for due in list(self._caretaker.follow(now, states, self._governor.rules)):
+            self._take_step(due, now)
+
+    def _take_step(self, due: Due, now: float) -> None:
+        self._sequence += 1
+        place = self._places.get(due.session)
+        known = place or self._caretaker.place(due.session)
+        if due.sentence and known is not None:
+            known.peer.send(Notice(due.sentence))
+        if place is None:
+            return  # what is left to do to who rests, the Jupyter server does
+        if due.step.name == "page_out":
+            with contextlib.suppress(ValueError):  # it is out, or cannot be
+                self._enact(self._scheduler(due.session).dismiss(now, due.session))
+        elif (asks := STEPS.get(due.step.name)) is not None:
+            place.peer.send(asks())
 
     # --- the admin's rules -------------------------------------------------------------------
 
@@ -658,29 +767,50 @@ class Service:
             peer.send_frame(self._frame(now, self._governor.person(peer)))
 
     def _frame(self, now: float, person: Person) -> bytes:
-        """The encoded snapshot, made once for all lookers; then names are put in for each kind of
-        them."""
+        """The encoded snapshot, made once for all lookers, and put together once for all who see
+        the same names."""
         sequence, made, _ = self._encoded
         if sequence != self._sequence or now - made > FRESH_SECONDS:
             body = protocol.encode_body(self.snapshot(now, names.mark))
-            self._encoded, self._frames = (self._sequence, now, body), {}
-        person = self._governor.as_looker(person, self._places.values())
-        if person not in self._frames:
-            body = names.unmarked_json(self._encoded[2], self._namer(person))
-            self._frames[person] = protocol.frame(body)
-        return self._frames[person]
+            self._encoded = (self._sequence, now, names.Body(body, self._hidden_name))
+            self._frames = {}
+        visible = self._visible_to(person)
+        if visible not in self._frames:
+            body = self._encoded[2].showing(visible, self._namer(ALL_SEEING))
+            self._frames[visible] = protocol.frame(body)
+        return self._frames[visible]
+
+    def _place_of(self, session: str) -> Place | None:
+        """Also of who rests."""
+        return self._places.get(session) or self._caretaker.place(session)
+
+    def _hidden_name(self, session: str) -> str:
+        place = self._place_of(session)
+        return names.GONE if place is None else names.hidden(place.peer.user)
+
+    def _visible_to(self, person: Person) -> tuple[str, ...]:
+        """The sessions whose names they may see; asked often, and changed seldom."""
+        if person not in self._visible:
+            self._visible[person] = tuple(
+                session
+                for session, place in [*self._places.items(), *self._caretaker.places()]
+                if self._may_see_name(person, place)
+            )
+        return self._visible[person]
+
+    def _may_see_name(self, person: Person, place: Place) -> bool:
+        return self._governor.rules.notebook_names == "everybody" or person.may(
+            Deed.SEE_NAME, Object(place.peer.user, place.group)
+        )
 
     def _namer(self, person: Person) -> Namer:
         """Names of notebooks as this person may see them."""
-        sees_all = self._governor.rules.notebook_names == "everybody"
 
         def name(session: str) -> str:
-            if (place := self._places.get(session)) is None:
-                return names.GONE
-            whose = Object(place.peer.user, place.group)
-            if sees_all or person.may(Deed.SEE_NAME, whose):
+            place = self._place_of(session)
+            if place is not None and self._may_see_name(person, place):
                 return place.name
-            return names.hidden(place.peer.user)
+            return self._hidden_name(session)
 
         return name
 
@@ -695,6 +825,7 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Keep: Service._keep,
     Busy: Service._busy,
     PagedOut: Service._paged_out,
+    Rests: Service._rests,
     StaysIn: Service._stays_in,
     Change: Service._change,
     Recall: Service._recall,
@@ -705,8 +836,14 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Look: Service._look,
     Vouch: Service._vouch,
     Watch: Service._watch,
+    Account: Service._account,
     Shutdown: Service._shutdown,
 }
+
+
+def _scope(person: Person) -> Scope:
+    """Whose figures they may see."""
+    return Scope(person.is_admin, person.user, person.teaches)
 
 
 def _own(peer: Peer) -> str:

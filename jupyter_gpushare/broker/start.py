@@ -34,6 +34,13 @@ def connect(settings: Settings, start: bool = True) -> socket.socket:
     return connection or _start_and_connect(path, settings)
 
 
+def ensure(settings: Settings) -> None:
+    """For whoever runs the broker of this socket, for himself or for others: start one where none
+    answers. Raises BrokerUnavailable."""
+    path = checked(socket_path(settings))
+    (try_connect(path) or _start_and_connect(path, settings)).close()
+
+
 def check_may_start(path: Path, settings: Settings) -> None:
     """Raises BrokerUnavailable where the broker of this socket is for somebody else to start."""
     try:
@@ -107,7 +114,7 @@ def other_end(connection: socket.socket) -> tuple[int, int]:
 
 
 def _start_and_connect(path: Path, settings: Settings) -> socket.socket:
-    make_directory(path.parent)
+    make_directory(path.parent, is_shared(settings))
     deadline = time.monotonic() + settings.start_seconds
     while time.monotonic() < deadline:
         with _starter(path) as is_chosen:
@@ -167,8 +174,11 @@ def is_shared(settings: Settings) -> bool:
 def make_directory(directory: Path, is_shared: bool = False) -> None:
     """Make the socket's directory, for this user alone unless others are to connect; refuse one
     in which others could put a socket of theirs."""
+    mode = 0o755 if is_shared else 0o700
     try:
-        directory.mkdir(mode=0o755 if is_shared else 0o700, parents=True, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(mode, parents=True, exist_ok=True)
+            directory.chmod(mode)  # whatever the umask
         status = directory.stat()
     except OSError as error:
         raise BrokerUnavailable(

@@ -8,8 +8,10 @@ from .. import _core, protocol
 from ..protocol import Demand, Open
 from ..settings import Settings
 from . import names
+from .accounts import Seen
+from .caretaker import Caretaker
 from .names import Namer
-from .today import Standing
+from .standing import Standing
 from .turns import Place
 
 MAX_NAME_LENGTH = 200
@@ -65,6 +67,8 @@ def device_view(
     turns: list[protocol.TurnView],
     users: list[protocol.UserView],
     namer: Namer,
+    caretaker: Caretaker,
+    now: float,
 ) -> protocol.DeviceView:
     return protocol.DeviceView(
         name=name,
@@ -77,27 +81,47 @@ def device_view(
             protocol.LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
             for lane in picture.lanes
         ],
-        sessions=[session_view(state, places[state.id], namer) for state in picture.sessions],
+        sessions=[
+            session_view(state, places[state.id], namer, caretaker, now)
+            for state in picture.sessions
+        ],
+        resting=caretaker.resting_views(name, namer, now),
         turns=turns,
         users=users,
     )
+
+
+def seen(
+    device: str, picture: _core.Picture, places: Mapping[str, Place], only: str | None
+) -> dict[str, Seen]:
+    """The sessions of a device as the accounts see them, or one of them."""
+    lanes = {lane.id: lane.bytes for lane in picture.lanes}
+    return {
+        state.id: Seen(
+            user=state.user,
+            group=places[state.id].group,
+            notebook=places[state.id].name,
+            device=device,
+            device_seconds=state.device_seconds,
+            waited_seconds=state.waited_seconds,
+            persistent_bytes=max(0, state.demand.persistent - state.paged_out_bytes),
+            lane_bytes=lanes.get(state.lane or 0, 0),
+        )
+        for state in picture.sessions
+        if only in (None, state.id)
+    }
 
 
 def standings(
     device: str, picture: _core.Picture, places: Mapping[str, Place]
 ) -> Iterator[Standing]:
     for state in picture.sessions:
-        yield Standing(
-            state.id,
-            state.user,
-            places[state.id].group,
-            device,
-            state.state,
-            state.device_seconds,
-        )
+        yield Standing(state.id, state.user, places[state.id].group, device, state.state)
 
 
-def session_view(state: _core.SessionState, place: Place, namer: Namer) -> protocol.SessionView:
+def session_view(
+    state: _core.SessionState, place: Place, namer: Namer, caretaker: Caretaker, now: float
+) -> protocol.SessionView:
     return protocol.SessionView(
         id=state.id,
         name=names.unmarked(state.name, namer),
@@ -121,4 +145,6 @@ def session_view(state: _core.SessionState, place: Place, namer: Namer) -> proto
         busy=state.busy,
         weight=state.weight,
         priority=state.priority,
+        idle_seconds=caretaker.idle_seconds(state.id, now),
+        idle_step=caretaker.idle_step(state.id),
     )

@@ -8,8 +8,10 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import cell_magic
 
-from jupyter_gpushare.sharing import cell_begins, cell_ended
+from jupyter_gpushare.sharing import cell_begins, cell_ended, current
 from jupyter_gpushare.waiting import WaitingLine
+
+from .display import show
 
 CELL_MAGIC = "%%gpushare"
 INTERRUPTED = (
@@ -49,9 +51,17 @@ class Cells:
             cell_begins()
         except KeyboardInterrupt:
             print(INTERRUPTED, file=sys.stderr)
+        self._show_notices()
+
+    def _show_notices(self) -> None:
+        """What the broker says by itself; in a cell, since nothing is shown outside of one."""
+        if (session := current()) is not None:
+            for sentence in session.take_notices():
+                show(sentence)
 
     def _ended(self) -> None:
         cell_ended()
+        self._show_notices()
         self._line.cell_ended()
         while self._at_end:
             self._at_end.pop()()

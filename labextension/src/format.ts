@@ -356,6 +356,30 @@ export function isOwn(viewer: IViewer | null, session: ISessionView): boolean {
   );
 }
 
+/** Whether the viewer may begin classes of a group and set weights of its notebooks. */
+export function teaches(
+  viewer: IViewer | null,
+  { groups }: ISnapshot,
+  group: string
+): boolean {
+  const found = (groups ?? []).find(({ name }) => name === group);
+  return (
+    viewer !== null &&
+    viewer.may_change &&
+    found !== undefined &&
+    (viewer.is_administrator || found.teachers.includes(viewer.user))
+  );
+}
+
+/** Unix time as a day and a time of the page: `Tue 10:00`. */
+export function moment(unix: number): string {
+  return new Date(1000 * unix).toLocaleString([], {
+    weekday: 'short',
+    hour: '2-digit',
+    minute: '2-digit'
+  });
+}
+
 /** Whether the viewer may choose the policy. */
 export function rules(viewer: IViewer | null): boolean {
   return viewer !== null && viewer.may_change && viewer.is_administrator;

@@ -10,10 +10,11 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
+import { RestActions } from './actions';
 import { isOwn, ITranslate, waits } from './format';
 import { FrontNotebook } from './front';
 import { GpuShareModel } from './model';
-import { openSocket, ServerActions } from './server';
+import { openSocket, sendTo } from './server';
 import { GpuSharePanel, GpuShareStatus, lanesIcon } from './widgets';
 
 const PLUGIN_ID = 'jupyter-gpushare:plugin';
@@ -50,7 +51,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const { serverSettings } = app.serviceManager;
     const model = new GpuShareModel(() => openSocket(serverSettings));
     const front = new FrontNotebook(model, app);
-    const actions = new ServerActions(serverSettings);
+    const actions = new RestActions(sendTo(serverSettings));
 
     const panel = new GpuSharePanel(model, front, actions, trans);
     app.shell.add(panel, 'right', { rank: 900 });
@@ -90,7 +91,7 @@ function addNotebookCommands(
   commands: CommandRegistry,
   model: GpuShareModel,
   front: FrontNotebook,
-  actions: ServerActions,
+  actions: RestActions,
   trans: ITranslate
 ): void {
   const say = (deed: Promise<void>): Promise<void> =>

@@ -14,6 +14,7 @@ import {
   sign,
   stateName,
   takers,
+  teaches,
   waits
 } from './format';
 import { IScene } from './scene';
@@ -273,8 +274,18 @@ function details(session: ISessionView, scene: IScene): INode {
     'details',
     {},
     h('dl', {}, ...rows),
-    isOwn(scene.viewer, session) ? buttons(session, scene) : null
+    whatMayBeDone(session, scene)
   );
+}
+
+/** A teacher sets the weights of the group's notebooks. */
+function whatMayBeDone(session: ISessionView, scene: IScene): Child {
+  if (isOwn(scene.viewer, session)) {
+    return buttons(session, scene);
+  }
+  return scene.actions && teaches(scene.viewer, scene.snapshot, session.group)
+    ? div('div', 'buttons', {}, weight(session, scene))
+    : null;
 }
 
 function facts(session: ISessionView, { trans }: IScene): [string, string][] {
@@ -288,6 +299,9 @@ function facts(session: ISessionView, { trans }: IScene): [string, string][] {
       trans.__('Owner'),
       `${session.user}, ${trans.__('process %1', session.pid)}`
     ],
+    ...(session.group
+      ? [[trans.__('Group'), session.group] as [string, string]]
+      : []),
     [trans.__('Keeps'), size(session.persistent_bytes)],
     [trans.__('In an iteration'), size(session.ephemeral_bytes)],
     [

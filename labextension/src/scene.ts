@@ -12,10 +12,19 @@ export interface ISessionChange {
 export type Ask = 'yield' | 'page_out' | 'cancel';
 
 /** Carries out what a viewer wants; a refusal is an Error with one sentence. */
+/** What a viewer may want of a class: fields of the server's ClassChoice. */
+export interface IClassChoice {
+  group: string;
+  on: boolean;
+  device?: string;
+  seconds?: number;
+}
+
 export interface IActions {
   change(session: string, change: ISessionChange): Promise<void>;
   ask(session: string, ask: Ask): Promise<void>;
   choosePolicy(name: string): Promise<void>;
+  holdClass(choice: IClassChoice): Promise<void>;
 }
 
 export interface IScene {

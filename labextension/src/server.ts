@@ -1,10 +1,8 @@
-/** What the server is asked: its socket, and the changes that a viewer wants. */
+/** The Jupyter server that JupyterLab speaks with: its socket, and its REST interface. */
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import { Ask, IActions, ISessionChange } from './scene';
-
-const NAMESPACE = 'jupyter-gpushare/api/v1';
+import { NAMESPACE, Send } from './actions';
 
 export function openSocket(settings: ServerConnection.ISettings): WebSocket {
   const url = URLExt.join(settings.wsUrl, NAMESPACE, 'events');
@@ -14,42 +12,9 @@ export function openSocket(settings: ServerConnection.ISettings): WebSocket {
   return new settings.WebSocket(url + query);
 }
 
-/** Changes by the server's REST interface. */
-export class ServerActions implements IActions {
-  constructor(settings: ServerConnection.ISettings) {
-    this._settings = settings;
-  }
-
-  change(session: string, change: ISessionChange): Promise<void> {
-    return this._send('PATCH', ['sessions', session], change);
-  }
-
-  ask(session: string, ask: Ask): Promise<void> {
-    return this._send('POST', ['sessions', session, 'asks'], { ask });
-  }
-
-  choosePolicy(policy: string): Promise<void> {
-    return this._send('PUT', ['policy'], { policy });
-  }
-
-  private async _send(
-    method: string,
-    path: string[],
-    body: object
-  ): Promise<void> {
-    const parts = path.map(encodeURIComponent);
-    const url = URLExt.join(this._settings.baseUrl, NAMESPACE, ...parts);
-    const init = { method, body: JSON.stringify(body) };
-    const answer = await ServerConnection.makeRequest(
-      url,
-      init,
-      this._settings
-    );
-    if (!answer.ok) {
-      const failure = await answer.json().catch(() => ({}));
-      throw new Error(failure.message || answer.statusText);
-    }
-  }
-
-  private _settings: ServerConnection.ISettings;
+export function sendTo(settings: ServerConnection.ISettings): Send {
+  return (path, init) => {
+    const url = URLExt.join(settings.baseUrl, NAMESPACE, path);
+    return ServerConnection.makeRequest(url, init, settings);
+  };
 }

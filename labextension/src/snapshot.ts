@@ -6,6 +6,7 @@ export interface IBrokerView {
   pid: number;
   protocol: number;
   started: number;
+  accounts: string;
 }
 
 export interface IClassView {
@@ -23,6 +24,7 @@ export interface IDeviceView {
   running_lanes: number;
   lanes: ILaneView[];
   sessions: ISessionView[];
+  resting: IRestingView[];
   turns: ITurnView[];
   users: IUserView[];
 }
@@ -37,6 +39,12 @@ export interface IGroupView {
   name: string;
   weight: number;
   teachers: string[];
+}
+
+export interface IIntervention {
+  session: string;
+  deed: string;
+  sentence: string;
 }
 
 export interface ILaneView {
@@ -58,6 +66,16 @@ export interface IReservationView {
   begins: number;
   ends: number;
   is_on: boolean;
+}
+
+export interface IRestingView {
+  id: string;
+  name: string;
+  user: string;
+  pid: number;
+  paged_out_bytes: number;
+  idle_seconds: number;
+  idle_step: string;
 }
 
 export interface ISessionView {
@@ -83,6 +101,8 @@ export interface ISessionView {
   paged_out_bytes: number;
   busy: boolean;
   group: string;
+  idle_seconds: number | null;
+  idle_step: string;
 }
 
 export interface ISnapshot {
@@ -93,6 +113,7 @@ export interface ISnapshot {
   policies: IPolicyView[];
   sequence: number;
   devices: IDeviceView[];
+  interventions: IIntervention[];
   groups: IGroupView[];
   classes: IClassView[];
   reservations: IReservationView[];

@@ -18,6 +18,7 @@ import {
 import { lanes } from './lanes';
 import { memoryMap } from './memory';
 import { notebooks } from './notebooks';
+import { rulebook } from './rules';
 import { IActions, IScene } from './scene';
 import {
   IDeviceView,
@@ -224,6 +225,7 @@ function whole(scene: IScene): Child[] {
   const { devices } = snapshot;
   return [
     versions(scene),
+    rulebook(scene),
     ...devices.map(device => deviceOf(device, scene)),
     devices.length === 0
       ? div(

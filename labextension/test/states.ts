@@ -35,6 +35,8 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     paged_out_bytes: 0,
     busy: false,
     group: '',
+    idle_seconds: null,
+    idle_step: '',
     ...changes
   };
 }

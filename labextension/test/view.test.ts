@@ -35,7 +35,12 @@ let actions: IActions;
 beforeEach(() => {
   node = document.createElement('div');
   document.body.replaceChildren(node);
-  actions = { change: vi.fn(), ask: vi.fn(), choosePolicy: vi.fn() };
+  actions = {
+    change: vi.fn(),
+    ask: vi.fn(),
+    choosePolicy: vi.fn(),
+    holdClass: vi.fn()
+  };
   view = new GpuShareView(node, undefined, actions);
 });
 

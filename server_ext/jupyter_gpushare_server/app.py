@@ -13,15 +13,16 @@ from prometheus_client import REGISTRY
 from traitlets import Bool, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpushare import credentials
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Snapshot
+from jupyter_gpushare import credentials, report
+from jupyter_gpushare.client import Client, Proof
+from jupyter_gpushare.protocol import Account, Accounts, Snapshot
 from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
 
 from . import tickets
 from .attendance import NOBODY
 from .audit import Audit
 from .feed import Feed, State
+from .interventions import Interventions
 from .messages import NAMESPACE, Wish
 from .metrics import SnapshotCollector
 
@@ -41,20 +42,48 @@ def _traits() -> Iterator[tuple[str, TraitType[Any, Any]]]:
         yield name, TRAITS[row["type"]](None, allow_none=True, help=text).tag(config=True)
 
 
-class GpuShareExtension(LoggingConfigurable):
+class Delegate:
+    """Speaks with the broker for one user, of whom it has the `proof`."""
+
+    settings: Settings
+    feed: Feed
+    audit: Audit
+    proof: Proof = staticmethod(credentials.with_token)
+
+    def connect(self) -> Client:
+        """Blocks; raises BrokerUnavailable, or NotPermitted."""
+        return Client.connect(self.settings, "jupyter_server", start=False, proof=self.proof)
+
+    def carry_out(self, message: Wish) -> Snapshot:
+        """Ask the broker for a change and look at the result. Blocks; raises its errors."""
+        with self.connect() as client:
+            client.ask(message)
+            return client.look()
+
+    def report(self, asked: Account) -> Accounts:
+        """What was used, as far as this user may see it. Blocks; raises the broker's errors."""
+        with self.connect() as client:
+            return report.ask(client, asked)
+
+
+class GpuShareExtension(Delegate, LoggingConfigurable):
     """Sharing of devices among notebooks. The broker that this starts outlives the server."""
 
     vars().update(_traits())
 
-    def load(self, server: ServerApp) -> None:
-        """Begin to look for the broker, without waiting. Raises InvalidValue."""
+    def load(self, server: Any) -> None:
+        """Begin to look for the broker, without waiting. Raises InvalidValue.
+
+        `server` is a ServerApp, or what has as much of one as is asked for here.
+        """
         given = {name: getattr(self, name) for name in Settings.__struct_fields__}
-        self.settings = load({**_of_a_hub(server, given["socket"]), **os.environ}, **given)
+        self.settings = load({**self._as_found(server, given["socket"]), **os.environ}, **given)
         assert server.event_logger is not None  # the server makes it before it loads extensions
         self.audit = Audit(server.event_logger)
         self.feed = Feed(self.settings, server.io_loop, server.log, self._observe)
         self.voucher = tickets.Voucher(self.settings)
         self._attendance = NOBODY
+        self._interventions = Interventions(server.kernel_manager, self.audit, server.log)
         self._collector = SnapshotCollector(lambda: self.feed.state)
         self._undo = AsyncExitStack()
         self._export()
@@ -68,13 +97,13 @@ class GpuShareExtension(LoggingConfigurable):
         """Close the connection and take back what `load` did; the broker stays. Idempotent."""
         await self._undo.aclose()
 
-    def carry_out(self, message: Wish) -> Snapshot:
-        """Ask the broker for a change and look at the result. Blocks; raises its errors."""
-        with Client.connect(
-            self.settings, "jupyter_server", start=False, proof=credentials.with_token
-        ) as client:
-            client.ask(message)
-            return client.look()
+    def delegate(self, user: Any) -> Delegate:
+        """Who speaks for a user of this server: they all are the one whom it belongs to."""
+        return self
+
+    def _as_found(self, server: Any, socket: str | None) -> dict[str, str]:
+        """Settings that nobody has to give here, as an environment."""
+        return _of_a_hub(server, socket)
 
     def _export(self) -> None:
         """Kernels inherit the server's environment, and with it the settings."""
@@ -88,6 +117,8 @@ class GpuShareExtension(LoggingConfigurable):
             self._attendance = self._attendance.after(state)
             self._collector.observe(self._attendance)
             self.audit.observe(state, self._attendance)
+            if self.feed.sees_processes:
+                self._interventions.observe(state)
 
 
 def _of_a_hub(server: ServerApp, socket: str | None) -> dict[str, str]:

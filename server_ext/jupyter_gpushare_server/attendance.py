@@ -29,8 +29,9 @@ def sessions(snapshot: Snapshot) -> Iterator[SessionOnDevice]:
 class Attendance(NamedTuple):
     """What was known after a snapshot, and what it changed.
 
-    A broker that starts anew does not know its sessions until they have come back: for
-    RETURN_SECONDS nobody counts as gone.
+    Who has given its place to others until its next cell is present as it was. A broker that starts
+    anew does not know its sessions until they have come back: for RETURN_SECONDS nobody counts as
+    gone.
     """
 
     present: dict[str, SessionOnDevice]
@@ -40,7 +41,9 @@ class Attendance(NamedTuple):
 
     def after(self, snapshot: Snapshot, now: float | None = None) -> Attendance:
         """`now` is Unix time in seconds."""
-        here = {view.id: view for view in sessions(snapshot)}
+        resting = {view.id for device in snapshot.devices for view in device.resting}
+        stays = {name: view for name, view in self.present.items() if name in resting}
+        here = stays | {view.id: view for view in sessions(snapshot)}
         opened = [view for name, view in here.items() if name not in self.present]
         away = {name: view for name, view in self.present.items() if name not in here}
         started = snapshot.broker.started

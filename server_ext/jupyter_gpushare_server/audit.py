@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from jupyter_events import EventLogger
 
 from jupyter_gpushare.protocol import (
@@ -12,6 +13,7 @@ from jupyter_gpushare.protocol import (
     Change,
     ClassMode,
     Dismiss,
+    Intervention,
     Recall,
     SetPolicy,
     Snapshot,
@@ -30,7 +32,9 @@ OF: dict[type[Wish], str] = {
     Cancel: "wait",
     SetPolicy: "policy",
 }
-SESSION, POLICY, CHANGE = (f"{BASE}/{name}/v1" for name in ("session", "policy", "change"))
+SESSION, POLICY, CHANGE, INTERVENTION = (
+    f"{BASE}/{name}/v1" for name in ("session", "policy", "change", "intervention")
+)
 
 
 class Audit:
@@ -57,6 +61,10 @@ class Audit:
         fields = {name: getattr(message, name) for name in message.__struct_fields__}
         given = {name: value for name, value in fields.items() if value is not None}
         self._emit(CHANGE, {"by": user, "of": OF[type(message)], **given})
+
+    def intervened(self, one: Intervention, kernel: str) -> None:
+        """A rule has had this done to a kernel of this server."""
+        self._emit(INTERVENTION, {"kernel": kernel, **msgspec.structs.asdict(one)})
 
     def _emit(self, schema: str, data: dict[str, Any]) -> None:
         self._logger.emit(schema_id=schema, data=data)

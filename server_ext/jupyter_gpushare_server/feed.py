@@ -13,7 +13,7 @@ import msgspec
 from tornado.ioloop import IOLoop
 
 from jupyter_gpushare import credentials
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.client import Client, Proof
 from jupyter_gpushare.pictures import aged
 from jupyter_gpushare.protocol import Error, Snapshot, Welcome
 from jupyter_gpushare.settings import Settings
@@ -39,15 +39,19 @@ class Feed:
         loop: IOLoop,
         log: logging.Logger | logging.LoggerAdapter[logging.Logger],
         observe: Callable[[State], None],
+        proof: Proof = credentials.with_token,
     ) -> None:
         self.state: State = LOOKING
         self.welcome: Welcome | None = None  # of the newest connection
+        self.sees_processes = False  # whether the broker's process ids are ours
         self._frame = b""  # the state as it came, for all who are told at once
         self._came = 0.0
         self._settings = settings
         self._loop = loop
         self._log = log
         self._observe = observe
+        self._proof = proof
+        self._followers = 0
         self._changed = asyncio.Event()
         self._closed = threading.Event()
         self._client: Client | None = None
@@ -66,10 +70,18 @@ class Feed:
 
     async def follow(self) -> AsyncIterator[State]:
         """The state now and after changes; who is slow misses states in between, never the last."""
-        while True:
-            changed = self._changed
-            yield self.state
-            await changed.wait()
+        self._followers += 1
+        try:
+            while True:
+                changed = self._changed
+                yield self.state
+                await changed.wait()
+        finally:
+            self._followers -= 1
+
+    @property
+    def is_followed(self) -> bool:
+        return self._followers > 0
 
     def now(self) -> State:
         """The state at this moment: since it came, waits and turns have gone on."""
@@ -112,10 +124,9 @@ class Feed:
         """Tell snapshots until the connection ends, then why; whether there was any."""
         found = False
         try:
-            with Client.connect(
-                self._settings, "jupyter_server", proof=credentials.with_token
-            ) as client:
+            with Client.connect(self._settings, "jupyter_server", proof=self._proof) as client:
                 self._client, self.welcome = client, client.welcome
+                self.sees_processes = client.sees_processes()
                 for snapshot in client.watch():
                     found = True
                     if self._closed.is_set():

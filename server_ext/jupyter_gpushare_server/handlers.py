@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -17,6 +16,7 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from jupyter_gpushare import report
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
 from jupyter_gpushare.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
 
@@ -34,9 +34,10 @@ from .messages import (
     Wish,
 )
 from .openapi import document
+from .processes import processes
 
 if TYPE_CHECKING:
-    from .app import GpuShareExtension
+    from .app import Delegate, GpuShareExtension
 
 AUTH_RESOURCE = "gpushare"
 ANSWER_SECONDS = 10.0
@@ -75,9 +76,13 @@ class Handler(APIHandler):
         return extension
 
     @property
+    def delegate(self) -> Delegate:
+        return self.extension.delegate(self.current_user)
+
+    @property
     def snapshot(self) -> Snapshot:
         """The newest snapshot; the request is refused while the broker is away."""
-        state = self.extension.feed.now()
+        state = self.delegate.feed.now()
         if isinstance(state, Snapshot):
             return state
         raise Refused("unavailable", f"The broker is away: {state.message}")
@@ -92,10 +97,10 @@ class Handler(APIHandler):
             raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
         return body
 
-    async def ask_broker(self, ask: Callable[[], Answer]) -> Answer:
-        """What it answers, in a thread; the request is refused if it refuses."""
+    async def from_broker(self, answer: Awaitable[Answer]) -> Answer:
+        """What it answers; the request is refused if it refuses."""
         try:
-            return await asyncio.wait_for(asyncio.to_thread(ask), ANSWER_SECONDS)
+            return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
         except asyncio.TimeoutError:
@@ -104,7 +109,7 @@ class Handler(APIHandler):
 
     async def carry_out(self, message: Wish) -> Snapshot:
         """Let the broker make a change, and note who asked for it."""
-        after = await self.ask_broker(partial(self.extension.carry_out, message))
+        after = await self.from_broker(asyncio.to_thread(self.delegate.carry_out, message))
         self.extension.audit.changed(self.current_user.username, message)
         return after
 
@@ -155,7 +160,7 @@ class TicketsHandler(Handler):
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        ticket = await self.ask_broker(self.extension.voucher.ticket)
+        ticket = await self.from_broker(self.extension.voucher.ticket())
         self.set_header("Cache-Control", "no-store")
         self.answer(ticket)
 
@@ -178,6 +183,19 @@ class PolicyHandler(Handler):
     async def put(self) -> None:
         choice = SetPolicy(**msgspec.structs.asdict(self.body(PolicyChoice)))
         self.answer(_policy(await self.carry_out(choice)))
+
+
+class ReportHandler(Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """What the broker lets this server's user see."""
+        first, last, by = (self.get_query_argument(name, "") for name in ("from", "to", "by"))
+        try:
+            asked = report.question(first, last, by or "user")
+        except GpuShareError as error:
+            raise Refused(error.code, str(error)) from None
+        self.answer(await self.from_broker(asyncio.to_thread(self.delegate.report, asked)))
 
 
 class ClassesHandler(Handler):
@@ -228,7 +246,8 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Clients have nothing to say here."""
 
     async def _follow(self) -> None:
-        feed, may_change, told = self.settings["gpushare"].feed, await _may_change(self), None
+        feed = self.settings["gpushare"].delegate(self.current_user).feed
+        may_change, told = await _may_change(self), None
         with suppress(WebSocketClosedError):
             async for _ in feed.follow():
                 if (viewer := _viewer(self, may_change)) != told:
@@ -245,23 +264,14 @@ async def _may_change(handler: JupyterHandler) -> bool:
 
 
 def _viewer(handler: JupyterHandler, may_change: bool) -> Viewer:
-    known: Welcome | None = handler.settings["gpushare"].feed.welcome
+    delegate = handler.settings["gpushare"].delegate(handler.current_user)
+    known: Welcome | None = delegate.feed.welcome
     return Viewer(
         user="" if known is None else known.user,
         is_administrator=known is not None and known.is_administrator,
         may_change=may_change,
-        kernels=_processes(handler.kernel_manager),
+        kernels=dict(processes(handler.kernel_manager)),
     )
-
-
-def _processes(kernels: Any) -> dict[str, int]:
-    """Kernels of this server by id, as far as they are processes of this machine."""
-    found = {}
-    for name in kernels.list_kernel_ids():
-        provisioner = getattr(kernels.get_kernel(name), "provisioner", None)
-        if (pid := getattr(provisioner, "pid", None)) is not None:
-            found[name] = int(pid)
-    return found
 
 
 def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
@@ -284,16 +294,21 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "tickets": TicketsHandler,
     "viewer": ViewerHandler,
     "policy": PolicyHandler,
+    "report": ReportHandler,
     "classes": ClassesHandler,
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,
 }
 
 
-def add_to(web_app: web.Application, extension: GpuShareExtension) -> None:
+def add_to(
+    web_app: web.Application,
+    extension: GpuShareExtension,
+    routes: dict[str, type[web.RequestHandler]] = ROUTES,
+) -> None:
     """Serve the routes below the server's base URL."""
     base = web_app.settings["base_url"]
     web_app.settings["gpushare"] = extension
     web_app.add_handlers(
-        ".*$", [(url_path_join(base, NAMESPACE, path), kind) for path, kind in ROUTES.items()]
+        ".*$", [(url_path_join(base, NAMESPACE, path), kind) for path, kind in routes.items()]
     )

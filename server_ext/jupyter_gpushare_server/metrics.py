@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from jupyter_gpushare import protocol
-from jupyter_gpushare.protocol import DeviceView, Snapshot
+from jupyter_gpushare.protocol import DeviceView, SessionView, Snapshot
 
 from .attendance import NOBODY, Attendance
 from .feed import State
@@ -18,6 +18,11 @@ from .feed import State
 STATES = get_args(protocol.State)
 DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
     "capacity_bytes": ("Memory that is shared.", lambda device: device.capacity_bytes),
+    "lanes": ("Pieces of memory that notebooks use in turn.", lambda device: len(device.lanes)),
+    "running_lanes": (
+        "Lanes in which a notebook has a turn now.",
+        lambda device: sum(lane.holder is not None for lane in device.lanes),
+    ),
     "persistent_bytes": (
         "Memory that notebooks keep across iterations.",
         lambda device: device.persistent_bytes,
@@ -35,6 +40,10 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
         "Memory of idle notebooks that lies on disk.",
         lambda device: sum(view.paged_out_bytes for view in device.sessions),
     ),
+    "resting": (
+        "Notebooks that gave their places to others until their next cell.",
+        lambda device: len(device.resting),
+    ),
     "waiting": (
         "Notebooks that wait for a turn.",
         lambda device: sum(view.state == "waiting" for view in device.sessions),
@@ -46,21 +55,41 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
 }
 
 
+USER_GAUGES: dict[str, tuple[str, Callable[[SessionView], float]]] = {
+    "user_sessions": ("Notebooks of a user.", lambda view: 1),
+    "user_persistent_bytes": (
+        "Memory that a user's notebooks keep on the device.",
+        lambda view: max(0, view.persistent_bytes - view.paged_out_bytes),
+    ),
+    "user_waiting": ("Notebooks of a user that wait.", lambda view: view.state == "waiting"),
+}
+COUNTERS: dict[str, tuple[str, Callable[[SessionView], float]]] = {
+    "device_seconds": (
+        "Time that a user's notebooks held turns.",
+        lambda view: view.device_seconds,
+    ),
+    "waited_seconds": (
+        "Time that a user's notebooks waited for turns.",
+        lambda view: view.waited_seconds,
+    ),
+    "iterations": ("Iterations of a user's notebooks.", lambda view: view.iterations),
+}
+
+
 class SnapshotCollector(Collector):
     """Metrics of the broker that `state` shows."""
 
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
         self._attendance = NOBODY
-        self._gone: defaultdict[str, float] = defaultdict(
-            float
-        )  # device seconds of sessions that ended, by user
+        # of sessions that ended: the sums of each counter, by user
+        self._gone: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def observe(self, attendance: Attendance) -> None:
-        """Keep the time of those who left: a counter must never fall."""
+        """Keep what those had who left: a counter must never fall."""
         self._attendance = attendance
         for view in attendance.closed:
-            self._gone[view.user] += view.device_seconds
+            _add(self._gone, view)
 
     def describe(self) -> list[Metric]:
         return []  # which names there are depends on the broker; all begin with gpushare_
@@ -69,21 +98,27 @@ class SnapshotCollector(Collector):
         state = self._state()
         up = isinstance(state, Snapshot)
         yield GaugeMetricFamily("gpushare_broker_up", "Whether the broker answers.", value=up)
-        yield self._device_seconds()
+        yield from self._counters()
         if isinstance(state, Snapshot):
             yield from _device_gauges(state)
+            yield from _user_gauges(state)
             yield _sessions(state)
 
-    def _device_seconds(self) -> Metric:
-        total = self._gone.copy()
+    def _counters(self) -> Iterator[Metric]:
+        sums = self._gone.copy()
         for view in self._attendance.present.values():
-            total[view.user] += view.device_seconds
-        family = CounterMetricFamily(
-            "gpushare_device_seconds", "Time that a user's notebooks held turns.", labels=["user"]
-        )
-        for user, seconds in total.items():
-            family.add_metric([user], seconds)
-        return family
+            _add(sums, view)
+        for name, (sentence, _) in COUNTERS.items():
+            family = CounterMetricFamily(f"gpushare_{name}", sentence, labels=["user"])
+            for (counter, user), total in sums.items():
+                if counter == name:
+                    family.add_metric([user], total)
+            yield family
+
+
+def _add(sums: defaultdict[tuple[str, str], float], view: SessionView) -> None:
+    for name, (_, value) in COUNTERS.items():
+        sums[name, view.user] += value(view)
 
 
 def _device_gauges(snapshot: Snapshot) -> Iterator[Metric]:
@@ -91,6 +126,18 @@ def _device_gauges(snapshot: Snapshot) -> Iterator[Metric]:
         family = GaugeMetricFamily(f"gpushare_{name}", sentence, labels=["device"])
         for device in snapshot.devices:
             family.add_metric([device.name], value(device))
+        yield family
+
+
+def _user_gauges(snapshot: Snapshot) -> Iterator[Metric]:
+    for name, (sentence, value) in USER_GAUGES.items():
+        family = GaugeMetricFamily(f"gpushare_{name}", sentence, labels=["device", "user"])
+        for device in snapshot.devices:
+            sums: Counter[str] = Counter()
+            for view in device.sessions:
+                sums[view.user] += int(value(view))
+            for user, total in sums.items():
+                family.add_metric([device.name, user], total)
         yield family
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from jupyter_gpushare.credentials import Ticket
-from jupyter_gpushare.protocol import ClassView, Error, Snapshot
+from jupyter_gpushare.protocol import Accounts, ClassView, Error, Snapshot
 
 from .attendance import SessionOnDevice
 from .messages import (
@@ -24,7 +24,7 @@ from .messages import (
 
 PATHS = Path(__file__).with_suffix(".yaml")
 TYPES = (
-    *(Snapshot, Error, SessionOnDevice, Viewer),
+    *(Snapshot, Error, SessionOnDevice, Viewer, Accounts),
     *(
         SessionChange,
         SessionAsk,

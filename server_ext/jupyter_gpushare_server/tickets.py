@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import secrets
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from jupyter_server.serverapp import ServerApp
 from jupyter_server.utils import url_path_join
@@ -21,31 +22,34 @@ ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}  # listens a
 
 
 class Voucher:
-    """One connection to the broker, made when it is needed first. For any thread.
+    """One connection to the broker, made when it is needed first, in a thread of its own.
 
-    What it vouched for ends with it, so it stays open as long as the server is there.
+    What it vouched for ends with it, so it stays open as long as the server is there. While the
+    broker or the hub is away kernels ask again and again: they wait in line, and not in threads.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: Client | None = None
-        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "gpushare-voucher")
 
-    def ticket(self) -> credentials.Ticket:
-        """A new one, which the broker knows of. Blocks; raises its errors."""
+    async def ticket(self) -> credentials.Ticket:
+        """A new one, which the broker knows of. Raises its errors."""
         ticket = secrets.token_urlsafe(TICKET_BYTES)
         vouch = Vouch(hashlib.sha256(ticket.encode()).hexdigest())
-        with self._lock:
-            try:
-                self._connected().ask(vouch)
-            except ConnectionLost:  # since the last time; the next broker may be there
-                self._drop()
-                self._connected().ask(vouch)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._vouch, vouch)
         return credentials.Ticket(ticket)
 
     def close(self) -> None:
-        with self._lock:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._drop()
+
+    def _vouch(self, vouch: Vouch) -> None:
+        try:
+            self._connected().ask(vouch)
+        except ConnectionLost:  # since the last time; the next broker may be there
             self._drop()
+            self._connected().ask(vouch)
 
     def _connected(self) -> Client:
         if self._client is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +16,12 @@ from jupyter_gpushare.protocol import (
     MAX_SNAPSHOT_BYTES,
     PROTOCOL,
     Change,
+    ClassMode,
     Close,
     Demand,
     Done,
     Error,
+    Finish,
     Frames,
     Grant,
     Hello,
@@ -37,11 +40,14 @@ from jupyter_gpushare.protocol import (
     Wait,
     Watch,
     Welcome,
+    Yield,
     decode_from_broker,
 )
 from jupyter_gpushare.settings import load
 
 GB = 1 << 30
+TUESDAY = datetime(2026, 11, 24, 9, tzinfo=timezone.utc).timestamp()  # at nine
+HOUR = 3600.0
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 DEVICES = [Device("host", 64 * GB, "main memory"), Device("cuda:0", 16 * GB, "a GPU")]
 Kind = TypeVar("Kind", bound=Message)
@@ -61,16 +67,16 @@ teachers = ["tina"]
 class Client(Peer):
     """Somebody at the broker, with a notebook or without; it keeps what it is sent."""
 
-    def __init__(self, service: Service, user: str, groups: tuple[str, ...] = ()) -> None:
+    def __init__(self, broker: Broker, user: str, groups: tuple[str, ...] = ()) -> None:
         self.uid, self.pid, self.user = STRANGER, 1, user
         self.groups = frozenset(groups)
         self.heard: list[Message] = []
         self._frames = Frames(MAX_SNAPSHOT_BYTES)
-        self._service = service
+        self._broker = broker
         self.says(Hello(PROTOCOL))
 
-    def says(self, message: ToBroker, now: float = 1.0) -> None:
-        self._service.handle(self, message, now)
+    def says(self, message: ToBroker) -> None:
+        self._broker.service.handle(self, message, self._broker.now)
 
     def opens(
         self, name: str, persistent: int = 0, ephemeral: int = 0, device: str = "host", **more: Any
@@ -120,20 +126,39 @@ class Broker:
     def __init__(self, path: Path, text: str = GROUPS) -> None:
         self.path = path
         path.write_text(text)
-        self.service = Service(load({}, rulebook=str(path)), DEVICES, started=0.0)
+        self.unix = TUESDAY
+        self.now = 1.0
+        self.service = Service(
+            load({}, rulebook=str(path)), DEVICES, started=0.0, clock=lambda: self.unix
+        )
 
     def client(self, user: str, *groups: str) -> Client:
-        return Client(self.service, user, groups)
+        return Client(self, user, groups)
 
     def writes(self, text: str) -> None:
         """The file is another one from now on, and the broker has looked."""
         new = self.path.with_suffix(".new")
         new.write_text(text)
         new.replace(self.path)
-        self.service.tick(2.0)
+        self.passes(1.0)
+
+    def passes(self, seconds: float) -> None:
+        """So much time; then the broker has looked."""
+        self.now += seconds
+        self.unix += seconds
+        self.service.pass_time(self.now)
+        self.service.tick(self.now)
 
     def snapshot(self) -> Snapshot:
-        return self.service.snapshot(1.0)
+        return self.service.snapshot(self.now)
+
+    def states(self) -> dict[str, str]:
+        sessions = [view for device in self.snapshot().devices for view in device.sessions]
+        return {view.id: view.state for view in sessions}
+
+    def reasons(self) -> dict[str, str]:
+        sessions = [view for device in self.snapshot().devices for view in device.sessions]
+        return {view.id: view.reason for view in sessions}
 
 
 @pytest.fixture
@@ -265,7 +290,7 @@ def test_who_waits_reads_no_name_that_it_may_not_see(path: Path, user: str, name
     broker.client("ann").opens("first", GB, GB).says(Request(1))
     waiting = broker.client(user).opens("second", GB, GB)
     waiting.says(Request(1))
-    broker.service.tick(9.0)
+    broker.passes(8.0)
     (wait,) = waiting.heard_of(Wait)
     assert (wait.holder, wait.reason) == (name, f"waits for {name}")
     assert waiting.sees()["second"].reason == f"waits for {name}"
@@ -397,6 +422,321 @@ def test_what_a_device_cannot_hold_counts_for_no_quota(path: Path) -> None:
     assert second.refusal is None
 
 
+# --- who waits, and who had enough of the day -----------------------------------------------------
+
+WAITING = f"{GROUPS}\n[quotas]\nwaiting = 1"
+
+
+def test_more_than_may_wait_are_held_back_and_wait_in_the_order_in_which_they_asked(
+    path: Path,
+) -> None:
+    broker = Broker(path, WAITING)
+    notebooks = {name: broker.client("ann").opens(name, GB, GB) for name in "abc"}
+    notebooks["p"] = broker.client("pat").opens("p", GB, GB)
+    for notebook in notebooks.values():
+        notebook.says(Request(1))
+    broker.passes(1.0)
+    assert broker.states() == {"a": "running", "b": "waiting", "c": "held", "p": "waiting"}
+    assert broker.reasons()["c"] == (
+        "held back: ann may have 1 waiting at a time by the rule waiting in [quotas];"
+        " ask help@example.org"
+    )
+    for name, turn in (("a", 1), ("p", 1)):  # who is behind whom: ann's had more than pat's
+        notebooks[name].says(Finish(turn))
+    notebooks["a"].says(Request(2))
+    broker.passes(1.0)
+    assert broker.states() == {"a": "held", "b": "running", "c": "waiting", "p": "idle"}
+
+
+USED = f"""
+time_zone = "UTC"
+{GROUPS}
+[quotas]
+device_seconds_per_day = "1 h"
+[quotas.groups.physics]
+device_seconds_per_day = 5400
+"""
+
+
+def test_who_has_had_its_seconds_of_a_day_yields_and_is_held_back_until_midnight(
+    path: Path,
+) -> None:
+    broker = Broker(path, USED)
+    pat, ann = (broker.client(user).opens(user[0], GB, GB) for user in ("pat", "ann"))
+    pat.says(Request(1))
+    broker.passes(HOUR - 1)
+    assert not pat.heard_of(Yield)
+    broker.passes(2.0)
+    assert pat.heard_of(Yield) == [Yield(1)]
+    ann.says(Request(1))
+    pat.says(Finish(1))
+    pat.says(Request(2))
+    assert broker.states() == {"p": "held", "a": "running"}
+    assert broker.reasons()["p"] == (
+        "held back until midnight: pat has had 1 h 0 min of the device today, the most by the"
+        " rule device_seconds_per_day in [quotas]; ask help@example.org"
+    )
+    ann.says(Finish(1))
+    broker.passes(13 * HOUR)
+    assert broker.states() == {"p": "held", "a": "idle"}
+    broker.passes(HOUR)
+    broker.passes(HOUR)
+    assert broker.states() == {"p": "running", "a": "idle"}
+
+
+def test_a_groups_seconds_of_a_day_are_those_of_all_in_it(path: Path) -> None:
+    broker = Broker(path, USED)
+    ann, bob, pat = (broker.client(user).opens(user[0], GB, GB) for user in ("ann", "bob", "pat"))
+    for client in (ann, bob):
+        client.says(Request(1))
+        broker.passes(0.75 * HOUR)
+        client.says(Finish(1))
+    broker.passes(1.0)
+    for client in (ann, bob, pat):
+        client.says(Request(2))
+    broker.passes(1.0)
+    assert broker.states() == {"a": "held", "b": "held", "p": "running"}
+    assert "device_seconds_per_day in [quotas.groups.physics]" in broker.reasons()["a"]
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def seconds_of(broker: Broker, clients: dict[str, Client], seconds: float) -> dict[str, float]:
+    """Device seconds of each of these, all of whom always want more, in iterations of 50 ms."""
+    for client in clients.values():
+        client.says(Request(1))
+    turns = dict.fromkeys(clients, 1)
+    for _ in range(int(seconds / 0.05)):
+        broker.passes(0.05)
+        for name, client in clients.items():
+            if client.heard_of(Yield):
+                client.heard.clear()
+                client.says(Finish(turns[name]))
+                turns[name] += 1
+                client.says(Request(turns[name]))
+    views = [view for device in broker.snapshot().devices for view in device.sessions]
+    return {view.id: view.device_seconds for view in views}
+
+
+def test_time_is_shared_over_groups_then_users_by_the_weights_of_the_file(path: Path) -> None:
+    broker = Broker(path, f"{GROUPS}\n[users.ann]\nweight = 3")
+    broker.writes(
+        f"{GROUPS.replace('members', f'weight = 2{chr(10)}members')}[users.ann]\nweight = 3"
+    )
+    clients = {
+        "a": broker.client("ann").opens("a", GB, GB),
+        "b": broker.client("bob").opens("b", GB, GB),
+        "e": broker.client("eve", "students").opens("e", GB, GB),
+    }
+    seconds = seconds_of(broker, clients, 120)
+    assert seconds == pytest.approx({"a": 60.0, "b": 20.0, "e": 40.0}, abs=3.0)
+
+
+# --- reservations ---------------------------------------------------------------------------------
+
+RESERVED = f"""
+time_zone = "UTC"
+{GROUPS}
+[[reservations]]
+group = "course"
+device = "host"
+days = ["tuesday"]
+from = "10:00"
+to = "12:00"
+"""
+
+
+def test_a_reservation_is_seen_a_day_before_begins_by_itself_and_ends(path: Path) -> None:
+    broker = Broker(path, RESERVED)
+    broker.unix = TUESDAY - 23.5 * HOUR
+    pat, eve = broker.client("pat").opens("p", GB, GB), broker.client("eve", "students")
+    eve.opens("e", GB, GB)
+    assert broker.snapshot().reservations == []
+    broker.passes(HOUR)
+    (seen,) = broker.snapshot().reservations
+    assert (seen.group, seen.begins - TUESDAY, seen.ends - TUESDAY, seen.is_on) == (
+        "course",
+        HOUR,
+        3 * HOUR,
+        False,
+    )
+    broker.unix = TUESDAY + HOUR - 1
+    pat.says(Request(1))
+    broker.passes(0.5)
+    assert not pat.heard_of(Yield)
+    broker.passes(1.0)
+    assert pat.heard_of(Yield) == [Yield(1)]
+    eve.says(Request(1))
+    pat.says(Finish(1))
+    pat.says(Request(2))
+    assert broker.states() == {"p": "held", "e": "running"}
+    assert broker.reasons()["p"] == "held back: course has reserved the device until 12:00"
+    assert broker.snapshot().reservations[0].is_on
+    eve.says(Finish(1))
+    broker.unix = TUESDAY + 3 * HOUR
+    broker.passes(1.0)
+    assert broker.states() == {"p": "running", "e": "idle"}
+
+
+def test_who_comes_during_a_reservation_is_held_back_from_its_first_request_on(path: Path) -> None:
+    broker = Broker(path, RESERVED)
+    broker.unix = TUESDAY + HOUR
+    for user, device, state in (
+        ("pat", "host", "held"),
+        ("bob", "cuda:0", "running"),
+        ("tina", "host", "running"),  # who teaches is of the class
+    ):
+        client = broker.client(user).opens(user, GB, GB, device)
+        client.says(Request(1))
+        assert broker.states()[user] == state
+
+
+def test_a_reserved_share_is_had_while_anybody_of_the_group_wants_it(path: Path) -> None:
+    broker = Broker(path, f"{RESERVED}share = 0.75")
+    broker.unix = TUESDAY + HOUR
+    clients = {
+        "a": broker.client("ann").opens("a", GB, GB),
+        "e": broker.client("eve", "students").opens("e", GB, GB),
+        "p": broker.client("pat").opens("p", GB, GB),
+    }
+    seconds = seconds_of(broker, clients, 120)
+    assert seconds == pytest.approx({"a": 15.0, "e": 90.0, "p": 15.0}, abs=3.0)
+
+
+# --- classes --------------------------------------------------------------------------------------
+
+
+def test_a_class_is_begun_and_ended_by_a_teacher_of_its_group_or_an_admin(broker: Broker) -> None:
+    for user in ("ann", "eve", "tim", "pat"):
+        client = broker.client(user, *(("students",) if user == "eve" else ()))
+        for on in (True, False):
+            client.says(ClassMode("course", on))
+            refusal = client.refusal
+            assert refusal is not None
+            assert (
+                refusal.message
+                == "only a teacher of the group or an admin may begin or end a class"
+            )
+    assert broker.snapshot().classes == []
+    for begins, ends in (("tina", "ada"), ("ada", "tina")):
+        broker.client(begins).says(ClassMode("course", True))
+        assert {one.device for one in broker.snapshot().classes} == {"host", "cuda:0"}
+        broker.client(ends).says(ClassMode("course", False))
+        assert broker.snapshot().classes == []
+
+
+def test_a_class_has_the_device_and_the_policy_before_it_comes_back(broker: Broker) -> None:
+    broker.client("ada").says(SetPolicy("las"))
+    pat, eve = broker.client("pat").opens("p", GB, GB), broker.client("eve", "students")
+    eve.opens("e", GB, GB)
+    pat.says(Request(1))
+    tina = broker.client("tina")
+    tina.says(ClassMode("course", True, "host", seconds=HOUR))
+    assert tina.heard_of(Done)
+    assert pat.heard_of(Yield) == [Yield(1)]
+    eve.says(Request(1))
+    pat.says(Finish(1))
+    pat.says(Request(2))
+    snapshot = broker.snapshot()
+    assert snapshot.policy == "classroom"
+    assert [(one.group, one.device, one.ends) for one in snapshot.classes] == [
+        ("course", "host", TUESDAY + HOUR)
+    ]
+    assert broker.states() == {"p": "held", "e": "running"}
+    until = datetime.fromtimestamp(TUESDAY + HOUR).strftime("%H:%M")
+    assert broker.reasons()["p"] == f"held back: a class of course has the device until {until}"
+    eve.says(Finish(1))
+    broker.passes(HOUR - 1)
+    assert broker.snapshot().policy == "classroom"
+    broker.passes(1.0)
+    assert (broker.snapshot().policy, broker.snapshot().classes) == ("las", [])
+    assert broker.states() == {"p": "running", "e": "idle"}
+
+
+def test_a_class_leaves_other_devices_to_others(broker: Broker) -> None:
+    broker.client("tina").says(ClassMode("course", True, "cuda:0"))
+    pat = broker.client("pat").opens("p", GB, GB, "host")
+    pat.says(Request(1))
+    assert pat.heard_of(Grant)
+    assert broker.snapshot().policy == "fair"
+
+
+CLASS = f"{GROUPS}\n[groups.lab]\nmembers = ['eve', 'kim', 'tina']\nteachers = ['tina']"
+
+
+def test_students_of_a_class_have_equal_memory(path: Path) -> None:
+    """Two of them, as tina teaches: half of 16 GiB each, all notebooks together."""
+    broker = Broker(path, CLASS)
+    eve, more = (broker.client("eve").opens(name, GB, GB, "cuda:0") for name in "ef")
+    kim = broker.client("kim").opens("k", GB, GB, "cuda:0")
+    tina = broker.client("tina").opens("t", GB, GB, "cuda:0")
+    eve.reports(6 * GB, GB)
+    assert eve.refusal is None
+    tina.says(ClassMode("lab", True))
+    more.reports(2 * GB, GB)
+    refusal = more.refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.message) == (
+        "quota",
+        "eve would have 9.0 GiB of the device; each of the 2 of the class of lab has 8.0 GiB"
+        " while it lasts; ask help@example.org",
+    )
+    kim.reports(7 * GB, GB)
+    assert kim.refusal is None
+    tina.says(ClassMode("lab", False))
+    more.says(Request(1))
+    more.reports(2 * GB, 0)
+    assert more.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (ClassMode("nobody", True), "there is no group 'nobody'; there is physics, course, lab"),
+        (ClassMode("course", False), "no class of course is on"),
+        (ClassMode("course", True, "host"), "a class of lab has host already"),
+        (ClassMode("lab", True, "cuda:7"), "there is no device 'cuda:7' here"),
+        (ClassMode("lab", True, seconds=0.0), "a class lasts more than 0 seconds, not 0"),
+        (SetPolicy("fifo", device="host"), "a class of lab has host: end it first"),
+    ],
+)
+def test_what_cannot_be_is_said_and_the_class_that_is_on_goes_on(
+    path: Path, message: ToBroker, sentence: str
+) -> None:
+    broker = Broker(path, CLASS)
+    ada = broker.client("ada")
+    ada.says(ClassMode("lab", True, "host"))
+    ada.says(message)
+    refusal = ada.refusal
+    assert refusal is not None
+    assert refusal.message.startswith(sentence)
+    assert [(one.group, one.device) for one in broker.snapshot().classes] == [("lab", "host")]
+    assert broker.snapshot().policy == "classroom"
+
+
+def test_a_reservation_of_another_group_goes_before_a_class(path: Path) -> None:
+    broker = Broker(path, RESERVED)
+    tim = broker.client("tim")
+    tim.says(ClassMode("physics", True))
+    assert len(broker.snapshot().classes) == 2
+    broker.passes(HOUR)
+    assert [one.device for one in broker.snapshot().classes] == ["cuda:0"]
+    tim.says(ClassMode("physics", True))
+    refusal = tim.refusal
+    assert refusal is not None
+    assert refusal.message == "course has reserved host now"
+    broker.client("tina").says(ClassMode("course", True, "host"))
+    assert [one.device for one in broker.snapshot().classes] == ["cuda:0", "host"]
+
+
+def test_a_class_ends_with_its_group(path: Path) -> None:
+    broker = Broker(path, CLASS)
+    broker.client("tina").says(ClassMode("lab", True))
+    broker.writes(GROUPS)
+    assert (broker.snapshot().policy, broker.snapshot().classes) == ("fair", [])
+
+
 # --- the file -------------------------------------------------------------------------------------
 
 
@@ -427,7 +767,7 @@ def test_a_frame_is_as_long_as_it_says(strict: Broker) -> None:
     strict.client("ann").opens("a")
     frames: list[bytes] = []
     looker = strict.client("pat")
-    looker.send_frame = frames.append  # type: ignore[method-assign]
+    looker.send_frame = frames.append  # type: ignore[assignment, method-assign]
     looker.says(Watch())
     (frame,) = frames
     assert int.from_bytes(frame[:HEADER_BYTES], "big") == len(frame) - HEADER_BYTES

@@ -63,11 +63,11 @@ def broker(settings: Settings) -> Iterator[Callable[..., Settings]]:
         given = msgspec.structs.replace(settings, **own)
         environment = {**os.environ, **settings_module.as_environment(given)}
         command = [sys.executable, "-m", "jupyter_gpushare.broker"]
-        started.append(subprocess.Popen(command, cwd="/", env=environment))
-        while try_connect(Path(settings.socket)) is None:
+        started.append(subprocess.Popen(command, cwd="/", env=environment, umask=0o077))
+        while try_connect(Path(given.socket)) is None:
             assert started[-1].poll() is None
             time.sleep(0.02)
-        return settings
+        return msgspec.structs.replace(settings, socket=given.socket)
 
     Path(settings.socket).parent.chmod(0o755)
     yield broker
@@ -105,6 +105,15 @@ def test_a_socket_is_private_unless_it_is_said(broker: Callable[..., Settings]) 
     settings = broker()
     assert "cannot be used: Permission denied" in as_user(ADA, lambda: whose(settings))
     assert whose(settings)[0] == "root"
+
+
+def test_a_directory_that_a_broker_makes_is_open_where_its_socket_is(
+    broker: Callable[..., Settings], socket_directory: Path
+) -> None:
+    open_to_all = broker(socket=str(socket_directory / "all" / "b.sock"), socket_mode="0666")
+    private = broker(socket=str(socket_directory / "own" / "b.sock"))
+    assert as_user(ADA, lambda: whose(open_to_all)) == [str(ADA), str(ADA)]
+    assert "cannot be used: Permission denied" in as_user(ADA, lambda: whose(private))
 
 
 @pytest.mark.parametrize(

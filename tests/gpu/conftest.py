@@ -146,6 +146,7 @@ def broker(device: str) -> Iterator[Settings]:
         given = settings_module.load(
             {},
             socket=f"{home}/b.sock",
+            accounts=f"{home}/accounts.sqlite",
             device=device,
             quantum_seconds=1e-6,
             half_life_seconds=1e-6,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from jupyter_gpushare.protocol import Open, Snapshot
 from jupyter_gpushare.settings import Settings
 
 SECONDS = 20.0
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -108,3 +112,22 @@ def api(jp_fetch: Callable[..., Awaitable[HTTPResponse]], extension: GpuShareExt
         return answer.code, json.loads(answer.body)
 
     return api
+
+
+@pytest.fixture
+def as_nobody(settings: Any) -> Callable[[], AbstractContextManager[None]]:
+    """`with as_nobody():` what the server says to the broker comes from another Unix user."""
+    if os.getuid() != 0:
+        pytest.skip("only root can act as another user, as a hub's users are")
+    os.chmod(Path(settings.socket).parent, 0o711)
+
+    @contextmanager
+    def as_nobody() -> Iterator[None]:
+        os.chmod(settings.socket, 0o666)
+        os.seteuid(NOBODY)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+    return as_nobody

@@ -8,7 +8,7 @@ import pytest
 from jupyter_gpushare_server import _unload_jupyter_server_extension
 from prometheus_client.parser import text_string_to_metric_families
 
-from jupyter_gpushare.protocol import Demand, Request
+from jupyter_gpushare.protocol import Demand, Open, Request, Rests
 
 Samples = dict[tuple[str, str], float]
 
@@ -47,16 +47,38 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
     assert samples["gpushare_sessions", "host/running"] == 1
     assert samples["gpushare_sessions", "host/idle"] == 1
     assert samples["gpushare_waiting", "host"] == 0
+    assert samples["gpushare_lanes", "host"] == len(device.lanes)
+    assert samples["gpushare_running_lanes", "host"] == 1
+    assert samples["gpushare_resting", "host"] == 0
+    (user,) = {view.user for view in device.sessions}
+    assert samples["gpushare_user_sessions", f"host/{user}"] == 2
+    assert samples["gpushare_user_persistent_bytes", f"host/{user}"] == 4000
+    assert samples["gpushare_user_waiting", f"host/{user}"] == 0
 
 
 async def test_used_time_never_falls_when_a_notebook_ends(
     scrape: Any, join: Any, shown: Any
 ) -> None:
-    alice = await join("alice", device_seconds=12.5)
+    alice = await join("alice", device_seconds=12.5, waited_seconds=3.0)
     (user,) = [view.user for view in (await shown(lambda state: True)).devices[0].sessions]
     assert (await scrape())["gpushare_device_seconds_total", user] == 12.5
     alice.close()
     await shown(lambda state: not state.devices[0].sessions)
+    assert (await scrape())["gpushare_device_seconds_total", user] == 12.5
+    assert (await scrape())["gpushare_waited_seconds_total", user] == 3.0
+
+
+async def test_who_rests_is_counted_once_when_it_comes_back(
+    scrape: Any, join: Any, shown: Any
+) -> None:
+    alice = await join("alice", device_seconds=12.5, busy=False)
+    (user,) = [view.user for view in (await shown(lambda state: True)).devices[0].sessions]
+    alice.send(Rests(0))
+    await shown(lambda state: state.devices[0].resting)
+    assert (await scrape())["gpushare_device_seconds_total", user] == 12.5
+    assert (await scrape())["gpushare_resting", "host"] == 1
+    alice.send(Open("alice", "alice", "host", device_seconds=12.5))
+    await shown(lambda state: state.devices[0].sessions)
     assert (await scrape())["gpushare_device_seconds_total", user] == 12.5
 
 

@@ -46,6 +46,7 @@ ANSWERS = [
     ("/sessions", "get", 200, None),
     ("/policy", "get", 200, None),
     ("/openapi.json", "get", 200, None),
+    ("/report", "get", 200, None),
     ("/sessions/alice", "patch", 200, {"weight": 2.0}),
     ("/sessions/alice", "patch", 400, {"weight": -1}),
     ("/sessions/nobody", "patch", 404, {"weight": 2.0}),
@@ -56,6 +57,8 @@ ANSWERS = [
     ("/policy", "put", 200, {"policy": "fifo"}),
     ("/policy", "put", 400, {"policy": 3}),
     ("/policy", "put", 404, {"running_lanes": 2, "device": "cuda:99"}),
+    ("/classes", "get", 200, None),
+    ("/classes", "put", 400, {"group": "nobody", "on": True}),
 ]
 
 

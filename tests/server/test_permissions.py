@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +11,6 @@ from jupyter_server.auth import Authorizer
 from tornado.httpclient import HTTPClientError
 from tornado.websocket import websocket_connect
 
-NOBODY = 65534
 VERBS = [(path, verb) for path, verbs in document()["paths"].items() for verb in verbs]
 
 
@@ -72,25 +67,6 @@ async def test_who_may_not_execute_gets_no_socket(
     with pytest.raises(HTTPClientError) as error:
         await jp_ws_fetch(NAMESPACE, "events")
     assert error.value.code == 403
-
-
-@pytest.fixture
-def as_nobody(settings: Any) -> Callable[[], AbstractContextManager[None]]:
-    """`with as_nobody():` what the server says to the broker comes from another Unix user."""
-    if os.getuid() != 0:
-        pytest.skip("only root can act as another user, as a hub's users are")
-    os.chmod(Path(settings.socket).parent, 0o711)
-
-    @contextmanager
-    def as_nobody() -> Iterator[None]:
-        os.chmod(settings.socket, 0o666)
-        os.seteuid(NOBODY)
-        try:
-            yield
-        finally:
-            os.seteuid(0)
-
-    return as_nobody
 
 
 @pytest.mark.parametrize(

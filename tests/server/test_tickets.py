@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import BrokerUnavailable, NotPermitted
-from jupyter_gpushare.protocol import Demand, Open, Snapshot
+from jupyter_gpushare.protocol import Demand, Open, Snapshot, Wait
+from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import load
 
 KERNEL = """
@@ -196,3 +198,38 @@ async def test_a_server_that_goes_leaves_its_kernels_connected(
     with hub_broker.connect(token=hub.user("bob")) as bob:
         assert [view.user for view in bob.look().devices[0].sessions] == ["ada"]
     client.close()
+
+
+async def test_while_its_server_is_away_a_notebook_computes_on_and_then_comes_back(
+    kernel: Enter, http_server: Any, jp_http_port: int, hub_broker: Any, shown: Any
+) -> None:
+    with await asyncio.to_thread(kernel):
+        pass  # so that the server has vouched before
+    session = Session(load(), name="long")
+    try:
+        await asyncio.to_thread(session.open)
+        await asyncio.to_thread(session.enter)
+        http_server.stop()
+        hub_broker.restart()
+        told: queue.Queue[Wait | None] = queue.Queue()
+        session.on_wait = told.put
+        for _ in range(5):
+            session.boundary()
+        assert (session.holding, session.iterations) == (True, 5)
+        session.leave()
+        waits = asyncio.create_task(asyncio.to_thread(session.enter))
+        wait = await asyncio.to_thread(told.get, timeout=20)
+        assert wait is not None
+        assert "the Jupyter server, which vouches for its kernels, does not answer" in wait.reason
+        http_server.listen(jp_http_port)
+        await asyncio.wait_for(waits, 20)
+        assert session.holding
+        (view,) = (await shown(lambda state: "long" in names_in(state))).devices[0].sessions
+        assert (view.name, view.user) == ("long", "ada")
+    finally:
+        session.close()
+
+
+def names_in(state: Any) -> list[str]:
+    found = state.devices[0].sessions if isinstance(state, Snapshot) else []
+    return [view.name for view in found]

@@ -1,0 +1,102 @@
+"""`make hub`: a class on this machine, with three students, a teacher and an admin.
+
+Starts a JupyterHub with the configuration beside this file, on this machine alone; Ctrl-C ends it,
+with all that it has started. What the class has written stays in the folder that it names.
+Needs JupyterHub and its proxy: pip install jupyter_gpushare[hub]; npm install -g
+configurable-http-proxy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CONFIG = HERE / "jupyterhub_config.py"
+MODULES = HERE.parents[1] / "labextension" / "node_modules" / ".bin"
+URLS = ("CLASS_HUB_URL", "CLASS_PROXY_API_URL", "CLASS_SERVICE_URL")
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    options.add_argument("--port", type=int, default=8000, help="where people open it (8000)")
+    options.add_argument("--home", type=Path, help="the class's folder; else a new one in /tmp")
+    chosen = options.parse_args()
+    home = (chosen.home or Path(tempfile.mkdtemp(prefix="class-"))).resolve()
+    environment = surroundings(home, chosen.port)
+    if shutil.which("configurable-http-proxy", path=environment["PATH"]) is None:
+        print(
+            "hub: its proxy is not installed: npm install -g configurable-http-proxy",
+            file=sys.stderr,
+        )
+        return 1
+    print(
+        f"Open {environment['CLASS_URL']} as ada, ben or cleo (students), tess (teacher) or admin;"
+        " the password is `class`.\n"
+        f"The devices, for all: {environment['CLASS_URL']}/services/gpushare/\n"
+        f"Files are in {home}. Ctrl-C ends it all.",
+        flush=True,
+    )
+    return run(home, environment)
+
+
+def surroundings(home: Path, port: int) -> dict[str, str]:
+    """The environment of a hub in the folder `home`, of which nothing is seen from outside."""
+    (home / "homes").mkdir(parents=True, exist_ok=True)
+    (home / "run").mkdir(mode=0o700, exist_ok=True)
+    places = {
+        name: f"http://127.0.0.1:{free}"
+        for name, free in zip(URLS, free_ports(len(URLS)), strict=True)
+    }
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")},
+        **places,
+        "CLASS_HOME": str(home),
+        "CLASS_URL": f"http://127.0.0.1:{port}",
+        "PATH": f"{os.environ.get('PATH', os.defpath)}:{MODULES}",
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at this moment, all different."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def run(home: Path, environment: dict[str, str]) -> int:
+    """A hub in the foreground, until it ends."""
+    command = [sys.executable, "-m", "jupyterhub", "-f", str(CONFIG)]
+    with subprocess.Popen(command, env=environment, cwd=home) as hub, passing_on(hub):
+        status = hub.wait()
+    end_broker(home)
+    return 0 if status in (0, -signal.SIGINT, -signal.SIGTERM) else status
+
+
+@contextlib.contextmanager
+def passing_on(hub: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A terminal's Ctrl-C reaches the hub by itself; SIGTERM comes to us alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: hub.terminate())
+    yield
+
+
+def end_broker(home: Path) -> None:
+    """It outlives the hub, as it should where the hub is only restarted."""
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(int((home / "run" / "broker.lock").read_text()), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+/** The panel as a page by itself, as a JupyterHub's service shows it to all users of the hub. */
+
+import { NAMESPACE, RestActions, Send } from './actions';
+import { DISCONNECTED, english } from './format';
+import { GpuShareModel } from './model';
+import { GpuShareView } from './view';
+
+/** Show the panel in `node`, whose data say where the routes are and what proves this page ours. */
+export function show(node: HTMLElement): GpuShareModel {
+  const { baseUrl, xsrf } = node.dataset;
+  const base = new URL(`${baseUrl}${NAMESPACE}/`, location.href);
+  const events = new URL('events', base);
+  events.protocol = events.protocol.replace('http', 'ws');
+
+  const send: Send = (path, init) =>
+    fetch(new URL(path, base), { ...init, headers: { 'X-XSRFToken': xsrf! } });
+  const model = new GpuShareModel(() => new WebSocket(events));
+  const actions = new RestActions(send);
+  const view = new GpuShareView(node, english, actions);
+  model.changed.connect(() => {
+    const { state, receivedAt, viewer } = model;
+    view.update({ state, receivedAt, viewer }, performance.now());
+    if (state?.type === 'Error' && state.code === DISCONNECTED) {
+      void logInAgain(send);
+    }
+  });
+  setInterval(() => !document.hidden && view.tick(performance.now()), 1000);
+  return model;
+}
+
+/** A service that was started anew knows no page any more: loading it anew logs in. */
+async function logInAgain(send: Send): Promise<void> {
+  const answer = await send('viewer', {}).catch(() => null);
+  if (answer?.status === 403) {
+    location.reload();
+  }
+}
+
+const node = document.getElementById('jupyter-gpushare-page');
+if (node !== null) {
+  show(node);
+}

@@ -1,0 +1,152 @@
+/** What an admin's rules do now: classes, reservations, and a file that is not in force. */
+
+import { Child, div, h, INode } from './dom';
+import { moment, teaches } from './format';
+import { IScene } from './scene';
+import { IClassView, IGroupView, IReservationView } from './snapshot';
+
+const USUAL_MINUTES = 90; // of a class
+
+/** Null where there is nothing to say and nothing to switch. */
+export function rulebook(scene: IScene): Child {
+  const { trans, snapshot } = scene;
+  const classes = snapshot.classes ?? [];
+  const parts = [
+    ...(snapshot.reservations ?? []).map(one => reservation(one, scene)),
+    ...classes.map(one => classThatIsOn(one, scene)),
+    beginning(scene)
+  ].filter(Boolean);
+  const wrong = snapshot.rulebook_error;
+  if (!wrong && parts.length === 0) {
+    return null;
+  }
+  return div(
+    'section',
+    'rulebook',
+    { key: 'rulebook', 'aria-label': trans.__('Rules') },
+    wrong
+      ? div(
+          'p',
+          'notice jp-mod-refused',
+          { key: 'wrong', role: 'status' },
+          wrong
+        )
+      : null,
+    ...parts
+  );
+}
+
+function reservation(one: IReservationView, { trans }: IScene): INode {
+  const what =
+    one.share < 1
+      ? trans.__(
+          '%1 % of %2',
+          Math.round(100 * one.share),
+          one.device || trans.__('all devices')
+        )
+      : one.device || trans.__('all devices');
+  return h(
+    'p',
+    { key: `reserved ${one.group} ${one.device} ${one.begins}` },
+    one.is_on
+      ? trans.__(
+          '%1 has reserved %2 until %3.',
+          one.group,
+          what,
+          moment(one.ends)
+        )
+      : trans.__(
+          '%1 has reserved %2 from %3 to %4.',
+          one.group,
+          what,
+          moment(one.begins),
+          moment(one.ends)
+        )
+  );
+}
+
+function classThatIsOn(one: IClassView, scene: IScene): INode {
+  const { trans, actions, act } = scene;
+  const told = trans.__('The class of %1 has ended.', one.group);
+  const end = () =>
+    act(
+      actions!.holdClass({ group: one.group, on: false, device: one.device }),
+      told
+    );
+  return h(
+    'p',
+    { key: `class ${one.device}` },
+    one.ends === null
+      ? trans.__('A class of %1 has %2.', one.group, one.device)
+      : trans.__(
+          'A class of %1 has %2 until %3.',
+          one.group,
+          one.device,
+          moment(one.ends)
+        ),
+    ' ',
+    actions && teaches(scene.viewer, scene.snapshot, one.group)
+      ? button(trans.__('End the class'), end)
+      : null
+  );
+}
+
+/** For those who teach, or may do everything: which class, and for how long. */
+function beginning(scene: IScene): Child {
+  const { trans, snapshot, actions, viewer, act } = scene;
+  const groups = (snapshot.groups ?? []).filter(({ name }) =>
+    teaches(viewer, snapshot, name)
+  );
+  const busy = new Set((snapshot.classes ?? []).map(({ device }) => device));
+  if (
+    !actions ||
+    groups.length === 0 ||
+    busy.size === snapshot.devices.length
+  ) {
+    return null;
+  }
+  const begin = (event: Event) => {
+    const form = (event.target as Element).parentElement!;
+    const group = form.querySelector('select')!.value;
+    const minutes = Number(form.querySelector('input')!.value);
+    const told = trans.__('The class of %1 begins.', group);
+    act(
+      actions.holdClass({
+        group,
+        on: true,
+        ...(minutes > 0 && { seconds: 60 * minutes })
+      }),
+      told
+    );
+  };
+  return div(
+    'div',
+    'buttons',
+    { key: 'begin' },
+    h('label', {}, `${trans.__('Class of')} `, choice(groups)),
+    h(
+      'label',
+      {},
+      `${trans.__('Minutes')} `,
+      div('input', 'input', {
+        type: 'number',
+        min: 1,
+        value: String(USUAL_MINUTES)
+      })
+    ),
+    button(trans.__('Begin the class'), begin)
+  );
+}
+
+function choice(groups: IGroupView[]): INode {
+  return div(
+    'select',
+    'input',
+    {},
+    ...groups.map(({ name }) => h('option', { value: name }, name))
+  );
+}
+
+function button(text: string, onclick: (event: Event) => void): INode {
+  return div('button', 'button', { type: 'button', onclick }, text);
+}

@@ -1,0 +1,74 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { show } from '../src/page';
+import { running, snapshot, viewer } from './states';
+
+interface ISocket {
+  onmessage(event: { data: string }): void;
+  onclose(): void;
+}
+
+let opened: string[];
+let socket: ISocket;
+let node: HTMLElement;
+const fetched = vi.fn();
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  opened = [];
+  vi.stubGlobal(
+    'WebSocket',
+    class {
+      constructor(url: URL) {
+        opened.push(url.pathname);
+        socket = this as unknown as ISocket;
+      }
+    }
+  );
+  fetched.mockReset().mockResolvedValue({ ok: true, status: 200 });
+  vi.stubGlobal('fetch', fetched);
+  node = document.createElement('main');
+  node.dataset.baseUrl = '/services/gpushare/';
+  node.dataset.xsrf = 'word';
+  show(node);
+});
+
+afterEach(() => {
+  vi.unstubAllGlobals();
+  vi.useRealTimers();
+});
+
+const tell = (message: object) =>
+  socket.onmessage({ data: JSON.stringify(message) });
+
+describe('the page of a hub', () => {
+  it('shows what the service pushes', () => {
+    expect(opened).toEqual([
+      '/services/gpushare/jupyter-gpushare/api/v1/events'
+    ]);
+    tell(viewer());
+    tell(snapshot(running));
+    expect(node.textContent).toContain('alice.ipynb runs');
+  });
+
+  it('asks for changes with the word that proves it ours', () => {
+    tell({ ...viewer(), is_administrator: true, may_change: true });
+    tell(snapshot(running));
+    const field = node.querySelector('select')!;
+    field.dispatchEvent(new Event('change'));
+    const [url, init] = fetched.mock.calls[0];
+    expect(url.pathname).toBe(
+      '/services/gpushare/jupyter-gpushare/api/v1/policy'
+    );
+    expect(init.method).toBe('PUT');
+    expect(init.headers['X-XSRFToken']).toBe('word');
+  });
+
+  it('looks whether it has to log in when its connection is lost', () => {
+    tell(snapshot(running));
+    expect(fetched).not.toHaveBeenCalled();
+    socket.onclose();
+    expect(fetched.mock.calls[0][0].pathname).toBe(
+      '/services/gpushare/jupyter-gpushare/api/v1/viewer'
+    );
+  });
+});

@@ -1,0 +1,144 @@
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { IActions } from '../src/scene';
+import { ISnapshot, IViewer } from '../src/snapshot';
+import { GpuShareView } from '../src/view';
+import { running, session, snapshot, viewer } from './states';
+
+const groups = [
+  { name: 'course', weight: 1, teachers: ['tina'] },
+  { name: 'lab', weight: 1, teachers: ['tim'] }
+];
+const tina = viewer({ user: 'tina' });
+const held = session({
+  state: 'held',
+  reason: 'held back: a class of course has the device until 11:30',
+  waiting_seconds: 1,
+  group: 'lab'
+});
+
+let node: HTMLElement;
+let view: GpuShareView;
+let actions: IActions;
+
+beforeEach(() => {
+  node = document.createElement('div');
+  document.body.replaceChildren(node);
+  actions = {
+    change: vi.fn(),
+    ask: vi.fn(),
+    choosePolicy: vi.fn(),
+    holdClass: vi.fn()
+  };
+  view = new GpuShareView(node, undefined, actions);
+});
+
+function show(changes: Partial<ISnapshot>, who: IViewer | null = tina) {
+  const state = { ...snapshot(running), groups, ...changes };
+  view.update({ state, receivedAt: 0, viewer: who });
+}
+
+const rules = () => node.querySelector('.jp-GpuShare-rulebook');
+const press = (label: string) =>
+  [...node.querySelectorAll('button')]
+    .find(found => found.textContent === label)!
+    .click();
+
+describe('rules', () => {
+  it('take no room where there are none', () => {
+    show({ groups: [] }, viewer({ is_administrator: true }));
+    expect(rules()).toBeNull();
+    show({}, viewer());
+    expect(rules()).toBeNull();
+  });
+
+  it('that are wrong are said', () => {
+    show({ rulebook_error: 'the rules are wrong: ...' }, null);
+    expect(rules()!.querySelector('[role=status]')!.textContent).toBe(
+      'the rules are wrong: ...'
+    );
+  });
+
+  it('say what is reserved, to everybody and in advance', () => {
+    const one = { group: 'lab', device: 'host', begins: 0, ends: 3600 };
+    show({ reservations: [{ ...one, share: 0.5, is_on: false }] }, null);
+    expect(rules()!.textContent).toMatch(
+      /^lab has reserved 50 % of host from .+ to .+\.$/
+    );
+    show(
+      { reservations: [{ ...one, device: '', share: 1, is_on: true }] },
+      null
+    );
+    expect(rules()!.textContent).toMatch(
+      /^lab has reserved all devices until .+\.$/
+    );
+  });
+});
+
+describe('a class', () => {
+  it('is begun by those who teach the group, for as long as they say', async () => {
+    show({});
+    const names = [...rules()!.querySelectorAll('option')].map(
+      ({ value }) => value
+    );
+    expect(names).toEqual(['course']);
+    rules()!.querySelector('input')!.value = '45';
+    press('Begin the class');
+    expect(actions.holdClass).toHaveBeenCalledWith({
+      group: 'course',
+      on: true,
+      seconds: 2700
+    });
+    await vi.waitFor(() =>
+      expect(node.textContent).toContain('The class of course begins.')
+    );
+  });
+
+  it('is begun for any group by an administrator, and by nobody who only looks', () => {
+    show({}, viewer({ is_administrator: true }));
+    expect(rules()!.querySelectorAll('option').length).toBe(2);
+    show({}, viewer({ is_administrator: true, may_change: false }));
+    expect(rules()).toBeNull();
+  });
+
+  it('is seen by all, and ended by those who teach it', () => {
+    const classes = [{ group: 'course', device: 'host', ends: null }];
+    show({ classes }, viewer());
+    expect(rules()!.textContent).toBe('A class of course has host. ');
+    show({ classes });
+    press('End the class');
+    expect(actions.holdClass).toHaveBeenCalledWith({
+      group: 'course',
+      on: false,
+      device: 'host'
+    });
+  });
+
+  it('is the reason that those who are held back read', () => {
+    const state = { ...snapshot(held), groups };
+    view.update({ state, receivedAt: 0, viewer: viewer() });
+    expect(node.querySelector('.jp-GpuShare-reason')!.textContent).toContain(
+      held.reason
+    );
+    expect(node.textContent).toContain('held back');
+  });
+});
+
+describe('a teacher', () => {
+  it("sets the weight of the group's notebooks, and nothing else", () => {
+    const tim = viewer({ user: 'tim' });
+    const state = { ...snapshot(held), groups };
+    view.update({ state, receivedAt: 0, viewer: tim });
+    node
+      .querySelector<HTMLElement>('.jp-GpuShare-notebook [aria-expanded]')!
+      .click();
+    const input = node.querySelector<HTMLInputElement>(
+      '.jp-GpuShare-details input'
+    )!;
+    input.value = '3';
+    input.dispatchEvent(new Event('change'));
+    expect(actions.change).toHaveBeenCalledWith('a', { weight: 3 });
+    expect(
+      [...node.querySelectorAll('.jp-GpuShare-details button')].length
+    ).toBe(0);
+  });
+});

@@ -1,0 +1,273 @@
+"""``python -m jupyter_gpushare_server.hub_service``: one host's devices, for all users of a hub.
+
+A service of JupyterHub. It starts the host's broker where none answers, and again when it has
+ended, and shows the panel as a page, with the same routes below it as a Jupyter server has. The
+scope `custom:gpushare:read` lets users in; what they may do there, the broker decides by their own
+tokens, and `custom:gpushare:admin` makes them its administrators.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from jupyter_events import EventLogger
+from jupyter_server.auth import Authorizer
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import JupyterHandler
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
+from jupyterhub.services.auth import HubOAuth
+from jupyterhub.singleuser.extension import JupyterHubIdentityProvider
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+
+import jupyter_gpushare
+from jupyter_gpushare.broker.start import ensure
+from jupyter_gpushare.errors import GpuShareError, InvalidValue
+from jupyter_gpushare.protocol import Error
+from jupyter_gpushare.settings import PREFIX
+
+from .app import Delegate, GpuShareExtension
+from .feed import LOOKING, Feed
+from .handlers import AUTH_RESOURCE, ROUTES, add_to
+
+STATIC = Path(jupyter_gpushare.__file__).parent / "static"
+READ, ADMIN = "custom:gpushare:read", "custom:gpushare:admin"
+MAY_COME = {READ, ADMIN}  # who has one of these
+UNSEEN_SECONDS = 60.0  # who looks no more is forgotten after so long
+PAGE_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'self'"
+PAGE = Template("""\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>GPU sharing</title>
+<link rel="stylesheet" href="${base_url}static/page.css">
+<main id="jupyter-gpushare-page" data-base-url="$base_url" data-xsrf="$xsrf"></main>
+<script type="module" src="${base_url}static/page.js"></script>
+</html>
+""")
+
+# It vouches for nobody: whose kernels would they be?
+OWN_ROUTES = {path: kind for path, kind in ROUTES.items() if path != "tickets"}
+
+log = logging.getLogger("jupyter_gpushare.hub_service")
+pages_log = log.getChild("pages")
+pages_log.setLevel(logging.ERROR)  # the service's own connection says it once for all
+
+
+class VisitorDelegate(Delegate):
+    """Speaks for the user whose token it has."""
+
+    def __init__(self, token: str, extension: HubExtension) -> None:
+        self.settings, self.audit = extension.settings, extension.audit
+        self.proof = lambda hello, _: msgspec.structs.replace(hello, token=token)
+        self.feed = Feed(self.settings, IOLoop.current(), pages_log, lambda _: None, self.proof)
+        self.feed.start()
+        self.used = time.monotonic()
+
+    async def know(self) -> None:
+        """Wait until there is something to see, or not."""
+        self.used = time.monotonic()
+        async for state in self.feed.follow():
+            if state is not LOOKING:
+                return
+
+    def is_idle(self, now: float) -> bool:
+        return not self.feed.is_followed and now - self.used > UNSEEN_SECONDS
+
+
+class HubExtension(GpuShareExtension):
+    """The extension here: it sees to it that there is a broker, and speaks for each visitor."""
+
+    def load(self, server: HubService) -> None:
+        super().load(server)
+        self._delegates: dict[str, VisitorDelegate] = {}
+        self._work = [asyncio.create_task(work()) for work in (self._keep_broker, self._tidy)]
+
+    async def unload(self) -> None:
+        for work in self._work:
+            work.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        await super().unload()
+
+    def delegate(self, user: Any) -> Delegate:
+        return self._delegates[user.token]
+
+    async def admit(self, token: str) -> None:
+        """Have a delegate of this token, which knows what there is to see."""
+        if token not in self._delegates:
+            self._delegates[token] = VisitorDelegate(token, self)
+        await self._delegates[token].know()
+
+    def _as_found(self, server: HubService, socket: str | None) -> dict[str, str]:
+        """Its broker serves the users of this hub, as far as they have the scope."""
+        return {PREFIX + "HUB_API_URL": server.hub_auth.api_url, PREFIX + "HUB_SCOPE": READ}
+
+    async def _keep_broker(self) -> None:
+        async for state in self.feed.follow():
+            if isinstance(state, Error):
+                try:
+                    await asyncio.to_thread(ensure, self.settings)
+                except GpuShareError as error:
+                    log.error("no broker: %s", error)
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(UNSEEN_SECONDS)
+            now = time.monotonic()
+            idle = [token for token, one in self._delegates.items() if one.is_idle(now)]
+            for delegate in [self._delegates.pop(token) for token in idle]:
+                await delegate.feed.close()
+
+
+class Visitors(JupyterHubIdentityProvider):  # type: ignore[misc]  # untyped for us
+    """Users of the hub; of those who may come in, the token is known too."""
+
+    def __init__(self, extension: HubExtension, **traits: Any) -> None:
+        super().__init__(**traits)
+        self._extension = extension
+
+    async def get_user(self, handler: JupyterHandler) -> Any:
+        user = await super().get_user(handler)
+        if user is not None and may_come(self.hub_auth, user):
+            user.token = self.hub_auth.get_token(handler)
+            await self._extension.admit(user.token)
+        return user
+
+
+class ScopeAuthorizer(Authorizer):
+    """Lets in who has a scope of ours, whatever the routes are asked for."""
+
+    def is_authorized(self, handler: JupyterHandler, user: Any, action: str, resource: str) -> bool:
+        assert isinstance(self.identity_provider, Visitors)
+        return may_come(self.identity_provider.hub_auth, user)
+
+
+def may_come(hub_auth: HubOAuth, user: Any) -> bool:
+    return bool(hub_auth.check_scopes(MAY_COME, user.hub_user))
+
+
+class PageHandler(JupyterHandler):
+    """The panel."""
+
+    auth_resource = AUTH_RESOURCE
+    content_security_policy = PAGE_POLICY
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        xsrf = self.xsrf_token.decode()
+        self.finish(PAGE.substitute(base_url=escape(self.base_url), xsrf=escape(xsrf)))
+
+
+class MetricsHandler(JupyterHandler):
+    """Figures for Prometheus, which comes with a token of a service of the hub."""
+
+    auth_resource = AUTH_RESOURCE
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.finish(generate_latest())
+
+
+class HubService:
+    """What stands around the extension here, where no Jupyter server does. Raises InvalidValue."""
+
+    def __init__(self) -> None:
+        self.log = log
+        self.io_loop = IOLoop.current()
+        self.event_logger = EventLogger(handlers=[logging.StreamHandler()])
+        self.kernel_manager = AsyncMappingKernelManager()  # type: ignore[no-untyped-call]  # of none
+        self.address = _address(os.environ.get("JUPYTERHUB_SERVICE_URL", ""))
+        self.hub_auth = HubOAuth()
+        self.extension = HubExtension(log=log)
+
+    async def run(self) -> None:
+        """Serve until a signal ends it. The broker stays, and notices nothing. Raises InvalidValue,
+        and OSError where it may not listen."""
+        host, port = self.address
+        self.extension.load(self)
+        server = HTTPServer(self._application(), xheaders=True)
+        server.listen(port, host)
+        log.info("the service listens on %s:%d", host, port)
+        await _signal(signal.SIGTERM, signal.SIGINT)
+        server.stop()
+        await self.extension.unload()
+
+    def _application(self) -> web.Application:
+        base_url = self.hub_auth.base_url
+        visitors = Visitors(self.extension, hub_auth=self.hub_auth)
+        application = web.Application(
+            [
+                (base_url, PageHandler),
+                (f"{base_url}metrics", MetricsHandler),
+                *((base_url.rstrip("/") + path, *rest) for path, *rest in visitors.get_handlers()),
+            ],
+            base_url=base_url,
+            static_path=os.fspath(STATIC),
+            static_url_prefix=f"{base_url}static/",
+            cookie_secret=secrets.token_bytes(32),
+            identity_provider=visitors,
+            authorizer=ScopeAuthorizer(identity_provider=visitors),
+            kernel_manager=self.kernel_manager,
+            allow_remote_access=True,  # the hub's proxy has looked at the name of the host
+        )
+        add_to(application, self.extension, OWN_ROUTES)
+        return application
+
+
+def _address(url: str) -> tuple[str, int]:
+    """Host and port of the URL that the hub gives its services. Raises InvalidValue."""
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "http" and parts.hostname and parts.port:
+            return parts.hostname, parts.port
+    except ValueError:
+        pass  # a port that is none
+    raise InvalidValue(
+        f"JUPYTERHUB_SERVICE_URL is {url!r}, and should be like http://127.0.0.1:18090:"
+        " JupyterHub sets it to the service's `url`"
+    )
+
+
+async def _signal(*numbers: int) -> None:
+    """Wait for one of these."""
+    came = asyncio.Event()
+    for number in numbers:
+        asyncio.get_running_loop().add_signal_handler(number, came.set)
+    await came.wait()
+
+
+def main() -> int:
+    """Run the service; the exit status."""
+    logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
+    try:
+        asyncio.run(_serve())
+    except (GpuShareError, OSError) as error:
+        print(f"jupyter-gpushare-hub: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve() -> None:
+    await HubService().run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

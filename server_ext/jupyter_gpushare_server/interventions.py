@@ -1,0 +1,93 @@
+"""What the broker's rules want done to kernels, done to those of this server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_core.utils import ensure_async
+
+from jupyter_gpushare.protocol import Intervention, Snapshot
+
+from .audit import Audit
+from .processes import processes
+
+
+class Interventions:
+    """Each is done once. The broker decides, and a kernel that is not this server's is left alone.
+
+    A kernel that is busy by Jupyter's word is not culled, whatever the broker knows of it.
+    """
+
+    def __init__(
+        self,
+        kernels: Any,
+        audit: Audit,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        """`kernels` is the server's MappingKernelManager."""
+        self._kernels = kernels
+        self._audit = audit
+        self._log = log
+        self._begun: set[tuple[str, str]] = set()  # session and deed
+        self._running: set[asyncio.Task[None]] = set()  # or they would be collected
+
+    def observe(self, snapshot: Snapshot) -> None:
+        self._begun &= {(one.session, one.deed) for one in snapshot.interventions}
+        if not snapshot.interventions:
+            return
+        pids, kernels = _pids(snapshot), {pid: name for name, pid in processes(self._kernels)}
+        for one in snapshot.interventions:
+            kernel = kernels.get(pids.get(one.session, 0))
+            if kernel is not None and self._may_begin(one, kernel):
+                self._begun.add((one.session, one.deed))
+                running = asyncio.ensure_future(self._carry_out(one, kernel))
+                self._running.add(running)
+                running.add_done_callback(self._running.discard)
+
+    def _may_begin(self, one: Intervention, kernel: str) -> bool:
+        if (one.session, one.deed) in self._begun:
+            return False
+        state = getattr(self._kernels.get_kernel(kernel), "execution_state", "")
+        return one.deed != "cull" or state != "busy"
+
+    async def _carry_out(self, one: Intervention, kernel: str) -> None:
+        try:
+            await DEEDS[one.deed](self._kernels, kernel)
+        except (
+            Exception
+        ) as error:  # the last border of a task: whatever it is, an admin must see it
+            self._log.warning("jupyter_gpushare: kernel %s: %s failed: %s", kernel, one.deed, error)
+            return
+        self._log.warning("jupyter_gpushare: kernel %s: %s. %s", kernel, one.deed, one.sentence)
+        self._audit.intervened(one, kernel)
+
+
+def _pids(snapshot: Snapshot) -> dict[str, int]:
+    """The process of each session, also of those that rest."""
+    found = {}
+    for device in snapshot.devices:
+        found.update({view.id: view.pid for view in device.sessions})
+        found.update({view.id: view.pid for view in device.resting})
+    return found
+
+
+async def _interrupt(kernels: Any, kernel: str) -> None:
+    await ensure_async(kernels.interrupt_kernel(kernel))
+
+
+async def _end(kernels: Any, kernel: str) -> None:
+    await ensure_async(kernels.shutdown_kernel(kernel, now=True))
+
+
+async def _cull(kernels: Any, kernel: str) -> None:
+    await ensure_async(kernels.shutdown_kernel(kernel))
+
+
+DEEDS: dict[str, Callable[[Any, str], Any]] = {
+    "interrupt": _interrupt,
+    "end": _end,
+    "cull": _cull,
+}

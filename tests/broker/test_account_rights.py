@@ -1,0 +1,148 @@
+"""Figures of use, and names of those who rest, are told to whom they concern: and to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.broker.peer import Peer
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.protocol import (
+    MAX_SNAPSHOT_BYTES,
+    PROTOCOL,
+    Account,
+    Accounts,
+    Demand,
+    Error,
+    Frames,
+    Hello,
+    Look,
+    Message,
+    Open,
+    Request,
+    Rests,
+    Snapshot,
+    ToBroker,
+    Watch,
+    decode_from_broker,
+)
+from jupyter_gpushare.settings import load
+
+STRANGER = 54321  # neither the superuser's user id nor the broker's
+RULES = """
+admins = ["ada"]
+notebook_names = "teachers"
+[groups.vision]
+members = ["ann", "bob"]
+teachers = ["tim"]
+[groups.sound]
+members = ["sue"]
+teachers = ["tom"]
+"""
+PEOPLE = ("ann", "bob", "sue", "eve")
+SEES = {
+    "ann": {"ann"},
+    "bob": {"bob"},
+    "eve": {"eve"},
+    "tim": {"ann", "bob"},
+    "tom": {"sue"},
+    "ada": {*PEOPLE},
+    "nobody": set(),
+}
+
+
+class Client(Peer):
+    def __init__(self, service: Service, user: str) -> None:
+        self.uid, self.pid, self.user = STRANGER, 1, user
+        self.heard: list[Message] = []
+        self._frames = Frames(MAX_SNAPSHOT_BYTES)
+        self._service = service
+        self.says(Hello(PROTOCOL))
+
+    def says(self, message: ToBroker, now: float = 1.0) -> None:
+        self._service.handle(self, message, now)
+
+    def send(self, *messages: Message) -> None:
+        self.heard += messages
+
+    def send_frame(self, frame: bytes) -> None:
+        self.heard += map(decode_from_broker, self._frames.feed(frame))
+
+    def send_with(self, message: Message, descriptor: int) -> None:
+        self.heard.append(message)
+
+    def is_alive(self) -> bool:
+        return False
+
+    def is_behind(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    """Everybody has used a second of the device, and rests."""
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    service = Service(load({}, rulebook=str(file)), [Device("host", 1 << 36, "")], started=0.0)
+    demand = Demand(1000, 1000, measured=True)
+    for second, name in enumerate(PEOPLE):
+        client = Client(service, name)
+        client.says(Open(id=name, name=f"{name}s-work.ipynb", demand=demand), float(second))
+        client.says(Request(1), float(second))
+        client.says(Rests(1000), float(second + 1))
+    return service
+
+
+Ask = Callable[[str, str], set[str]]
+
+
+@pytest.fixture
+def report(service: Service) -> Ask:
+    """`report(user, by)`: the names in the rows."""
+
+    def report(user: str, by: str = "user") -> set[str]:
+        client = Client(service, user)
+        client.says(Account(0.0, time.time() + 1, by))  # type: ignore[arg-type]
+        end, now = time.monotonic() + 10, 10.0
+        while not isinstance(client.heard[-1], Accounts):
+            assert not isinstance(client.heard[-1], Error)
+            assert time.monotonic() < end
+            service.tick(now := now + 0.1)
+        return {row.name for row in client.heard[-1].rows}
+
+    return report
+
+
+@pytest.mark.parametrize("user", SEES)
+def test_a_person_sees_own_figures_a_teacher_the_groups_and_an_admin_all(
+    user: str, report: Ask
+) -> None:
+    assert report(user, "user") == SEES[user]
+
+
+@pytest.mark.parametrize("user", SEES)
+def test_names_of_notebooks_in_a_report_are_of_those_alone(user: str, report: Ask) -> None:
+    assert report(user, "notebook") == {f"{name}: {name}s-work.ipynb" for name in SEES[user]}
+
+
+def test_sums_of_a_group_are_for_its_teachers(report: Ask) -> None:
+    assert report("tim", "group") == {"vision"}
+    assert report("ada", "group") == {"", "sound", "vision"}
+
+
+@pytest.mark.parametrize("user", SEES)
+def test_names_of_those_who_rest_are_hidden_as_others_are(user: str, service: Service) -> None:
+    looker, watcher = Client(service, user), Client(service, user)
+    looker.says(Look(), 5.0)
+    watcher.says(Watch(), 5.0)
+    for client in (looker, watcher):
+        (snapshot,) = [message for message in client.heard if isinstance(message, Snapshot)]
+        names = {view.user: view.name for view in snapshot.devices[0].resting}
+        assert names == {
+            name: f"{name}s-work.ipynb" if name in SEES[user] else f"a notebook of {name}"
+            for name in PEOPLE
+        }

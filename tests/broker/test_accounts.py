@@ -1,0 +1,418 @@
+"""What was used, by whom: counted in time that a test tells, kept in real files."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.broker.accounts import (
+    GAP_SECONDS,
+    MAX_NAMES,
+    OTHERS,
+    RETURN_SECONDS,
+    Accounts,
+    Seen,
+    day_of,
+)
+from jupyter_gpushare.broker.ledger import MIGRATIONS, Ledger, Scope
+from jupyter_gpushare.protocol import AccountRow
+from jupyter_gpushare.rulebook import Zone
+from jupyter_gpushare.settings import Settings, load
+
+ALL = Scope(everything=True)
+NOON = time.mktime((2026, 11, 17, 12, 0, 0, 0, 0, -1))
+DAY = 86400
+
+
+class Clock:
+    """Time that passes when a test says so: `now` is monotonic, `unix` on the wall."""
+
+    def __init__(self, unix: float = NOON) -> None:
+        self.now, self.unix = 100.0, unix
+
+    def __call__(self) -> float:
+        return self.unix
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.unix += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "accounts.sqlite"
+
+
+@pytest.fixture
+def accounts(path: Path, clock: Clock) -> Iterator[Accounts]:
+    yield (opened := opened_at(path, clock))
+    opened.close()
+
+
+def opened_at(path: Path, clock: Clock) -> Accounts:
+    return Accounts(Ledger(path), clock=clock, now=clock.now)
+
+
+def seen(device_seconds: float = 0.0, **more: object) -> Seen:
+    fields = {
+        "user": "ada",
+        "group": "ml",
+        "notebook": "cnn.ipynb",
+        "device": "host",
+        "waited_seconds": 0.0,
+        "persistent_bytes": 0,
+        "lane_bytes": 0,
+        **more,
+    }
+    return Seen(device_seconds=device_seconds, **fields)  # type: ignore[arg-type]
+
+
+def rows(accounts: Accounts, by: str = "user", scope: Scope = ALL) -> list[AccountRow]:
+    return accounts.rows(by, 0.0, 1e12, scope).result()
+
+
+def row(accounts: Accounts, by: str = "user") -> AccountRow:
+    (only,) = rows(accounts, by)
+    return only
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def test_what_a_session_has_used_between_two_looks_is_counted(
+    accounts: Accounts, clock: Clock
+) -> None:
+    accounts.follow(clock.now, {"a": seen()})
+    clock.passes(4.0)
+    accounts.granted("a")
+    now = seen(3.0, waited_seconds=1.0, persistent_bytes=100, lane_bytes=10)
+    accounts.follow(clock.now, {"a": now})
+    assert row(accounts) == AccountRow("ada", 3.0, 1.0, 400.0, 30.0, 1)
+
+
+def test_what_was_used_before_anybody_looked_is_not_counted(
+    accounts: Accounts, clock: Clock
+) -> None:
+    accounts.follow(clock.now, {"a": seen(5000.0, waited_seconds=3.0)})
+    clock.passes(1.0)
+    accounts.follow(clock.now, {"a": seen(5000.5, waited_seconds=3.0)})
+    assert row(accounts).device_seconds == 0.5
+
+
+def test_nobody_is_charged_for_more_time_than_has_passed(accounts: Accounts, clock: Clock) -> None:
+    accounts.follow(clock.now, {"a": seen()})
+    clock.passes(2.0)
+    accounts.follow(clock.now, {"a": seen(1e9, waited_seconds=1e9)})
+    assert (row(accounts).device_seconds, row(accounts).waited_seconds) == (2.0, 2.0)
+
+
+def test_a_session_that_says_it_had_less_gets_nothing_back(
+    accounts: Accounts, clock: Clock
+) -> None:
+    accounts.follow(clock.now, {"a": seen()})
+    clock.passes(2.0)
+    accounts.follow(clock.now, {"a": seen(2.0)})
+    clock.passes(1.0)
+    accounts.follow(clock.now, {"a": seen(0.0)})
+    clock.passes(1.0)
+    accounts.follow(clock.now, {"a": seen(1.0)})
+    assert row(accounts).device_seconds == 3.0
+
+
+def test_memory_that_nobody_saw_for_long_is_not_guessed(accounts: Accounts, clock: Clock) -> None:
+    accounts.follow(clock.now, {"a": seen(persistent_bytes=100)})
+    clock.passes(GAP_SECONDS + 1.0)
+    accounts.follow(clock.now, {"a": seen(persistent_bytes=100)})
+    assert rows(accounts) == []
+
+
+def test_sums_are_by_user_group_notebook_day_and_hour(accounts: Accounts, clock: Clock) -> None:
+    first = {"a": seen(), "b": seen(user="bob", group="", notebook="x.ipynb")}
+    accounts.follow(clock.now, first)
+    clock.passes(1.0)
+    then = {"a": seen(1.0), "b": seen(0.5, user="bob", group="", notebook="x.ipynb")}
+    accounts.follow(clock.now, then)
+    clock.passes(3600.0)
+    accounts.follow(clock.now, {"a": seen(2.0)})
+
+    def sums(by: str) -> dict[str, float]:
+        return {row.name: row.device_seconds for row in rows(accounts, by)}
+
+    assert sums("user") == {"ada": 2.0, "bob": 0.5}
+    assert sums("group") == {"": 0.5, "ml": 2.0}
+    assert sums("notebook") == {"ada: cnn.ipynb": 2.0, "bob: x.ipynb": 0.5}
+    assert sums("day") == {"2026-11-17": 2.5}
+    assert sums("hour") == {"2026-11-17 12:00": 1.5, "2026-11-17 13:00": 1.0}
+
+
+def test_a_span_has_the_hours_that_begin_in_it(accounts: Accounts, clock: Clock) -> None:
+    accounts.follow(clock.now, {"a": seen()})
+    for total in (1.0, 2.0):
+        clock.passes(3600.0)
+        accounts.follow(clock.now, {"a": seen(total)})
+    (one,) = accounts.rows("user", NOON + 3600, NOON + 7200, ALL).result()
+    assert one.device_seconds == 1.0
+
+
+def test_a_user_with_countless_notebooks_has_some_rows_an_hour(
+    accounts: Accounts, clock: Clock
+) -> None:
+    for total in (0.0, 0.1):
+        names = range(MAX_NAMES + 50)
+        accounts.follow(clock.now, {f"s{n}": seen(total, notebook=f"n{n}") for n in names})
+        clock.passes(1.0)
+    found = {row.name: row.device_seconds for row in rows(accounts, "notebook")}
+    assert len(found) == MAX_NAMES + 1
+    assert found[f"ada: {OTHERS}"] == pytest.approx(5.0)
+
+
+# --- whose figures --------------------------------------------------------------------------------
+
+
+def test_a_scope_shows_ones_own_and_ones_groups_and_nobody_elses(
+    accounts: Accounts, clock: Clock
+) -> None:
+    people = {"ada": "ml", "bob": "ml", "cyd": "", "dan": "art"}
+    for total in (0.0, 1.0):
+        states = {name: seen(total, user=name, group=group) for name, group in people.items()}
+        accounts.follow(clock.now, states)
+        clock.passes(1.0)
+
+    def names(scope: Scope) -> list[str]:
+        return [row.name for row in rows(accounts, scope=scope)]
+
+    assert names(Scope(False, "ada")) == ["ada"]
+    assert names(Scope(False, "cyd", frozenset({"ml"}))) == ["ada", "bob", "cyd"]
+    assert names(Scope(False, "ada", frozenset({"ml' OR 1=1 --"}))) == ["ada"]
+    assert names(ALL) == ["ada", "bob", "cyd", "dan"]
+
+
+# --- today ----------------------------------------------------------------------------------------
+
+
+def test_what_is_used_today_is_known_at_once(accounts: Accounts, clock: Clock) -> None:
+    accounts.follow(clock.now, {"a": seen(), "b": seen(user="bob")})
+    clock.passes(2.0)
+    accounts.follow(clock.now, {"a": seen(2.0), "b": seen(1.0, user="bob")})
+    assert (accounts.used_today("ada"), accounts.used_today("eve")) == (2.0, 0.0)
+    assert accounts.used_today_by_group("ml") == 3.0
+
+
+def test_a_day_begins_at_zero(accounts: Accounts, clock: Clock) -> None:
+    accounts.follow(clock.now, {"a": seen()})
+    clock.passes(10.0)
+    accounts.follow(clock.now, {"a": seen(10.0)})
+    clock.passes(DAY)
+    accounts.follow(clock.now, {"a": seen(11.0)})
+    assert accounts.used_today("ada") == 1.0
+
+
+def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
+    accounts: Accounts, clock: Clock
+) -> None:
+    """Kiritimati is 14 hours before Greenwich, and Pago Pago 11 behind it."""
+    midnight, _ = day_of(NOON, Zone("Pacific/Kiritimati"))
+    clock.passes(midnight - 3600.0 - clock.unix)
+    for total in (0.0, 3600.0, 5400.0):
+        accounts.follow(clock.now, {"a": seen(total)})
+        clock.passes(3600.0)
+    accounts.follow_rules(400, Zone("Pacific/Kiritimati"))
+    assert accounts.used_today("ada") == 5400.0
+    accounts.follow_rules(400, Zone("Pacific/Pago_Pago"))
+    assert accounts.used_today("ada") == 1800.0
+    clock.passes(23 * 3600.0)
+    accounts.follow_rules(400, Zone("Pacific/Kiritimati"))
+    assert accounts.used_today("ada") == 0.0
+
+
+def test_a_new_broker_knows_what_was_used_today(path: Path, clock: Clock) -> None:
+    before = opened_at(path, clock)
+    before.follow(clock.now, {"a": seen()})
+    clock.passes(10.0)
+    before.follow(clock.now, {"a": seen(10.0)})
+    before.close()
+    clock.passes(60.0)
+    after = opened_at(path, clock)
+    assert (after.used_today("ada"), after.used_today_by_group("ml")) == (10.0, 10.0)
+    after.close()
+
+
+def test_midnight_is_this_machines() -> None:
+    start, end = day_of(NOON, Zone())
+    assert (time.localtime(start)[:5], end - start) == ((2026, 11, 17, 0, 0), DAY)
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+def test_a_session_that_outlives_its_broker_is_counted_once_and_whole(
+    path: Path, clock: Clock
+) -> None:
+    """The broker is killed between two batches; the session brings all it had."""
+    before = opened_at(path, clock)
+    before.follow(clock.now, {"a": seen()})
+    clock.passes(10.0)
+    before.follow(clock.now, {"a": seen(10.0, waited_seconds=0.5)})  # written
+    rows(before)
+    clock.passes(1.0)
+    before.follow(clock.now, {"a": seen(11.0, waited_seconds=0.5)})  # not written any more
+    clock.passes(2.0)
+    clock.now = 5.0  # another machine's start, perhaps
+    after = opened_at(path, clock)
+    after.follow(clock.now, {"a": seen(13.0, waited_seconds=0.5)})
+    assert (row(after).device_seconds, row(after).waited_seconds) == (13.0, 0.5)
+    after.close()
+
+
+def test_who_claims_anothers_session_inherits_nothing(path: Path, clock: Clock) -> None:
+    before = opened_at(path, clock)
+    before.follow(clock.now, {"a": seen()})
+    clock.passes(1.0)
+    before.follow(clock.now, {"a": seen(1.0)})
+    before.close()
+    clock.passes(100.0)
+    after = opened_at(path, clock)
+    after.follow(clock.now, {"a": seen(90.0, user="eve")})
+    assert [row.name for row in rows(after)] == ["ada"]
+    after.close()
+
+
+def test_a_session_that_was_away_for_long_begins_anew(accounts: Accounts, clock: Clock) -> None:
+    accounts.follow(clock.now, {"a": seen()})
+    clock.passes(RETURN_SECONDS + 1.0)
+    accounts.follow(clock.now, {})
+    accounts.follow(clock.now, {"a": seen(700.0)})
+    assert rows(accounts) == []
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_the_file_is_its_owners_alone(accounts: Accounts, path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_others_read_while_the_broker_writes(accounts: Accounts, path: Path, clock: Clock) -> None:
+    reader = sqlite3.connect(path)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM used").fetchone() == (0,)
+    accounts.follow(clock.now, {"a": seen()})
+    clock.passes(1.0)
+    accounts.follow(clock.now, {"a": seen(1.0)})
+    assert row(accounts).device_seconds == 1.0
+    assert reader.execute("SELECT count(*) FROM used").fetchone() == (0,)  # as it was at BEGIN
+    reader.execute("COMMIT")
+    assert reader.execute("SELECT count(*) FROM used").fetchone() == (1,)
+    reader.close()
+
+
+def test_old_figures_go(path: Path, clock: Clock) -> None:
+    old = opened_at(path, clock)
+    old.follow(clock.now, {"a": seen()})
+    clock.passes(1.0)
+    old.follow(clock.now, {"a": seen(1.0)})
+    old.close()
+    clock.passes(40 * DAY)
+    after = opened_at(path, clock)
+    after.follow_rules(41, Zone())
+    after.follow(clock.now, {})
+    assert len(rows(after)) == 1
+    after.follow_rules(39, Zone())
+    clock.passes(3600.0)
+    after.follow(clock.now, {})
+    assert rows(after) == []
+    after.close()
+
+
+@pytest.fixture
+def lacking(path: Path) -> Settings:
+    return load({}, accounts=str(path))
+
+
+def test_a_file_that_is_no_database_costs_one_warning_and_nobody_a_turn(
+    lacking: Settings, path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.parent.mkdir()
+    path.write_text("Dear diary, today I have trained a network." * 100)
+    accounts = Accounts.of(lacking)
+    accounts.follow(1.0, {"a": seen()})
+    accounts.follow(2.0, {"a": seen(1.0)})
+    assert row(accounts).device_seconds == 1.0
+    assert str(path) in accounts.trouble
+    assert len(caplog.records) == 1
+    accounts.close()
+    assert path.read_text().startswith("Dear diary")
+
+
+def test_a_directory_that_cannot_be_written_to_costs_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    accounts = Accounts.of(load({}, accounts=str(tmp_path / "file" / "accounts.sqlite")))
+    assert "cannot be used" in accounts.trouble
+    assert len(caplog.records) == 1
+    accounts.close()
+
+
+def test_a_database_of_a_newer_version_is_left_alone(lacking: Settings, path: Path) -> None:
+    Ledger(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    accounts = Accounts.of(lacking)
+    assert "newer version" in accounts.trouble
+    accounts.close()
+
+
+def test_each_schema_leads_to_the_newest(path: Path) -> None:
+    """An empty file is of schema 0; there is none between it and the first yet."""
+    path.parent.mkdir()
+    sqlite3.connect(path).close()
+    ledger = Ledger(path)
+    ledger.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+
+
+def test_what_could_not_be_written_is_written_later(
+    path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    accounts = opened_at(path, clock)
+    accounts.follow(clock.now, {"a": seen()})
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")  # holds the file for longer than we wait
+    clock.passes(6.0)
+    accounts.follow(clock.now, {"a": seen(1.0)})
+    assert accounts._sent[-1][0].exception() is not None
+    clock.passes(6.0)
+    accounts.follow(clock.now, {"a": seen(2.0)})
+    assert "cannot be written now" in accounts.trouble
+    other.execute("ROLLBACK")
+    other.close()
+    clock.passes(6.0)
+    accounts.follow(clock.now, {"a": seen(3.0)})
+    rows(accounts)
+    clock.passes(6.0)
+    accounts.follow(clock.now, {"a": seen(3.0)})
+    assert (row(accounts).device_seconds, accounts.trouble) == (3.0, "")
+    assert len(caplog.records) == 1
+    accounts.close()
+
+
+def test_the_default_is_in_the_users_state_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    accounts = Accounts.of(load({}))
+    accounts.close()
+    assert (tmp_path / "jupyter_gpushare" / "accounts.sqlite").exists()

@@ -1,0 +1,24 @@
+"""The class of examples/hub, with a stranger in it, and a service by which tests ask the hub."""
+
+import os
+
+c = get_config()  # noqa: F821  # JupyterHub calls us with it
+load_subconfig(os.environ["CLASS_CONFIG"])  # noqa: F821
+
+# may log in and have a server, and has nothing to do with the devices
+c.Authenticator.allowed_users |= {"eve"}
+
+c.JupyterHub.services.append({"name": "tests", "api_token": os.environ["CLASS_TESTS_TOKEN"]})
+c.JupyterHub.load_roles.append(
+    {
+        "name": "tests",
+        "services": ["tests"],
+        "scopes": ["admin:users", "admin:servers", "tokens", "access:servers"],
+    }
+)
+
+c.JupyterHub.cleanup_servers = False  # users' servers outlive a restart of the hub
+c.ConfigurableHTTPProxy.check_running_interval = 1
+c.Spawner.default_url = "/api"  # nobody looks
+c.Spawner.start_timeout = c.Spawner.http_timeout = 120
+c.JupyterHub.concurrent_spawn_limit = 3

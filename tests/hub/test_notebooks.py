@@ -1,0 +1,206 @@
+"""Notebooks of three users of a hub, and what happens around them.
+
+All kernels here are processes of one Unix user: who is who, the hub says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+SHARE = "%load_ext jupyter_gpushare\n%gpushare on"
+TURN = """\
+import jupyter_gpushare as gpushare
+for _ in gpushare.iterations(range(3)):
+    pass"""
+# what a kernel can say to the broker's socket by itself, with what is left of the code behind it
+GREET = """\
+import os
+from jupyter_gpushare import protocol
+from jupyter_gpushare.broker import start
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.protocol import *
+from jupyter_gpushare.settings import load
+
+def said(**proof):
+    client = Client(start.connect(load(), start=False))
+    try:
+        answer = client.ask(Hello(protocol.PROTOCOL, "forger", **proof))
+        return answer.user, answer.is_administrator
+    except GpuShareError as error:
+        return error.code
+    finally:
+        client.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(hub: Any, kernels: Any) -> Any:
+    """The kernels of ada and ben, which share."""
+    for user in ("ada", "ben"):
+        kernels.run(user, SHARE)
+        kernels.run(user, TURN)
+    return kernels
+
+
+def value(kernels: Any, user: str, code: str, expression: str) -> Any:
+    """What the expression is after the code, in the kernel of the user."""
+    return eval(kernels.run(user, code, it=expression)["it"])
+
+
+def test_each_notebook_is_its_users(hub: Any, shared: Any) -> None:
+    hub.wait_for(lambda: set(hub.sessions()) == {"ada", "ben"})
+    sessions = hub.sessions()
+    for user in ("ada", "ben"):
+        assert sessions[user]["name"] == f"{user}.ipynb"
+
+
+def test_each_server_shows_the_notebooks_of_all(hub: Any, shared: Any) -> None:
+    for user in ("ada", "ben"):
+        answer = hub.own_server("sessions", user, user)
+        assert {one["user"] for one in answer.json} == {"ada", "ben"}
+        viewer = hub.own_server("viewer", user, user).json
+        assert (viewer["user"], viewer["is_administrator"]) == (user, False)
+
+
+def test_names_are_shown_to_whom_the_rules_let(hub: Any, shared: Any) -> None:
+    """The service asks the broker with each visitor's own token."""
+    names = {
+        user: {name: one["name"] for name, one in hub.sessions(user).items()}
+        for user in ("ada", "tess", "admin")
+    }
+    assert names["ada"]["ada"] == "ada.ipynb"
+    assert names["ada"]["ben"] != "ben.ipynb"
+    assert names["tess"] == names["admin"] == {"ada": "ada.ipynb", "ben": "ben.ipynb"}
+
+
+def test_nobody_speaks_with_the_server_of_another(hub: Any, shared: Any) -> None:
+    assert hub.own_server("state", "ada", "ben").status == 403
+    assert hub.own_server("tickets", "ada", "ben", "POST").status == 403
+
+
+def test_who_lacks_the_scope_does_not_share(hub: Any, shared: Any) -> None:
+    shared.run("eve", "%load_ext jupyter_gpushare")
+    with pytest.raises(hub.CellFailed, match="custom:gpushare:read"):
+        shared.run("eve", "%gpushare on")
+    assert "eve" not in hub.sessions()
+
+
+@pytest.mark.parametrize("user", ["ada", "eve"])
+def test_the_token_of_a_server_may_what_its_user_may(hub: Any, shared: Any, user: str) -> None:
+    """Trap: the `server` role gives the scope to all servers, and the hub cuts it to the user's."""
+    token = value(shared, user, "import os", "os.environ['JUPYTERHUB_API_TOKEN']")
+    path = "services/gpushare/jupyter-gpushare/api/v1/state"
+    assert hub.ask(path, token).status == (200 if user == "ada" else 403)
+
+
+def test_the_owner_changes_a_notebook_and_no_other_student_does(hub: Any, shared: Any) -> None:
+    ada = hub.sessions()["ada"]["id"]
+    assert hub.service(f"sessions/{ada}", "ben", "PATCH", {"weight": 9}).status == 403
+    assert hub.service(f"sessions/{ada}", "eve", "PATCH", {"weight": 9}).status == 403
+    assert hub.sessions()["ada"]["weight"] == 1.0
+    assert hub.service(f"sessions/{ada}", "ada", "PATCH", {"weight": 0.5}).status == 200
+    assert hub.service(f"sessions/{ada}", "admin", "PATCH", {"weight": 1.0}).status == 200
+    assert hub.sessions()["ada"]["weight"] == 1.0
+
+
+FORGERIES = {
+    "nobody": "said()",
+    "a_made_up_token": "said(token='0' * 32)",
+    "a_made_up_ticket": "said(ticket='0' * 43)",
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES)
+def test_a_kernel_is_nobody_without_the_hubs_word(hub: Any, shared: Any, forgery: str) -> None:
+    assert value(shared, "ben", GREET, forgery) in ("unidentified", "not_permitted")
+
+
+def test_a_kernel_cannot_say_that_it_is_somebody_else(hub: Any, shared: Any) -> None:
+    forged = GREET + "os.environ['JUPYTERHUB_USER'] = os.environ['USER'] = 'ada'\n"
+    who = value(shared, "ben", forged, "said(token=os.environ['JUPYTERHUB_API_TOKEN'])")
+    assert who == ("ben", False)
+
+
+def test_a_ticket_opens_one_connection(hub: Any, shared: Any) -> None:
+    once = GREET + (
+        "from jupyter_gpushare import credentials\n"
+        "ticket = credentials.with_ticket(Hello(protocol.PROTOCOL), load()).ticket\n"
+    )
+    first, second = value(shared, "ben", once, "[said(ticket=ticket), said(ticket=ticket)]")
+    assert first == ("ben", False)
+    assert second == "not_permitted"
+
+
+def test_a_kernel_cannot_touch_the_notebook_of_another(hub: Any, shared: Any) -> None:
+    """Nor take its place by opening it anew."""
+    ada = hub.sessions()["ada"]["id"]
+    touch = GREET + (
+        "def touched(message):\n"
+        "    with Client.connect(load(), 'forger', start=False) as client:\n"
+        "        try:\n"
+        "            return type(client.ask(message)).__name__\n"
+        "        except GpuShareError as error:\n"
+        "            return error.code\n"
+    )
+    messages = (
+        f"Change({ada!r}, paused=True)",
+        f"Recall({ada!r})",
+        f"Dismiss({ada!r})",
+        f"Cancel({ada!r})",
+        f"Open({ada!r}, 'mine')",
+        "SetPolicy('fifo')",
+        "Shutdown()",
+    )
+    said = value(shared, "ben", touch, f"[{', '.join(f'touched({one})' for one in messages)}]")
+    assert said == ["not_permitted"] * len(messages)
+
+
+# --- restarts -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def before(hub: Any, shared: Any) -> Any:
+    """The sessions' ids, by user, which are the same after the test."""
+    ids = {user: one["id"] for user, one in hub.sessions().items()}
+    assert set(ids) == {"ada", "ben"}
+    return ids
+
+
+def go_on(hub: Any, kernels: Any, before: Any) -> None:
+    """Everybody is there again as they were, and has turns."""
+    hub.wait_for(lambda: {u: one["id"] for u, one in hub.sessions().items()} == before)
+    had = {user: one["iterations"] for user, one in hub.sessions().items()}
+    for user in before:
+        kernels.run(user, TURN)
+
+    def have_more() -> bool:
+        now = {user: one["iterations"] for user, one in hub.sessions().items()}
+        return all(now.get(user, 0) > had[user] for user in before)
+
+    hub.wait_for(have_more)
+
+
+def test_a_killed_broker_comes_back_with_everybody(hub: Any, shared: Any, before: Any) -> None:
+    killed = hub.kill("broker")
+    hub.wait_for(lambda: hub.broker() not in (None, killed))
+    go_on(hub, shared, before)
+
+
+def test_a_killed_proxy_costs_nobody_a_notebook(hub: Any, shared: Any, before: Any) -> None:
+    broker = hub.broker()
+    hub.kill("proxy")
+    hub.ready()
+    shared.reconnect()
+    go_on(hub, shared, before)
+    assert hub.broker() == broker
+
+
+def test_a_restarted_hub_costs_nobody_a_notebook(hub: Any, shared: Any, before: Any) -> None:
+    broker = hub.broker()
+    hub.restart()
+    shared.reconnect()
+    go_on(hub, shared, before)
+    assert hub.broker() == broker

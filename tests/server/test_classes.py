@@ -1,0 +1,73 @@
+"""Classes over REST: a group has the device, and others are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_gpushare_server.audit import CHANGE
+
+from jupyter_gpushare.protocol import Request
+
+
+@pytest.fixture(autouse=True)
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text('[groups.course]\nmembers = ["eve"]\nteachers = ["tina"]\n')
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(path))
+
+
+async def test_a_class_is_begun_seen_and_ended(api: Any, join: Any, shown: Any) -> None:
+    alice = await join("alice")
+    begins = {"group": "course", "on": True, "device": "host"}
+    status, classes = await api("classes", method="PUT", body=begins)
+    assert (status, classes) == (200, [{"group": "course", "device": "host", "ends": None}])
+    alice.send(Request(1))
+    state = await shown(lambda state: state.devices[0].sessions[0].state == "held")
+    assert state.devices[0].sessions[0].reason == (
+        "held back: a class of course has the device until it ends"
+    )
+    assert (await api("classes"))[1] == classes
+    ends = {"group": "course", "on": False}
+    assert await api("classes", method="PUT", body=ends) == (200, [])
+    await shown(lambda state: state.devices[0].sessions[0].state == "running")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"group": "nobody", "on": True}, 400, "there is no group 'nobody'; there is course"),
+        ({"group": "course", "on": True, "device": "cuda:9"}, 404, "no device 'cuda:9'"),
+        ({"group": "course", "on": True, "seconds": 0}, 400, "Expected `float` > 0"),
+        ({"group": "course"}, 400, "no class of course is on"),
+        ({}, 400, "Name one of group"),
+    ],
+)
+async def test_what_cannot_be_is_refused_with_a_sentence(
+    api: Any, found: Any, look: Any, body: Any, status: int, words: str
+) -> None:
+    await found()
+    got, answer = await api("classes", method="PUT", body=body)
+    assert got == status
+    assert words in answer["message"]
+    assert look().classes == []
+
+
+async def test_a_class_is_audited(api: Any, found: Any, jp_serverapp: Any) -> None:
+    heard: list[dict[str, Any]] = []
+
+    async def listen(logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        heard.append(data)
+
+    jp_serverapp.event_logger.add_listener(schema_id=CHANGE, listener=listen)
+    await found()
+    await api("classes", method="PUT", body={"group": "course", "on": True, "seconds": 60})
+    await jp_serverapp.event_logger.gather_listeners()
+    (event,) = heard
+    assert (event["of"], event["group"], event["on"], event["seconds"]) == (
+        "class",
+        "course",
+        True,
+        60,
+    )

@@ -1,0 +1,85 @@
+"""The dashboard that is shipped shows metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jupyter_gpushare_server
+import pytest
+from jupyter_gpushare_server.metrics import SnapshotCollector
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+FILE = Path(jupyter_gpushare_server.__file__).parent / "grafana" / "gpushare.json"
+DASHBOARD: dict[str, Any] = json.loads(FILE.read_text())
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+
+
+def expressions() -> list[str]:
+    found = [target["expr"] for panel in PANELS for target in panel["targets"]]
+    return found + [one["query"] for one in DASHBOARD["templating"]["list"]]
+
+
+def labels_of(expression: str) -> set[str]:
+    """In braces, behind `by`, and of `label_values`; the server's own, `instance`, left out."""
+    inside = re.findall(r"[{,]\s*(\w+)\s*=", expression)
+    grouped = re.findall(r"by \((.*?)\)", expression)
+    asked = re.findall(r"label_values\(\w+, (\w+)\)", expression)
+    return {*inside, *asked, *re.findall(r"\w+", " ".join(grouped))} - {"instance"}
+
+
+@pytest.fixture
+def exported(join: Any, extension: Any) -> Any:
+    """`await exported()`: the names of our metrics, as Prometheus has them, with their labels."""
+
+    async def exported() -> dict[str, set[str]]:
+        await join("alice")
+        registry = CollectorRegistry()
+        collector = SnapshotCollector(lambda: extension.feed.state)
+        collector.observe(extension._attendance)
+        registry.register(collector)
+        return {
+            sample.name: {*sample.labels}
+            for family in text_string_to_metric_families(generate_latest(registry).decode())
+            for sample in family.samples
+        }
+
+    return exported
+
+
+async def test_each_metric_of_the_dashboard_is_exported(exported: Any) -> None:
+    there = await exported()
+    for expression in expressions():
+        for name in re.findall(r"gpushare_\w+", expression):
+            assert name in there, expression
+            assert labels_of(expression) <= there[name], expression
+
+
+async def test_each_metric_but_one_is_on_the_dashboard(exported: Any) -> None:
+    drawn = set(re.findall(r"gpushare_\w+", " ".join(expressions())))
+    assert {*await exported()} - drawn == {"gpushare_iterations_total"}
+
+
+def test_the_dashboard_has_what_grafana_imports() -> None:
+    assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= DASHBOARD.keys()
+    assert "id" not in DASHBOARD  # Grafana gives one
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        assert {"type", "title", "gridPos", "targets", "fieldConfig"} <= panel.keys()
+        assert panel["datasource"]["uid"] == "${source}"  # chosen by whoever imports it
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len({*refs}) == len(refs)
+
+
+def test_no_panel_lies_on_another() -> None:
+    taken: set[tuple[int, int]] = set()
+    for place in (panel["gridPos"] for panel in PANELS):
+        assert place["x"] >= 0
+        assert place["x"] + place["w"] <= 24
+        columns = range(place["x"], place["x"] + place["w"])
+        cells = {(x, y) for x in columns for y in range(place["y"], place["y"] + place["h"])}
+        assert not cells & taken
+        taken |= cells

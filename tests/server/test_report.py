@@ -1,0 +1,60 @@
+"""The report over REST: as much of it as this server's user may see."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.protocol import Demand, Request
+
+
+@pytest.fixture
+def used(join: Any, shown: Any) -> Any:
+    """`await used()`: alice's notebook has had the device for a while."""
+
+    async def used() -> None:
+        alice = await join("alice", demand=Demand(1000, 500, True))
+        alice.send(Request(1))
+        await shown(lambda state: state.devices[0].sessions[0].device_seconds > 0.2)
+
+    return used
+
+
+async def test_what_a_notebook_has_used_is_reported(api: Any, used: Any) -> None:
+    await used()
+    user = pwd.getpwuid(os.getuid()).pw_name
+    _, by_user = await api("report")
+    assert [row["name"] for row in by_user["rows"]] == [user]
+    assert by_user["rows"][0]["device_seconds"] > 0.2
+    _, by_notebook = await api("report", params={"by": "notebook"})
+    assert [row["name"] for row in by_notebook["rows"]] == [f"{user}: alice"]
+
+
+async def test_another_user_sees_nothing_of_it(api: Any, used: Any, as_nobody: Any) -> None:
+    await used()
+    for by in ("user", "group", "notebook", "day", "hour"):
+        with as_nobody():
+            status, answer = await api("report", params={"by": by})
+        assert (status, answer["rows"]) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"from": "soon"}, "a date is written 2026-11-01 or 2026-11-01T14:00, not 'soon'"),
+        ({"from": "2026-02-30"}, "not '2026-02-30'"),
+        ({"from": "2026-11-02", "to": "2026-11-01"}, "2026-11-01 is before 2026-11-02"),
+        ({"by": "weather"}, "not 'weather'"),
+    ],
+    ids=str,
+)
+async def test_a_wrong_question_is_refused_with_one_sentence(
+    api: Any, found: Any, params: dict[str, str], sentence: str
+) -> None:
+    await found()
+    status, answer = await api("report", params=params)
+    assert (status, answer["code"]) == (400, "invalid")
+    assert sentence in answer["message"]

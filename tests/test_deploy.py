@@ -1,0 +1,179 @@
+"""The recipes in deploy/: as much of them as can be held without the machines they are for."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from traitlets.config import Config
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.settings import PREFIX, Settings, load
+
+DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+UNIT = DEPLOY / "systemd" / "gpushare.service"
+RECIPES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+SOCKET = "/run/gpushare/broker.sock"
+EXPOSURE = "25"  # tenths, of what systemd-analyze counts; below 30 it says OK
+
+
+def named(path: Path) -> str:
+    return path.name
+
+
+def documents(name: str) -> Iterator[Any]:
+    return yaml.safe_load_all((DEPLOY / name).read_text())
+
+
+def unit() -> dict[str, list[str]]:
+    """The values of each key, in order."""
+    found: dict[str, list[str]] = {}
+    for line in UNIT.read_text().splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=named)
+def test_a_recipe_sets_what_is_a_setting(path: Path) -> None:
+    named = set(re.findall(rf"{PREFIX}([A-Z_]+)", path.read_text()))
+    assert {name.lower() for name in named} <= set(Settings.__struct_fields__)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=named)
+def test_a_recipe_names_no_registry(path: Path) -> None:
+    images = re.findall(r"^FROM (\S+)|image: (\S+)", path.read_text(), re.MULTILINE)
+    assert not [image for pair in images for image in pair if "/" in image]
+
+
+# --- systemd --------------------------------------------------------------------------------------
+
+
+def test_the_unit_sets_values_that_settings_can_have() -> None:
+    environment = dict(value.split("=", 1) for value in unit()["Environment"])
+    settings = load(environment)
+    assert settings.socket == SOCKET
+    assert settings.socket.startswith(f"/run/{unit()['RuntimeDirectory'][0]}/")
+
+
+@pytest.fixture
+def runnable(tmp_path: Path) -> Path:
+    """The unit, with a program that this machine has."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    copy = tmp_path / UNIT.name
+    copy.write_text(re.sub(r"(?<=ExecStart=)\S+", sys.executable, UNIT.read_text()))
+    return copy
+
+
+@pytest.mark.parametrize(
+    "check", ["verify", f"security --offline=true --threshold={EXPOSURE}"], ids=["valid", "hard"]
+)
+def test_systemd_has_nothing_against_the_unit(runnable: Path, check: str) -> None:
+    command = ["systemd-analyze", *shlex.split(check), str(runnable)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unrecognized option" in run.stderr:
+        pytest.skip("this systemd-analyze is too old")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, PR_SET_NO_NEW_PRIVS = 65, 1, 38
+HARDENED = f"""
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+assert libc.prctl({PR_SET_NO_NEW_PRIVS}, 1, 0, 0, 0) == 0
+assert libc.prctl({PR_SET_MDWE}, {PR_MDWE_REFUSE_EXEC_GAIN}, 0, 0, 0) == 0
+os.execv(sys.executable, [sys.executable, "-m", "jupyter_gpushare.broker"])
+"""
+PROBE = f"import ctypes, sys; sys.exit(-ctypes.CDLL(None).prctl({PR_SET_MDWE}, 1, 0, 0, 0))"
+
+
+def test_a_broker_serves_where_no_memory_is_both_written_and_executed(settings: Settings) -> None:
+    assert unit()["MemoryDenyWriteExecute"] == ["yes"]
+    if subprocess.run([sys.executable, "-c", PROBE], check=False).returncode:
+        pytest.skip("needs Linux 6.3")
+    broker = subprocess.Popen([sys.executable, "-c", HARDENED], stderr=subprocess.PIPE)
+    with broker, ended(broker):
+        assert broker.stderr is not None
+        assert b"listens" in broker.stderr.readline()
+        with Client.connect(settings, "tests") as client:
+            assert client.welcome.pid == broker.pid
+            assert client.look().devices
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.terminate()
+
+
+# --- JupyterHub -----------------------------------------------------------------------------------
+
+DOCS = DEPLOY.parent / "docs" / "hub.md"
+LINES = re.search(r"```python\n(import sys.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def hub_config() -> Any:
+    """What the lines of the docs make of an admin's configuration."""
+    assert LINES is not None
+    c = Config()
+    exec(LINES[1], {"c": c})
+    return c
+
+
+def test_the_lines_of_the_docs_let_browsers_have_the_scopes(hub_config: Any) -> None:
+    (service,) = hub_config.JupyterHub.services.get_value([])
+    assert set(service["oauth_client_allowed_scopes"]) == set(hub_config.JupyterHub.custom_scopes)
+    assert service["environment"][f"{PREFIX}SOCKET"] == SOCKET
+    load(service["environment"])
+
+
+def test_the_lines_of_the_docs_let_a_server_visit_the_service(hub_config: Any) -> None:
+    roles = {role["name"]: role for role in hub_config.JupyterHub.load_roles.get_value([])}
+    for name in ("user", "server"):
+        assert "access:services!service=gpushare" in roles[name]["scopes"]
+    assert "custom:gpushare:read" not in roles["user"]["scopes"]  # or everybody had it
+
+
+# --- containers -----------------------------------------------------------------------------------
+
+
+def test_the_broker_of_a_container_sees_the_processes_of_the_host() -> None:
+    (compose,) = documents("container/compose.yaml")
+    (daemons,) = documents("kubernetes/broker.yaml")
+    assert compose["services"]["gpushare"]["pid"] == "host"
+    assert daemons["spec"]["template"]["spec"]["hostPID"] is True
+
+
+def test_users_cannot_write_where_the_socket_is() -> None:
+    (values,) = documents("kubernetes/values.yaml")
+    (mount,) = values["singleuser"]["storage"]["extraVolumeMounts"]
+    assert mount["readOnly"] is True
+    assert values["singleuser"]["extraEnv"][f"{PREFIX}SOCKET"] == SOCKET
+    assert mount["mountPath"] == str(Path(SOCKET).parent)
+    (volume,) = values["singleuser"]["storage"]["extraVolumes"]
+    (daemons,) = documents("kubernetes/broker.yaml")
+    theirs = daemons["spec"]["template"]["spec"]["volumes"][0]
+    assert volume["hostPath"]["path"] == theirs["hostPath"]["path"]
+
+
+def test_the_broker_of_a_container_has_no_powers() -> None:
+    (compose,) = documents("container/compose.yaml")
+    (daemons,) = documents("kubernetes/broker.yaml")
+    (broker,) = daemons["spec"]["template"]["spec"]["containers"]
+    assert compose["services"]["gpushare"]["cap_drop"] == ["ALL"]
+    assert broker["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert broker["securityContext"]["runAsNonRoot"] is True

@@ -1,0 +1,105 @@
+"""`jupyter gpushare report`: days in, sums out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from jupyter_gpushare import report
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import InvalidValue
+from jupyter_gpushare.protocol import AccountRow, Demand, Open, Request
+from jupyter_gpushare.settings import Settings
+
+
+def local(*moment: int) -> float:
+    return datetime(*moment).timestamp()  # type: ignore[arg-type]
+
+
+def test_a_day_is_whole_and_included() -> None:
+    asked = report.question("2026-11-01", "2026-11-02")
+    assert (asked.start, asked.end) == (local(2026, 11, 1), local(2026, 11, 3))
+
+
+def test_times_are_this_machines() -> None:
+    asked = report.question("2026-11-01T10:00", "2026-11-01T12:30", "hour")
+    assert (asked.start, asked.end) == (local(2026, 11, 1, 10), local(2026, 11, 1, 12, 30))
+
+
+def test_without_days_it_is_this_month_until_now() -> None:
+    asked = report.question()
+    began = datetime.fromtimestamp(asked.start)
+    assert (began.day, began.hour, began.minute) == (1, 0, 0)
+    assert asked.start <= time.time() <= asked.end + 1
+
+
+@pytest.mark.parametrize("text", ["soon", "2026-13-01", "1.11.2026", "2026-11-01T25:00", "20261"])
+def test_a_wrong_date_is_told_how_one_is_written(text: str) -> None:
+    with pytest.raises(InvalidValue, match=r"a date is written 2026-11-01 or .*, not"):
+        report.question(text)
+
+
+def test_a_table_of_a_spreadsheet_has_a_title_for_each_column() -> None:
+    asked = report.question("2026-11-01", by="group")
+    lines = report.as_csv(asked, [AccountRow('a "b", c', 1.5, 0.5, 3.0, 4.0, 7)])
+    assert list(csv.reader(io.StringIO(lines))) == [
+        [
+            "group",
+            "device_seconds",
+            "waited_seconds",
+            "persistent_byte_seconds",
+            "lane_byte_seconds",
+            "turns",
+        ],
+        ['a "b", c', "1.5", "0.5", "3.0", "4.0", "7"],
+    ]
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def gpushare(*words: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from jupyter_gpushare.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "report", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def used(settings: Settings) -> Iterator[Client]:
+    """A notebook that has the device."""
+    with Client.connect(settings, "tests") as client:
+        client.ask(Open("cnn", "cnn.ipynb", demand=Demand(1 << 30, 1 << 29, measured=True)))
+        client.send(Request(1))
+        client.receive()
+        yield client
+
+
+def test_the_report_is_a_table_a_spreadsheet_or_json(used: Client) -> None:
+    table = gpushare("--by", "notebook")
+    assert (table.returncode, table.stderr) == (0, "")
+    assert "cnn.ipynb" in table.stdout
+    (_, (name, seconds, *_)) = csv.reader(io.StringIO(gpushare("--by", "notebook", "--csv").stdout))
+    assert name.endswith(": cnn.ipynb")
+    assert float(seconds) > 0
+    (row,) = json.loads(gpushare("--json").stdout)
+    assert row["turns"] == 1
+    assert row["device_seconds"] > float(seconds)
+
+
+def test_a_day_without_use_has_no_rows(used: Client) -> None:
+    assert json.loads(gpushare("--from", "2020-01-01", "--to", "2020-12-31", "--json").stdout) == []
+
+
+def test_a_wrong_day_ends_with_one_sentence(settings: Settings) -> None:
+    done = gpushare("--from", "soon")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "a date is written" in done.stderr

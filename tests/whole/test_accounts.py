@@ -1,0 +1,101 @@
+"""What a real session uses is in the accounts of real brokers, once and whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.protocol import Account, AccountRow, Accounts
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+NEAR_SECONDS = 0.5  # what a busy machine may put between two ends of one turn
+
+
+@pytest.fixture
+def session(settings: Settings) -> Iterator[Session]:
+    opened = Session(settings, name="cnn.ipynb")
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def used(settings: Settings) -> AccountRow:
+    """What all brokers so far have counted of this user."""
+    with Client.connect(settings, "tests") as client:
+        answer = client.ask(Account(0.0, time.time() + 1, "notebook"))
+    assert isinstance(answer, Accounts)
+    assert answer.note == ""
+    (row,) = answer.rows or [AccountRow("", 0.0, 0.0, 0.0, 0.0, 0)]
+    return row
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30.0
+    while time.monotonic() < end:
+        try:
+            if is_so():
+                return
+        except GpuShareError:
+            pass  # a broker that is just coming
+        time.sleep(0.05)
+    raise AssertionError("it did not come about")
+
+
+def kill_broker(settings: Settings) -> int:
+    with Client.connect(settings, "tests") as client:
+        os.kill(client.welcome.pid, signal.SIGKILL)
+        return client.welcome.pid
+
+
+def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
+    settings: Settings, session: Session
+) -> None:
+    session.enter()
+    until(lambda: used(settings).device_seconds > 2 * NEAR_SECONDS)
+    killed = kill_broker(settings)
+    until(lambda: Client.connect(settings, start=False).welcome.pid != killed)
+    until(lambda: used(settings).device_seconds > 4 * NEAR_SECONDS)
+    session.leave()
+    until(lambda: used(settings).device_seconds > session.device_seconds - NEAR_SECONDS)
+    row = used(settings)
+    assert abs(row.device_seconds - session.device_seconds) < NEAR_SECONDS
+    assert row.name.endswith(": cnn.ipynb")
+    assert row.turns == 1
+
+
+def test_what_was_used_until_the_end_is_kept_when_broker_and_session_end(
+    settings: Settings, session: Session
+) -> None:
+    session.enter()
+    until(lambda: used(settings).device_seconds > 2 * NEAR_SECONDS)
+    session.leave()
+    session.close()
+    with Client.connect(settings, "tests") as client:
+        os.kill(pid := client.welcome.pid, signal.SIGTERM)
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert abs(used(settings).device_seconds - session.device_seconds) < NEAR_SECONDS
+    assert stat.S_IMODE(Path(settings.accounts).stat().st_mode) == 0o600
+
+
+def test_a_broker_whose_accounts_cannot_be_kept_serves_all_the_same(settings: Settings) -> None:
+    Path(settings.accounts).write_text("no database" * 1000)
+    session = Session(settings, name="cnn.ipynb")
+    session.open()
+    session.enter()
+    assert session.holding
+    with Client.connect(settings, "tests") as client:
+        assert "cannot be used" in client.look().broker.accounts
+        session.leave()
+        answer = client.ask(Account(0.0, time.time() + 1))
+    assert isinstance(answer, Accounts)
+    assert "cannot be used" in answer.note
+    session.close()

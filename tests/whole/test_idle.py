@@ -1,0 +1,151 @@
+"""Real notebooks in which nothing runs for long hold nothing, and go on as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.protocol import DeviceView, Snapshot
+
+from .conftest import last_json
+from .test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages
+
+if TYPE_CHECKING:
+    from .conftest import Notebook
+
+__all__ = ["alone", "pages"]  # fixtures
+RULES = "[idle]\ngive_back_caches_after = 0.5\nrelease_after = 1\n"
+SECONDS = 40.0
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The admin's file, for the broker that the first notebook starts."""
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(file))
+    return file
+
+
+@pytest.fixture
+def until(look: Callable[[], Snapshot]) -> Callable[[Callable[[DeviceView], Any]], DeviceView]:
+    """The first state of the device that is so."""
+
+    def until(is_so: Callable[[DeviceView], Any]) -> DeviceView:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            try:
+                if is_so(device := look().devices[0]):
+                    return device
+            except GpuShareError:
+                pass  # a broker that is just coming
+            time.sleep(0.05)
+        raise AssertionError("it did not come about")
+
+    return until
+
+
+def is_empty(device: DeviceView) -> bool:
+    return not device.sessions and bool(device.resting)
+
+
+def test_a_notebook_that_rests_holds_nothing_and_goes_on_as_if_nothing_had_been(
+    pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
+) -> None:
+    first = notebook("first")
+    first.run(MODEL + TRAIN)
+    addresses = last_json(first.run(ADDRESSES))
+    device = until(is_empty)
+    (view,) = device.resting
+    assert (view.name, view.idle_step) == ("first", "release")
+    assert view.paged_out_bytes > 60 << 20
+    assert (device.persistent_bytes, device.lanes) == (0, [])
+    assert last_json(first.run(TRAIN + TELL)) == alone
+    assert last_json(first.run(ADDRESSES)) == addresses
+
+
+def test_the_next_cell_tells_what_was_done_and_the_one_after_does_not(
+    pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any
+) -> None:
+    first = notebook("first")
+    first.run(MODEL + TRAIN)
+    until(is_empty)
+    rules.write_text("")  # or the next cell could find it idle again
+    told = shown(first, "1 + 1")
+    assert any("No cell has run in this notebook for" in text for text in told), told
+    assert shown(first, "1 + 1") == []
+
+
+def shown(notebook: Notebook, code: str) -> list[str]:
+    """What a cell displays beside its result."""
+    cell, texts = notebook.start(code), []
+    while True:
+        message = notebook.client.get_iopub_msg(timeout=SECONDS)
+        if message["parent_header"].get("msg_id") != cell:
+            continue
+        if message["msg_type"] == "display_data":
+            texts.append(message["content"]["data"]["text/plain"])
+        if message["content"].get("execution_state") == "idle":
+            return texts
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_notebook_that_rests_survives_a_broker_that_ends(
+    end: signal.Signals,
+    pages: Path,
+    rules: Path,
+    notebook: Callable[..., Notebook],
+    until: Any,
+    look: Callable[[], Snapshot],
+    alone: Any,
+) -> None:
+    first = notebook("first")
+    first.run(MODEL + TRAIN)
+    until(is_empty)
+    os.kill(before := look().broker.pid, end)
+    until(lambda device: look().broker.pid != before)
+    assert last_json(first.run(TRAIN + TELL)) == alone
+
+
+def test_who_has_no_file_to_page_out_to_keeps_its_place(
+    pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
+) -> None:
+    """What stays on the device has to be counted there."""
+    pages.rmdir()
+    first = notebook("first")
+    first.run(MODEL + TRAIN)
+    device = until(lambda device: device.sessions[0].idle_step == "release")
+    assert device.resting == []
+    assert device.persistent_bytes > 60 << 20
+    assert last_json(first.run(TRAIN + TELL)) == alone
+
+
+def test_who_comes_back_waits_for_a_place_that_others_have_and_says_so(
+    pages: Path,
+    rules: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    notebook: Callable[..., Notebook],
+    until: Any,
+    alone: Any,
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_MAX_SESSIONS_PER_USER", "1")
+    first = notebook("first")
+    first.run(MODEL + TRAIN)
+    until(is_empty)
+    second = notebook("second")
+    rules.write_text("")
+    waiting = first.start(TRAIN + TELL)
+    assert until(lambda device: device.sessions and device.resting)
+    first_line = first.client.get_iopub_msg(timeout=SECONDS)
+    while first_line["msg_type"] != "display_data":
+        first_line = first.client.get_iopub_msg(timeout=SECONDS)
+    assert "1 sessions are the limit" in first_line["content"]["data"]["text/plain"]
+    second.run("%gpushare off")
+    assert last_json(first.end(waiting)) == alone
