@@ -1,4 +1,5 @@
-"""``jupyter gpushare``: status, top, broker, policy, report, rules, class, record, simulate, doctor.
+"""``jupyter gpushare``: status, top, broker, policy, report, rules, class, record, simulate and
+doctor.
 
 Exit status: 0 well, 1 a sentence on standard error tells the problem, 2 a wrong command line.
 """

@@ -64,6 +64,7 @@ from .settings import Settings, load
 FIRST_RETRY_SECONDS = 0.02
 LAST_RETRY_SECONDS = 0.25  # a new broker waits twice as long for those who have turns
 HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
+UNCOUNTED_BYTES = 1 << 20  # who has less on the device may leave it there and rest
 
 
 class Session:
@@ -384,13 +385,13 @@ class Session:
             self._say(self._report(time.monotonic()))
 
     def _rest(self) -> None:
-        """Only with all memory on disk: what stays on the device has to be counted there."""
+        """Only with its memory on disk: what stays on the device has to be counted there."""
         if self._busy or self.holding:
             return
         size, reason = self.paged_out_bytes, ""
         if not size:
             size, reason = self.memory.page_out(self._settings.page_directory or _cache_directory())
-        if reason:
+        if reason and self.memory.live() > UNCOUNTED_BYTES:
             self._say(StaysIn(reason))
             return
         self.paged_out_bytes, self._resting = size, True

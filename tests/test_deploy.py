@@ -7,8 +7,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 from traitlets.config import Config
 
 from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import PREFIX, Settings, load
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
@@ -106,9 +108,17 @@ def test_a_broker_serves_where_no_memory_is_both_written_and_executed(settings: 
     with broker, ended(broker):
         assert broker.stderr is not None
         assert b"listens" in broker.stderr.readline()
-        with Client.connect(settings, "tests") as client:
+        with awaited(settings) as client:
             assert client.welcome.pid == broker.pid
             assert client.look().devices
+
+
+def awaited(settings: Settings) -> Client:
+    """The connection to a broker that somebody else starts."""
+    while True:
+        with suppress(BrokerUnavailable):
+            return Client.connect(settings, "tests", start=False)
+        time.sleep(0.02)
 
 
 @contextmanager

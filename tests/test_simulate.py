@@ -97,6 +97,8 @@ def view(state: str, **more: object) -> SessionView:
         "paged_out_bytes": 0,
         "busy": True,
         "group": "",
+        "idle_seconds": None,
+        "idle_step": "",
         "lane": 1,
         "waited_seconds": 0.0,
         "device_seconds": 0.0,

@@ -201,7 +201,6 @@ class Service:
 
     @property
     def has_sessions(self) -> bool:
-        """Also of those who rest, and come with their next cell."""
         return bool(self._places)
 
     # --- time --------------------------------------------------------------------------------
@@ -494,6 +493,8 @@ class Service:
     def _account(self, peer: Peer, message: Account, now: float) -> None:
         """Answered at a tick, when the database has been read."""
         rules.check_span(message)
+        if any(asker is peer for asker, _ in self._askers):
+            raise LimitExceeded("one report at a time: this connection waits for one already")
         for device in self._schedulers:
             self._count(device, now)
         scope = _scope(self._governor.person(peer))
@@ -542,7 +543,7 @@ class Service:
         if peer.session not in (None, message.id):
             raise ProtocolError("this connection has a session already; one connection carries one")
         place = self._places.get(message.id)
-        known = place or self._caretaker.place(message.id)
+        known = self._place_of(message.id)
         if known is not None and known.peer.user != peer.user:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
@@ -670,7 +671,7 @@ class Service:
     def _take_step(self, due: Due, now: float) -> None:
         self._sequence += 1
         place = self._places.get(due.session)
-        known = place or self._caretaker.place(due.session)
+        known = self._place_of(due.session)
         if due.sentence and known is not None:
             known.peer.send(Notice(due.sentence))
         if place is None:

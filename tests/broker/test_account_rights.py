@@ -134,6 +134,15 @@ def test_sums_of_a_group_are_for_its_teachers(report: Ask) -> None:
     assert report("ada", "group") == {"", "sound", "vision"}
 
 
+def test_a_connection_asks_for_one_report_at_a_time(service: Service) -> None:
+    impatient, other = Client(service, "ann"), Client(service, "bob")
+    for client in (impatient, impatient, other):
+        client.says(Account(0.0, 1.0))
+    (refused,) = [message for message in impatient.heard if isinstance(message, Error)]
+    assert refused.code == "limit"
+    assert not any(isinstance(message, Error) for message in other.heard)
+
+
 @pytest.mark.parametrize("user", SEES)
 def test_names_of_those_who_rest_are_hidden_as_others_are(user: str, service: Service) -> None:
     looker, watcher = Client(service, user), Client(service, user)

@@ -98,12 +98,13 @@ def test_skipping_boundaries_is_equal_to_stepping_each(
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "las"])
 def test_it_is_equal_to_the_plain_one(
     policy: str, simulate: Callable, new_job: Callable, data: st.DataObject
 ) -> None:
     """Of jobs whose cells are all alike, with a report at each boundary and lanes that do not slow
-    each other down. No two things happen at one time, where each has an order of its own."""
+    each other down. No two things happen at one time, where each has an order of its own; and no
+    policy lifts clocks to those of others, where a rounding error may decide who is first."""
     plain = [
         new_job(
             f"j{number}",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare import doctor
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.protocol import Account, AccountRow, Accounts
@@ -70,6 +71,8 @@ def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
     assert abs(row.device_seconds - session.device_seconds) < NEAR_SECONDS
     assert row.name.endswith(": cnn.ipynb")
     assert row.turns == 1
+    (check,) = doctor._accounts(settings)
+    assert check.state == "ok"
 
 
 def test_what_was_used_until_the_end_is_kept_when_broker_and_session_end(
@@ -94,6 +97,9 @@ def test_a_broker_whose_accounts_cannot_be_kept_serves_all_the_same(settings: Se
     assert session.holding
     with Client.connect(settings, "tests") as client:
         assert "cannot be used" in client.look().broker.accounts
+        (check,) = doctor._accounts(settings)
+        assert (check.name, check.state) == ("accounts", "warning")
+        assert "set JUPYTER_GPUSHARE_ACCOUNTS to a file" in check.sentence
         session.leave()
         answer = client.ask(Account(0.0, time.time() + 1))
     assert isinstance(answer, Accounts)

@@ -96,6 +96,16 @@ def shown(notebook: Notebook, code: str) -> list[str]:
             return texts
 
 
+def test_who_keeps_nothing_on_the_device_rests_too(
+    pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
+) -> None:
+    first = notebook("first")
+    first.run("import torch\nx = torch.ones(8)")
+    assert until(is_empty).resting[0].paged_out_bytes == 0
+    assert first.run("print(int(x.sum()))") == "8\n"
+    assert last_json(first.run(MODEL + TRAIN + TRAIN + TELL)) == alone
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_a_notebook_that_rests_survives_a_broker_that_ends(
     end: signal.Signals,
