@@ -12,6 +12,7 @@ ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 MAX_PRIORITY = 100
 MAX_COUNT = 1 << 62
+MAX_ITERATIONS = 1 << 40  # of one report: so their sum stays a count
 
 
 def check_open(message: Open) -> None:
@@ -38,12 +39,13 @@ def check_open(message: Open) -> None:
 def check_report(message: Report) -> None:
     """Raises InvalidValue for counts or bytes below 0."""
     check_demand(message.demand)
-    if message.iterations < 0 or (message.remaining_iterations or 0) < 0:
+    counts = (message.iterations, message.remaining_iterations or 0)
+    if not all(0 <= count < MAX_ITERATIONS for count in counts):
         raise InvalidValue("iterations are counted from 0 upwards")
 
 
 def check_demand(demand: Demand) -> None:
-    if demand.persistent_bytes < 0 or demand.ephemeral_bytes < 0:
+    if not all(0 <= size < MAX_COUNT for size in (demand.persistent_bytes, demand.ephemeral_bytes)):
         raise InvalidValue("a demand is in bytes, from 0 upwards")
 
 

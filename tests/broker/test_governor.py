@@ -856,3 +856,18 @@ def test_an_error_names_notebooks_as_its_reader_may_see_them(broker: Broker) -> 
     refusal = ann.refusal
     assert refusal is not None
     assert refusal.message == "a.ipynb has no turn to end"
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 41, 1 << 63, 1 << 70])
+def test_counts_that_cannot_be_are_refused_in_a_sentence(broker: Broker, count: int) -> None:
+    ann = broker.client("ann").opens("a")
+    for message in (Report(count, Demand()), Report(1, Demand(), count)):
+        ann.says(message)
+        refusal = ann.refusal
+        assert refusal is not None
+        assert refusal.message == "iterations are counted from 0 upwards"
+    ann.says(Report(1, Demand(1 << 63)))
+    refusal = ann.refusal
+    assert refusal is not None
+    assert refusal.message == "a demand is in bytes, from 0 upwards"
+    assert broker.snapshot().devices[0].sessions[0].iterations == 0
