@@ -47,7 +47,7 @@ std::string Scheduler::shares_agree() const {
     if (counted[&group.share] != std::tuple(group.share.active, group.share.running))
       return "a group's sessions are counted wrong";
     for (const auto& [user, node] : group.users)
-      if (node.sessions == 0 || node.sessions != sessions[&node] ||
+      if (node.sessions != sessions[&node] ||
           counted[&node.share] != std::tuple(node.share.active, node.share.running))
         return "a user's sessions are counted wrong";
   }

@@ -275,6 +275,7 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
 }
 
 void Scheduler::join(Session& session, const std::string& group, const std::string& user) {
+  forget_faded();
   bool is_new = false;
   std::tie(session.group, is_new) = groups_.try_emplace(group);
   if (is_new) session.group->second.share.weight = weight_of(group_weights_, group);
@@ -284,9 +285,20 @@ void Scheduler::join(Session& session, const std::string& group, const std::stri
 }
 
 void Scheduler::quit(Session& session) {
-  if (--session.user->second.sessions > 0) return;
-  session.group->second.users.erase(session.user);
-  if (session.group->second.users.empty()) groups_.erase(session.group);
+  --session.user->second.sessions;
+  forget_faded();
+}
+
+// Who closes all notebooks and opens others owes what they owed: a user is known for as long as
+// what they have used is worth a turn.
+void Scheduler::forget_faded() {
+  for (auto group = groups_.begin(); group != groups_.end();) {
+    auto& users = group->second.users;
+    std::erase_if(users, [&](const auto& user) {
+      return user.second.sessions == 0 && clock(user.second.share, now_) < rules_.quantum;
+    });
+    group = users.empty() ? groups_.erase(group) : std::next(group);
+  }
 }
 
 void Scheduler::vacate(SessionNumber number, Session& session) {

@@ -196,6 +196,7 @@ class Scheduler {
   SessionNumber prepare(const std::string& id, const SessionSpec& spec);
   void join(Session& session, const std::string& group, const std::string& user);
   void quit(Session& session);
+  void forget_faded();
   void vacate(SessionNumber number, Session& session);
   void forget(SessionNumber number);
   void adopt_turn(SessionNumber number, Session& session, TurnNumber turn);
@@ -305,7 +306,7 @@ class Scheduler {
   LaneAllocator lanes_;
   std::map<SessionNumber, Session> sessions_;  // in the order in which they opened
   std::unordered_map<std::string, SessionNumber> numbers_;
-  std::map<std::string, Group> groups_;                         // of those sessions
+  std::map<std::string, Group> groups_;  // of those sessions, and of those that were lately
   std::map<std::string, double> group_weights_, user_weights_;  // that are not 1
   std::size_t out_ = 0;               // of the sessions, those that are out and not returning
   std::vector<std::string> came_in_;  // ids to be told so in the next decision

@@ -126,6 +126,14 @@ class Model:
         own = [(m, m.active) for m in self.notebooks.values() if m.of == n.of and m is not n]
         return (self.groups[n.group], groups), (self.users[n.of], users), (n, own)
 
+    def forget_faded(self, now: float) -> None:
+        """Users without a notebook, if what they have used is not worth a turn."""
+        here = {n.of for n in self.notebooks.values()}
+        for of, share in tuple(self.users.items()):
+            if of not in here and self.clock(share, now) < QUANTUM:
+                del self.users[of]
+        self.groups = {g: s for g, s in self.groups.items() if any(g == of[0] for of in self.users)}
+
     def those(self, *where: str) -> list[str]:
         return [id for id, n in self.notebooks.items() if n.where in where]
 
@@ -429,6 +437,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.opened += 1
         id = f"n{self.opened}"
         model = self.model
+        model.forget_faded(self.now)
         model.groups.setdefault(group, Share(model.group_weights.get(group, 1.0)))
         model.users.setdefault((group, user), Share(model.user_weights.get(user, 1.0)))
         n = Notebook(opened=self.opened, group=group, user=user, demand=demand, domain=domain)
@@ -458,11 +467,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         if n.active:
             self.model.leave(n, self.now)
         del self.model.notebooks[id]
-        others = self.model.notebooks.values()
-        if all(other.of != n.of for other in others):
-            del self.model.users[n.of]
-        if all(other.group != n.group for other in others):
-            del self.model.groups[n.group]
+        self.model.forget_faded(self.now)
         self.agree(self.real.close(self.now, id))
 
     def request(self, n: Notebook) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -444,3 +445,16 @@ def test_what_was_used_before_a_new_half_life_has_faded_by_the_old_one() -> None
     assert grants(it.request(20, "b", 1)) == ["b"]
     it.request(20, "a", 2)
     assert it.next_event(20) == pytest.approx(25)  # 10 s, half of them faded
+
+
+def test_who_closes_all_notebooks_and_opens_others_owes_what_they_owed() -> None:
+    it = Scheduler(16 * GB, "fair", Rules(running_lanes=1, half_life=math.inf))
+    for user in "ab":
+        it.open(0, user, SessionSpec(user, demand=SMALL))
+        it.request(0, user, 1)
+    assert grants(it.finish(60, "a", 1)) == ["b"]
+    it.close(60, "a")
+    it.open(60, "another", SessionSpec("a", demand=SMALL))
+    it.request(60, "another", 1)
+    assert it.is_valid() == ""
+    assert it.next_event(60) == pytest.approx(120)
