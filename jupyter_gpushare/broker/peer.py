@@ -44,6 +44,10 @@ class Peer(ABC):
     def is_behind(self) -> bool:
         """Whether it has not read yet what it was sent."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection, of which the service hears as of any that is lost."""
+
     def open_channel(self, message: Message) -> None:
         """Send a message, and with the first such one the other end of a channel for chunks."""
         if self.channel is not None:

@@ -311,10 +311,14 @@ class Service:
             self._ask_for_turn(message.id, message.turn, now)
 
     def _place(self, peer: Peer, message: Open, device: str) -> Place:
-        group = self._governor.group_of(peer)
-        domain = self._governor.rules.domain_of(peer.user, group)
+        group, domain = self._belonging(peer)
         name = translation.printable(message.name)
         return Place(peer, device, domain, message.mailbox, message.key, name, group)
+
+    def _belonging(self, peer: Peer) -> tuple[str, str]:
+        """Its group, and with whom it shares memory."""
+        group = self._governor.group_of(peer)
+        return group, self._governor.rules.domain_of(peer.user, group)
 
     def _welcome_session(self, peer: Peer, session: str, device: str) -> None:
         told = self._devices[device]
@@ -643,6 +647,9 @@ class Service:
     def _follow_rules(self) -> None:
         rules = self._governor.rules
         self.accounts.follow_rules(rules.accounting.retention_days, rules.time_zone)
+        for place in self._places.values():  # they come back as after any lost connection
+            if (place.group, place.domain) != self._belonging(place.peer):
+                place.peer.close()
 
     def _count(self, device: str, now: float, only: str | None = None) -> None:
         """What all its sessions have used by now, or one."""

@@ -81,6 +81,9 @@ class Client(Peer):
     def is_behind(self) -> bool:
         return False
 
+    def close(self) -> None:
+        raise AssertionError("nobody is to open again here")
+
 
 @pytest.fixture
 def service(tmp_path: Path) -> Service:

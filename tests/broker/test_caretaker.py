@@ -85,6 +85,9 @@ class Notebook(Peer):
     def is_behind(self) -> bool:
         return False
 
+    def close(self) -> None:
+        raise AssertionError("nobody is to open again here")
+
     def hears(self, *kinds: type[Message]) -> list[Message]:
         """What came of these kinds; all that came is forgotten."""
         heard, self.heard = self.heard, []

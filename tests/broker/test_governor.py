@@ -72,6 +72,7 @@ class Client(Peer):
         self.uid, self.pid, self.user = STRANGER, 1, user
         self.groups = frozenset(groups)
         self.heard: list[Message] = []
+        self.is_open = True
         self._frames = Frames(MAX_SNAPSHOT_BYTES)
         self._broker = broker
         self.says(Hello(PROTOCOL))
@@ -103,6 +104,9 @@ class Client(Peer):
 
     def is_behind(self) -> bool:
         return False
+
+    def close(self) -> None:
+        self.is_open = False
 
     def heard_of(self, kind: type[Kind]) -> list[Kind]:
         return [message for message in self.heard if isinstance(message, kind)]
@@ -871,3 +875,13 @@ def test_counts_that_cannot_be_are_refused_in_a_sentence(broker: Broker, count: 
     assert refusal is not None
     assert refusal.message == "a demand is in bytes, from 0 upwards"
     assert broker.snapshot().devices[0].sessions[0].iterations == 0
+
+
+def test_only_notebooks_whose_group_or_domain_changes_are_to_open_again(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "rules.toml")
+    ann, bob, cid = (Client(broker, user).opens(user) for user in ("ann", "bob", "cid"))
+    broker.writes(GROUPS.replace('members = ["ann", "bob"]', 'members = ["bob"]'))
+    assert (ann.is_open, bob.is_open, cid.is_open) == (False, True, True)
+    broker.writes(GROUPS.replace('members = ["ann", "bob"]', 'members = ["bob"]\ntrusted = true'))
+    assert not bob.is_open
+    assert cid.is_open
