@@ -3,6 +3,7 @@
 import {
   IDeviceView,
   IError,
+  IRestingView,
   ISessionView,
   ISnapshot,
   ITurnView,
@@ -24,6 +25,9 @@ export const english: ITranslate = {
 
 /** What is known: a snapshot, why there is none, or nothing yet. */
 export type State = ISnapshot | IError | null;
+
+/** A notebook that shares: with a place at a device, or without one until its next cell. */
+export type Notebook = ISessionView | IRestingView;
 
 /** Code of the Error that a page tells itself while its own connection is lost. */
 export const DISCONNECTED = 'disconnected';
@@ -59,6 +63,17 @@ export function clock(seconds: number): string {
   return `${head}:${pad(whole % 60)}`;
 }
 
+/** `45 s`, `12 min`, `2 h 5 min`. */
+export function lasting(seconds: number, trans: ITranslate): string {
+  if (seconds < 120) {
+    return trans.__('%1 s', Math.floor(seconds));
+  }
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60
+    ? trans.__('%1 min', minutes)
+    : trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
+}
+
 /** The last part of a notebook's path; the tooltip has all of it. */
 export function fileName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1) || path;
@@ -69,8 +84,22 @@ export function stem(path: string): string {
   return fileName(path).replace(/(.)\.ipynb$/, '$1');
 }
 
-/** The word for a session's state; a newer broker may know states that we do not. */
-export function stateName(session: ISessionView, trans: ITranslate): string {
+/** Those without a place at the device; a broker that is older knows of none. */
+export function resting(device: IDeviceView): IRestingView[] {
+  return device.resting ?? [];
+}
+
+export function rests(notebook: Notebook): notebook is IRestingView {
+  return !('state' in notebook);
+}
+
+export function stateOf(notebook: Notebook): string {
+  return rests(notebook) ? 'resting' : notebook.state;
+}
+
+/** The word for a notebook's state; a newer broker may know states that we do not. */
+export function stateName(notebook: Notebook, trans: ITranslate): string {
+  const state = stateOf(notebook);
   const names: Record<string, string> = {
     running: trans.__('running'),
     overdue: trans.__('overdue'),
@@ -78,23 +107,47 @@ export function stateName(session: ISessionView, trans: ITranslate): string {
     held: trans.__('held back'),
     paused: trans.__('paused'),
     paged_out: trans.__('paged out'),
-    idle: trans.__('idle')
+    idle: trans.__('idle'),
+    resting: trans.__('resting')
   };
-  return names[session.state] ?? session.state;
+  return names[state] ?? state;
 }
 
 /** A sign for each state, which needs no colour to be told from the others. */
-export function sign(session: ISessionView): string {
+export function sign(notebook: Notebook): string {
   const signs: Record<string, string> = {
     running: '▶',
     overdue: '!',
     held: '⊘',
     paused: 'Ⅱ',
-    paged_out: '↓'
+    paged_out: '↓',
+    resting: '☾'
   };
-  return session.place === null
-    ? (signs[session.state] ?? '○')
-    : String(session.place);
+  return rests(notebook) || notebook.place === null
+    ? (signs[stateOf(notebook)] ?? '○')
+    : String(notebook.place);
+}
+
+/** For how long nothing has run, and what was done about it; empty where that is nothing yet. */
+export function idleFor(
+  notebook: Notebook,
+  elapsed: number,
+  trans: ITranslate
+): string {
+  const { idle_seconds, idle_step } = notebook;
+  if (idle_seconds === null || !idle_step) {
+    return '';
+  }
+  const steps: Record<string, string> = {
+    caches: trans.__('gave back its caches'),
+    page_out: trans.__('was asked to page out'),
+    release: rests(notebook)
+      ? trans.__('gave its place to others')
+      : trans.__('was asked to give its place to others'),
+    cull: trans.__('its kernel is to be shut down')
+  };
+  const time = trans.__('idle for %1', lasting(idle_seconds + elapsed, trans));
+  return idle_step in steps ? `${time}; ${steps[idle_step]}` : time;
 }
 
 /** Of those whose state changes faster than one reads. */
@@ -232,8 +285,8 @@ function whoTakesTurns(taking: ISessionView[], trans: ITranslate): string {
 }
 
 /** In an order that does not change with their states. */
-export function byName(sessions: ISessionView[]): ISessionView[] {
-  return [...sessions].sort(
+export function byName<T extends Notebook>(notebooks: T[]): T[] {
+  return [...notebooks].sort(
     (a, b) =>
       fileName(a.name).localeCompare(fileName(b.name)) ||
       a.id.localeCompare(b.id)
@@ -293,29 +346,30 @@ export function summary(state: State, trans: ITranslate): string {
 /** A notebook's state in three words, after a sign that needs no colour. */
 export function inThreeWords(
   state: State,
-  session: ISessionView | null,
+  notebook: Notebook | null,
   trans: ITranslate
 ): string {
   if (!isSnapshot(state)) {
     return away(state, trans);
   }
-  if (session === null) {
+  if (notebook === null) {
     return trans.__('◌ not sharing here');
   }
-  if (state.devices.some(device => takers(device).has(session.id))) {
+  if (state.devices.some(device => takers(device).has(notebook.id))) {
     return trans.__('▶ taking turns now');
   }
-  if (waits(session)) {
-    return trans.__('◔ waiting, place %1', session.place!);
+  if (!rests(notebook) && waits(notebook)) {
+    return trans.__('◔ waiting, place %1', notebook.place!);
   }
   const words: Record<string, string> = {
     running: trans.__('▶ has its turn'),
     overdue: trans.__('! turn is overdue'),
     held: trans.__('⊘ held back now'),
     paused: trans.__('Ⅱ paused, stands aside'),
-    paged_out: trans.__('↓ paged to disk')
+    paged_out: trans.__('↓ paged to disk'),
+    resting: trans.__('☾ rests until used')
   };
-  return words[session.state] ?? trans.__('○ shares, is idle');
+  return words[stateOf(notebook)] ?? trans.__('○ shares, is idle');
 }
 
 function away(state: IError | null, trans: ITranslate): string {
@@ -327,24 +381,27 @@ function away(state: IError | null, trans: ITranslate): string {
     : trans.__('✕ broker is away');
 }
 
-/** The session of a kernel: by its process, else by the notebook's name. */
+/** The notebook of a kernel: by its process, else by the notebook's name. */
 export function ofKernel(
   state: State,
   viewer: IViewer | null,
   kernel: string,
   path: string
-): ISessionView | null {
+): Notebook | null {
   if (!isSnapshot(state)) {
     return null;
   }
-  const sessions = state.devices.flatMap(device => device.sessions);
+  const notebooks = state.devices.flatMap((device): Notebook[] => [
+    ...device.sessions,
+    ...resting(device)
+  ]);
   const pid = viewer?.kernels[kernel];
   const is =
     pid === undefined
-      ? (session: ISessionView) =>
-          session.name === fileName(path) && session.user === viewer?.user
-      : (session: ISessionView) => session.pid === pid;
-  return sessions.find(is) ?? null;
+      ? ({ name, user }: Notebook) =>
+          name === fileName(path) && user === viewer?.user
+      : (notebook: Notebook) => notebook.pid === pid;
+  return notebooks.find(is) ?? null;
 }
 
 /** Whether the viewer may change this session. */

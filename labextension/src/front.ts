@@ -5,9 +5,8 @@ import { DocumentRegistry } from '@jupyterlab/docregistry';
 import { Kernel } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
-import { ofKernel } from './format';
+import { Notebook, ofKernel } from './format';
 import { GpuShareModel } from './model';
-import { ISessionView } from './snapshot';
 
 // what sharing wants of a kernel; it says nothing where all is well
 const ON = `import sys
@@ -39,7 +38,7 @@ export class FrontNotebook {
   }
 
   /** The session of the notebook in front; null where it does not share. */
-  get session(): ISessionView | null {
+  get session(): Notebook | null {
     const { state, viewer } = this._model;
     const kernel = this._kernel;
     return kernel

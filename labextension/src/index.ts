@@ -11,7 +11,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { RestActions } from './actions';
-import { isOwn, ITranslate, waits } from './format';
+import { isOwn, ITranslate, rests, waits } from './format';
 import { FrontNotebook } from './front';
 import { GpuShareModel } from './model';
 import { openSocket, sendTo } from './server';
@@ -98,9 +98,16 @@ function addNotebookCommands(
     deed.catch(error => {
       Notification.error(`${error.message}`, { autoClose: 8000 });
     });
-  const isMine = () =>
-    front.session !== null && isOwn(model.viewer, front.session);
-  const isPaused = () => front.session?.state === 'paused';
+  // who rests has no place, so there is nothing to change
+  const present = () => {
+    const { session } = front;
+    return session === null || rests(session) ? null : session;
+  };
+  const mine = () => {
+    const session = present();
+    return session && isOwn(model.viewer, session) ? session : null;
+  };
+  const isPaused = () => present()?.state === 'paused';
 
   commands.addCommand(CommandIDs.toggleSharing, {
     label: trans.__('Share the GPU in This Notebook'),
@@ -117,16 +124,18 @@ function addNotebookCommands(
   commands.addCommand(CommandIDs.togglePause, {
     label: trans.__('Pause GPU Sharing of This Notebook'),
     describedBy: NO_ARGUMENTS,
-    isEnabled: isMine,
+    isEnabled: () => mine() !== null,
     isToggled: isPaused,
-    execute: () =>
-      say(actions.change(front.session!.id, { paused: !isPaused() }))
+    execute: () => say(actions.change(present()!.id, { paused: !isPaused() }))
   });
   commands.addCommand(CommandIDs.cancelWait, {
     label: trans.__('Cancel the Wait for the GPU of This Notebook'),
     describedBy: NO_ARGUMENTS,
-    isEnabled: () => isMine() && waits(front.session!),
-    execute: () => say(actions.ask(front.session!.id, 'cancel'))
+    isEnabled: () => {
+      const session = mine();
+      return session !== null && waits(session);
+    },
+    execute: () => say(actions.ask(present()!.id, 'cancel'))
   });
   front.changed.connect(() => {
     for (const id of Object.values(CommandIDs).slice(1)) {

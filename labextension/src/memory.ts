@@ -1,7 +1,7 @@
 /** Where a device's memory is, to scale: one bar for the device, one for what lies on disk. */
 
 import { Child, div, h, INode } from './dom';
-import { bytes, stem } from './format';
+import { bytes, Notebook, resting, stem } from './format';
 import { IScene } from './scene';
 import { IDeviceView, ILaneView, ISessionView } from './snapshot';
 
@@ -65,7 +65,14 @@ export function scale(device: IDeviceView): number {
 }
 
 function paged(device: IDeviceView): number {
-  return device.sessions.reduce((sum, one) => sum + one.paged_out_bytes, 0);
+  return out(device).reduce((sum, one) => sum + one.paged_out_bytes, 0);
+}
+
+/** Those of whose memory something is on disk. */
+function out(device: IDeviceView): Notebook[] {
+  return [...device.sessions, ...resting(device)].filter(
+    one => one.paged_out_bytes > 0
+  );
 }
 
 /** Those whose persistent memory is on the device: they have a place in a lane. */
@@ -147,25 +154,18 @@ function stripe(session: ISessionView, lane: ILaneView): INode {
 }
 
 function onDisk(device: IDeviceView, span: number, { trans }: IScene): Child {
-  const out = device.sessions.filter(one => one.paged_out_bytes > 0);
-  const parts = out.map(session =>
+  const parts = out(device).map(({ id, name, paged_out_bytes }) =>
     part(
       'onDisk',
-      session.id,
-      session.paged_out_bytes,
+      id,
+      paged_out_bytes,
       span,
-      {
-        title: trans.__(
-          '%1: %2 on disk',
-          session.name,
-          bytes(session.paged_out_bytes)
-        )
-      },
-      session.paged_out_bytes > LABELLED * span ? stem(session.name) : null
+      { title: trans.__('%1: %2 on disk', name, bytes(paged_out_bytes)) },
+      paged_out_bytes > LABELLED * span ? stem(name) : null
     )
   );
   const label = trans.__('On disk: %1', bytes(paged(device)));
-  return out.length > 0
+  return parts.length > 0
     ? h(
         'div',
         {

@@ -7,22 +7,42 @@ import {
   clock,
   expectedShort,
   fileName,
+  idleFor,
   inOrder,
   isOwn,
+  Notebook,
   QUICK_SIGN,
+  resting,
   runs,
   sign,
   stateName,
+  stateOf,
   takers,
   teaches,
   waits
 } from './format';
 import { IScene } from './scene';
-import { IDeviceView, ISessionView } from './snapshot';
+import { IDeviceView, IRestingView, ISessionView } from './snapshot';
 
 const SHOWN = 8; // of a group, until all are asked for
 const COLUMNS = 6;
 const GREATEST_WEIGHT = 1000;
+
+/** What the table shows of a notebook. */
+interface IRow {
+  notebook: Notebook;
+  /** Its state, as the style sheet knows it, and the sign for it. */
+  looks: string;
+  sign: string;
+  /** The sign in words; `label` is for those who do not see it. */
+  state: string;
+  label: string;
+  since: string;
+  expected: string;
+  act: Child;
+  reason: string;
+  details: () => INode;
+}
 
 export function notebooks(device: IDeviceView, scene: IScene): INode {
   const { trans } = scene;
@@ -30,7 +50,19 @@ export function notebooks(device: IDeviceView, scene: IScene): INode {
   const quick = takers(device);
   const taking = byName(sessions.filter(one => quick.has(one.id)));
   const steady = sessions.filter(one => !quick.has(one.id));
-  const rest = steady.filter(one => !runs(one) && !waits(one));
+  const others = steady.filter(one => !runs(one) && !waits(one));
+  const parts = [
+    group('runs', trans.__('Running'), steady.filter(runs), present),
+    group('turns', trans.__('Taking turns'), taking, takingTurns),
+    group('waits', trans.__('Queue'), steady.filter(waits), present),
+    group('others', trans.__('Not in the queue'), others, present),
+    group(
+      'resting',
+      trans.__('Resting until their next cell'),
+      byName(resting(device)),
+      atRest
+    )
+  ];
   return h(
     'table',
     { class: 'jp-GpuShare-notebooks' },
@@ -49,10 +81,7 @@ export function notebooks(device: IDeviceView, scene: IScene): INode {
         head('', trans.__('Cancel'))
       )
     ),
-    ...group('runs', trans.__('Running'), steady.filter(runs), device, scene),
-    ...group('turns', trans.__('Taking turns'), taking, device, scene),
-    ...group('waits', trans.__('Queue'), steady.filter(waits), device, scene),
-    ...group('rest', trans.__('Not in the queue'), rest, device, scene)
+    ...parts.flatMap(part => part(device, scene))
   );
 }
 
@@ -64,35 +93,37 @@ function head(title: string, label = title): INode {
   );
 }
 
-function group(
+/** The rows of a group, with its title; nothing where there are none. */
+function group<T extends Notebook>(
   kind: string,
   title: string,
-  sessions: ISessionView[],
-  device: IDeviceView,
-  scene: IScene
-): INode[] {
-  if (sessions.length === 0) {
-    return [];
-  }
-  const name = `all ${kind} ${device.name}`;
-  const shown = scene.isOpen(name) ? sessions : sessions.slice(0, SHOWN);
-  return [
-    h(
-      'tbody',
-      { key: kind, class: 'jp-GpuShare-group' },
+  notebooks: T[],
+  rowOf: (notebook: T, scene: IScene) => IRow
+): (device: IDeviceView, scene: IScene) => INode[] {
+  return (device, scene) => {
+    if (notebooks.length === 0) {
+      return [];
+    }
+    const name = `all ${kind} ${device.name}`;
+    const shown = scene.isOpen(name) ? notebooks : notebooks.slice(0, SHOWN);
+    return [
       h(
-        'tr',
-        {},
+        'tbody',
+        { key: kind, class: 'jp-GpuShare-group' },
         h(
-          'th',
-          { colspan: COLUMNS, scope: 'rowgroup' },
-          `${title} (${sessions.length})`
+          'tr',
+          {},
+          h(
+            'th',
+            { colspan: COLUMNS, scope: 'rowgroup' },
+            `${title} (${notebooks.length})`
+          )
         )
-      )
-    ),
-    ...shown.map(session => notebook(session, kind === 'turns', scene)),
-    ...(sessions.length > SHOWN ? [more(name, sessions.length, scene)] : [])
-  ];
+      ),
+      ...shown.map(one => drawn(rowOf(one, scene), scene)),
+      ...(notebooks.length > SHOWN ? [more(name, notebooks.length, scene)] : [])
+    ];
+  };
 }
 
 function more(name: string, count: number, scene: IScene): INode {
@@ -122,46 +153,74 @@ function button(
   return div('button', 'button', { type: 'button', onclick, ...props }, text);
 }
 
+function present(session: ISessionView, scene: IScene): IRow {
+  const state = stateName(session, scene.trans);
+  return {
+    notebook: session,
+    looks: session.state,
+    sign: sign(session),
+    state,
+    label: waits(session) ? scene.trans.__('place %1', session.place!) : state,
+    since: since(session, scene),
+    expected: expectedShort(session, scene.elapsed, scene.trans),
+    act: cancel(session, scene),
+    reason: reason(session, scene),
+    details: () => details(session, scene)
+  };
+}
+
+/** Without what changes faster than one reads. */
+function takingTurns(session: ISessionView, scene: IScene): IRow {
+  const state = scene.trans.__('takes turns');
+  return {
+    ...present(session, scene),
+    looks: `${session.state} jp-mod-quick`,
+    sign: QUICK_SIGN,
+    state,
+    label: state,
+    since: '',
+    expected: '',
+    act: null,
+    reason: scene.trans.__('takes turns, a moment each')
+  };
+}
+
+/** It has no place, so there is nothing that could be done to it. */
+function atRest(notebook: IRestingView, scene: IScene): IRow {
+  const state = stateName(notebook, scene.trans);
+  return {
+    notebook,
+    looks: stateOf(notebook),
+    sign: sign(notebook),
+    state,
+    label: state,
+    since: '',
+    expected: '',
+    act: null,
+    reason: joined([
+      dueOrIdle(notebook, scene),
+      onDisk(notebook.paged_out_bytes, scene)
+    ]),
+    details: () => div('div', 'details', {}, list(identity(notebook, scene)))
+  };
+}
+
 /** One row of figures, one with the reason, and one with all there is if it is opened. */
-function notebook(session: ISessionView, quick: boolean, scene: IScene): INode {
-  const open = scene.isOpen(session.id);
-  const mine = session.id === scene.own ? ' jp-mod-own' : '';
-  const kind = quick ? ' jp-mod-quick' : '';
+function drawn(row: IRow, scene: IScene): INode {
+  const { id, user } = row.notebook;
+  const mine = id === scene.own ? ' jp-mod-own' : '';
   return h(
     'tbody',
-    {
-      key: session.id,
-      class: `jp-GpuShare-notebook jp-mod-${session.state}${kind}${mine}`
-    },
+    { key: id, class: `jp-GpuShare-notebook jp-mod-${row.looks}${mine}` },
     h(
       'tr',
       {},
-      h(
-        'td',
-        { class: 'jp-GpuShare-place', rowspan: 2 },
-        badge(session, quick, scene)
-      ),
-      h('td', { class: 'jp-GpuShare-cell' }, title(session, open, scene)),
-      h(
-        'td',
-        { class: 'jp-GpuShare-owner', title: session.user },
-        session.user
-      ),
-      h(
-        'td',
-        { class: 'jp-GpuShare-since' },
-        quick ? '' : since(session, scene)
-      ),
-      h(
-        'td',
-        { class: 'jp-GpuShare-expected' },
-        quick ? '' : expectedShort(session, scene.elapsed, scene.trans)
-      ),
-      h(
-        'td',
-        { class: 'jp-GpuShare-act' },
-        quick ? null : cancel(session, scene)
-      )
+      h('td', { class: 'jp-GpuShare-place', rowspan: 2 }, badge(row)),
+      h('td', { class: 'jp-GpuShare-cell' }, title(row.notebook, scene)),
+      h('td', { class: 'jp-GpuShare-owner', title: user }, user),
+      h('td', { class: 'jp-GpuShare-since' }, row.since),
+      h('td', { class: 'jp-GpuShare-expected' }, row.expected),
+      h('td', { class: 'jp-GpuShare-act' }, row.act)
     ),
     h(
       'tr',
@@ -169,57 +228,40 @@ function notebook(session: ISessionView, quick: boolean, scene: IScene): INode {
       h(
         'td',
         { class: 'jp-GpuShare-reason', colspan: COLUMNS - 1 },
-        div(
-          'span',
-          'ownerToo',
-          { 'aria-hidden': 'true' },
-          `${session.user} · `
-        ),
-        quick
-          ? scene.trans.__('takes turns, a moment each')
-          : reason(session, scene)
+        div('span', 'ownerToo', { 'aria-hidden': 'true' }, `${user} · `),
+        row.reason
       )
     ),
-    open
-      ? h(
-          'tr',
-          { key: 'more' },
-          h('td', { colspan: COLUMNS }, details(session, scene))
-        )
+    scene.isOpen(id)
+      ? h('tr', { key: 'more' }, h('td', { colspan: COLUMNS }, row.details()))
       : null
   );
 }
 
-function badge(
-  session: ISessionView,
-  quick: boolean,
-  { trans }: IScene
-): INode {
-  const state = quick ? trans.__('takes turns') : stateName(session, trans);
+function badge({ sign, state, label }: IRow): INode {
   return h(
     'span',
     {
       class: 'jp-GpuShare-sign',
       title: state,
       role: 'img',
-      'aria-label':
-        waits(session) && !quick ? trans.__('place %1', session.place!) : state
+      'aria-label': label
     },
-    quick ? QUICK_SIGN : sign(session)
+    sign
   );
 }
 
-function title(session: ISessionView, open: boolean, scene: IScene): INode {
+function title({ id, name }: Notebook, scene: IScene): INode {
   return div(
     'button',
     'name',
     {
       type: 'button',
-      title: session.name,
-      'aria-expanded': `${open}`,
-      onclick: () => scene.toggle(session.id)
+      title: name,
+      'aria-expanded': `${scene.isOpen(id)}`,
+      onclick: () => scene.toggle(id)
     },
-    fileName(session.name)
+    fileName(name)
   );
 }
 
@@ -235,12 +277,29 @@ function since(session: ISessionView, scene: IScene): string {
 }
 
 /** Who is out and does not wait to come back says by itself how much is on disk. */
-function reason(session: ISessionView, { trans }: IScene): Child {
-  const comesBack = session.paged_out_bytes && session.waiting_seconds !== null;
-  const disk = comesBack
-    ? ` · ${trans.__('%1 on disk', bytes(session.paged_out_bytes))}`
-    : '';
-  return `${session.reason || stateName(session, trans)}${disk}`;
+function reason(session: ISessionView, scene: IScene): string {
+  const comesBack = session.waiting_seconds !== null;
+  return joined([
+    session.reason || stateName(session, scene.trans),
+    comesBack ? onDisk(session.paged_out_bytes, scene) : '',
+    dueOrIdle(session, scene)
+  ]);
+}
+
+function joined(parts: string[]): string {
+  return parts.filter(Boolean).join(' · ');
+}
+
+function onDisk(count: number, { trans }: IScene): string {
+  return count > 0 ? trans.__('%1 on disk', bytes(count)) : '';
+}
+
+/** What its Jupyter server is to do to it now comes before what was done so far. */
+function dueOrIdle(notebook: Notebook, scene: IScene): string {
+  const due = (scene.snapshot.interventions ?? []).find(
+    ({ session }) => session === notebook.id
+  );
+  return due?.sentence ?? idleFor(notebook, scene.elapsed, scene.trans);
 }
 
 function cancel(session: ISessionView, scene: IScene): Child {
@@ -265,17 +324,21 @@ function cancel(session: ISessionView, scene: IScene): Child {
 // --- all there is of one ------------------------------------------------------------------------
 
 function details(session: ISessionView, scene: IScene): INode {
-  const rows = facts(session, scene).flatMap(([name, value]) => [
-    h('dt', {}, name),
-    h('dd', {}, value)
-  ]);
   return div(
     'div',
     'details',
     {},
-    h('dl', {}, ...rows),
+    list(facts(session, scene)),
     whatMayBeDone(session, scene)
   );
+}
+
+function list(rows: [string, string][]): INode {
+  const cells = rows.flatMap(([name, value]) => [
+    h('dt', {}, name),
+    h('dd', {}, value)
+  ]);
+  return h('dl', {}, ...cells);
 }
 
 /** A teacher sets the weights of the group's notebooks. */
@@ -288,17 +351,24 @@ function whatMayBeDone(session: ISessionView, scene: IScene): Child {
     : null;
 }
 
-function facts(session: ISessionView, { trans }: IScene): [string, string][] {
+function identity(
+  { name, user, pid }: Notebook,
+  { trans }: IScene
+): [string, string][] {
+  return [
+    [trans.__('Name'), name],
+    [trans.__('Owner'), `${user}, ${trans.__('process %1', pid)}`]
+  ];
+}
+
+function facts(session: ISessionView, scene: IScene): [string, string][] {
+  const { trans } = scene;
   const size = (count: number) =>
     session.measured ? bytes(count) : trans.__('not measured yet');
   const left = session.remaining_iterations;
   const done = String(session.iterations);
   return [
-    [trans.__('Name'), session.name],
-    [
-      trans.__('Owner'),
-      `${session.user}, ${trans.__('process %1', session.pid)}`
-    ],
+    ...identity(session, scene),
     ...(session.group
       ? [[trans.__('Group'), session.group] as [string, string]]
       : []),

@@ -12,6 +12,7 @@ import {
   headline,
   isSnapshot,
   ITranslate,
+  resting,
   rules,
   State
 } from './format';
@@ -202,9 +203,9 @@ function whatIsAway({ code, message }: IError, trans: ITranslate): INode[] {
   const [who, why] =
     code === DISCONNECTED
       ? [
-          trans.__('The Jupyter server does not answer. Reconnecting…'),
+          trans.__('The server of this page does not answer. Reconnecting…'),
           trans.__(
-            'If others of its pages work, its extension jupyter_gpushare may be switched off.'
+            'If other pages of that server work, jupyter_gpushare alone is switched off there, or down.'
           )
         ]
       : [trans.__('The broker is away. Reconnecting…'), message];
@@ -255,7 +256,7 @@ function versions({ trans, snapshot }: IScene): Child {
 
 function deviceOf(device: IDeviceView, scene: IScene): INode {
   const { trans, elapsed } = scene;
-  const empty = device.sessions.length === 0;
+  const empty = device.sessions.length + resting(device).length === 0;
   return div(
     'section',
     'device',

@@ -4,7 +4,7 @@ import { LabIcon } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
-import { inThreeWords, ITranslate, summary } from './format';
+import { inThreeWords, ITranslate, stateOf, summary } from './format';
 import { FrontNotebook } from './front';
 import { GpuShareModel } from './model';
 import { IActions } from './scene';
@@ -108,7 +108,7 @@ export class GpuShareStatus extends Widget {
         front.document === null
           ? summary(model.state, trans)
           : inThreeWords(model.state, session, trans);
-      this.node.dataset.state = session?.state ?? 'none';
+      this.node.dataset.state = session ? stateOf(session) : 'none';
     };
     front.changed.connect(tell, this);
     tell();

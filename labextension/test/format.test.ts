@@ -6,10 +6,20 @@ import {
   english,
   inOrder,
   inThreeWords,
+  lasting,
   ofKernel,
   summary
 } from '../src/format';
-import { running, session, snapshot, viewer, waiting } from './states';
+import {
+  device,
+  resting,
+  running,
+  session,
+  snapshot,
+  snapshotOf,
+  viewer,
+  waiting
+} from './states';
 
 describe('bytes', () => {
   it.each([
@@ -34,6 +44,16 @@ describe('clock', () => {
     [3723, '1:02:03']
   ])('shows %d seconds as %s', (seconds, text) => {
     expect(clock(seconds)).toBe(text);
+  });
+});
+
+describe('lasting', () => {
+  it.each([
+    [45.9, '45 s'],
+    [720, '12 min'],
+    [7500, '2 h 5 min']
+  ])('shows %d seconds as %s', (seconds, text) => {
+    expect(lasting(seconds, english)).toBe(text);
   });
 });
 
@@ -79,6 +99,7 @@ describe('inThreeWords', () => {
       of({ state: 'paused' }),
       of({ state: 'paged_out' }),
       of({ state: 'idle' }),
+      inThreeWords(snapshot(), resting(), english),
       inThreeWords(snapshot(), null, english),
       inThreeWords(null, null, english)
     ];
@@ -90,6 +111,7 @@ describe('inThreeWords', () => {
       'Ⅱ paused, stands aside',
       '↓ paged to disk',
       '○ shares, is idle',
+      '☾ rests until used',
       '◌ not sharing here',
       '… looking for broker'
     ]);
@@ -106,6 +128,12 @@ describe('ofKernel', () => {
     expect(
       ofKernel(state, viewer({ kernels: { k: 9 } }), 'k', 'bob.ipynb')
     ).toBeNull();
+  });
+
+  it('finds a notebook that rests, which shares all the same', () => {
+    const knows = viewer({ kernels: { k: 3 } });
+    const rests = snapshotOf(device([running], { resting: [resting()] }));
+    expect(ofKernel(rests, knows, 'k', 'x.ipynb')?.id).toBe('r');
   });
 
   it('finds one’s own of that name where no process is known', () => {

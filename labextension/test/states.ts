@@ -2,6 +2,7 @@
 
 import {
   IDeviceView,
+  IRestingView,
   ISessionView,
   ISnapshot,
   ITurnView,
@@ -54,6 +55,19 @@ export const waiting = session({
   reason: 'waits for alice.ipynb'
 });
 
+export function resting(changes: Partial<IRestingView> = {}): IRestingView {
+  return {
+    id: 'r',
+    name: 'lab/rose.ipynb',
+    user: 'rose',
+    pid: 3,
+    paged_out_bytes: 3 * GIB,
+    idle_seconds: 7500,
+    idle_step: 'release',
+    ...changes
+  };
+}
+
 export function turn(changes: Partial<ITurnView> = {}): ITurnView {
   return { session: 'a', lane: 1, began: 20, ended: 10, held: 10, ...changes };
 }
@@ -78,6 +92,7 @@ export function device(
       }
     ],
     sessions,
+    resting: [],
     turns: [turn({ began: 12, ended: null, held: 12 })],
     users: [
       { name: 'alice', used_seconds: [30, 60] },
@@ -103,6 +118,7 @@ export function snapshotOf(...devices: IDeviceView[]): ISnapshot {
     ],
     sequence: 1,
     devices,
+    interventions: [],
     groups: [],
     classes: [],
     reservations: [],

@@ -5,6 +5,7 @@ import { ISessionView, IViewer } from '../src/snapshot';
 import { GpuShareView } from '../src/view';
 import {
   device,
+  resting,
   running,
   session,
   snapshot,
@@ -224,6 +225,13 @@ describe('the memory map', () => {
     expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([]);
   });
 
+  it('puts what rests there too', () => {
+    const state = snapshotOf(device([running], { resting: [resting()] }));
+    view.update({ state, receivedAt: 0 });
+    expect(widths('.jp-GpuShare-bar .jp-GpuShare-onDisk')).toEqual([18.75]);
+    expect(texts('.jp-GpuShare-legend li')).toContain('3.00 GiB on disk');
+  });
+
   it('shows only its beginning where little is used, and says so', () => {
     const little = device([running], {
       persistent_bytes: 2 ** 30,
@@ -405,6 +413,108 @@ describe('the queue', () => {
   });
 });
 
+describe('idle notebooks', () => {
+  const idle = session({
+    reason: 'nothing to run',
+    idle_seconds: 720,
+    idle_step: 'caches'
+  });
+  const out = session({
+    id: 'o',
+    name: 'oscar.ipynb',
+    state: 'paged_out',
+    lane: null,
+    paged_out_bytes: 2 ** 30
+  });
+  const reasons = () =>
+    all('.jp-GpuShare-reason').map(cell => cell.lastChild!.textContent);
+  const rest = (...notebooks: ReturnType<typeof resting>[]) =>
+    snapshotOf(device([out], { resting: notebooks }));
+  const cull = {
+    session: 'r',
+    deed: 'cull',
+    sentence: 'No cell has run for 3 h. Its kernel is to be shut down.'
+  };
+
+  it('say for how long, and what was done about it', () => {
+    show([idle]);
+    expect(reasons()).toEqual([
+      'nothing to run · idle for 12 min; gave back its caches'
+    ]);
+    view.tick(60_000);
+    expect(reasons()[0]).toContain('idle for 13 min');
+  });
+
+  it('say nothing of it before the first step', () => {
+    show([session({ ...idle, idle_step: '' })]);
+    expect(reasons()).toEqual(['nothing to run']);
+  });
+
+  it('say how long they are idle at a step that is not known here', () => {
+    show([session({ ...idle, idle_step: 'hibernate' })]);
+    expect(reasons()).toEqual(['nothing to run · idle for 12 min']);
+  });
+
+  it('that rest are the last rows, by a sign and words of their own', () => {
+    view.update({ state: rest(resting()), receivedAt: 0 });
+    expect(texts('.jp-GpuShare-group')).toEqual([
+      'Not in the queue (1)',
+      'Resting until their next cell (1)'
+    ]);
+    expect(texts('.jp-GpuShare-notebooks .jp-GpuShare-sign')).toEqual([
+      '↓',
+      '☾'
+    ]);
+    expect(reasons()[1]).toBe(
+      'idle for 2 h 5 min; gave its place to others · 3.00 GiB on disk'
+    );
+  });
+
+  it('that rest have no buttons, whoever looks', () => {
+    view.update({ state: rest(resting()), receivedAt: 0, viewer: admin });
+    press('rose.ipynb');
+    expect(texts('dd')).toEqual(['lab/rose.ipynb', 'rose, process 3']);
+    expect(buttons()).toEqual(['oscar.ipynb', 'rose.ipynb']);
+    expect(all('.jp-GpuShare-notebook input')).toEqual([]);
+  });
+
+  it('that rest are shown though nobody else is there', () => {
+    const state = snapshotOf(device([], { lanes: [], resting: [resting()] }));
+    view.update({ state, receivedAt: 0 });
+    expect(buttons()).toEqual(['rose.ipynb']);
+    expect(node.textContent).not.toContain('%gpushare on');
+  });
+
+  it('that rest are as many as are asked for', () => {
+    const dozen = Array.from({ length: 12 }, (_, index) =>
+      resting({ id: `r${index}`, name: `${index}.ipynb` })
+    );
+    view.update({ state: rest(...dozen), receivedAt: 0 });
+    expect(all('.jp-mod-resting')).toHaveLength(8);
+    press('Show all 12');
+    expect(all('.jp-mod-resting')).toHaveLength(12);
+  });
+
+  it('say that their kernel is to be shut down', () => {
+    const state = { ...rest(resting()), interventions: [cull] };
+    view.update({ state, receivedAt: 0 });
+    expect(reasons()[1]).toBe(`${cull.sentence} · 3.00 GiB on disk`);
+  });
+});
+
+describe('a holder that hangs', () => {
+  it('says that its cell is to be interrupted', () => {
+    const sentence = 'So its cell is interrupted.';
+    const late = session({ state: 'overdue', reason: 'overdue' });
+    const interventions = [{ session: 'a', deed: 'interrupt', sentence }];
+    const state = { ...snapshot(late, waiting), interventions };
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-mod-overdue .jp-GpuShare-reason')).toEqual([
+      `alice · overdue · ${sentence}`
+    ]);
+  });
+});
+
 describe('what a viewer may do', () => {
   const open = (sessions: ISessionView[], who: IViewer | null) => {
     show(sessions, who);
@@ -558,11 +668,11 @@ describe('when things are odd', () => {
     expect(node.querySelector('.jp-mod-stale')).toBeNull();
   });
 
-  it('says that it is the server that does not answer', () => {
+  it('says that it is the server that does not answer, be it Jupyter’s or a hub’s', () => {
     const lost = { type: 'Error', code: DISCONNECTED, message: '' } as const;
     view.update({ state: lost, receivedAt: 0 });
     expect(texts('strong')).toEqual([
-      'The Jupyter server does not answer. Reconnecting…'
+      'The server of this page does not answer. Reconnecting…'
     ]);
   });
 
@@ -582,6 +692,9 @@ describe('when things are odd', () => {
     delete older.devices[0].turns;
     delete older.devices[0].users;
     delete older.devices[0].foreign_bytes;
+    delete older.devices[0].resting;
+    delete older.interventions;
+    delete older.devices[0].sessions[0].idle_step;
     older.devices[0].sessions[0].state = 'dancing';
     view.update({ state: older, receivedAt: 0 });
     expect(node.textContent).toContain('alice.ipynb');
