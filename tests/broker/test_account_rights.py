@@ -8,31 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.protocol import (
-    MAX_SNAPSHOT_BYTES,
     PROTOCOL,
     Account,
     Accounts,
     Demand,
     Error,
-    Frames,
     Hello,
     Look,
-    Message,
     Open,
     Request,
     Rests,
     Snapshot,
     ToBroker,
     Watch,
-    decode_from_broker,
 )
 from jupyter_gpushare.settings import load
 
-STRANGER = 54321  # neither the superuser's user id nor the broker's
+from .listener import Listener
+
 RULES = """
 admins = ["ada"]
 notebook_names = "teachers"
@@ -55,34 +51,14 @@ SEES = {
 }
 
 
-class Client(Peer):
+class Client(Listener):
     def __init__(self, service: Service, user: str) -> None:
-        self.uid, self.pid, self.user = STRANGER, 1, user
-        self.heard: list[Message] = []
-        self._frames = Frames(MAX_SNAPSHOT_BYTES)
+        super().__init__(user)
         self._service = service
         self.says(Hello(PROTOCOL))
 
     def says(self, message: ToBroker, now: float = 1.0) -> None:
         self._service.handle(self, message, now)
-
-    def send(self, *messages: Message) -> None:
-        self.heard += messages
-
-    def send_frame(self, frame: bytes) -> None:
-        self.heard += map(decode_from_broker, self._frames.feed(frame))
-
-    def send_with(self, message: Message, descriptor: int) -> None:
-        self.heard.append(message)
-
-    def is_alive(self) -> bool:
-        return False
-
-    def is_behind(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        raise AssertionError("nobody is to open again here")
 
 
 @pytest.fixture

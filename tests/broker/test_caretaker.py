@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.protocol import (
@@ -38,6 +37,8 @@ from jupyter_gpushare.protocol import (
 )
 from jupyter_gpushare.settings import load
 
+from .listener import Listener
+
 GB = 1 << 30
 RULES = """
 [idle]
@@ -53,12 +54,12 @@ end_after = "5 min"
 LEASE = load({}).lease_seconds
 
 
-class Notebook(Peer):
+class Notebook(Listener):
     """A peer that keeps what it is sent, and has a session of its name."""
 
     def __init__(self, service: Service, name: str, user: str = "ada", **more: Any) -> None:
-        self.uid, self.pid, self.user = os.getuid(), 7, user
-        self.heard: list[Message] = []
+        super().__init__(user)
+        self.uid, self.pid = os.getuid(), 7
         self.name, self._service = name, service
         self.says(Hello(PROTOCOL), 0.0)
         self.opens(0.0, **more)
@@ -69,24 +70,6 @@ class Notebook(Peer):
 
     def says(self, message: ToBroker, now: float) -> None:
         self._service.handle(self, message, now)
-
-    def send(self, *messages: Message) -> None:
-        self.heard += messages
-
-    def send_frame(self, frame: bytes) -> None:
-        raise AssertionError("nobody looks here")
-
-    def send_with(self, message: Message, descriptor: int) -> None:
-        self.heard.append(message)
-
-    def is_alive(self) -> bool:
-        return False
-
-    def is_behind(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        raise AssertionError("nobody is to open again here")
 
     def hears(self, *kinds: type[Message]) -> list[Message]:
         """What came of these kinds; all that came is forgotten."""

@@ -18,7 +18,6 @@ import pytest
 
 from jupyter_gpushare import chunks
 from jupyter_gpushare.broker.endpoint import Connection, Endpoint
-from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.channel import AT_ONCE, Channel
 from jupyter_gpushare.chunks import Kept
@@ -46,6 +45,8 @@ from jupyter_gpushare.protocol import (
     encode,
 )
 from jupyter_gpushare.settings import load
+
+from .listener import Listener
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -170,10 +171,9 @@ def test_a_client_that_closes_keeps_no_descriptor_that_came_with_what_it_has_not
 # --- what the broker does with them ---------------------------------------------------------------
 
 
-class Notebook(Peer):
+class Notebook(Listener):
     """A peer in this process, with a real channel, that makes what its lane lacks."""
 
-    uid = pid = 0
     is_owner = True
 
     def __init__(
@@ -184,8 +184,8 @@ class Notebook(Peer):
         device: str = "cuda:0",
         user: str = "ada",
     ) -> None:
-        self.user = user
-        self.heard: list[Message] = []
+        super().__init__(user)
+        self.uid = self.pid = 0
         self.own: list[int] = []  # chunks, in their order
         self.theirs: Channel | None = None
         self._service, self._name = service, name
@@ -215,17 +215,8 @@ class Notebook(Peer):
         self.send(message)
         self.theirs = Channel(socket.socket(fileno=os.dup(descriptor)))
 
-    def send_frame(self, frame: bytes) -> None:
-        raise AssertionError("only lookers are sent frames")
-
     def is_alive(self) -> bool:
         return True
-
-    def is_behind(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        raise AssertionError("nobody is to open again here")
 
     def take(self) -> None:
         assert self.theirs is not None

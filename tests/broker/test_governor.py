@@ -9,12 +9,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.protocol import (
     HEADER_BYTES,
-    MAX_SNAPSHOT_BYTES,
     PROTOCOL,
     Change,
     ClassMode,
@@ -23,7 +21,6 @@ from jupyter_gpushare.protocol import (
     Done,
     Error,
     Finish,
-    Frames,
     Grant,
     Hello,
     Look,
@@ -42,14 +39,14 @@ from jupyter_gpushare.protocol import (
     Watch,
     Welcome,
     Yield,
-    decode_from_broker,
 )
 from jupyter_gpushare.settings import load
+
+from .listener import Listener
 
 GB = 1 << 30
 TUESDAY = datetime(2026, 11, 24, 9, tzinfo=timezone.utc).timestamp()  # at nine
 HOUR = 3600.0
-STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 DEVICES = [Device("host", 64 * GB, "main memory"), Device("cuda:0", 16 * GB, "a GPU")]
 Kind = TypeVar("Kind", bound=Message)
 
@@ -65,15 +62,12 @@ teachers = ["tina"]
 """
 
 
-class Client(Peer):
-    """Somebody at the broker, with a notebook or without; it keeps what it is sent."""
+class Client(Listener):
+    """Somebody at the broker, with a notebook or without."""
 
     def __init__(self, broker: Broker, user: str, groups: tuple[str, ...] = ()) -> None:
-        self.uid, self.pid, self.user = STRANGER, 1, user
+        super().__init__(user)
         self.groups = frozenset(groups)
-        self.heard: list[Message] = []
-        self.is_open = True
-        self._frames = Frames(MAX_SNAPSHOT_BYTES)
         self._broker = broker
         self.says(Hello(PROTOCOL))
 
@@ -89,27 +83,6 @@ class Client(Peer):
 
     def reports(self, persistent: int, ephemeral: int = 0) -> None:
         self.says(Report(1, Demand(persistent, ephemeral, measured=True)))
-
-    def send(self, *messages: Message) -> None:
-        self.heard += messages
-
-    def send_frame(self, frame: bytes) -> None:
-        self.heard += map(decode_from_broker, self._frames.feed(frame))
-
-    def send_with(self, message: Message, descriptor: int) -> None:
-        self.heard.append(message)
-
-    def is_alive(self) -> bool:
-        return False
-
-    def is_behind(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.is_open = False
-
-    def heard_of(self, kind: type[Kind]) -> list[Kind]:
-        return [message for message in self.heard if isinstance(message, kind)]
 
     @property
     def refusal(self) -> Error | None:

@@ -373,7 +373,7 @@ class Server(Peer):
     def _nothing(self, *told: object) -> Any:
         raise AssertionError("nothing is sent")
 
-    send = send_frame = send_with = is_alive = is_behind = _nothing
+    send = send_frame = send_with = is_alive = is_behind = close = _nothing
 
 
 def test_a_ticket_ends_after_a_minute_and_a_younger_one_does_not() -> None:

@@ -19,7 +19,6 @@ import pytest
 
 from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.lanes import Lanes
-from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.devices import Device
@@ -43,6 +42,8 @@ from jupyter_gpushare.protocol import (
     read_letter,
 )
 from jupyter_gpushare.settings import Settings, load
+
+from .listener import Listener
 
 MIB = 1 << 20
 CAPACITY = 64 * MIB
@@ -135,18 +136,17 @@ def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
 # --- what the service says of them ----------------------------------------------------------------
 
 
-class Notebook(Peer):
+class Notebook(Listener):
     """A peer in this process that keeps what it is sent; a user's, in words alone."""
 
-    uid = pid = 0
     is_owner = True
 
     def __init__(
         self, service: Service, name: str, ephemeral: int = MIB, user: str = "ada"
     ) -> None:
-        self.user = user
+        super().__init__(user)
+        self.uid = self.pid = 0
         self.is_there = True
-        self.heard: list[Message] = []
         self.descriptor = -1
         self._service = service
         self._name = name
@@ -164,12 +164,6 @@ class Notebook(Peer):
     def says(self, message: ToBroker, now: float = 0.0) -> None:
         self._service.handle(self, message, now)
 
-    def send(self, *messages: Message) -> None:
-        self.heard += messages
-
-    def send_frame(self, frame: bytes) -> None:
-        raise AssertionError("only lookers are sent frames")
-
     def send_with(self, message: Message, descriptor: int) -> None:
         self.send(message)
         self.close()
@@ -181,9 +175,6 @@ class Notebook(Peer):
 
     def is_alive(self) -> bool:
         return self.is_there
-
-    def is_behind(self) -> bool:
-        return False
 
     def last(self, kind: type[Any]) -> Any:
         """The last message of a kind that has come."""

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.broker.endpoint import Connection, Endpoint
-from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.nvml import Usage
@@ -30,7 +29,6 @@ from jupyter_gpushare.protocol import (
     Grant,
     Hello,
     Look,
-    Message,
     Open,
     Opened,
     PageOut,
@@ -47,8 +45,9 @@ from jupyter_gpushare.protocol import (
 )
 from jupyter_gpushare.settings import load
 
+from .listener import Listener
+
 GB = 1 << 30
-STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 HOST = Device("host", 64 * GB, "main memory")
 DEVICES = [Device("cuda:0", 16 * GB, "a GPU"), HOST]
 
@@ -57,8 +56,8 @@ def open_of(name: str, persistent: int = GB, ephemeral: int = GB, **more: Any) -
     return Open(id=name, name=name, demand=Demand(persistent, ephemeral, measured=True), **more)
 
 
-class Notebook(Peer):
-    """A peer that keeps what it is sent."""
+class Notebook(Listener):
+    """A peer with a session of this name."""
 
     def __init__(
         self,
@@ -68,9 +67,8 @@ class Notebook(Peer):
         user: str = "root",
         among: Sequence[str] = (),
     ) -> None:
-        self.uid, self.pid, self.user = STRANGER, 1, user
+        super().__init__(user)
         self.is_owner = user == "root"
-        self.heard: list[Message] = []
         self.frames: list[bytes] = []
         self._service = service
         self.says(Hello(PROTOCOL), 0.0)
@@ -79,27 +77,9 @@ class Notebook(Peer):
     def says(self, message: ToBroker, now: float) -> None:
         self._service.handle(self, message, now)
 
-    def send(self, *messages: Message) -> None:
-        self.heard += messages
-
     def send_frame(self, frame: bytes) -> None:
         self.frames.append(frame)
         self.heard.append(decode_from_broker(frame[HEADER_BYTES:]))
-
-    def send_with(self, message: Message, descriptor: int) -> None:
-        self.heard.append(message)
-
-    def is_alive(self) -> bool:
-        return False
-
-    def is_behind(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        raise AssertionError("nobody is to open again here")
-
-    def heard_of(self, kind: type[Message]) -> list[Message]:
-        return [message for message in self.heard if isinstance(message, kind)]
 
 
 @pytest.fixture

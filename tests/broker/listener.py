@@ -1,0 +1,42 @@
+"""A peer in this process, for tests that speak with the service without a socket."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from jupyter_gpushare.broker.peer import Peer
+from jupyter_gpushare.protocol import MAX_SNAPSHOT_BYTES, Frames, Message, decode_from_broker
+
+STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
+Kind = TypeVar("Kind", bound=Message)
+
+
+class Listener(Peer):
+    """Keeps what it is sent, in `heard`; it reads at once, and computes no more once it is lost."""
+
+    def __init__(self, user: str) -> None:
+        self.uid, self.pid, self.user = STRANGER, 1, user
+        self.heard: list[Message] = []
+        self.is_open = True
+        self._frames = Frames(MAX_SNAPSHOT_BYTES)
+
+    def send(self, *messages: Message) -> None:
+        self.heard += messages
+
+    def send_frame(self, frame: bytes) -> None:
+        self.heard += map(decode_from_broker, self._frames.feed(frame))
+
+    def send_with(self, message: Message, descriptor: int) -> None:
+        self.send(message)
+
+    def is_alive(self) -> bool:
+        return False
+
+    def is_behind(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def heard_of(self, kind: type[Kind]) -> list[Kind]:
+        return [message for message in self.heard if isinstance(message, kind)]
