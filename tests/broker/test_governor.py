@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -48,7 +48,6 @@ GB = 1 << 30
 TUESDAY = datetime(2026, 11, 24, 9, tzinfo=timezone.utc).timestamp()  # at nine
 HOUR = 3600.0
 DEVICES = [Device("host", 64 * GB, "main memory"), Device("cuda:0", 16 * GB, "a GPU")]
-Kind = TypeVar("Kind", bound=Message)
 
 GROUPS = """
 contact = "help@example.org"
