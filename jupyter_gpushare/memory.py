@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import _core
 from .cuda_context import context_bytes
 from .protocol import Demand
 from .visible import has_begun
@@ -93,6 +92,8 @@ class WholeProcess:
         return ""
 
     def give_back(self) -> None:
+        from . import _core  # the process may have done without it so far
+
         _core.return_free_memory()
 
     def __init__(self) -> None:
