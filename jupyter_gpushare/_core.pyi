@@ -368,7 +368,8 @@ class GangRules:
     order is looked at whenever a gang comes, ends or changes its queue, and each `tick` seconds
     while one waits. `gittins` is told the service that former jobs took, infinite where one did
     not end, and looks a `quantum` of service ahead. Gangs with more skew than `consolidates` get
-    as few hosts as can be.
+    as few hosts as can be. Who was stopped computes `resume` seconds after it has its devices
+    again.
     """
 
     def __init__(
@@ -380,6 +381,7 @@ class GangRules:
         known: Sequence[float] = (),
         quantum: float = 1.0,
         consolidates: float = 0.5,
+        resume: float = 0.0,
     ) -> None: ...
 
 class GangOutcome:

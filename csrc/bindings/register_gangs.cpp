@@ -28,13 +28,15 @@ void register_jobs(py::module_& module) {
   const GangRules rules;
   py::class_<GangRules>(module, "GangRules")
       .def(py::init([](std::vector<Service> thresholds, double knob, Seconds tick,
-                       std::vector<Service> known, Service quantum, double consolidates) {
-             return GangRules{std::move(thresholds), knob,    tick,
-                              std::move(known),      quantum, consolidates};
+                       std::vector<Service> known, Service quantum, double consolidates,
+                       Seconds resume) {
+             return GangRules{std::move(thresholds), knob,  tick, std::move(known), quantum,
+                              consolidates,          resume};
            }),
            py::kw_only(), py::arg("thresholds") = rules.thresholds, py::arg("knob") = rules.knob,
            py::arg("tick") = rules.tick, py::arg("known") = rules.known,
-           py::arg("quantum") = rules.quantum, py::arg("consolidates") = rules.consolidates);
+           py::arg("quantum") = rules.quantum, py::arg("consolidates") = rules.consolidates,
+           py::arg("resume") = rules.resume);
 }
 
 void register_results(py::module_& module) {

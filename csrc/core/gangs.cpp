@@ -69,6 +69,7 @@ void check(const GangRules& rules, std::string_view policy) {
           "thresholds must be above 0 and rise");
   require(is_amount(rules.knob), "the knob must be finite and not negative");
   require(is_amount(rules.tick), "the tick must be finite seconds and not negative");
+  require(is_amount(rules.resume), "resuming must take finite seconds, and not below 0");
   require(std::isfinite(rules.quantum) && rules.quantum > 0,
           "the quantum must be finite device-seconds above 0");
   require(std::ranges::all_of(rules.known, [](Service s) { return s > 0; }),
@@ -155,8 +156,9 @@ Seconds GangSimulation::next_tick() const {
 Seconds GangSimulation::next_of(const GangProgress& gang) const {
   if (gang.holds.empty()) return can_starve(gang) ? rules_.knob * gang.run - gang.waited : kNever;
   const Seconds left = gang.gang.duration - gang.executed;
-  if (!policy_->queues || gang.queue == rules_.thresholds.size()) return left;
-  return std::min(left, rules_.thresholds[gang.queue] / gang.gang.devices - gang.run);
+  if (!policy_->queues || gang.queue == rules_.thresholds.size()) return gang.resumes + left;
+  const Seconds stays = rules_.thresholds[gang.queue] / gang.gang.devices - gang.run;
+  return gang.resumes + std::min(left, stays);
 }
 
 void GangSimulation::advance(Seconds time) {
@@ -167,8 +169,10 @@ void GangSimulation::advance(Seconds time) {
       gang.outcome.waited += passed;
       if (gang.run > 0) gang.waited += passed;
     } else {
-      gang.executed += passed;
-      gang.run += passed;
+      const Seconds resumed = std::min(gang.resumes, passed);
+      gang.resumes -= resumed;
+      gang.executed += passed - resumed;
+      gang.run += passed - resumed;
     }
   }
 }
@@ -264,6 +268,7 @@ void GangSimulation::place(GangProgress& gang) {
     missing -= taken;
   }
   gang.granted = now_;
+  gang.resumes = gang.outcome.started ? rules_.resume : 0;
   if (!gang.outcome.started) gang.outcome.started = now_;
 }
 

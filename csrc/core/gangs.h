@@ -46,6 +46,7 @@ struct GangRules {
   std::vector<Service> known;  // of former jobs, for `gittins`; infinite where one did not end
   Service quantum = 1;         // for `gittins`
   double consolidates = 0.5;   // gangs of more skew get as few hosts as can be
+  Seconds resume = 0;          // with all devices, until who was stopped goes on
 };
 
 struct GangOutcome {
@@ -72,6 +73,7 @@ struct GangProgress {
   Seconds executed = 0;      // of its duration
   Seconds run = 0, waited = 0;
   Seconds granted = 0;
+  Seconds resumes = 0;     // from now on, until it computes
   std::vector<int> holds;  // devices of each host; empty: none
 
   Service attained() const { return gang.devices * run; }
