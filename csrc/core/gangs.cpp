@@ -240,11 +240,15 @@ void GangSimulation::assign() {
   for (const std::size_t each : starts) place(gangs_[each]);
 }
 
+// Each score is asked for once: an index looks at all that is known.
 void GangSimulation::sort() {
-  std::ranges::sort(present_, {}, [&](std::size_t each) {
+  std::vector<std::tuple<std::size_t, double, std::uint64_t, std::size_t>> order;
+  for (const std::size_t each : present_) {
     const GangProgress& gang = gangs_[each];
-    return std::tuple(gang.queue, policy_->score(gang, rules_), gang.ticket);
-  });
+    order.emplace_back(gang.queue, policy_->score(gang, rules_), gang.ticket, each);
+  }
+  std::ranges::sort(order);
+  std::ranges::copy(order | std::views::elements<3>, present_.begin());
 }
 
 // A skewed model sends few large messages and suffers from a network between its devices: it gets
