@@ -339,6 +339,105 @@ class Simulation:
     def memory(self) -> list[MemoryUse]:
         """Each change of it."""
 
+class Gang:
+    """A job of `duration` seconds on so many whole devices at once.
+
+    `skew` is its largest tensor, as a part of its model.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        devices: int = 1,
+        duration: float = 1.0,
+        *,
+        arrival: float = 0.0,
+        skew: float = 0.0,
+    ) -> None: ...
+    id: str
+    devices: int
+    duration: float
+    arrival: float
+    skew: float
+
+class GangRules:
+    """Service is devices times seconds.
+
+    Whose attained service crosses one of the `thresholds` goes to the tail of the next queue; who
+    has waited `knob` times as long as it has run, to the tail of the first one (0: nobody). The
+    order is looked at whenever a gang comes, ends or changes its queue, and each `tick` seconds
+    while one waits. `gittins` is told the service that former jobs took, infinite where one did
+    not end, and looks a `quantum` of service ahead. Gangs with more skew than `consolidates` get
+    as few hosts as can be. Who was stopped computes `resume` seconds after it has its devices
+    again.
+    """
+
+    def __init__(
+        self,
+        *,
+        thresholds: Sequence[float] = (),
+        knob: float = 0.0,
+        tick: float = 1.0,
+        known: Sequence[float] = (),
+        quantum: float = 1.0,
+        consolidates: float = 0.5,
+        resume: float = 0.0,
+    ) -> None: ...
+
+class GangOutcome:
+    """What became of a gang; seconds. It was stopped and sent back to the first queue so often."""
+
+    id: str
+    arrival: float
+    started: float | None
+    ended: float | None
+    waited: float
+    preempted: int
+    promoted: int
+
+class GangTurn:
+    """Of the gang with this index; `devices` of each host."""
+
+    gang: int
+    began: float
+    ended: float
+    devices: list[int]
+
+def gittins_index(known: Sequence[float], attained: float, quantum: float) -> float:
+    """The chance of ending within `quantum` more service, over what that is expected to take.
+
+    0 where none of the known ones got further than `attained`.
+    """
+
+class GangSimulation:
+    """Gangs on the whole devices of hosts, in virtual time, after Tiresias.
+
+    `policy` is `srsf` (the least service left first), `las` (the least attained) or `gittins` (the
+    highest index). The same arguments give the same result. Raises ValueError for what cannot be
+    simulated.
+    """
+
+    def __init__(
+        self,
+        gangs: Sequence[Gang],
+        hosts: Sequence[int],
+        policy: str = "las",
+        rules: GangRules = ...,
+    ) -> None: ...
+    def run(self, until: float = ...) -> None:
+        """Up to this time, or until nothing is left to happen; may be called again, with a later
+        one."""
+    def is_valid(self) -> str:
+        """Empty, or what is wrong."""
+    @property
+    def now(self) -> float: ...
+    @property
+    def outcomes(self) -> list[GangOutcome]:
+        """In the order of the gangs."""
+    @property
+    def turns(self) -> list[GangTurn]:
+        """Those that are over, as they ended."""
+
 class LaneAllocator:
     """Places sessions in lanes so that sum P + sum over lanes of max E <= capacity, always."""
 

@@ -11,6 +11,7 @@ import beyond
 import document
 import salus
 import speed
+import tiresias
 
 PARTS = (
     salus.trace,
@@ -18,6 +19,7 @@ PARTS = (
     salus.sharing,
     beyond.paging,
     beyond.overtaking,
+    tiresias.section,
     agreement.section,
     speed.section,
 )

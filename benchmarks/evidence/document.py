@@ -81,8 +81,12 @@ def write(sections: Sequence[Section], seconds: float) -> None:
                 plots.save(drawn, target / f"{name}.svg")
     body = [_head(seconds)]
     for section in sections:
-        body += [f"## {section.title}", *map(_wrapped, section.text)]
+        body.append(markdown(section))
     (ROOT / "docs" / "evidence.md").write_text("\n\n".join(body) + "\n")
+
+
+def markdown(section: Section) -> str:
+    return "\n\n".join([f"## {section.title}", *map(_wrapped, section.text)])
 
 
 def _wrapped(text: str) -> str:

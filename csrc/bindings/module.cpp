@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_core(module);
   gpushare::register_lane(module);
   gpushare::register_cuda_memory(module);
+  gpushare::register_gangs(module);
   gpushare::register_memory(module);
   gpushare::register_pager(module);
   gpushare::register_simulation(module);

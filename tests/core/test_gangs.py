@@ -1,0 +1,258 @@
+"""Gangs of whole devices in virtual time."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare._core import Gang, GangRules, GangSimulation, gittins_index
+
+POLICIES = ("gittins", "las", "srsf")
+# Of the published example: devices, seconds. What they take in all is 4, 8 and 12 device-seconds.
+EXAMPLE = [Gang("1", 2, 2), Gang("2", 1, 8), Gang("3", 2, 6)]
+
+
+def run(
+    gangs: Sequence[Gang],
+    hosts: Sequence[int] = (2,),
+    policy: str = "las",
+    rules: GangRules | None = None,
+) -> GangSimulation:
+    simulation = GangSimulation(gangs, hosts, policy, rules or GangRules())
+    simulation.run()
+    return simulation
+
+
+def ended(simulation: GangSimulation) -> list[float | None]:
+    return [outcome.ended for outcome in simulation.outcomes]
+
+
+def mean_completion(policy: str, rules: GangRules | None = None) -> float:
+    outcomes = run(EXAMPLE, policy=policy, rules=rules).outcomes
+    return statistics.fmean(each.ended - each.arrival for each in outcomes if each.ended)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> tuple[list[Gang], list[int]]:
+    hosts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    gangs = [
+        Gang(
+            str(number),
+            draw(st.integers(1, sum(hosts))),
+            draw(st.integers(1, 200)) / 10,
+            arrival=draw(st.integers(0, 300)) / 10,
+            skew=draw(st.sampled_from([0.1, 0.7])),
+        )
+        for number in range(draw(st.integers(1, 8)))
+    ]
+    return gangs, hosts
+
+
+RULES = st.builds(
+    GangRules,
+    thresholds=st.sampled_from([[], [4.0], [1.0, 10.0]]),
+    knob=st.sampled_from([0.0, 0.5, 2.0]),
+    tick=st.sampled_from([0.0, 0.7, 1.0]),
+    known=st.just([4.0, 8.0, math.inf]),
+    quantum=st.sampled_from([4.0, 8.0]),
+    resume=st.sampled_from([0.0, 0.3]),
+)
+
+
+def test_the_published_example_comes_out_exactly() -> None:
+    """The authors' simulator never counts the longest known job as one that ends."""
+    known = GangRules(known=[4, 8, math.inf], quantum=8)
+    assert mean_completion("srsf", known) == 28 / 3
+    assert mean_completion("gittins", known) == 10
+    assert mean_completion("las", known) == 35 / 3
+
+
+@pytest.mark.parametrize("quantum", [1, 2, 4, 6, 8, 12, 100])
+def test_that_example_is_9_3_where_the_longest_job_is_known_to_end(quantum: float) -> None:
+    assert mean_completion("gittins", GangRules(known=[4, 8, 12], quantum=quantum)) == 28 / 3
+
+
+@pytest.mark.parametrize("policy", ["gittins", "las"])
+def test_that_example_is_10_with_two_queues_of_either_policy(policy: str) -> None:
+    assert mean_completion(policy, GangRules(thresholds=[4], known=[4, 8, 12], quantum=4)) == 10
+
+
+def test_the_index_is_of_ending_within_the_quantum() -> None:
+    assert gittins_index([4, 8, 12], 0, 4) == pytest.approx((1 / 3) / 4)
+    assert gittins_index([4, 8, 12], 4, 4) == pytest.approx((1 / 2) / 4)
+    assert gittins_index([4, 8, 12], 0, 8) == pytest.approx((2 / 3) / ((4 + 8 + 8) / 3))
+    assert gittins_index([4, 8, math.inf], 8, 4) == 0
+    assert gittins_index([4, 8, 12], 12, 4) == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(workloads(), st.sampled_from(POLICIES), RULES)
+def test_a_gang_has_all_its_devices_or_none_and_no_device_is_had_twice(
+    workload: tuple[list[Gang], list[int]], policy: str, rules: GangRules
+) -> None:
+    gangs, hosts = workload
+    simulation = GangSimulation(gangs, hosts, policy, rules)
+    for step in range(100):
+        simulation.run(step * 0.9)
+        assert simulation.is_valid() == ""
+    simulation.run()
+    for turn in simulation.turns:
+        assert sum(turn.devices) == gangs[turn.gang].devices
+        at_once = [t.devices for t in simulation.turns if t.began <= turn.began < t.ended]
+        used = [sum(devices) for devices in zip(*at_once, strict=True)]
+        assert all(u <= there for u, there in zip(used, hosts, strict=True))
+    for number, gang in enumerate(gangs):
+        turns = [t.ended - t.began for t in simulation.turns if t.gang == number]
+        resumed = sum(turns) - gang.duration
+        assert -1e-4 <= resumed <= (len(turns) - 1) * 0.3 + 1e-4
+
+
+@settings(max_examples=50, deadline=None)
+@given(workloads(), st.sampled_from(POLICIES), RULES, st.floats(0, 60))
+def test_a_run_goes_on_where_it_was_stopped(
+    workload: tuple[list[Gang], list[int]], policy: str, rules: GangRules, at: float
+) -> None:
+    stopped = GangSimulation(*workload, policy, rules)
+    stopped.run(at)
+    assert stopped.now == at
+    stopped.run()
+    expected = [end for end in ended(run(*workload, policy, rules)) if end is not None]
+    assert ended(stopped) == pytest.approx(expected, abs=1e-4)
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 5))
+def test_las_of_equal_jobs_is_round_robin_by_queues(count: int, first: int, rest: int) -> None:
+    jobs = [Gang(str(number), 1, first + rest) for number in range(count)]
+    simulation = run(jobs, [1], rules=GangRules(thresholds=[first]))
+    turns = [(turn.gang, turn.ended - turn.began) for turn in simulation.turns]
+    if count == 1:
+        assert turns == [(0, first + rest)]
+        return
+    # The last one of the first round is last in the next queue, so the first one goes on.
+    assert turns == [(n, first) for n in range(count)] + [(n, rest) for n in range(count)]
+
+
+def test_who_was_stopped_goes_on_after_it_has_resumed() -> None:
+    gangs = [Gang("a", 1, 3), Gang("b", 1, 3)]
+    assert ended(run(gangs, [1], rules=GangRules(thresholds=[2], resume=1))) == [6, 8]
+
+
+def test_las_without_queues_gives_each_a_tick_in_turn() -> None:
+    simulation = run([Gang("a", 1, 3), Gang("b", 1, 3)], [1])
+    assert [turn.gang for turn in simulation.turns] == [0, 1, 0, 1, 0, 1]
+
+
+def starving(knob: float) -> GangSimulation:
+    """A job past the first queue, and so many short ones that this queue never is empty."""
+    shorts = [Gang(f"short {n}", 1, 2, arrival=2 + 2 * n) for n in range(500)]
+    simulation = GangSimulation(
+        [Gang("long", 1, 50), *shorts], [1], "las", GangRules(thresholds=[3], knob=knob)
+    )
+    simulation.run(900)
+    return simulation
+
+
+def test_with_the_knob_nobody_starves() -> None:
+    assert starving(knob=0).outcomes[0].ended is None
+    long = starving(knob=4).outcomes[0]
+    assert long.ended is not None
+    assert long.promoted > 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 30)), min_size=1, max_size=4),
+    st.sampled_from([0.5, 1.0, 4.0]),
+    st.sampled_from([[3.0], [1.0, 5.0]]),
+)
+def test_with_the_knob_all_end_however_many_short_ones_come(
+    shapes: list[tuple[int, int]], knob: float, thresholds: list[float]
+) -> None:
+    gangs = [Gang(str(number), *shape) for number, shape in enumerate(shapes)]
+    shorts = [Gang(f"short {n}", 3, 1, arrival=n) for n in range(3000)]
+    simulation = GangSimulation(
+        [*gangs, *shorts], [2, 1], "las", GangRules(thresholds=thresholds, knob=knob)
+    )
+    simulation.run(3000)
+    assert None not in ended(simulation)[: len(gangs)]
+
+
+def test_without_the_knob_a_long_one_waits_as_long_as_short_ones_come() -> None:
+    starved = [turn for turn in starving(knob=0).turns if turn.gang == 0]
+    assert sum(turn.ended - turn.began for turn in starved) == 3
+
+
+def test_who_starved_goes_to_the_tail_of_the_first_queue() -> None:
+    """It waits for those who are there; one that comes later waits for it."""
+    gangs = [
+        Gang("old", 1, 10),
+        Gang("a", 1, 6, arrival=4),
+        Gang("b", 1, 6, arrival=5),
+        Gang("c", 1, 6, arrival=11),
+    ]
+    simulation = run(gangs, [1], rules=GangRules(thresholds=[4], knob=1.5, tick=0))
+    assert [turn.gang for turn in simulation.turns][:5] == [0, 1, 2, 0, 3]
+
+
+def test_a_wide_gang_waits_for_those_before_it_and_not_for_who_fills_its_gap() -> None:
+    narrow = [Gang(f"narrow {n}", 1, 2, arrival=n) for n in range(100)]
+    wide = Gang("wide", 2, 2, arrival=0.5)
+    simulation = run([wide, *narrow], rules=GangRules(thresholds=[100]))
+    assert simulation.outcomes[0].started == 2
+    assert simulation.outcomes[2].preempted == 1  # who had filled the gap
+
+
+def test_a_gap_is_filled_by_who_fits_it() -> None:
+    gangs = [Gang("runs", 1, 5), Gang("wide", 2, 5, arrival=1), Gang("narrow", 1, 2, arrival=2)]
+    simulation = run(gangs, rules=GangRules(thresholds=[100]))
+    assert ended(simulation) == [5, 10, 4]
+
+
+@pytest.mark.parametrize(("skew", "devices"), [(0.7, [0, 2]), (0.1, [1, 1])])
+def test_a_skewed_model_has_as_few_hosts_as_can_be(skew: float, devices: list[int]) -> None:
+    gangs = [Gang("one", 1, 10, skew=0.1), Gang("gang", 2, 1, arrival=1, skew=skew)]
+    assert run(gangs, [2, 2]).turns[0].devices == devices
+
+
+@pytest.mark.parametrize(
+    ("gang", "rules", "sentence"),
+    [
+        (Gang("g", 0), {}, "'g' must have a device"),
+        (Gang("g", 3), {}, "'g' wants more devices than there are"),
+        (Gang("g", 1, 0.0), {}, "'g' must last longer than 0 seconds"),
+        (Gang("g", arrival=math.nan), {}, "the arrival of 'g'"),
+        (Gang("g", skew=2), {}, "the skew of 'g'"),
+        (Gang("g"), {"thresholds": [4, 4]}, "thresholds must be above 0 and rise"),
+        (Gang("g"), {"knob": -1}, "the knob"),
+        (Gang("g"), {"tick": math.inf}, "the tick"),
+        (Gang("g"), {"quantum": 0}, "the quantum"),
+        (Gang("g"), {"resume": -1}, "resuming must take"),
+        (Gang("g"), {"known": [0]}, "known service must be above 0"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(
+    gang: Gang, rules: dict[str, float], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        GangSimulation([gang], [2], "las", GangRules(**rules))  # type: ignore[arg-type]
+
+
+def test_the_index_needs_to_know_former_jobs() -> None:
+    with pytest.raises(ValueError, match="'gittins' needs known service"):
+        GangSimulation(EXAMPLE, [2], "gittins")
+
+
+def test_a_policy_that_gangs_do_not_know_is_said() -> None:
+    with pytest.raises(ValueError, match="gangs know no policy 'best'"):
+        GangSimulation(EXAMPLE, [2], "best")
+
+
+def test_turns_of_a_gang_do_not_overlap() -> None:
+    turns = [turn for turn in run(EXAMPLE).turns if turn.gang == 2]
+    assert all(first.ended <= second.began for first, second in pairwise(turns))
