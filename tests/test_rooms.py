@@ -49,6 +49,9 @@ MAY_KNOW = {
     "web.py": set(),
     "rulebook.py": {"errors"},
     "broker/accounts.py": {"ledger", "protocol", "rulebook", "settings"},
+    "broker/audience.py": {
+        *("authority", "caretaker", "governor", "names", "peer", "protocol", "turns"),
+    },
     "broker/authority.py": {"errors", "peer", "rulebook"},
     "broker/caretaker.py": {
         "ladder",
@@ -74,6 +77,7 @@ MAY_KNOW = {
     "broker/reservations.py": {"errors", "protocol", "rulebook"},
     "broker/service.py": {
         "accounts",
+        "audience",
         "authority",
         "caretaker",
         "foreign",

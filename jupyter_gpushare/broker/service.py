@@ -76,6 +76,7 @@ from ..rulebook import RulebookFile
 from ..settings import Settings
 from . import names, placement, rules, translation
 from .accounts import Accounts
+from .audience import Audience
 from .authority import Deed, Object, Person
 from .caretaker import Caretaker, Due, Resting
 from .foreign import foreign_bytes
@@ -92,21 +93,10 @@ from .turns import Place, Turns
 log = logging.getLogger("jupyter_gpushare.broker")
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
-LEAST_WATCH_SECONDS = 0.05
 GOVERN_SECONDS = 0.25  # between two looks at what the rules ask for
 USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
 COUNT_SECONDS = 1.0  # between two looks at who has used what
 STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
-FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
-
-
-class Watcher:
-    """A looker that wants each change, at most one per interval."""
-
-    def __init__(self, interval: float) -> None:
-        self.interval = max(interval, LEAST_WATCH_SECONDS)
-        self.seen = -1  # sequence of the last snapshot it got
-        self.due = 0.0
 
 
 class Service:
@@ -137,7 +127,6 @@ class Service:
         self._next_usage = {device.name: 0.0 for device in devices if device.usage}
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
-        self._watchers: dict[Peer, Watcher] = {}
         self.accounts = accounts or Accounts(clock=clock)
         self._next_count = 0.0
         self._caretaker = Caretaker()
@@ -148,10 +137,8 @@ class Service:
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
         self._sequence = 0
         self._histories = {device.name: History() for device in devices}
-        self._encoded = (-1, 0.0, names.Body(b"", names.mark))  # sequence, time, newest snapshot
-        self._frames: dict[tuple[str, ...], bytes] = {}  # of that one, by whose names are in it
-        self._visible: dict[Person, tuple[str, ...]] = {}
         self._governor = Governor(rulebook or RulebookFile(settings.rulebook), self.accounts)
+        self._audience = Audience(self._governor, self._places, self._caretaker, self.snapshot)
         self._follow_rules()
         self._clock = clock
         self._orders: dict[str, Orders] = {}
@@ -180,12 +167,12 @@ class Service:
 
     def _refuse(self, peer: Peer, code: str, sentence: str) -> None:
         """The scheduler's sentences have marks in them where people read names."""
-        namer = self._namer(self._governor.person(peer))
+        namer = self._audience.namer_for(peer)
         peer.send(Error(code, names.unmarked(sentence, namer)))
 
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
-        self._watchers.pop(peer, None)
+        self._audience.leave(peer)
         self._askers = [asker for asker in self._askers if asker[0] is not peer]
         self._caretaker.lost(peer)
         self.tickets.forget(peer)
@@ -223,7 +210,7 @@ class Service:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
         if self._governor.follow_file():
             self._sequence += 1
-            self._visible.clear()
+            self._audience.look_around()
             self._follow_rules()
             self._next_govern = now
         if now >= self._next_count:
@@ -242,8 +229,7 @@ class Service:
         if now >= self._next_wait:
             self._next_wait = now + WAIT_INTERVAL_SECONDS
             self._tell_waiters(now)
-        for peer, watcher in self._watchers.items():
-            self._show(peer, watcher, now)
+        self._audience.show_all(self._sequence, now)
 
     def snapshot(self, now: float, namer: Namer | None = None) -> Snapshot:
         """With all names, or with those that `namer` knows."""
@@ -260,7 +246,7 @@ class Service:
                     self._places,
                     self._histories[name].turns(now),
                     self._histories[name].users(now),
-                    namer or self._namer(ALL_SEEING),
+                    namer or self._audience.namer(ALL_SEEING),
                     self._caretaker,
                     now,
                 )
@@ -488,11 +474,11 @@ class Service:
         peer.send(Done())
 
     def _look(self, peer: Peer, message: Look, now: float) -> None:
-        peer.send_frame(self._frame(now, self._governor.person(peer)))
+        self._audience.show(peer, self._sequence, now)
 
     def _watch(self, peer: Peer, message: Watch, now: float) -> None:
-        self._watchers[peer] = watcher = Watcher(message.interval_seconds)
-        self._show(peer, watcher, now)
+        self._audience.watch(peer, message.interval_seconds)
+        self._audience.show_all(self._sequence, now)
 
     def _account(self, peer: Peer, message: Account, now: float) -> None:
         """Answered at a tick, when the database has been read."""
@@ -585,6 +571,10 @@ class Service:
             raise UnknownSession(f"no session has the id {session}")
         self._governor.person(peer).check(deed, Object(place.peer.user, place.group))
 
+    def _place_of(self, session: str) -> Place | None:
+        """Also of who rests."""
+        return self._places.get(session) or self._caretaker.place(session)
+
     # --- parts -------------------------------------------------------------------------------
 
     def _settle(self, peer: Peer, session: str, place: Place) -> None:
@@ -597,13 +587,13 @@ class Service:
             self._turns.leave_lane_to(former.peer, session)
             former.peer.session = None
         self._places[session] = place
-        self._visible.clear()
+        self._audience.look_around()
         peer.session = session
 
     def _close(self, session: str, now: float) -> None:
         self._count(self._places[session].device, now, session)
         place = self._places.pop(session)
-        self._visible.clear()
+        self._audience.look_around()
         place.peer.session = None
         self._deferred.pop(session, None)
         self._refused.discard(session)
@@ -765,7 +755,7 @@ class Service:
 
     def _tell(self, peer: Peer, state: _core.SessionState, holder: str | None) -> None:
         if not peer.is_behind():
-            namer = self._namer(self._governor.person(peer))
+            namer = self._audience.namer_for(peer)
             peer.send(
                 Wait(
                     turn=state.turn,
@@ -776,60 +766,6 @@ class Service:
                     expected_seconds=state.expected_wait,
                 )
             )
-
-    def _show(self, peer: Peer, watcher: Watcher, now: float) -> None:
-        """The newest snapshot, unless it has seen it, had one just now, or does not read."""
-        if watcher.seen != self._sequence and now >= watcher.due and not peer.is_behind():
-            watcher.seen, watcher.due = self._sequence, now + watcher.interval
-            peer.send_frame(self._frame(now, self._governor.person(peer)))
-
-    def _frame(self, now: float, person: Person) -> bytes:
-        """The encoded snapshot, made once for all lookers, and put together once for all who see
-        the same names."""
-        sequence, made, _ = self._encoded
-        if sequence != self._sequence or now - made > FRESH_SECONDS:
-            body = protocol.encode_body(self.snapshot(now, names.mark))
-            self._encoded = (self._sequence, now, names.Body(body, self._hidden_name))
-            self._frames = {}
-        visible = self._visible_to(person)
-        if visible not in self._frames:
-            body = self._encoded[2].showing(visible, self._namer(ALL_SEEING))
-            self._frames[visible] = protocol.frame(body)
-        return self._frames[visible]
-
-    def _place_of(self, session: str) -> Place | None:
-        """Also of who rests."""
-        return self._places.get(session) or self._caretaker.place(session)
-
-    def _hidden_name(self, session: str) -> str:
-        place = self._place_of(session)
-        return names.GONE if place is None else names.hidden(place.peer.user)
-
-    def _visible_to(self, person: Person) -> tuple[str, ...]:
-        """The sessions whose names they may see; asked often, and changed seldom."""
-        if person not in self._visible:
-            self._visible[person] = tuple(
-                session
-                for session, place in [*self._places.items(), *self._caretaker.places()]
-                if self._may_see_name(person, place)
-            )
-        return self._visible[person]
-
-    def _may_see_name(self, person: Person, place: Place) -> bool:
-        return self._governor.rules.notebook_names == "everybody" or person.may(
-            Deed.SEE_NAME, Object(place.peer.user, place.group)
-        )
-
-    def _namer(self, person: Person) -> Namer:
-        """Names of notebooks as this person may see them."""
-
-        def name(session: str) -> str:
-            place = self._place_of(session)
-            if place is not None and self._may_see_name(person, place):
-                return place.name
-            return self._hidden_name(session)
-
-        return name
 
 
 _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {

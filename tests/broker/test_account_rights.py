@@ -91,6 +91,7 @@ def report(service: Service) -> Ask:
             assert not isinstance(client.heard[-1], Error)
             assert time.monotonic() < end
             service.tick(now := now + 0.1)
+            time.sleep(0.01)  # a thread of its own reads, behind all that these ticks write
         return {row.name for row in client.heard[-1].rows}
 
     return report

@@ -24,7 +24,6 @@ from jupyter_gpushare.protocol import (
     Grant,
     Hello,
     Look,
-    Message,
     Open,
     Opened,
     Recall,
