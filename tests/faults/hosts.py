@@ -36,7 +36,7 @@ def killed_broker(scene: Scene) -> float:
     return time.monotonic()
 
 
-@row("the broker is killed while a session waits for its turn", OF_A_BROKER)
+@row("the broker is killed while a session waits for its turn", OF_A_BROKER, is_quick=False)
 def killed_broker_of_a_waiter(scene: Scene) -> float:
     pid = scene.broker_pid
     os.kill(pid, signal.SIGSTOP)  # so that our request is in its socket
@@ -47,7 +47,7 @@ def killed_broker_of_a_waiter(scene: Scene) -> float:
     return since
 
 
-@row("the broker is stopped, and goes on after a second")
+@row("the broker is stopped, and goes on after a second", is_quick=False)
 def stopped_broker(scene: Scene) -> float:
     pid = scene.broker_pid
     os.kill(pid, signal.SIGSTOP)
@@ -56,7 +56,7 @@ def stopped_broker(scene: Scene) -> float:
     return time.monotonic()
 
 
-@row("the broker is killed, and four start at once", OF_A_BROKER)
+@row("the broker is killed, and four start at once", OF_A_BROKER, is_quick=False)
 def several_brokers(scene: Scene) -> float:
     os.kill(scene.broker_pid, signal.SIGKILL)
     since = time.monotonic()
@@ -96,7 +96,7 @@ def huge_message(scene: Scene) -> float:
     return since
 
 
-@row(f"{MANY:,} connections are opened that say nothing")
+@row(f"{MANY:,} connections are opened that say nothing", is_quick=False)
 def many_connections(scene: Scene) -> float:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, MANY + 500)), hard))
@@ -121,7 +121,7 @@ def deaf_client(scene: Scene) -> float:
     return since
 
 
-@row("a client opens and closes sessions in a loop, 300 times")
+@row("a client opens and closes sessions in a loop, 300 times", is_quick=False)
 def opens_and_closes(scene: Scene) -> float:
     demand = Demand(1000, 1000, measured=True)
     since, turn = time.monotonic(), scene.take_turn_aside()
@@ -133,7 +133,7 @@ def opens_and_closes(scene: Scene) -> float:
     return since
 
 
-@row("the broker has no descriptor left, and has some again")
+@row("the broker has no descriptor left, and has some again", is_quick=False)
 def no_descriptors(scene: Scene) -> float:
     """A session that opens meanwhile is served afterwards."""
     pid = scene.broker_pid
@@ -166,7 +166,7 @@ def socket_removed(scene: Scene) -> float:
     return since
 
 
-@row("the socket's directory is removed with all that is in it", OF_A_BROKER)
+@row("the socket's directory is removed with all that is in it", OF_A_BROKER, is_quick=False)
 def directory_removed(scene: Scene) -> float:
     before = scene.broker_pid
     shutil.rmtree(Path(scene.settings.socket).parent)
@@ -175,7 +175,11 @@ def directory_removed(scene: Scene) -> float:
     return since
 
 
-@row("the socket's directory becomes unreadable, the broker is killed, and all is mended", 2.0)
+@row(
+    "the socket's directory becomes unreadable, the broker is killed, and all is mended",
+    2.0,
+    is_quick=False,
+)
 def directory_unreadable(scene: Scene) -> float:
     if os.getuid() == 0:
         pytest.skip("root reads it nevertheless")

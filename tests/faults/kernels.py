@@ -95,7 +95,7 @@ def stopped_holder(scene: Scene) -> float:
     return since
 
 
-@row("a kernel that is stopped with the turn is killed")
+@row("a kernel that is stopped with the turn is killed", is_quick=False)
 def killed_while_stopped(scene: Scene) -> float:
     victim = holder(scene, ITERATING)
     victim.signal(signal.SIGSTOP)
@@ -150,7 +150,7 @@ sys.stdin.readline()
     return party
 
 
-@row("a kernel is killed while its memory is paged out, three times")
+@row("a kernel is killed while its memory is paged out, three times", is_quick=False)
 def killed_while_paging_out(scene: Scene) -> float:
     for _ in range(KILLS):
         victim = paged(scene)
@@ -159,7 +159,7 @@ def killed_while_paging_out(scene: Scene) -> float:
     return since
 
 
-@row("a kernel is killed while its memory is paged in, three times")
+@row("a kernel is killed while its memory is paged in, three times", is_quick=False)
 def killed_while_paging_in(scene: Scene) -> float:
     for _ in range(KILLS):
         victim = paged(scene)
@@ -171,7 +171,10 @@ def killed_while_paging_in(scene: Scene) -> float:
     return since
 
 
-@row("the disk is full (no file may be larger than 8 MiB) when a kernel's memory is paged out")
+@row(
+    "the disk is full (no file may be larger than 8 MiB) when a kernel's memory is paged out",
+    is_quick=False,
+)
 def disk_full(scene: Scene) -> float:
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))\n"
     victim = paged(scene, limit + PAGED)
@@ -201,7 +204,10 @@ def killed_soon(victim: Party) -> float:
     return victim.kill()
 
 
-@row("a kernel that has the turn is killed; a child of it, forked by Python, lives on")
+@row(
+    "a kernel that has the turn is killed; a child of it, forked by Python, lives on",
+    is_quick=False,
+)
 def forked(scene: Scene) -> float:
     return holder(scene, with_child("if os.fork() == 0:" + CHILD_READS)).kill()
 
@@ -212,7 +218,7 @@ def forked_by_c(scene: Scene) -> float:
     return holder(scene, with_child(fork)).kill()
 
 
-@row("a kernel that has the turn is killed; a program that it started lives on")
+@row("a kernel that has the turn is killed; a program that it started lives on", is_quick=False)
 def forked_and_executed(scene: Scene) -> float:
     start = "import subprocess\nsubprocess.Popen(['cat'], close_fds=False)\n"
     return holder(scene, with_child(start)).kill()

@@ -19,11 +19,15 @@ Fault = Callable[[Scene], float]
 HEAD = """# Reliability
 
 What breaks, what is lost by it, and how long it takes until the next notebook has its turn:
-`make faults` wrote this from its last run, in which {rows} rows were tried and {losing} of them
-lost something. In each row a neighbour trains meanwhile on the device `host`; "nothing" says that
-its losses and weights are bit for bit those that it has alone, that another session was granted
-the lane again, and that the broker then had as many sessions, lanes, descriptors and pieces of lane
-memory as before, in a Snapshot that adds up.
+`make faults` wrote this from its last run, in which {rows} rows were tried, {losing} of them lost
+something, and {late} took longer than promised. In each row a neighbour trains meanwhile on the
+device `host`; "nothing" says that its losses and weights are bit for bit those that it has alone,
+that another session was granted the lane again, and that the broker then had as many sessions,
+lanes, descriptors and pieces of lane memory as before, in a Snapshot that adds up. Seconds are of
+one run on whatever machine it was, with all else that ran there.
+
+Not tried here: a clock that is stepped, which needs a machine of its own; a socket's directory that
+becomes unreadable, where root runs this; and whatever needs a GPU.
 
 | what breaks | what is lost | seconds until the next turn | promised |
 | --- | --- | ---: | ---: |
@@ -61,6 +65,10 @@ class Outcome(NamedTuple):
     lost: tuple[str, ...]
     seconds: float | None  # None: no turn came
 
+    @property
+    def is_late(self) -> bool:
+        return self.seconds is None or self.seconds > self.row.within
+
     def cells(self) -> tuple[str, str, str, str]:
         seconds = "never" if self.seconds is None else f"{self.seconds:.2f}"
         return self.row.breaks, "; ".join(self.lost) or "nothing", seconds, f"{self.row.within:g}"
@@ -80,7 +88,8 @@ class Matrix:
 
     def document(self) -> str:
         losing = sum(bool(outcome.lost) for outcome in self.outcomes)
-        head = HEAD.format(rows=len(self.outcomes), losing=losing or "none")
+        late = sum(outcome.is_late for outcome in self.outcomes)
+        head = HEAD.format(rows=len(self.outcomes), losing=losing or "none", late=late or "none")
         return head + "".join(f"| {' | '.join(each.cells())} |\n" for each in self.outcomes)
 
     def show(self) -> None:

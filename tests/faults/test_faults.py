@@ -19,7 +19,11 @@ def test_nothing_is_lost(row: Row, request: pytest.FixtureRequest, matrix: Matri
     if not (row.is_quick or request.config.getoption("reliability", None)):
         pytest.skip("`make faults` has it")
     scene: Scene = request.getfixturevalue("scene")
-    since = row.happens(scene)
+    try:
+        since = row.happens(scene)
+    except Exception as error:
+        matrix.outcomes.append(Outcome(row, (f"{type(error).__name__}: {error}",), None))
+        raise
     lost = tuple(scene.losses(since))
     matrix.outcomes.append(Outcome(row, lost, scene.recovered_seconds))
     assert not lost
