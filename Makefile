@@ -14,7 +14,7 @@ BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/
 CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help build demo hub lab test test-cpp test-frontend test-python check check-python \
+.PHONY: help build demo hub lab test test-cpp test-frontend test-python faults check check-python \
   check-cpp check-frontend format bench evidence clean
 
 help:  ## show these lines
@@ -61,6 +61,9 @@ test-frontend: $(MODULES)  ## the unit tests of the front end
 
 test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
 	$(BIN)/pytest
+
+faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/reliability.md
+	$(BIN)/pytest tests/faults --reliability docs/reliability.md
 
 check: check-python check-cpp check-frontend  ## formatters and linters of all three languages, types
 

@@ -39,6 +39,7 @@ from .start import checked, is_shared, make_directory, other_end
 from .translation import printable
 
 TICK_SECONDS = 0.1
+SOCKET_LOOK_SECONDS = 0.5  # between two looks whether the socket's file is there
 RECEIVE_BYTES = 1 << 16
 RATE_WINDOW_SECONDS = 10.0
 GREETING_SECONDS = 10.0  # who says nothing for so long is no client
@@ -205,6 +206,16 @@ class Connection(asyncio.BufferedProtocol, Peer):
             return True  # of another container, whose processes cannot be seen
         return any(map(_computes, Path(f"/proc/{self.pid}/task").glob("*/stat")))
 
+    def abort_if_orphaned(self) -> None:
+        """Its process may end and leave the connection to a child: C code that forks tells no
+        Python to close it. Processes of another container cannot be seen."""
+        try:
+            os.kill(self.pid or os.getpid(), 0)
+        except PermissionError:
+            pass
+        except ProcessLookupError:
+            self._transport.abort()
+
     def is_behind(self) -> bool:
         return self._transport.get_write_buffer_size() > 0
 
@@ -246,7 +257,7 @@ class Endpoint:
         self._idle: asyncio.TimerHandle | None = None
         self._count_idle()
 
-    async def serve(self, listener: socket.socket) -> bool:
+    async def serve(self, listener: socket.socket, file: SocketFile) -> bool:
         """Serve until told to stop, by a message, a signal, or loneliness; whether there were
         sessions then."""
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -254,12 +265,22 @@ class Endpoint:
         server = await self._loop.create_unix_server(
             lambda: Connection(self), sock=listener, backlog=BACKLOG_CONNECTIONS
         )
+        self._look_for(file)
         await self._stopped.wait()
         server.close()
         was_in_use = self.service.has_sessions
         for connection in tuple(self._connections):
             connection.close()
         return was_in_use
+
+    def _look_for(self, file: SocketFile) -> None:
+        """A broker that nobody finds any more ends, so that there can be one that is found:
+        sessions bring what they have to the next."""
+        if file.is_there():
+            self._loop.call_later(SOCKET_LOOK_SECONDS, self._look_for, file)
+        else:
+            log.warning("the socket %s is gone, so this broker ends", file.path)
+            self._stopped.set()
 
     def identity(self, uid: int) -> Identity:
         """Whom a process stands for that has said nothing yet."""
@@ -334,6 +355,8 @@ class Endpoint:
             return
         now = time.monotonic()
         try:
+            for connection in self._connections:
+                connection.abort_if_orphaned()
             self.service.tick(now)
             self.happened(now)
         finally:  # whatever goes wrong in one, the next comes
@@ -342,6 +365,28 @@ class Endpoint:
     def _close_if_silent(self, connection: Connection) -> None:
         if connection.is_silent:
             connection.close()
+
+
+class SocketFile:
+    """The file that a broker has just made at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._number = path.stat().st_ino
+
+    def is_there(self) -> bool:
+        """Whether it is this one still; where that cannot be seen, it has not been taken away."""
+        try:
+            return self.path.stat().st_ino == self._number
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+
+    def remove(self) -> None:
+        """Never the file of a broker that came afterwards."""
+        if self.is_there():
+            self.path.unlink(missing_ok=True)
 
 
 def run(settings: Settings) -> None:
@@ -353,11 +398,12 @@ def run(settings: Settings) -> None:
     with _open_lock(path.with_suffix(".lock")) as lock:
         was_in_use = _own_socket(lock, path)
         listener = _listen(path, settings)
+        file = SocketFile(path)
         log.info("broker %d listens on %s", os.getpid(), path)
         accounts = Accounts.of(settings)
-        is_in_use = asyncio.run(_serve(settings, rulebook, accounts, listener, was_in_use))
+        is_in_use = asyncio.run(_serve(settings, rulebook, accounts, listener, file, was_in_use))
         accounts.close()
-        path.unlink(missing_ok=True)
+        file.remove()
         if not is_in_use:
             lock.truncate(0)
     log.info("broker %d ends", os.getpid())
@@ -368,6 +414,7 @@ async def _serve(
     rulebook: RulebookFile,
     accounts: Accounts,
     listener: socket.socket,
+    file: SocketFile,
     was_in_use: bool,
 ) -> bool:
     """Whether there were sessions at the end, as there may have been at that of the one before:
@@ -381,7 +428,7 @@ async def _serve(
         rulebook=rulebook,
         accounts=accounts,
     )
-    is_in_use = await Endpoint(settings, service).serve(listener)
+    is_in_use = await Endpoint(settings, service).serve(listener, file)
     service.close(time.monotonic())
     return is_in_use
 

@@ -13,8 +13,9 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.protocol import DeviceView, Snapshot
+from jupyter_gpushare.protocol import Snapshot
 
+from ..snapshots import is_valid
 from .cases import BODIES, LARGE, MODEL, RESULT
 from .conftest import last_json, results_alone
 
@@ -102,17 +103,6 @@ class Victim:
         time.sleep(random.uniform(0, self._seconds))
         os.kill(self._pid, signal.SIGKILL)
         return b")" not in read_to(self._output, b".")
-
-
-def is_valid(device: DeviceView) -> bool:
-    """Whether each session is in its lane alone, and all is counted."""
-    lane_of = {member: lane.id for lane in device.lanes for member in lane.members}
-    used = device.persistent_bytes + sum(lane.bytes for lane in device.lanes)
-    return (
-        lane_of == {view.id: view.lane for view in device.sessions}
-        and used + device.free_bytes == device.capacity_bytes
-        and device.persistent_bytes == sum(view.persistent_bytes for view in device.sessions)
-    )
 
 
 def test_a_process_that_is_killed_in_promotion_costs_its_neighbours_nothing(

@@ -1,0 +1,68 @@
+"""What the rows of the fault matrix share, and where their outcomes go."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.settings import Settings, as_environment
+
+from .matrix import LEASE_SECONDS, Matrix
+from .scene import Alone, Nursery, Scene
+
+BUILD = Path(__file__).parents[2] / "build"
+MATRIX = pytest.StashKey[Matrix]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--reliability", help="run all rows, and write what came out to this file")
+
+
+@pytest.fixture(scope="session")
+def matrix(pytestconfig: pytest.Config) -> Matrix:
+    return pytestconfig.stash.setdefault(MATRIX, Matrix())
+
+
+def pytest_terminal_summary(config: pytest.Config) -> None:
+    matrix = config.stash.get(MATRIX, Matrix())
+    if file := config.getoption("reliability", None):
+        Path(file).write_text(matrix.document())
+        matrix.show()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture(scope="session")
+def alone(nursery: Nursery) -> Iterator[Alone]:
+    alone = Alone(nursery)
+    yield alone
+    alone.close()
+
+
+@pytest.fixture
+def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """Turns and leases are short. Memory is paged out to a disk, which /tmp need not be."""
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILD) as pages:
+        given = msgspec.structs.replace(
+            settings, quantum_seconds=0.02, lease_seconds=LEASE_SECONDS, page_directory=pages
+        )
+        for name, value in as_environment(given).items():
+            monkeypatch.setenv(name, value)
+        yield given
+
+
+@pytest.fixture
+def scene(settings: Settings, nursery: Nursery, alone: Alone) -> Iterator[Scene]:
+    scene = Scene(settings, nursery, alone)
+    yield scene
+    scene.close()

@@ -1,0 +1,230 @@
+"""Rows: what happens to a kernel, or in it."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+from jupyter_gpushare import protocol
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Dismiss, Hello, Open, Request
+
+from .matrix import OF_A_HANG, row
+from .scene import Party, Scene, comes
+
+KILLS = 3  # at random moments of what is interrupted
+WINDOW_SECONDS = 0.02  # in which they are
+
+# It has the turn, and keeps it until it hears something.
+HOLDER = """
+import jupyter_gpushare as gpushare
+with gpushare.session(name="victim", device="host") as session:
+    session.enter(); session.boundary()
+    session.enter()
+    print("holds", flush=True)
+    sys.stdin.readline()
+    session.boundary()
+"""
+ITERATING = """
+import time
+import jupyter_gpushare as gpushare
+with gpushare.session(name="victim", device="host") as session:
+    session.enter(); session.boundary()
+    session.enter()
+    print("holds", flush=True)
+    while True:
+        session.enter(); session.boundary(); time.sleep(0.001)
+"""
+WAITER = """
+import jupyter_gpushare as gpushare
+with gpushare.session(name="waiter", device="host") as session:
+    print("opened", flush=True)
+    session.enter()
+"""
+CHILD_READS = "\n    sys.stdin.read()\n    os._exit(0)\n"
+
+# Between its cells it can be paged out; it says when that begins and ends, and what came of it.
+PAGED = """
+import torch
+import jupyter_gpushare as gpushare
+from jupyter_gpushare import sharing
+torch.set_num_threads(1)
+kept = [torch.full((1 << 20,), float(number)) for number in range(16)]  # 64 MiB
+with gpushare.session(name="victim", device="host") as session:
+    for way in ("page_out", "page_in"):
+        def told(*given, way=way, move=getattr(session.memory, way)):
+            print(way, flush=True)
+            outcome = move(*given)
+            print(f"{way} ended", flush=True)
+            return outcome
+        setattr(session.memory, way, told)
+    net = torch.nn.Linear(8, 8)
+    for _ in range(5):
+        net(torch.ones(8, 8)).sum().backward()
+        net.zero_grad()
+    sharing.cell_ended()
+    print("idle", flush=True)
+    for line in sys.stdin:
+        sharing.cell_begins()
+        is_whole = all(bool((tensor == number).all()) for number, tensor in enumerate(kept))
+        print("whole" if is_whole else "torn", flush=True)
+        sharing.cell_ended()
+"""
+
+
+def holder(scene: Scene, program: str = HOLDER) -> Party:
+    party = scene.party(program)
+    party.hear_until("holds")
+    return party
+
+
+@row("a kernel that has the turn is killed")
+def killed_holder(scene: Scene) -> float:
+    return holder(scene).kill()
+
+
+@row("a kernel that has the turn is stopped, becomes overdue, and goes on", OF_A_HANG)
+def stopped_holder(scene: Scene) -> float:
+    victim = holder(scene, ITERATING)
+    victim.signal(signal.SIGSTOP)
+    scene.await_state("victim", "overdue")
+    since = victim.signal(signal.SIGCONT)
+    scene.await_turn()
+    victim.kill()
+    return since
+
+
+@row("a kernel that is stopped with the turn is killed", is_quick=False)
+def killed_while_stopped(scene: Scene) -> float:
+    victim = holder(scene, ITERATING)
+    victim.signal(signal.SIGSTOP)
+    scene.await_state("victim", "overdue")
+    return victim.kill()
+
+
+@row("a kernel that waits for its turn is killed")
+def killed_waiter(scene: Scene) -> float:
+    has_turn = holder(scene)
+    waiter = scene.party(WAITER)
+    scene.await_state("waiter", "waiting")
+    waiter.kill()
+    has_turn.say()
+    return time.monotonic()
+
+
+@row("a kernel that waits for its turn is interrupted")
+def interrupted_waiter(scene: Scene) -> float:
+    has_turn = holder(scene)
+    waiter = scene.party(WAITER)
+    scene.await_state("waiter", "waiting")
+    waiter.signal(signal.SIGINT)
+    assert comes(lambda: scene.session("waiter") is None)
+    has_turn.say()
+    return time.monotonic()
+
+
+@row("a kernel is killed while it opens its session, at each message of that")
+def killed_while_opening(scene: Scene) -> float:
+    hello = protocol.encode(Hello(protocol.PROTOCOL))
+    demand = Demand(1000, 1000, measured=True)
+    opens = protocol.encode(Open("victim", "victim", device="host", demand=demand))
+    for said in (b"", hello[:9], hello, hello + opens[:9], hello + opens):
+        opening(scene, said).kill()
+    return opening(scene, hello + opens + protocol.encode(Request(1))).kill()
+
+
+def opening(scene: Scene, said: bytes) -> Party:
+    """It has said so much, and reads nothing."""
+    party = scene.party(
+        f"""
+from jupyter_gpushare.broker.start import connect
+from jupyter_gpushare.settings import load
+connection = connect(load())
+connection.sendall({said!r})
+print("said", flush=True)
+sys.stdin.readline()
+"""
+    )
+    party.hear_until("said")
+    return party
+
+
+@row("a kernel is killed while its memory is paged out, three times", is_quick=False)
+def killed_while_paging_out(scene: Scene) -> float:
+    for _ in range(KILLS):
+        victim = paged(scene)
+        victim.hear_until("page_out")
+        since = killed_soon(victim)
+    return since
+
+
+@row("a kernel is killed while its memory is paged in, three times", is_quick=False)
+def killed_while_paging_in(scene: Scene) -> float:
+    for _ in range(KILLS):
+        victim = paged(scene)
+        victim.hear_until("page_out ended")
+        scene.await_state("victim", "paged_out")
+        victim.say("a cell")
+        victim.hear_until("page_in")
+        since = killed_soon(victim)
+    return since
+
+
+@row(
+    "the disk is full (no file may be larger than 8 MiB) when a kernel's memory is paged out",
+    is_quick=False,
+)
+def disk_full(scene: Scene) -> float:
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))\n"
+    victim = paged(scene, limit + PAGED)
+    victim.hear_until("page_out ended")
+    view = scene.session("victim")
+    assert view is not None
+    assert view.paged_out_bytes == 0
+    victim.say("a cell")
+    assert victim.hear() == "whole"
+    victim.kill()
+    return time.monotonic()
+
+
+def paged(scene: Scene, program: str = PAGED) -> Party:
+    """It has been asked to page out."""
+    assert comes(lambda: scene.session("victim") is None)  # the one before
+    victim = scene.party(program)
+    victim.hear_until("idle")
+    view = scene.await_state("victim", "idle")
+    with Client.connect(scene.settings, "tests") as client:
+        client.ask(Dismiss(view.id))
+    return victim
+
+
+def killed_soon(victim: Party) -> float:
+    time.sleep(random.uniform(0, WINDOW_SECONDS))
+    return victim.kill()
+
+
+@row(
+    "a kernel that has the turn is killed; a child of it, forked by Python, lives on",
+    is_quick=False,
+)
+def forked(scene: Scene) -> float:
+    return holder(scene, with_child("if os.fork() == 0:" + CHILD_READS)).kill()
+
+
+@row("a kernel that has the turn is killed; a child of it, forked by C, lives on")
+def forked_by_c(scene: Scene) -> float:
+    fork = "import ctypes\nif ctypes.PyDLL(None).fork() == 0:" + CHILD_READS
+    return holder(scene, with_child(fork)).kill()
+
+
+@row("a kernel that has the turn is killed; a program that it started lives on", is_quick=False)
+def forked_and_executed(scene: Scene) -> float:
+    start = "import subprocess\nsubprocess.Popen(['cat'], close_fds=False)\n"
+    return holder(scene, with_child(start)).kill()
+
+
+def with_child(fork: str) -> str:
+    """HOLDER, which forks once it has the turn."""
+    lines = "".join(f"    {line}\n" for line in fork.splitlines())
+    return HOLDER.replace('    print("holds"', f'{lines}    print("holds"')

@@ -1,0 +1,96 @@
+"""The fault matrix: its rows, and what came out of a run of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from .scene import Scene
+
+LEASE_SECONDS = 0.3  # in these rows; a user's is longer
+OF_A_CRASH = 1.0
+OF_A_HANG = LEASE_SECONDS + 1.0
+OF_A_BROKER = 2.0
+Fault = Callable[[Scene], float]
+
+HEAD = """# Reliability
+
+What breaks, what is lost by it, and how long it takes until the next notebook has its turn:
+`make faults` wrote this from its last run, in which {rows} rows were tried, {losing} of them lost
+something, and {late} took longer than promised. In each row a neighbour trains meanwhile on the
+device `host`; "nothing" says that its losses and weights are bit for bit those that it has alone,
+that another session was granted the lane again, and that the broker then had as many sessions,
+lanes, descriptors and pieces of lane memory as before, in a Snapshot that adds up. Seconds are of
+one run on whatever machine it was, with all else that ran there.
+
+Not tried here: a clock that is stepped, which needs a machine of its own; a socket's directory that
+becomes unreadable, where root runs this; and whatever needs a GPU.
+
+| what breaks | what is lost | seconds until the next turn | promised |
+| --- | --- | ---: | ---: |
+"""
+
+
+class Row(NamedTuple):
+    """`happens` breaks something, and returns the moment (time.monotonic) from which on the lane
+    should be granted again, `within` so many seconds on a machine that is not overloaded."""
+
+    breaks: str
+    happens: Fault
+    within: float
+    is_quick: bool
+    loses: str  # what is known to be lost; empty: nothing
+
+
+ROWS: list[Row] = []
+
+
+def row(
+    breaks: str, within: float = OF_A_CRASH, is_quick: bool = True, loses: str = ""
+) -> Callable[[Fault], Fault]:
+    """The decorated function is a row of the matrix."""
+
+    def entered(happens: Fault) -> Fault:
+        ROWS.append(Row(breaks, happens, within, is_quick, loses))
+        return happens
+
+    return entered
+
+
+class Outcome(NamedTuple):
+    row: Row
+    lost: tuple[str, ...]
+    seconds: float | None  # None: no turn came
+
+    @property
+    def is_late(self) -> bool:
+        return self.seconds is None or self.seconds > self.row.within
+
+    def cells(self) -> tuple[str, str, str, str]:
+        seconds = "never" if self.seconds is None else f"{self.seconds:.2f}"
+        return self.row.breaks, "; ".join(self.lost) or "nothing", seconds, f"{self.row.within:g}"
+
+
+class Matrix:
+    """The outcomes of this run, in the order of the rows."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def table(self) -> Table:
+        table = Table("what breaks", "lost", "s to recover", "promised", title="fault matrix")
+        for outcome in self.outcomes:
+            table.add_row(*outcome.cells())
+        return table
+
+    def document(self) -> str:
+        losing = sum(bool(outcome.lost) for outcome in self.outcomes)
+        late = sum(outcome.is_late for outcome in self.outcomes)
+        head = HEAD.format(rows=len(self.outcomes), losing=losing or "none", late=late or "none")
+        return head + "".join(f"| {' | '.join(each.cells())} |\n" for each in self.outcomes)
+
+    def show(self) -> None:
+        Console(width=120).print(self.table())

@@ -1,0 +1,49 @@
+"""Forks processes in which PyTorch is there at once. Run as a script whose standard input is a
+socket: for each program that comes, with a socket, a child runs it with that as input and output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import traceback
+from typing import NoReturn
+
+import torch  # noqa: F401  so that no child has to
+
+import jupyter_gpushare  # noqa: F401
+
+MAX_PROGRAM_BYTES = 1 << 16
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no child stays a zombie
+    control = socket.socket(fileno=0)
+    while True:
+        birth, descriptors, _, _ = socket.recv_fds(control, MAX_PROGRAM_BYTES, 1)
+        if not birth:
+            return
+        if os.fork() == 0:
+            control.detach()
+            live(descriptors[0], **json.loads(birth))
+        os.close(descriptors[0])
+
+
+def live(stream: int, environment: dict[str, str], program: str) -> NoReturn:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.dup2(stream, 0)
+    os.dup2(stream, 1)
+    os.close(stream)
+    os.environ.update(environment)
+    try:
+        exec(compile(program, "party", "exec"), {"__name__": "__main__"})
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

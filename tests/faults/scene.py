@@ -1,0 +1,298 @@
+"""A broker, a neighbour that trains, ours that waits for a turn, and what was lost of all that."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from jupyter_gpushare.broker.start import connect
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.protocol import SessionView, Snapshot
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings, as_environment
+
+from ..snapshots import is_valid
+from ..whole.cases import BODIES, LARGE, MODEL, RESULT
+
+PATIENCE_SECONDS = 20.0  # what has not come by then is lost
+ROUND = BODIES["zero_grad_first"].replace("data * 5", "data")
+
+# It trains round after round, and tells after how many it has which results.
+NEIGHBOUR = f"""
+import select, sys
+import jupyter_gpushare as gpushare
+{LARGE}{MODEL}
+rounds = 0
+with gpushare.session(name="neighbour", device="host"):
+    while True:
+{textwrap.indent(ROUND, " " * 8)}
+        rounds += 1
+        if select.select([0], [], [], 0)[0]:
+            if not sys.stdin.readline():
+                break
+            print(rounds)
+{textwrap.indent(RESULT, " " * 12)}
+            sys.stdout.flush()
+"""
+ALONE = f"""
+import json, sys
+{LARGE}{MODEL}
+digests, ends = [], []  # after each round; and how many losses there were then
+for line in sys.stdin:
+    while len(digests) < int(line):
+{textwrap.indent(ROUND + RESULT[: RESULT.index("print")], " " * 8)}
+        digests.append(digest.hexdigest())
+        ends.append(len(losses))
+    until, digest = ends[int(line) - 1], digests[int(line) - 1]
+    print(json.dumps({{"losses": [loss.hex() for loss in losses[:until]], "digest": digest}}))
+    sys.stdout.flush()
+"""
+
+
+class Nursery:
+    """Where parties come from."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = ours
+        script = Path(__file__).with_name("nursery.py")
+        self._process = subprocess.Popen([sys.executable, script], stdin=theirs, cwd="/")
+        theirs.close()
+
+    def party(self, program: str, environment: dict[str, str] | None = None) -> Party:
+        ours, theirs = socket.socketpair()
+        program = f"import os, sys\nprint(os.getpid(), flush=True)\n{program}"
+        birth = json.dumps({"environment": environment or {}, "program": program})
+        socket.send_fds(self._control, [birth.encode()], [theirs.fileno()])
+        theirs.close()
+        return Party(ours)
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+
+class Party:
+    """A process that we talk with in lines."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        stream.settimeout(3 * PATIENCE_SECONDS)
+        self._stream = stream
+        self._lines = stream.makefile("r")
+        self.pid = int(self.hear())
+
+    def say(self, line: str = "") -> None:
+        self._stream.sendall(f"{line}\n".encode())
+
+    def hear(self) -> str:
+        line = self._lines.readline()
+        assert line, "it ended by itself"
+        return line.strip()
+
+    def hear_until(self, word: str) -> None:
+        while self.hear() != word:
+            pass
+
+    def signal(self, number: signal.Signals) -> float:
+        """The moment at which it was sent."""
+        os.kill(self.pid, number)
+        return time.monotonic()
+
+    def kill(self) -> float:
+        return self.signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.kill()
+        self._lines.close()
+        self._stream.close()
+
+
+class Alone:
+    """What the neighbour has after so many rounds where nobody has heard of sharing."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._party = nursery.party(ALONE)
+
+    def after(self, rounds: int) -> Any:
+        self._party.say(str(rounds))
+        return json.loads(self._party.hear())
+
+    def close(self) -> None:
+        self._party.end()
+
+
+class Level(NamedTuple):
+    """What a broker has; nothing of it may stay behind when a fault is over."""
+
+    sessions: frozenset[str]
+    lanes: int
+    descriptors: int
+    lane_memories: int
+
+
+class Scene:
+    """What a fault happens to. It begins when the neighbour trains and ours has had a turn."""
+
+    def __init__(self, settings: Settings, nursery: Nursery, alone: Alone) -> None:
+        self.settings = settings
+        self._nursery, self._alone = nursery, alone
+        self._parties: list[Party] = []
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._granted = 0.0  # when ours had its last turn
+        self.recovered_seconds: float | None = None
+        self._neighbour = self.party(NEIGHBOUR)
+        self._ours = Session(settings, name="ours")
+        self._ours.open()
+        self._results()
+        self._take_turn()
+        self._results()  # by now its demand is known, and so is ours
+        self._before = self._level()
+
+    # --- for rows ----------------------------------------------------------------------------
+
+    def party(self, program: str) -> Party:
+        self._parties.append(self._nursery.party(program, as_environment(self.settings)))
+        return self._parties[-1]
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        """A process with the settings in its environment; it is ended with the scene."""
+        environment = {**os.environ, **as_environment(self.settings)}
+        self._started.append(subprocess.Popen(command, cwd="/", env=environment))
+        return self._started[-1]
+
+    def connect(self) -> socket.socket:
+        return connect(self.settings)
+
+    def look(self) -> Snapshot:
+        with Client.connect(self.settings, "tests") as client:
+            return client.look()
+
+    @property
+    def broker_pid(self) -> int:
+        with Client.connect(self.settings, "tests") as client:
+            return client.welcome.pid
+
+    def session(self, name: str) -> SessionView | None:
+        views = self.look().devices[0].sessions
+        return next((view for view in views if view.name == name), None)
+
+    def await_state(self, name: str, state: str) -> SessionView:
+        found: list[SessionView] = []
+
+        def is_so() -> bool:
+            view = self.session(name)
+            found[:] = [view] if view is not None and view.state == state else []
+            return bool(found)
+
+        assert comes(is_so), f"{name} did not become {state}"
+        return found[0]
+
+    def await_turn(self) -> None:
+        """Until ours has had one."""
+        assert self._take_turn()
+
+    # --- what was lost -----------------------------------------------------------------------
+
+    def losses(self, since: float) -> Iterator[str]:
+        """Sentences. `recovered_seconds` is then how long after `since` ours had a turn."""
+        if self._granted >= since or self._take_turn():
+            self.recovered_seconds = self._granted - since
+        else:
+            yield f"no turn within {PATIENCE_SECONDS:g} s"
+        yield from self._lost_of_neighbour()
+        yield from self._left_behind()
+
+    def _take_turn(self) -> bool:
+        """Whether ours was granted one within our patience."""
+        self._granted = 0.0
+        self.take_turn_aside().join(PATIENCE_SECONDS)
+        return self._granted > 0.0
+
+    def take_turn_aside(self) -> threading.Thread:
+        """Ours waits for a turn, and gives it back."""
+        taker = threading.Thread(target=self._enter, daemon=True)
+        taker.start()
+        return taker
+
+    def _enter(self) -> None:
+        with contextlib.suppress(GpuShareError):
+            self._ours.enter()
+            if self._ours.holding:
+                self._granted = time.monotonic()
+                self._ours.boundary()
+                self._ours.leave()
+
+    def _results(self) -> tuple[int, Any]:
+        self._neighbour.say()
+        return int(self._neighbour.hear()), json.loads(self._neighbour.hear())
+
+    def _lost_of_neighbour(self) -> Iterator[str]:
+        try:
+            first, _ = self._results()
+            rounds, results = self._results()
+        except (OSError, AssertionError) as error:
+            yield f"the neighbour's training ({error})"
+            return
+        assert rounds > first
+        if results != self._alone.after(rounds):
+            yield "the neighbour's losses or weights are not those that it has alone"
+
+    def _left_behind(self) -> Iterator[str]:
+        try:
+            if not comes(lambda: self._level() == self._before):
+                yield f"the broker has {self._level()}, and had {self._before}"
+            if not is_valid(self.look().devices[0]):
+                yield "what the broker counts does not add up"
+        except GpuShareError as error:
+            yield f"the broker ({error})"
+
+    def _level(self) -> Level:
+        with Client.connect(self.settings, "tests") as client:
+            device, pid = client.look().devices[0], client.welcome.pid
+            return Level(
+                frozenset(view.name for view in device.sessions),
+                len(device.lanes),
+                psutil.Process(pid).num_fds(),
+                sum(1 for _ in _memories_of_lanes(pid)),
+            )
+
+    def close(self) -> None:
+        self._ours.close()
+        for party in self._parties:
+            party.end()
+        for process in self._started:
+            process.terminate()
+            process.wait()
+
+
+def _memories_of_lanes(pid: int) -> Iterator[str]:
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            if "memfd:gpushare-lane" in (name := os.readlink(file)):
+                yield name
+
+
+def comes(is_so: Callable[[], bool]) -> bool:
+    """Whether it becomes so within our patience; events of other processes announce themselves to
+    nobody here."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
