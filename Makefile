@@ -88,7 +88,7 @@ format: $(TOOLS) $(MODULES)  ## rewrite every file as the formatters want it
 bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.json
 	$(BIN)/python benchmarks/all.py
 
-evidence: $(INSTALLED)  ## published figures from our own scheduler in virtual time: docs/evidence.md
+evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/evidence.md
 	$(BIN)/python benchmarks/evidence
 
 clean:  ## remove what was built; the virtual environment stays
