@@ -223,7 +223,7 @@ def test_nobody_writes_lines_of_the_log(
 ) -> None:
     ada = enter(token=hub.user("ada"))
     ada.ask(Open(id="a", name="a"))
-    ada.send(StaysIn("no\nWARNING all is lost\r" + "x" * 100_000))
+    ada.send(StaysIn("no\nWARNING all is lost\r" + "x" * 60_000))
     ada.look()
     body = b'{"type": "no\\nWARNING all is lost"}'
     with raw(hub_broker) as connection:
