@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Collection
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -391,6 +392,9 @@ class Error(Message, frozen=True):
 # --- the one schema for every looker -------------------------------------------------------------
 
 State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
+HOLDING: Collection[State] = ("running", "overdue")
+ACTIVE: Collection[State] = (*HOLDING, "waiting")
+WAITING: Collection[State] = ("waiting", "held")
 
 
 class SessionView(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from ..protocol import AccountRow
-from ..rulebook import Zone
+from ..rulebook import Accounting, Zone
 from ..settings import Settings, accounts_path
 from .ledger import HOUR_SECONDS, Counted, Key, Ledger, Scope, Use
 
@@ -29,7 +29,6 @@ FORGET_SECONDS = 300.0
 MOST_OF_A_USER = 1000  # sessions that were lost and may come back
 MOST_LOST = 20_000  # of all users, until it is looked who has too many
 DAY_SECONDS = 86400
-RETENTION_DAYS = 400
 MAX_NAMES = 200  # of a user's notebooks in an hour; the others are one
 OTHERS = "(others)"
 
@@ -67,7 +66,7 @@ class Accounts:
 
         Raises sqlite3.Error where what is in the ledger cannot be read.
         """
-        self._retention_days = RETENTION_DAYS
+        self._retention_days = Accounting().retention_days
         self._zone = Zone()
         self._lack = lack
         self._failure = ""  # of the last batch
