@@ -479,6 +479,9 @@ class Service:
         self._audience.show(peer, self._sequence, now)
 
     def _watch(self, peer: Peer, message: Watch, now: float) -> None:
+        limit = self._settings.max_watchers_per_user
+        if self._audience.watchers_beside(peer) >= limit:
+            raise LimitExceeded(f"{limit} watchers are the limit of each user: end one first")
         self._audience.watch(peer, message.interval_seconds)
         self._audience.show_all(self._sequence, now)
 
