@@ -58,6 +58,7 @@ from .protocol import (
     Wait,
     Withdraw,
     Yield,
+    sealed,
 )
 from .settings import Settings, load
 
@@ -81,7 +82,8 @@ class Session:
         remaining_iterations: int | None = None,
     ) -> None:
         self._settings = settings or load()
-        self.id = secrets.token_hex(6)
+        self._secret = secrets.token_hex(16)  # that shows whose session it is
+        self.id = sealed(self._secret)
         self.name = name
         self.device = device or self._settings.device  # as it is called in this process
         self.host_device = ""  # as the broker calls it
@@ -552,6 +554,7 @@ class Session:
             busy=self._busy,
             mailbox=self._mailbox.name,
             key=self._mailbox.key,
+            secret=self._secret,
         )
 
     def _drop_connection(self) -> None:
