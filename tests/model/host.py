@@ -16,6 +16,7 @@ from functools import partial
 from importlib import import_module
 
 import pytest
+from msgspec.structs import replace
 
 from jupyter_gpushare import client
 from jupyter_gpushare._core import HostLaneMemory, Scheduler
@@ -74,6 +75,9 @@ class Kept(WholeProcess):
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
         self.lane = None if memory is None else os.fstat(memory.descriptor).st_ino
         return ""
+
+    def page_out(self, directory: str) -> tuple[int, str]:
+        return self._demand.persistent_bytes, ""
 
     def give_back(self) -> None:
         """It has nothing."""
@@ -205,8 +209,12 @@ class Line(Peer):
     @property
     def has_said(self) -> bool:
         """Something that the broker has not heard; or it is gone, which it has not heard."""
+        return self.is_over or bool(self._said)
+
+    @property
+    def is_over(self) -> bool:
         self._read()
-        return bool(self._said) or self._is_over
+        return self._is_over
 
     @property
     def has_to_tell(self) -> bool:
@@ -288,6 +296,12 @@ class Broker:
     @property
     def is_recovering(self) -> bool:
         return self._lockstep.now < self.grants_from
+
+    def hear_admin(self, message: ToBroker, about: Notebook) -> None:
+        assert self.broker is not None
+        if hasattr(message, "session"):
+            message = replace(message, session=about.name)
+        self.broker.hear_admin(message)
 
     def hear(self, line: Line) -> None:
         message = line.next_said()
@@ -416,6 +430,25 @@ class Host:
     def lines(self) -> list[Line]:
         return [] if self.broker is None else self.broker.lines
 
+    def moves(self, stops_at_sends: bool) -> list[Callable[[], None]]:
+        """What can happen next, by itself."""
+        assert self.broker is not None or not self.lines
+        return [
+            *(partial(self.go_on, thread, stops_at_sends) for thread in self.ready_threads()),
+            *(partial(self.hear, line) for line in self.lines if line.has_said),
+            *(line.tell for line in self.lines if line.has_to_tell),
+        ]
+
+    def hear_admin(self, message: ToBroker, about: Notebook) -> None:
+        assert self.broker is not None
+        if hasattr(message, "session"):
+            message = replace(message, session=about.name)
+        self.broker.hear_admin(message)
+
+    def hear(self, line: Line) -> None:
+        assert self.broker is not None
+        self.broker.hear(line)
+
     def ready_threads(self) -> list[Thread]:
         return [
             thread for notebook in self.notebooks for thread in notebook.threads if thread.is_ready
@@ -450,8 +483,7 @@ class Host:
     def _hear_all(self) -> bool:
         speaking = [line for line in self.lines if line.has_said]
         for line in speaking:
-            assert self.broker is not None
-            self.broker.hear(line)
+            self.hear(line)
         return bool(speaking)
 
     def _go_on_all(self) -> bool:
@@ -503,19 +535,21 @@ class Host:
         assert set(states) == {notebook.name for notebook in self.here}
         for notebook in self.here:
             session, state = notebook.session, states[notebook.name]
-            is_waiting = session._waiting and not session.holding
+            is_waiting = (session._waiting or session._returning) and not session.holding
             assert session.holding == (state.state in ("running", "overdue")), notebook
             assert is_waiting == (state.waiting is not None), notebook
             assert is_waiting or notebook.is_free, f"{notebook} waits for nothing"
-            if session.holding or is_waiting:
+            assert bool(session.paged_out_bytes) == bool(state.paged_out_bytes), notebook
+            if session.holding or session._waiting:
                 assert session._turn == state.turn, notebook
 
     def serve(self) -> None:
         """Who waits has its turn and ends; nobody asks anew. So each has one, after as many turns
         of others as there are others."""
+        self.settle()
         assert self.broker is not None
         for notebook in self.here:
-            self.broker.hear_admin(Change(notebook.name, paused=False))
+            self.hear_admin(Change(paused=False), notebook)
         turns = len(self.here)
         while self.here:
             self.settle()
