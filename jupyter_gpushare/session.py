@@ -506,6 +506,8 @@ class Session:
             client.close()
             raise
         self._client = client
+        if self._closed.is_set():  # meanwhile: `close` has not seen this connection
+            self._drop_connection()
 
     def _register(self, client: Client) -> None:
         answer = client.ask(self._registration(), aside=self._take)
