@@ -11,9 +11,10 @@ import socket
 import traceback
 from typing import NoReturn
 
-import torch  # noqa: F401  so that no child has to
+import torch._dynamo  # noqa: F401  which the first optimizer imports, and takes seconds for it
 
-import jupyter_gpushare  # noqa: F401
+import jupyter_gpushare.torch_boundaries
+import jupyter_gpushare.torch_memory  # noqa: F401
 
 MAX_PROGRAM_BYTES = 1 << 16
 
