@@ -11,6 +11,7 @@ import socket
 import traceback
 from typing import NoReturn
 
+import privileges
 import torch._dynamo  # noqa: F401  which the first optimizer imports, and takes seconds for it
 
 import jupyter_gpushare.torch_boundaries
@@ -20,6 +21,7 @@ MAX_PROGRAM_BYTES = 1 << 16
 
 
 def main() -> None:
+    privileges.give_up_for_good()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no child stays a zombie
     control = socket.socket(fileno=0)
     while True:
