@@ -190,7 +190,7 @@ def newer_protocol(scene: Scene) -> float:
     """Who has the turn then computes on; who waits is told."""
     has_turn = scene.party(HOLDER.replace("sys.stdin.readline()", ITERATE))
     has_turn.hear_until("holds")
-    follow(scene, NEWER)
+    follow(scene, NEWER + BROKER)
     has_turn.say()
     has_turn.hear_until("100 iterations")
     turn = scene.take_turn_aside()

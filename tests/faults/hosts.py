@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpushare import protocol
 from jupyter_gpushare.client import Client
-from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.errors import ConnectionLost, GpuShareError
 from jupyter_gpushare.protocol import Demand, Hello, Look, Open, Request
 
 from .matrix import OF_A_BROKER, row
@@ -134,11 +134,13 @@ def socket_removed(scene: Scene) -> float:
 @row("the socket's directory is removed with all that is in it", OF_A_BROKER, is_quick=False)
 def directory_removed(scene: Scene) -> float:
     """There are never two brokers."""
-    before = scene.broker_pid
-    shutil.rmtree(Path(scene.settings.socket).parent)
-    since = time.monotonic()
-    assert scene.broker_pid != before
-    assert not psutil.pid_exists(before)
+    with Client.connect(scene.settings, "tests") as witness:
+        shutil.rmtree(Path(scene.settings.socket).parent)
+        since = time.monotonic()
+        assert scene.broker_pid != witness.welcome.pid
+        assert witness.has_news()
+        with pytest.raises(ConnectionLost):
+            witness.receive()
     return since
 
 

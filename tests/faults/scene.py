@@ -30,7 +30,8 @@ from ..snapshots import is_valid
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 
 PATIENCE_SECONDS = 20.0  # what has not come by then is lost
-MAY_GROW_BYTES = 16 << 20  # what Python keeps of memory that it has given back
+BIRTH_SECONDS = 240.0  # PyTorch is imported first, which takes as long as the machine has to do
+MAY_GROW_BYTES = 32 << 20  # what Python keeps of memory that it has given back
 ROUND = BODIES["zero_grad_first"].replace("data * 5", "data")
 
 # It trains round after round, and tells after how many it has which results.
@@ -50,6 +51,7 @@ with gpushare.session(name="NAME", device="host") as session:
                 session.leave()
                 print("rests", flush=True)
                 sys.stdin.readline()
+                print("goes on", flush=True)
                 continue
             print(rounds)
 {textwrap.indent(RESULT, " " * 12)}
@@ -97,10 +99,11 @@ class Party:
     """A process that we talk with in lines."""
 
     def __init__(self, stream: socket.socket) -> None:
-        stream.settimeout(3 * PATIENCE_SECONDS)
+        stream.settimeout(BIRTH_SECONDS)
         self._stream = stream
         self._lines = stream.makefile("r")
         self.pid = int(self.hear())
+        stream.settimeout(3 * PATIENCE_SECONDS)
 
     def say(self, line: str = "") -> None:
         self._stream.sendall(f"{line}\n".encode())
@@ -196,6 +199,7 @@ class Scene:
         assert self._neighbour.hear() == "rests"
         yield
         self._neighbour.say()
+        assert self._neighbour.hear() == "goes on"
 
     def connect(self) -> socket.socket:
         return connect(self.settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import brokers, hosts, kernels  # noqa: F401  whose rows are in the matrix then
+from . import brokers, hosts, interrupts, kernels  # noqa: F401  whose rows are in the matrix then
 from .matrix import ROWS, Matrix, Outcome, Row
 from .scene import Scene
 
@@ -14,6 +14,7 @@ def parameter(row: Row) -> object:
     return pytest.param(row, id=row.happens.__name__, marks=marks)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("row", [parameter(row) for row in ROWS])
 def test_nothing_is_lost(row: Row, request: pytest.FixtureRequest, matrix: Matrix) -> None:
     if not (row.is_quick or request.config.getoption("reliability", None)):
