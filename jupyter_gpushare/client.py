@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import socket
-import struct
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -114,9 +113,8 @@ class Client:
     def sees_processes(self) -> bool:
         """Whether the broker and this process mean the same processes by their ids. They do not
         where one of them is in a container."""
-        size = struct.calcsize("3i")
-        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        return bool(struct.unpack("3i", found)[0] == self.welcome.pid)
+        pid, _ = broker_start.other_end(self._socket)
+        return pid == self.welcome.pid
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -12,6 +12,7 @@ parser of our own and with an import ten times lighter than pydantic's.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Collection
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -382,6 +383,9 @@ class Error(Message, frozen=True):
 # --- the one schema for every looker -------------------------------------------------------------
 
 State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
+HOLDING: Collection[State] = ("running", "overdue")
+ACTIVE: Collection[State] = (*HOLDING, "waiting")
+WAITING: Collection[State] = ("waiting", "held")
 
 
 class SessionView(msgspec.Struct, frozen=True):

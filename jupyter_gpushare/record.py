@@ -16,15 +16,13 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .errors import InvalidValue
-from .protocol import DeviceView, SessionView, Snapshot
+from .protocol import ACTIVE, HOLDING, DeviceView, SessionView, Snapshot
 
 INTERVAL_SECONDS = 0.05
 
 What: TypeAlias = Literal[
     "device", "opened", "requested", "granted", "finished", "reported", "closed"
 ]
-WANTS = {"waiting", "running", "overdue"}
-HAS = {"running", "overdue"}
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,7 +56,8 @@ class Recorder:
 
     def __init__(self, names: bool = False) -> None:
         self._names = names
-        self._numbers: dict[str, str] = {}
+        self._sessions: dict[str, int] = {}  # id -> number
+        self._users: dict[str, int] = {}
         self._devices: set[str] = set()
         self._known: dict[str, SessionView] = {}
         self._reported: dict[str, SessionView] = {}
@@ -96,9 +95,9 @@ class Recorder:
         self._known[view.id] = view
 
     def _turns(self, before: SessionView | None, view: SessionView, time: float) -> Iterator[Event]:
-        id = self._number("n", view.id)
-        had, has = before is not None and before.state in HAS, view.state in HAS
-        wanted, wants = before is not None and before.state in WANTS, view.state in WANTS
+        id = _number("n", view.id, self._sessions)
+        had, has = before is not None and before.state in HOLDING, view.state in HOLDING
+        wanted, wants = before is not None and before.state in ACTIVE, view.state in ACTIVE
         if had and not has:
             yield Event(time, "finished", session=id)
         if wants and (not wanted or (had and not has)):
@@ -109,17 +108,17 @@ class Recorder:
     def _close(self, id: str, time: float) -> Iterator[Event]:
         view = self._known.pop(id)
         del self._reported[id]
-        if view.state in HAS:
-            yield Event(time, "finished", session=self._number("n", id))
-        yield Event(time, "closed", session=self._number("n", id))
+        if view.state in HOLDING:
+            yield Event(time, "finished", session=_number("n", id, self._sessions))
+        yield Event(time, "closed", session=_number("n", id, self._sessions))
 
     def _opened(self, device: DeviceView, view: SessionView, time: float) -> Event:
         return Event(
             time,
             "opened",
             device.name,
-            session=self._number("n", view.id),
-            user=view.user if self._names else self._number("u", view.user),
+            session=_number("n", view.id, self._sessions),
+            user=view.user if self._names else _number("u", view.user, self._users),
             name=view.name if self._names else "",
             weight=view.weight,
             priority=view.priority,
@@ -129,7 +128,7 @@ class Recorder:
         return Event(
             time,
             "reported",
-            session=self._number("n", view.id),
+            session=_number("n", view.id, self._sessions),
             persistent_bytes=view.persistent_bytes,
             ephemeral_bytes=view.ephemeral_bytes,
             iterations=view.iterations - before.iterations,
@@ -137,17 +136,17 @@ class Recorder:
             declares=view.remaining_iterations is not None,
         )
 
-    def _number(self, kind: str, id: str) -> str:
-        """`n1`, `n2` for sessions, `u1`, `u2` for users."""
-        count = sum(number.startswith(kind) for number in self._numbers.values())
-        return self._numbers.setdefault(f"{kind} {id}", f"{kind}{count + 1}")
+
+def _number(kind: str, id: str, known: dict[str, int]) -> str:
+    """`n1`, `n2` for sessions, `u1`, `u2` for users."""
+    return f"{kind}{known.setdefault(id, len(known) + 1)}"
 
 
 def _has_news(before: SessionView, view: SessionView) -> bool:
     """Iterations; seconds of a turn that is over; another demand."""
     return (
         view.iterations != before.iterations
-        or (view.state not in HAS and view.device_seconds != before.device_seconds)
+        or (view.state not in HOLDING and view.device_seconds != before.device_seconds)
         or (view.persistent_bytes, view.ephemeral_bytes)
         != (before.persistent_bytes, before.ephemeral_bytes)
     )

@@ -26,7 +26,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Role = Literal["user", "teacher", "admin"]
 Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS: tuple[Day, ...] = get_args(Day)
 DAY_MINUTES = 24 * 60
@@ -274,12 +273,6 @@ class Rulebook(Table, frozen=True):
         """The first group of the file that has the user, who is in these Unix or hub groups."""
         has_him = (name for name, group in self.groups.items() if group.has(user, groups))
         return next(has_him, "")
-
-    def role_in(self, user: str, group: str) -> Role:
-        """What the user is to those of that group."""
-        if user in self.admins:
-            return "admin"
-        return "teacher" if group in self.groups and user in self.groups[group].teachers else "user"
 
     def taught_by(self, user: str) -> frozenset[str]:
         """The groups of which the user is a teacher."""

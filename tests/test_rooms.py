@@ -63,7 +63,7 @@ MAY_KNOW = {
         "protocol",
         "rulebook",
     },
-    "broker/foreign.py": {"_core", "nvml"},
+    "broker/foreign.py": {"_core", "devices", "nvml"},
     "broker/hub.py": {"errors", "identity", "settings", "web"},
     "broker/identity.py": set(),
     "broker/tickets.py": {"errors", "identity", "peer"},
@@ -72,7 +72,7 @@ MAY_KNOW = {
     "broker/ladder.py": {"rulebook"},
     "broker/ledger.py": {"protocol"},
     "broker/names.py": set(),
-    "broker/placement.py": {"protocol"},
+    "broker/placement.py": {"devices", "errors", "protocol"},
     "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "standing"},
     "broker/reservations.py": {"errors", "protocol", "rulebook"},
     "broker/service.py": {

@@ -75,21 +75,6 @@ def test_a_user_is_in_the_first_group_that_has_him(
     assert rulebook.read(RULES).group_of(user, groups) == group
 
 
-@pytest.mark.parametrize(
-    ("user", "group", "role"),
-    [
-        ("ada", "physics", "admin"),
-        ("ada", "", "admin"),
-        ("tim", "physics", "teacher"),
-        ("tim", "students", "user"),
-        ("ann", "physics", "user"),
-        ("tim", "", "user"),
-    ],
-)
-def test_a_teacher_is_one_of_a_group_and_an_admin_of_all(user: str, group: str, role: str) -> None:
-    assert rulebook.read(RULES).role_in(user, group) == role
-
-
 def test_only_a_trusted_group_shares_memory() -> None:
     rules = rulebook.read(RULES)
     assert rules.domain_of("ann", "physics") == rules.domain_of("bob", "physics")

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from ..protocol import AccountRow
-from ..rulebook import Zone
+from ..rulebook import Accounting, Zone
 from ..settings import Settings, accounts_path
 from .ledger import HOUR_SECONDS, Counted, Key, Ledger, Scope, Use
 
@@ -27,7 +27,6 @@ RETURN_SECONDS = 1800.0  # who was away for longer is counted anew
 GAP_SECONDS = 10.0  # nobody knows what memory a session had in a longer one
 FORGET_SECONDS = 300.0
 DAY_SECONDS = 86400
-RETENTION_DAYS = 400
 MAX_NAMES = 200  # of a user's notebooks in an hour; the others are one
 OTHERS = "(others)"
 
@@ -65,7 +64,7 @@ class Accounts:
 
         Raises sqlite3.Error where what is in the ledger cannot be read.
         """
-        self._retention_days = RETENTION_DAYS
+        self._retention_days = Accounting().retention_days
         self._zone = Zone()
         self._lack = lack
         self._failure = ""  # of the last batch

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from .. import _core
 from ..pictures import duration
-from ..protocol import Intervention, RestingView
+from ..protocol import ACTIVE, Intervention, RestingView
 from ..rulebook import Rulebook
-from .ladder import ACTIVE, IDLE, OVERDUE, Ladder, Step
+from .ladder import IDLE, OVERDUE, Ladder, Step
 from .names import Namer
 from .peer import Peer
 from .turns import Place

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from .. import _core
+from ..devices import Device
 from ..nvml import Usage
+
+INTERVAL_SECONDS = 1.0  # between two questions to a driver
+
+
+class Foreign:
+    """Asks the drivers now and then."""
+
+    def __init__(self, devices: Iterable[Device]) -> None:
+        self._ask = {device.name: device.usage for device in devices if device.usage}
+        self._due = dict.fromkeys(self._ask, 0.0)
+
+    def is_due(self, device: str, now: float) -> bool:
+        return now >= self._due.get(device, float("inf"))
+
+    def ask(self, device: str, ours: Set[int], picture: _core.Picture, now: float) -> int | None:
+        """Bytes; None where the driver does not answer, and what it said last holds."""
+        self._due[device] = now + INTERVAL_SECONDS
+        usage = self._ask[device]()
+        return None if usage is None else foreign_bytes(usage, ours, picture)
 
 
 def foreign_bytes(usage: Usage, ours: Set[int], picture: _core.Picture) -> int | None:

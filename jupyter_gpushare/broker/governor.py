@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..errors import InvalidValue, OverQuota
 from ..pictures import size
-from ..protocol import ClassMode, ClassView, Demand, GroupView, ReservationView
+from ..protocol import ACTIVE, ClassMode, ClassView, Demand, GroupView, ReservationView
 from ..rulebook import Rulebook, RulebookFile
 from . import quotas, reservations
 from .authority import Deed, Object, Person
@@ -20,7 +20,6 @@ from .standing import Standing
 
 ALL_SEEING = Person("", is_admin=True)
 NO_RULES = Rulebook()
-ACTIVE = ("running", "overdue", "waiting")
 log = logging.getLogger("jupyter_gpushare.broker")
 
 

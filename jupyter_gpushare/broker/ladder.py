@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from ..rulebook import Idle, Overdue
 
-ACTIVE = ("running", "overdue", "waiting")
-
 
 class Step(NamedTuple):
     """`key` of the rules says after how many seconds; `sentence` tells a user, if there is any.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from ..devices import Device
+from ..errors import UnknownDevice
 from ..protocol import Demand
 
 
@@ -27,3 +29,19 @@ def choose(rooms: Iterable[Room], demand: Demand) -> str:
         return room.free_bytes >= needed, room.free_bytes / (room.sessions + 1)
 
     return max(rooms, key=worth).device
+
+
+def among(devices: Mapping[str, Device], names: Iterable[str]) -> list[Device]:
+    """Those that are named; if none is, the GPUs, and the host where there are none."""
+    if told := [named(devices, name) for name in names]:
+        return told
+    return [device for device in devices.values() if device.name != "host"] or [*devices.values()]
+
+
+def named(devices: Mapping[str, Device], name: str) -> Device:
+    """By its name or its UUID. Raises UnknownDevice."""
+    for device in devices.values():
+        if name and name in (device.name, device.uuid):
+            return device
+    there = ", ".join(devices)
+    raise UnknownDevice(f"there is no device {name!r} here; there is {there}")

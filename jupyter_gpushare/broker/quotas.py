@@ -11,12 +11,11 @@ from typing import NamedTuple, Protocol
 
 from ..errors import OverQuota
 from ..pictures import duration, size
-from ..protocol import Demand
+from ..protocol import WAITING, Demand
 from ..rulebook import Limit, Rulebook
 from .standing import Standing
 
 MEMORY = ("persistent", "lane")
-WANTING = ("waiting", "held")
 
 
 class Claim(NamedTuple):
@@ -138,7 +137,7 @@ class Quotas:
         ]
 
     def _note_wanting(self, standings: Iterable[Standing]) -> None:
-        now = {standing.session for standing in standings if standing.state in WANTING}
+        now = {standing.session for standing in standings if standing.state in WAITING}
         stayed = {session: None for session in self._wanting if session in now}
         self._wanting = stayed | dict.fromkeys(s.session for s in standings if s.session in now)
 

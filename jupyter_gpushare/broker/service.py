@@ -27,7 +27,6 @@ from ..errors import (
     OverQuota,
     ProtocolError,
     Unidentified,
-    UnknownDevice,
     UnknownSession,
 )
 from ..protocol import (
@@ -79,7 +78,7 @@ from .accounts import Accounts
 from .audience import Audience
 from .authority import Deed, Object, Person
 from .caretaker import Caretaker, Due, Resting
-from .foreign import foreign_bytes
+from .foreign import Foreign
 from .governor import ALL_SEEING, Governor, Orders
 from .history import History, Holder
 from .ledger import Scope
@@ -94,7 +93,6 @@ log = logging.getLogger("jupyter_gpushare.broker")
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 GOVERN_SECONDS = 0.25  # between two looks at what the rules ask for
-USAGE_INTERVAL_SECONDS = 1.0  # between two looks at who has memory of a GPU
 COUNT_SECONDS = 1.0  # between two looks at who has used what
 STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
 
@@ -124,7 +122,7 @@ class Service:
             for device in devices
         }
         self._devices = {device.name: device for device in devices}
-        self._next_usage = {device.name: 0.0 for device in devices if device.usage}
+        self._foreign = Foreign(devices)
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
         self.accounts = accounts or Accounts(clock=clock)
@@ -435,7 +433,7 @@ class Service:
         self._check_right(peer, Deed.CHANGE, message.session)
         picture = self._scheduler(message.session).picture(now)
         turns = {
-            state.id: state.turn for state in picture.sessions if state.state in ("waiting", "held")
+            state.id: state.turn for state in picture.sessions if state.state in protocol.WAITING
         }
         if message.session not in turns:
             raise InvalidValue("this notebook does not wait for a turn any more")
@@ -449,7 +447,7 @@ class Service:
 
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
         self._governor.person(peer).check(Deed.CHOOSE_POLICY)
-        devices = [self._named(message.device).name] if message.device else list(self._schedulers)
+        devices = self._meant(message.device)
         if message.policy is not None:
             for device in devices:  # of all of them first: who is refused has changed nothing
                 self._governor.classes.check_none(device)
@@ -463,7 +461,7 @@ class Service:
 
     def _class_mode(self, peer: Peer, message: ClassMode, now: float) -> None:
         person = self._governor.person(peer)
-        devices = [self._named(message.device).name] if message.device else list(self._schedulers)
+        devices = self._meant(message.device)
         if message.on:
             before = {device: self._schedulers[device].policy for device in devices}
             self._governor.begin_class(person, message, before, self._clock())
@@ -504,26 +502,19 @@ class Service:
         Who opens again keeps its place.
         """
         if message.device != "auto":
-            return self._named(message.device).name
+            return placement.named(self._devices, message.device).name
         if (place := self._places.get(message.id)) is not None:
             return place.device
-        will_do = [self._named(uuid) for uuid in message.among] or self._preferred()
+        will_do = placement.among(self._devices, message.among)
         for device in will_do:
             self._count_foreign(device.name, now, peer)
         return placement.choose(map(self._room, will_do), message.demand)
 
-    def _named(self, device: str) -> Device:
-        """By its name or its UUID."""
-        for known in self._devices.values():
-            if device and device in (known.name, known.uuid):
-                return known
-        there = ", ".join(self._devices)
-        raise UnknownDevice(f"there is no device {device!r} here; there is {there}")
-
-    def _preferred(self) -> list[Device]:
-        """The GPUs, and the host where there are none."""
-        devices = list(self._devices.values())
-        return [device for device in devices if device.name != "host"] or devices
+    def _meant(self, device: str | None) -> list[str]:
+        """One, or all where none is named."""
+        if device:
+            return [placement.named(self._devices, device).name]
+        return list(self._devices)
 
     def _room(self, device: Device) -> placement.Room:
         scheduler = self._schedulers[device.name]
@@ -715,19 +706,13 @@ class Service:
     # --- memory of others --------------------------------------------------------------------
 
     def _count_foreign(self, device: str, now: float, newcomer: Peer | None = None) -> None:
-        """Ask the driver, now and then. Where it does not answer, what it said last holds.
-
-        Not after a crash either, before the sessions that were there had time to come.
-        """
-        ask, scheduler = self._devices[device].usage, self._schedulers[device]
-        if ask is None or now < max(self._next_usage[device], self._grants_from):
-            return
-        self._next_usage[device] = now + USAGE_INTERVAL_SECONDS
-        if (usage := ask()) is None:
+        """Now and then; not after a crash, before the sessions that were there had time to come."""
+        if now < self._grants_from or not self._foreign.is_due(device, now):
             return
         peers = [place.peer for place in self._places.values() if place.device == device]
         ours = {peer.pid for peer in (*peers, newcomer) if peer is not None}
-        size = foreign_bytes(usage, ours, scheduler.picture(now))
+        scheduler = self._schedulers[device]
+        size = self._foreign.ask(device, ours, scheduler.picture(now), now)
         if size is not None and size != scheduler.foreign:
             self._enact(scheduler.set_foreign(now, size))
 

@@ -2,7 +2,14 @@ import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { IActions } from '../src/scene';
 import { ISnapshot, IViewer } from '../src/snapshot';
 import { GpuShareView } from '../src/view';
-import { running, session, snapshot, viewer } from './states';
+import {
+  countedActions,
+  emptyNode,
+  running,
+  session,
+  snapshot,
+  viewer
+} from './states';
 
 const groups = [
   { name: 'course', weight: 1, teachers: ['tina'] },
@@ -21,14 +28,8 @@ let view: GpuShareView;
 let actions: IActions;
 
 beforeEach(() => {
-  node = document.createElement('div');
-  document.body.replaceChildren(node);
-  actions = {
-    change: vi.fn(),
-    ask: vi.fn(),
-    choosePolicy: vi.fn(),
-    holdClass: vi.fn()
-  };
+  node = emptyNode();
+  actions = countedActions();
   view = new GpuShareView(node, undefined, actions);
 });
 

@@ -1,5 +1,7 @@
 /** States as a server sends them, for the tests. */
 
+import { vi } from 'vitest';
+import { IActions } from '../src/scene';
 import {
   IDeviceView,
   IRestingView,
@@ -136,4 +138,21 @@ export function viewer(changes: Partial<IViewer> = {}): IViewer {
     kernels: {},
     ...changes
   };
+}
+
+/** What a view may do, each counted. */
+export function countedActions(): IActions {
+  return {
+    change: vi.fn(),
+    ask: vi.fn(),
+    choosePolicy: vi.fn(),
+    holdClass: vi.fn()
+  };
+}
+
+/** The page's only element. */
+export function emptyNode(): HTMLElement {
+  const node = document.createElement('div');
+  document.body.replaceChildren(node);
+  return node;
 }

@@ -4,7 +4,9 @@ import { IActions } from '../src/scene';
 import { ISessionView, IViewer } from '../src/snapshot';
 import { GpuShareView } from '../src/view';
 import {
+  countedActions,
   device,
+  emptyNode,
   resting,
   running,
   session,
@@ -34,14 +36,8 @@ let view: GpuShareView;
 let actions: IActions;
 
 beforeEach(() => {
-  node = document.createElement('div');
-  document.body.replaceChildren(node);
-  actions = {
-    change: vi.fn(),
-    ask: vi.fn(),
-    choosePolicy: vi.fn(),
-    holdClass: vi.fn()
-  };
+  node = emptyNode();
+  actions = countedActions();
   view = new GpuShareView(node, undefined, actions);
 });
 

@@ -35,6 +35,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
 import jupyter_gpushare
+from jupyter_gpushare.broker.hub import ADMINISTRATOR
 from jupyter_gpushare.broker.start import ensure
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.protocol import Error
@@ -45,8 +46,8 @@ from .feed import LOOKING, Feed
 from .handlers import AUTH_RESOURCE, ROUTES, add_to
 
 STATIC = Path(jupyter_gpushare.__file__).parent / "static"
-READ, ADMIN = "custom:gpushare:read", "custom:gpushare:admin"
-MAY_COME = {READ, ADMIN}  # who has one of these
+READ = "custom:gpushare:read"  # scope
+MAY_COME = {READ, ADMINISTRATOR}  # who has one of these
 UNSEEN_SECONDS = 60.0  # who looks no more is forgotten after so long
 PAGE_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'self'"
 PAGE = Template("""\

@@ -56,9 +56,7 @@ class Interventions:
     async def _carry_out(self, one: Intervention, kernel: str) -> None:
         try:
             await DEEDS[one.deed](self._kernels, kernel)
-        except (
-            Exception
-        ) as error:  # the last border of a task: whatever it is, an admin must see it
+        except Exception as error:  # the last border of a task: an admin must see it
             self._log.warning("jupyter_gpushare: kernel %s: %s failed: %s", kernel, one.deed, error)
             return
         self._log.warning("jupyter_gpushare: kernel %s: %s. %s", kernel, one.deed, one.sentence)

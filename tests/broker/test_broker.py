@@ -32,11 +32,9 @@ from jupyter_gpushare.errors import (
     UnknownSession,
 )
 from jupyter_gpushare.protocol import (
-    Cancel,
     Change,
     Close,
     Demand,
-    Dismiss,
     Done,
     Error,
     Finish,
@@ -44,7 +42,6 @@ from jupyter_gpushare.protocol import (
     Hello,
     Look,
     Open,
-    Recall,
     Report,
     Request,
     SetPolicy,
@@ -54,6 +51,8 @@ from jupyter_gpushare.protocol import (
     Yield,
 )
 from jupyter_gpushare.settings import Settings
+
+from .deeds import TO_ANOTHERS_SESSION
 
 GB = 1 << 30
 
@@ -481,18 +480,7 @@ NOBODY = 65534
 @needs_root
 @pytest.mark.parametrize(
     "deed",
-    [
-        Open(id="first", name="taken over", device="host"),
-        Change("first", paused=True),
-        Change("first", weight=5.0),
-        Recall("first"),
-        Dismiss("first"),
-        Cancel("first"),
-        SetPolicy("fifo"),
-        SetPolicy(running_lanes=2),
-        Shutdown(),
-        Open(id="mine", name="mine", device="host", priority=5),
-    ],
+    [*TO_ANOTHERS_SESSION, Open(id="mine", name="mine", device="host", priority=5)],
     ids=lambda deed: type(deed).__name__ + str(getattr(deed, "priority", "")),
 )
 def test_another_user_may_look_but_not_touch(

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare import chunks
-from jupyter_gpushare.broker.endpoint import Connection, Endpoint
+from jupyter_gpushare.broker.connection import Connection
+from jupyter_gpushare.broker.endpoint import Endpoint
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.channel import AT_ONCE, Channel
 from jupyter_gpushare.chunks import Kept

@@ -26,17 +26,13 @@ from jupyter_gpushare.errors import (
 )
 from jupyter_gpushare.protocol import (
     PROTOCOL,
-    Cancel,
-    Change,
     Demand,
-    Dismiss,
     Done,
     Error,
     Hello,
     Look,
     Message,
     Open,
-    Recall,
     Request,
     SetPolicy,
     Shutdown,
@@ -47,6 +43,8 @@ from jupyter_gpushare.protocol import (
     encode,
     frame,
 )
+
+from .deeds import TO_ANOTHERS_SESSION
 
 
 def digest(ticket: str) -> str:
@@ -438,17 +436,7 @@ def test_guesses_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(
 
 @pytest.mark.parametrize(
     "deed",
-    [
-        Open(id="first", name="taken over", device="host"),
-        Change("first", paused=True),
-        Change("first", weight=5.0),
-        Recall("first"),
-        Dismiss("first"),
-        Cancel("first"),
-        SetPolicy("fifo"),
-        SetPolicy(running_lanes=2),
-        Shutdown(),
-    ],
+    TO_ANOTHERS_SESSION,
     ids=lambda deed: type(deed).__name__,
 )
 def test_another_user_of_the_same_uid_may_look_but_not_touch(

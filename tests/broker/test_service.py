@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.broker.endpoint import Connection, Endpoint
+from jupyter_gpushare.broker.connection import Connection
+from jupyter_gpushare.broker.endpoint import Endpoint
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.nvml import Usage

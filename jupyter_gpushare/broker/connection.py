@@ -1,0 +1,224 @@
+"""One client of the broker: its bytes cut into messages, its rate, and who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import protocol
+from ..errors import GpuShareError, LimitExceeded, ProtocolError
+from ..protocol import Error, Hello, Message, ToBroker
+from .identity import Identity
+from .peer import Peer
+from .start import other_end
+from .translation import printable
+
+if TYPE_CHECKING:
+    from .endpoint import Endpoint
+
+RATE_WINDOW_SECONDS = 10.0
+MAX_EARLY_MESSAGES = 100  # of who does not wait for its Welcome
+MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
+EXITING = 0x4  # the kernel's PF_EXITING: this thread will not return to its program
+
+log = logging.getLogger("jupyter_gpushare.broker")
+
+
+class Connection(asyncio.BufferedProtocol, Peer):
+    """One client: cuts its bytes into messages, and says who it is.
+
+    Buffered, because asyncio's plain protocol allocates 256 KiB for each message that it reads.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._frames = protocol.Frames()
+        self._window_end = 0.0
+        self._in_window = 0
+        self._early: list[ToBroker] | None = None  # said while it is asked who speaks
+        self._greeting: asyncio.Task[Identity] | None = None
+        self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.pid, self.uid = other_end(transport.get_extra_info("socket"))
+        self.stands_for(self._endpoint.identity(self.uid))
+        self._endpoint.joined(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Filled and emptied in one go, so that one buffer serves all connections."""
+        return self._endpoint.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        now = time.monotonic()
+        self._take_chunks()  # they were sent before what was said afterwards
+        try:
+            for body in self._frames.feed(self._endpoint.buffer[:nbytes]):
+                self._count(now)
+                self._hear(protocol.decode_from_client(body), now)
+        except (ProtocolError, LimitExceeded) as error:
+            self._refuse(error)
+        self._endpoint.happened(now)
+
+    def _hear(self, message: ToBroker, now: float) -> None:
+        """One after the other: what is said while somebody is asked who speaks waits."""
+        if self._early is not None:
+            if len(self._early) >= MAX_EARLY_MESSAGES:
+                raise LimitExceeded(f"{MAX_EARLY_MESSAGES} messages came before the Welcome")
+            self._early.append(message)
+        elif isinstance(message, Hello) and not self.user and (message.token or message.ticket):
+            self._early = []
+            self._greeting = self._endpoint.identify(self, message)
+            self._greeting.add_done_callback(partial(self._identified, message))
+        else:
+            self._endpoint.service.handle(self, message, now)
+
+    def _identified(self, hello: Hello, done: asyncio.Task[Identity]) -> None:
+        if done.cancelled():
+            return
+        try:
+            self.stands_for(done.result())
+        except GpuShareError as error:
+            self._refuse(error)
+            return
+        except Exception:  # a border: nobody else waits for this
+            log.exception("process %d could not be identified", self.pid)
+            self.close()
+            return
+        if self._transport.is_closing():
+            return  # or what it said early would outlive it
+        if hello.token:
+            self._check = self._endpoint.keep_checking(self, hello)
+            self._check.add_done_callback(self._checked)
+        early, self._early = self._early or [], None
+        now = time.monotonic()
+        for message in (hello, *early):
+            self._endpoint.service.handle(self, message, now)
+        self._endpoint.happened(now)
+
+    def _checked(self, done: asyncio.Task[None]) -> None:
+        if not done.cancelled() and isinstance(error := done.exception(), GpuShareError):
+            self._refuse(error)
+
+    def stands_for(self, identity: Identity) -> None:
+        self.user, self.groups = identity.user, identity.groups
+        self.is_owner, self.may_vouch = identity.is_owner, identity.may_vouch
+
+    @property
+    def is_silent(self) -> bool:
+        """It has not even tried to say who it is."""
+        return not self.greeted and self._early is None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for asking in (self._greeting, self._check):
+            if asking is not None:
+                asking.cancel()
+        if self.channel is not None:
+            self._endpoint.forget(self.channel)
+            self.channel.close()
+            self.channel = None
+        self._endpoint.left(self)
+
+    def send(self, *messages: Message) -> None:
+        self.send_frame(b"".join(map(protocol.encode, messages)))
+
+    def send_frame(self, frame: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(frame)
+        if self._transport.get_write_buffer_size() > MAX_BACKLOG_BYTES + len(frame):
+            log.warning("process %d does not read: connection closed", self.pid)
+            self._transport.abort()
+
+    def send_with(self, message: Message, descriptor: int) -> None:
+        """Past asyncio, which cannot send descriptors; so nothing may wait to be sent before it."""
+        if self._transport.is_closing():
+            return
+        own = self._transport.get_extra_info("socket").fileno()
+        with socket.socket(fileno=os.dup(own)) as connection:
+            try:
+                if self.is_behind():
+                    raise BlockingIOError
+                socket.send_fds(connection, [protocol.encode(message)], [descriptor])
+            except OSError:
+                log.warning("process %d does not read: connection closed", self.pid)
+                self._transport.abort()
+
+    def open_channel(self, message: Message) -> None:
+        super().open_channel(message)
+        assert self.channel is not None
+        self._endpoint.attend(self.channel, self._chunks_came)
+
+    def _chunks_came(self) -> None:
+        try:
+            self._count(time.monotonic())
+        except LimitExceeded as error:
+            self._refuse(error)
+        else:
+            self._take_chunks()
+
+    def _take_chunks(self) -> None:
+        if self.channel is None:
+            return
+        for batch in self.channel.received():
+            self._endpoint.service.take_chunks(self, batch)
+        if self.channel.is_over:  # or the event loop would look at it for ever
+            self._endpoint.forget(self.channel)
+
+    def is_alive(self) -> bool:
+        """A killed one is seen for a while after its connection ended, but computes no more."""
+        if self.pid == 0:
+            return True  # of another container, whose processes cannot be seen
+        return any(map(_computes, Path(f"/proc/{self.pid}/task").glob("*/stat")))
+
+    def abort_if_orphaned(self) -> None:
+        """Its process may end and leave the connection to a child: C code that forks tells no
+        Python to close it. Processes of another container cannot be seen."""
+        if self.pid == 0:
+            return
+        try:
+            os.kill(self.pid, 0)
+        except PermissionError:
+            pass
+        except ProcessLookupError:
+            self._transport.abort()
+
+    def is_behind(self) -> bool:
+        return self._transport.get_write_buffer_size() > 0
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _count(self, now: float) -> None:
+        """Keep the rate: a client in a wild loop must not cost its neighbours."""
+        if now >= self._window_end:
+            self._window_end, self._in_window = now + RATE_WINDOW_SECONDS, 0
+        self._in_window += 1
+        rate = self._endpoint.settings.messages_per_second
+        if self._in_window > rate * RATE_WINDOW_SECONDS:
+            raise LimitExceeded(f"more than {rate} messages per second; the connection is closed")
+
+    def _refuse(self, error: GpuShareError) -> None:
+        """What cannot be read cannot be trusted to be in step: say why, then close."""
+        why = printable(str(error))  # or who is refused could write lines of the log
+        log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", why)
+        self.send(Error(error.code, str(error)))
+        if self.channel is not None:
+            self._endpoint.forget(self.channel)
+        self.close()
+
+
+def _computes(thread: Path) -> bool:
+    """By its state and flags; the name before them may contain anything but ends at the last )."""
+    try:
+        fields = thread.read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" and not int(fields[6]) & EXITING

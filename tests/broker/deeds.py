@@ -1,0 +1,26 @@
+"""What only the owner of the session `first`, or an admin, may do."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.protocol import (
+    Cancel,
+    Change,
+    Dismiss,
+    Message,
+    Open,
+    Recall,
+    SetPolicy,
+    Shutdown,
+)
+
+TO_ANOTHERS_SESSION: list[Message] = [
+    Open(id="first", name="taken over", device="host"),
+    Change("first", paused=True),
+    Change("first", weight=5.0),
+    Recall("first"),
+    Dismiss("first"),
+    Cancel("first"),
+    SetPolicy("fifo"),
+    SetPolicy(running_lanes=2),
+    Shutdown(),
+]
