@@ -211,7 +211,7 @@ def section(pool: Executor) -> Section:
             f"runs {SHORT_CELLS} short cells of {SHORT_ITERATIONS} iterations on smaller batches, "
             "each wanted at a time of its own, whether or not the last has ended. The notebooks' "
             "code is the same in all ways:",
-            table(("way", "what it is"), WHAT),
+            table(("way", "what it is"), WHAT, others="---"),
             "Times are in iterations, by what one of a training takes alone just before (here "
             f"{alone} ms). The lock's quantum of 30 s is {QUANTUM:g} of them, as where one takes "
             f"{ITERATION_SECONDS:g} s; the 5 s after which it is given back, our turns of "
@@ -232,7 +232,7 @@ def section(pool: Executor) -> Section:
             "cells, peaks and failures are of all rounds. The longest wait is that of a training's "
             "cell for its next iteration to end. Where notebooks failed, times are of those that "
             f"were left. When all this began, {contest.load:.1f} other processes wanted this "
-            "machine's cores.",
+            "machine's cores; the more there are, the less do times say.",
             "They fit together:",
             *tables(contest, True),
             "They do not:",
@@ -247,35 +247,31 @@ def section(pool: Executor) -> Section:
 
 
 def in_readme(contest: Contest) -> list[tuple[str, str, str]]:
-    """Of the most notebooks there are, where they do not fit."""
-    runs = {way: contest.of(way.name, COUNTS[-1], False) for way in WAYS}
+    """Of the most notebooks there are: memory, where they fit, and who failed, where not."""
+    most = COUNTS[-1]
+    others = [way for way in WAYS if way is not OURS]
+
+    def peak(way: Way) -> str:
+        runs = contest.of(way.name, most, True)
+        return f"{max(run.peak for run in runs) / MIB:.0f} MiB"
 
     def failed(way: Way) -> str:
-        notebooks = len(runs[way]) * (COUNTS[-1] + 1)
-        return f"{sum(len(run.failed) for run in runs[way])} of {notebooks}"
+        runs = contest.of(way.name, most, False)
+        return f"{sum(len(run.failed) for run in runs)} of {len(runs) * (most + 1)}"
 
-    def short(way: Way) -> str:
-        found = latencies(runs[way])
-        return (
-            f"{percentile(found, 50):.0f} and {percentile(found, 95):.0f} iterations"
-            if found
-            else "none"
-        )
-
-    def beside(said: Callable[[Way], str], *ways: Way) -> str:
-        return "; ".join(f"{way.name}: {said(way)}" for way in ways)
+    def beside(said: Callable[[Way], str]) -> str:
+        return "; ".join(f"{way.name} {said(way)}" for way in others)
 
     return [
         (
-            f"{COUNTS[-1]} trainings and a notebook of short cells, with {LIMITS[False]:.0%} of "
-            "the memory that they would need at once: killed",
-            failed(OURS),
-            beside(failed, STOCK, LOCK, LOCK_FILE, IN_LINE),
+            f"{most} trainings and a notebook of short cells, of small networks: peak of memory",
+            peak(OURS),
+            beside(peak),
         ),
         (
-            "a short cell among them, median and 95th percentile",
-            short(OURS),
-            beside(short, STOCK, LOCK, LOCK_FILE, IN_LINE),
+            f"the same, with {LIMITS[False]:.0%} of what all need at their peaks: failed",
+            failed(OURS),
+            beside(failed),
         ),
     ]
 
@@ -293,6 +289,7 @@ def draw(contest: Contest, short: Any, memory: Any, times: Any) -> None:
             "color": plots.COLOURS[number],
             "ls": plots.DASHES[number],
             "marker": "osv^D"[number],
+            "clip_on": False,
         }
         runs = {count: contest.of(way.name, count, True) for count in COUNTS}
         peaks = [max(run.peak for run in runs[count]) / MIB for count in COUNTS]

@@ -60,8 +60,9 @@ class Section(NamedTuple):
     pictures: dict[str, Figure]
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    aligned = ["---", *("---:" for _ in head[1:])]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], others: str = "---:") -> str:
+    """The first column is of words, and all `others` of figures unless they say otherwise."""
+    aligned = ["---", *(others for _ in head[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, aligned, *rows))
 
 
@@ -85,7 +86,7 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 
 def headlines(rows: Iterable[tuple[str, str, str]]) -> str:
     """What the README quotes: a row of it with the same first cell becomes that of this table."""
-    return table(("in the README", "here", "beside it"), rows)
+    return table(("in the README", "here", "beside it"), rows, others="---")
 
 
 class Page:
