@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from . import brokers, hosts, interrupts, kernels  # noqa: F401  whose rows are in the matrix then
+from . import brokers, clocks, gpus, hosts, interrupts, kernels, memory, notebooks  # noqa: F401  their rows
 from .matrix import ROWS, Matrix, Outcome, Row
 from .scene import Scene
 
 
 def parameter(row: Row) -> object:
     marks = [pytest.mark.xfail(reason=row.loses, strict=True)] if row.loses else []
-    return pytest.param(row, id=row.happens.__name__, marks=marks)
+    place = row.happens.__module__.rpartition(".")[2]
+    return pytest.param(row, id=f"{place}-{row.happens.__name__}", marks=marks)
 
 
 @pytest.mark.timeout(400)
