@@ -97,9 +97,10 @@ def killed_broker_of_gpu(scene: Scene, trainings: Trainings) -> float:
     ada, bob = both(trainings)
     ada.begin("iterate(100); session.leave()")
     bob.begin("iterate(100); session.leave()")
-    since = kill(scene.broker_pid)
+    since, turn = kill(scene.broker_pid), scene.take_turn_aside()
     ada.end()
     bob.end()
+    turn.join()
     are_well_and_leave(ada, bob)
     return since
 
@@ -110,8 +111,8 @@ def vanished(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
     ada, bob = both(trainings)
     gpu.say(f"fail nvmlDeviceGetHandleByUUID {GPU_IS_LOST}", CARD)
     since = time.monotonic()
-    train_together(ada, bob)
     scene.await_turn()
+    train_together(ada, bob)
     gpu.say(CARD)
     are_well_and_leave(ada, bob)
     return since
@@ -122,12 +123,13 @@ def foreign_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
     """Who has a place keeps it; who comes waits."""
     ada, bob = both(trainings)
     gpu.say(CARD, f"process {STRANGER} {CAPACITY}")
-    assert comes(lambda: scene.look().devices[0].foreign_bytes == CAPACITY)
+    assert comes(lambda: scene.look().devices[0].foreign_bytes > 0)
     since = time.monotonic()
-    train_together(ada, bob)
+    ada.runs("iterate(1); session.leave()")
     scene.had_turn()
+    train_together(ada, bob)
     carl = trainings("carl")
-    carl.begin("iterate(1); session.leave()")
+    carl.begin("iterate(1); session.leave(); iterate(1); session.leave()")  # its demand is known
     scene.await_state("carl", "waiting")
     gpu.say(CARD)
     carl.end()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -22,9 +24,10 @@ from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 from ..whole.conftest import Notebook, last_json, results_alone
 from .kernels import holder
 from .matrix import row
-from .scene import Scene, comes
+from .scene import BIRTH_SECONDS, Scene, comes
 
 TOKEN = "tok"
+ANSWERS = 30
 HOLDS = "import time, jupyter_gpushare as gpushare\nwith gpushare.turn(): time.sleep(600)"
 ONE_TURN = "import jupyter_gpushare as gpushare\nwith gpushare.turn(): print('had a turn')"
 PROGRAM = LARGE + MODEL + BODIES["zero_grad_first"] + RESULT
@@ -55,9 +58,9 @@ def kernels(settings: Settings) -> Iterator[Kernels]:
 
 
 def restart(notebook: Notebook) -> float:
-    """As a front end asks for it; when it had ended."""
-    notebook.manager.restart_kernel(now=True)
+    """As a front end asks for it; when."""
     since = time.monotonic()
+    notebook.manager.restart_kernel(now=True)
     notebook.client.wait_for_ready(timeout=60)
     return since
 
@@ -116,11 +119,17 @@ class Server:
             env={**os.environ, **environment, "HOME": str(home)},
             stderr=subprocess.DEVNULL,
         )
-        assert comes(lambda: (found := try_connect(socket)) is not None and not found.close())
+        self._socket = socket
+
+    def serves(self) -> bool:
+        """So does its broker."""
+        if (connection := try_connect(self._socket)) is None:
+            return False
+        connection.close()
+        return any(self._runtime.glob("jpserver-*.json"))
 
     def kernel(self) -> BlockingKernelClient:
         """A kernel that it has started."""
-        assert comes(lambda: any(self._runtime.glob("jpserver-*.json")))
         told = json.loads(next(self._runtime.glob("jpserver-*.json")).read_text())
         request = Request(f"{told['url']}api/kernels", b'{"name": "outlives"}')
         request.add_header("Authorization", f"token {TOKEN}")
@@ -129,8 +138,12 @@ class Server:
         client = BlockingKernelClient(connection_file=str(self._runtime / f"kernel-{kernel}.json"))
         client.load_connection_file()
         client.start_channels()
-        client.wait_for_ready(timeout=60)
-        return client
+        for _ in range(ANSWERS):  # until what it publishes is heard, too
+            client.kernel_info(reply=True, timeout=BIRTH_SECONDS)
+            with contextlib.suppress(queue.Empty):
+                client.get_iopub_msg(timeout=1)
+                return client
+        raise AssertionError("nothing is heard of what the kernel publishes")
 
     def kill(self) -> float:
         self._process.send_signal(signal.SIGKILL)
@@ -141,6 +154,7 @@ class Server:
 @pytest.fixture
 def server(settings: Settings, tmp_path: Path) -> Iterator[Server]:
     server = Server(tmp_path, Path(settings.socket))
+    assert comes(server.serves, BIRTH_SECONDS)
     yield server
     server.kill()
 

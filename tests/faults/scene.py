@@ -348,10 +348,10 @@ def lane_memories(pid: int) -> list[int]:
     return found
 
 
-def comes(is_so: Callable[[], bool]) -> bool:
+def comes(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
     """Whether it becomes so within our patience; events of other processes announce themselves to
     nobody here."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > end:
             return False

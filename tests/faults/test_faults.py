@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from . import brokers, clocks, gpus, hosts, interrupts, kernels, memory, notebooks  # noqa: F401  their rows
-from .matrix import ROWS, Matrix, Outcome, Row
+from .matrix import ROWS, Matrix, Outcome, Row, load
 from .scene import Scene
 
 
@@ -24,9 +24,16 @@ def test_nothing_is_lost(row: Row, request: pytest.FixtureRequest, matrix: Matri
     scene: Scene = request.getfixturevalue("scene")
     try:
         since = row.happens(scene, *given)
+    except pytest.skip.Exception as reason:
+        matrix.untried.append((row, str(reason)))
+        raise
     except Exception as error:
-        matrix.outcomes.append(Outcome(row, (f"{type(error).__name__}: {error}",), None))
+        lost = (f"{type(error).__name__}: {error}",)
+        matrix.outcomes.append(Outcome(row, lost, None, load()))
         raise
     lost = tuple(scene.losses(since))
-    matrix.outcomes.append(Outcome(row, lost, scene.recovered_seconds))
+    outcome = Outcome(row, lost, scene.recovered_seconds, load())
+    matrix.outcomes.append(outcome)
     assert not lost
+    if request.config.getoption("reliability", None):
+        assert not outcome.breaks_promise
