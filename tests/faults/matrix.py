@@ -29,8 +29,8 @@ adds up. GPUs are stand-ins (`tests/fake_driver`).
 
 Seconds are of one run on whatever machine it was, with all else that ran there: the last column
 says how many processes wanted to run for each core in the minute before. A promise is for a machine
-that is not overloaded. Where that number is above {overload:g}, a row that is late is shown, and does
-not fail.
+that is not overloaded. Where that number is above {overload:g}, a row that is late is shown, and
+does not fail.
 {untried}
 | what breaks | what is lost | seconds until the next turn | promised | load of a core |
 | --- | --- | ---: | ---: | ---: |
