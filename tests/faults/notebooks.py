@@ -20,8 +20,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_gpushare.broker.start import try_connect
 from jupyter_gpushare.settings import Settings
 
-from ..whole.cases import BODIES, LARGE, MODEL, RESULT
-from ..whole.conftest import Notebook, last_json, results_alone
+from ..whole.conftest import Notebook
 from .kernels import holder
 from .matrix import row
 from .scene import BIRTH_SECONDS, Scene, comes
@@ -30,7 +29,11 @@ TOKEN = "tok"
 ANSWERS = 30
 HOLDS = "import time, jupyter_gpushare as gpushare\nwith gpushare.turn(): time.sleep(600)"
 ONE_TURN = "import jupyter_gpushare as gpushare\nwith gpushare.turn(): print('had a turn')"
-PROGRAM = LARGE + MODEL + BODIES["zero_grad_first"] + RESULT
+ITERATES = """import jupyter_gpushare as gpushare
+total = 0
+for number in gpushare.iterations(range(2000)):
+    total += number
+print(total)"""
 OUTLIVES = {  # kernels end with their server, unless whoever starts them tells them otherwise
     "argv": [
         *(sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"),
@@ -172,11 +175,12 @@ def killed_server(scene: Scene, server: Server) -> float:
     before = scene.broker_pid
     notebook = Outliving("outliving", server.kernel())
     notebook.share()
-    cell = notebook.start(PROGRAM)
+    cell = notebook.start(ITERATES)
     since = server.kill()
     scene.await_turn()
     assert scene.broker_pid == before
-    assert last_json(notebook.end(cell)) == results_alone({"alone": PROGRAM})["alone"]
+    assert notebook.end(cell) == f"{sum(range(2000))}\n"
+    assert notebook.run(ONE_TURN) == "had a turn\n"
     notebook.client.shutdown()
     notebook.client.stop_channels()
     return since
