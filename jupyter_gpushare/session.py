@@ -96,7 +96,7 @@ class Session:
         self.waited_seconds = 0.0
         self.holding = False
         self._last_iteration = _plus(0, remaining_iterations)  # where a declared end lies
-        self._turn = 0
+        self._turn = self._told_over = 0  # the last one, and the last that the broker was told of
         self._waiting = False
         self.capacity = 0  # bytes of the device, once it is open
         self._asked: Yield | None = None  # to end this turn at the next boundary
@@ -223,6 +223,7 @@ class Session:
             self._look()
             if self._asked is not None and self._may_part():
                 self._connected().send(self._part())
+                self._told_over = self._turn
             if (now := time.monotonic()) >= self._next_report or self.memory.has_news:
                 self._say(self._report(now))
         except (ConnectionLost, ProtocolError):
@@ -260,7 +261,8 @@ class Session:
 
     def leave(self) -> None:
         """Give the turn back now, as at the end of a cell, and report what is not reported yet."""
-        if self.holding or self._reported != self.iterations:
+        owes_word = self._told_over != self._turn and not self._waiting
+        if self.holding or owes_word or self._reported != self.iterations:
             with self._lock:
                 self._give_back()
                 self._say(self._report(time.monotonic()))
@@ -305,12 +307,20 @@ class Session:
         """After an interrupt nothing of the wait is left, whether or not a grant is on its way."""
         self._note_waited()
         self._stop_holding()
-        self._say(Finish(self._turn))
+        self._say_over()
 
     def _give_back(self) -> None:
         with contextlib.suppress(ConnectionLost):  # the next connection says the same
             if self.holding and self._may_part():
-                self._say(self._part())
+                self._part()
+            if not self.holding:
+                self._say_over()
+
+    def _say_over(self) -> None:
+        """If an interrupt comes between the end of a turn and this, the end of the cell says it."""
+        if self._told_over != self._turn:
+            self._say(Finish(self._turn))
+            self._told_over = self._turn
 
     def _may_part(self) -> bool:
         """Whether there is room outside of the lane for what is alive in it."""
@@ -518,6 +528,8 @@ class Session:
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
         self._resting = False
+        if not self.holding:
+            self._told_over = self._turn - self._waiting
 
     def _settle(self, answer: Opened) -> None:
         """The first answer says where; later it is the same device."""
@@ -553,7 +565,7 @@ class Session:
             paged_out_bytes=self.paged_out_bytes,
             busy=self._busy,
             mailbox=self._mailbox.name,
-            key=self._mailbox.key,
+            key=self._mailbox.new_key(),
         )
 
     def _drop_connection(self) -> None:
