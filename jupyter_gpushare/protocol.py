@@ -11,6 +11,7 @@ parser of our own and with an import ten times lighter than pydantic's.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias, TypeVar
@@ -22,7 +23,8 @@ from .errors import UNREADABLE, LimitExceeded, ProtocolError
 PROTOCOL = 1
 HEADER_BYTES = 4
 KEY_LENGTH = 32  # hexadecimal digits of the key to a mailbox
-MAX_FRAME_BYTES = 1 << 20  # a client's frame; snapshots of a broker may be larger
+SEALED = "s-"  # an id begins so that opens with its secret alone
+MAX_FRAME_BYTES = 1 << 16  # a client's frame; snapshots of a broker may be larger
 MAX_SNAPSHOT_BYTES = 64 << 20
 
 
@@ -70,6 +72,8 @@ class Vouch(Message, frozen=True):
 
 class Open(Message, frozen=True):
     """Register this connection's session. The client makes the `id`, so repeating it is harmless.
+    One that is `sealed` is made from a `secret` that is shown here and nowhere else: all may see
+    the id, and nobody else opens it, be it at a broker that has just started.
 
     `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
     those that the process sees (none: any will do), of which it gets the one with most room.
@@ -102,6 +106,11 @@ class Open(Message, frozen=True):
     busy: bool = True
     mailbox: str = ""
     key: str = ""
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        """Without what nobody else may see."""
+        return f"Open(id={self.id!r}, name={self.name!r})"
 
 
 class Close(Message, frozen=True):
@@ -635,6 +644,11 @@ def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
 def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
     """Raises ProtocolError with the field that is wrong."""
     return _decode(_from_broker, body)
+
+
+def sealed(secret: str) -> str:
+    """The id of a session that whoever has this secret may open."""
+    return SEALED + hashlib.sha256(secret.encode()).hexdigest()[:KEY_LENGTH]
 
 
 def write_letter(key: str, grant: Grant) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 import sys
 from collections.abc import Collection, Iterator
 from datetime import date, datetime, time, timedelta
@@ -317,10 +318,16 @@ def load(path: str | Path) -> Rulebook:
     """Raises InvalidValue with file, table, key, what is wrong and what would be right."""
     try:
         text = Path(path).read_text()
+        mode = os.stat(path).st_mode
     except OSError as error:
         raise InvalidValue(f"the rules in {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InvalidValue(f"the rules in {path} are not UTF-8: {error}") from None
+    if mode & stat.S_IWOTH:
+        raise InvalidValue(
+            f"everybody may write to {path}, and so give themselves all rights:"
+            f" `chmod o-w {path}` mends it"
+        )
     try:
         return read(text)
     except InvalidValue as error:

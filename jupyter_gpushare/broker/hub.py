@@ -129,6 +129,8 @@ class Hub:
         is_service = model.kind == "service"
         is_own = is_service and model.name == OWN_SERVICE
         is_owner = is_own or model.admin or ADMINISTRATOR in model.scopes
+        if not model.name.isprintable():  # it stands on other people's screens, and in logs
+            return "a name with characters that cannot be shown may not share"
         needed = self._settings.hub_scope
         if needed and needed not in model.scopes and not is_owner:
             return f"{model.name} has not the scope {needed}, which this broker asks for"
