@@ -12,7 +12,7 @@ STARTING_SECONDS = 120  # at most, and for what was found to be told
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--fuzz-seconds", type=float, default=24.0, help="of all targets together, each as long"
+        "--fuzz-seconds", type=float, default=16.0, help="of all targets together, each as long"
     )
 
 

@@ -159,7 +159,9 @@ def gangs(from_: Choices) -> None:
     rules = _core.GangRules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
     some = [gang(from_) for _ in range(from_.of((1, 2, 3)))]
     policy = from_.of(("las", "srsf", "gittins", ""))
-    run = _core.GangSimulation(some, [from_.of((4, *ODD))], policy, rules)
+    run = _core.GangSimulation(
+        some, [from_.of((4, *ODD)) for _ in range(from_.of((1, 2)))], policy, rules
+    )
     run.run(min(one.arrival for one in some) + WHILE)
     assert run.is_valid() == "", run.is_valid()
 

@@ -44,7 +44,7 @@ from .drawing import GB, MB
 from .story import Step
 
 SETTINGS = Settings(hub_api_url="http://127.0.0.1:9/hub/api", messages_per_second=50)
-MOST_SECONDS = 5.0  # for an answer to the neighbour: then the broker is stuck
+MOST_SECONDS = 30.0  # for an answer to the neighbour: then the broker is stuck
 RECEIVE_BYTES = 1 << 20
 DESCRIPTORS = 16
 

@@ -10,6 +10,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -50,15 +51,15 @@ MESSAGES = (b"", b"\xff\xfe", b"{", b'{"type":"Shutdown"}', b"[" * 100_000, b"x"
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    folder = tmp_path_factory.mktemp("rest")
-    return settings_module.load(
-        {},
-        socket=f"/tmp/gs-rest-{os.getpid()}/b.sock",
-        accounts=f"{folder}/accounts.sqlite",
-        device="host",
-        host_capacity_bytes=1 << 30,
-    )
+def settings() -> Iterator[Settings]:
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:  # a short path, for the socket
+        yield settings_module.load(
+            {},
+            socket=f"{folder}/b.sock",
+            accounts=f"{folder}/accounts.sqlite",
+            device="host",
+            host_capacity_bytes=1 << 30,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,6 @@ def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iter
             *(sys.executable, "-m", "jupyter_server", "--allow-root", "--ip=127.0.0.1"),
             *(f"--port={port}", "--port-retries=0", "--IdentityProvider.token=tok"),
             "--ServerApp.jpserver_extensions=jupyter_gpushare=True",
-            "--ServerApp.disable_check_xsrf=True",  # as for who has a token in every request
         ],
         env={**os.environ, **settings_module.as_environment(settings), **own, "HOME": str(home)},
         cwd=home,
@@ -93,7 +93,7 @@ def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iter
         client.close()
     process.terminate()
     process.wait(20)
-    with Client.connect(settings, "tests") as client:
+    with Client.connect(settings, "tests", start=False) as client:
         client.ask(Shutdown())
 
 
@@ -121,12 +121,12 @@ def test_every_route_answers_as_described(server: str, seconds: float) -> None:
 
 def explore(server: str, operation: Any, number: int) -> int:
     """Some requests, valid ones and others, of which half are about a session that there is."""
-    given = {"id": IDS[number % len(IDS)]} if "{id}" in operation.path else None
+    known = [{"id": IDS[number % len(IDS)]}] if "{id}" in operation.path else []
     modes = list(GenerationMode) if operation.body or operation.query else VALID
     drawn = [
-        operation.as_strategy(mode, path_parameters=known)
+        operation.as_strategy(mode, path_parameters=parameters)
         for mode in modes
-        for known in {None: None, "known": given}.values()
+        for parameters in (None, *known)
     ]
     asked = []
 
