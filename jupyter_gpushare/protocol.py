@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from .errors import LimitExceeded, ProtocolError
+from .errors import UNREADABLE, LimitExceeded, ProtocolError
 
 PROTOCOL = 1
 HEADER_BYTES = 4
@@ -667,7 +667,7 @@ def read_letter(letter: bytes, key: str) -> Grant | None:
 def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memoryview) -> Kind:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ProtocolError(f"not a message of protocol {PROTOCOL}: {error}") from None
 
 
@@ -678,14 +678,17 @@ class Frames:
         self._limit = limit_bytes
         self._buffer = bytearray()
 
-    def feed(self, data: bytes | memoryview) -> list[bytes]:
-        """The bodies that `data` completes, in order. Raises LimitExceeded on a frame too long."""
+    def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
+        """The bodies that `data` completes, in order. After them LimitExceeded, if a frame is too
+        long: what came before it does not depend on how the stream was cut."""
         self._buffer += data
-        bodies = []
+        return self._bodies()
+
+    def _bodies(self) -> Iterator[bytes]:
         while (end := self._end_of_first()) is not None:
-            bodies.append(bytes(self._buffer[HEADER_BYTES:end]))
+            body = bytes(self._buffer[HEADER_BYTES:end])
             del self._buffer[:end]
-        return bodies
+            yield body
 
     def _end_of_first(self) -> int | None:
         if len(self._buffer) < HEADER_BYTES:

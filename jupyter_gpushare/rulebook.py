@@ -6,6 +6,7 @@ errors and docs/rules.md say the same. Nothing here is done to anybody; the brok
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -107,7 +108,9 @@ def _amount(value: object, units: dict[str, int]) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", str(value))
     if isinstance(value, bool) or found is None or found[2] not in units:
         raise ValueError(f"{value!r} is no amount")
-    return float(found[1]) * units[found[2]]
+    if not math.isfinite(amount := float(found[1]) * units[found[2]]):
+        raise ValueError(f"{value!r} is too much")
+    return amount
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -247,7 +250,9 @@ class Overdue(Table, frozen=True):
 class Accounting(Table, frozen=True):
     """How long accounts are kept."""
 
-    retention_days: Annotated[int, Meta(ge=1, description="a whole number from 1 upwards")] = 400
+    retention_days: Annotated[
+        int, Meta(ge=1, le=100_000, description="a whole number from 1 to 100000")
+    ] = 400
 
 
 class Rulebook(Table, frozen=True):
@@ -333,7 +338,7 @@ def read(text: str) -> Rulebook:
     """Raises InvalidValue, which names table and key but no file."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and lists without end
         raise InvalidValue(f"this is no TOML: {error}") from None
     rules = _table(Rulebook, document, "")
     _check(rules)

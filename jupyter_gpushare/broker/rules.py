@@ -14,6 +14,7 @@ KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 MAX_AMONG = 64  # more GPUs than a host has
 MAX_PRIORITY = 100
 MAX_COUNT = 1 << 62
+MAX_LANES = 1 << 20
 MAX_ITERATIONS = 1 << 40  # of one report: so their sum stays a count
 
 
@@ -61,6 +62,13 @@ def check_demand(demand: Demand) -> None:
 def check_bytes(count: int) -> None:
     if not 0 <= count < MAX_COUNT:
         raise InvalidValue("bytes are counted from 0 upwards")
+
+
+def check_running_lanes(lanes: int | None) -> None:
+    if lanes is not None and not 0 <= lanes <= MAX_LANES:
+        raise InvalidValue(
+            f"running lanes are 0, as the policy says, or at most {MAX_LANES}, not {lanes}"
+        )
 
 
 def check_span(message: Account) -> None:

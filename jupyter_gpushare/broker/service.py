@@ -452,6 +452,7 @@ class Service:
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
         self._governor.person(peer).check(Deed.CHOOSE_POLICY)
         devices = self._meant(message.device)
+        rules.check_running_lanes(message.running_lanes)
         if message.policy is not None:
             for device in devices:  # of all of them first: who is refused has changed nothing
                 self._governor.classes.check_none(device)

@@ -83,8 +83,9 @@ def try_connect(path: Path) -> socket.socket | None:
         return None
     except OSError as error:
         connection.close()
+        who = f"; {_who_may(path)} may" if isinstance(error, PermissionError) else ""
         raise BrokerUnavailable(
-            f"the broker's socket {path} cannot be used: {error.strerror}"
+            f"the broker's socket {path} cannot be used: {error.strerror}{who}"
         ) from None
     try:
         _check_server(connection, path)
@@ -92,6 +93,17 @@ def try_connect(path: Path) -> socket.socket | None:
         connection.close()
         raise
     return connection
+
+
+def _who_may(path: Path) -> str:
+    """By the nearest that can be seen of it: where its directory is closed, by that."""
+    seen = path if os.access(path.parent, os.X_OK) else path.parent
+    try:
+        if seen.stat().st_mode & stat.S_IRWXG:
+            return f"only members of the group {seen.group()}, from their next login on,"
+        return f"only {seen.owner()}"
+    except (OSError, KeyError):
+        return "only others"
 
 
 def _check_server(connection: socket.socket, path: Path) -> None:
