@@ -531,7 +531,9 @@ class Host:
     def check_agreement(self) -> None:
         """When all is settled, the broker and the notebooks mean the same."""
         assert self.broker is not None
-        states = {each.id: each for each in self.broker.scheduler.picture(self.lockstep.now).sessions}
+        states = {
+            each.id: each for each in self.broker.scheduler.picture(self.lockstep.now).sessions
+        }
         assert set(states) == {notebook.name for notebook in self.here}
         for notebook in self.here:
             session, state = notebook.session, states[notebook.name]
