@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -45,10 +44,3 @@ def test_what_is_not_known_is_neither_good_nor_bad_news(
 def test_a_tool_that_is_not_there_is_said() -> None:
     question = answer("")._replace(command=("/no/such/tool",))
     assert audit.ask(question)[0].startswith("not known: ")
-
-
-def test_our_own_packages_fit_together() -> None:
-    has_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True)
-    if has_pip.returncode:
-        pytest.skip("there is no pip here")
-    assert audit.ask(audit.QUESTIONS[0]) == ("none known", [])
