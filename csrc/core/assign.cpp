@@ -12,6 +12,7 @@ Decision Scheduler::assign(Seconds now) {
   advance(now);
   Decision decision;
   start_successor(decision);
+  give_up_those_who_do_not_leave();
   follow_probation();
   lanes_.merge_down(limit());
   admit();
@@ -351,6 +352,8 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
   }
   for (const Contender& waiting : contest.waiting)
     if (waiting.lane == kNoLane) at(wait_of(*waiting.session)->since + rules_.patience);
+  for (const auto& [number, session] : sessions_)
+    if (session.residence == Residence::leaving) at(leaves_by(session));
   if (packs()) at(probation_.next_event().value_or(kNever));
   return next == kNever ? std::nullopt : std::optional(next);
 }

@@ -149,6 +149,7 @@ class Scheduler {
     Demand demand;
     std::optional<Request> request;  // it waits; never together with a turn
     std::optional<Turn> turn;        // it runs
+    Seconds asked_to_leave = 0;      // while it is leaving: since when
     Wait back{};                     // while it is returning
     TurnNumber last_turn = 0;
     Decayed attained;
@@ -222,6 +223,8 @@ class Scheduler {
   std::vector<SessionNumber> who_must_leave(const Demand& room, Demand staying,
                                             std::vector<const Entry*> idle) const;
   Demand what_stays() const;
+  Seconds leaves_by(const Session& session) const;
+  void give_up_those_who_do_not_leave();
   PageOuts who_should_page_out() const;
   void ask_to_page_out(Decision& decision);
 
