@@ -49,3 +49,8 @@ def test_all_inference_sessions_have_a_place_on_one_device(salus: ModuleType) ->
     admitted, promised = salus.inference()
     assert admitted == 42
     assert promised <= 16 * 10**9
+
+
+def test_more_jobs_than_have_a_place_gain_as_much_by_packing(salus: ModuleType) -> None:
+    assert salus.gain_of("resnet50_50", 0.42, 28) == pytest.approx(2, abs=0.05)
+    assert salus.gain_of("resnet50_50", 0.42, 28, lanes=0) > 1.9

@@ -46,11 +46,11 @@ class Probation {
 
  private:
   struct Worker {
-    Seconds wanted = -kNever;        // until then it wanted the device, or had it
-    double iterations = 0;           // that it did alone, in
-    Seconds seconds = 0;             // so many, the older the less,
-    Seconds seen = -kNever;          // seen last then
-    Seconds reported = 0, used = 0;  // when it reported last, and `used` of then
+    Seconds wanted = -kNever;              // until then it wanted the device, or had it
+    double iterations = 0;                 // that it did alone, in
+    Seconds seconds = 0;                   // so many, the older the less,
+    Seconds seen = -kNever;                // seen last then
+    Seconds reported = -kNever, used = 0;  // when it reported last, and `used` of then
 
     Seconds iteration() const { return seconds / iterations; }
   };

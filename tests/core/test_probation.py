@@ -103,6 +103,13 @@ def test_a_second_lane_that_loses_is_closed() -> None:
     assert pair.probation.sentence == "2 lanes at once: tried, lost 12 %"
 
 
+def test_what_a_notebook_did_before_does_not_count() -> None:
+    pair = machine({2: 1.8})
+    for worker in pair.workers.values():
+        worker.used = 1000.0
+    assert pair.run(30).probation.sentence == "2 lanes at once: gain 80 %"
+
+
 def test_what_gains_next_to_nothing_is_closed() -> None:
     pair = machine({2: 1.01}).run(12)
     assert pair.seen == [1, 2, 1]
