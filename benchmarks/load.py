@@ -313,8 +313,9 @@ def picture(found: Sequence[Minute]) -> Figure:
                 values, (_, label) = [getattr(one, name) for one in found], TOLD[name]
                 times = [minute + 0.5 for minute in range(len(found))]
                 axes[row, 0].plot(times, values, color=colour, ls=dashes, label=label)
-            axes[row, 0].set_ylim(bottom=0)
-            axes[row, 0].legend(loc="lower right", ncols=2)
+            most = max(getattr(one, name) for name in names for one in found)
+            axes[row, 0].set_ylim(0, 1.4 * most)  # with room for the legend
+            axes[row, 0].legend(loc="upper right", ncols=2)
         axes[-1, 0].set_xlabel("minutes")
     return drawn
 
@@ -331,9 +332,11 @@ def page(found: Sequence[Minute], about: dict[str, object]) -> str:
         {about["cores"]} cores{about["beside"]}.""",
         f"""There were {sum(one.change_overs for one in found):,} change-overs, none of them handed
         on past the broker: one is counted from the holder's *finish* to the next one's *grant*, as
-        their process sees it. The round trip beside it goes to a process that only sends back what
-        it gets, just before; so it tells what the machine took, and the difference is the
-        broker's.""",
+        their process sees it. The round trip beside it goes just before to a process that only
+        sends back what it gets, while the notebooks' process waits for it. What a change-over takes
+        beyond that is what the broker computes, and where processors are wanted by others what it,
+        and the notebooks' process, wait for one: this tells whether it stays as it is, and
+        `make bench` on a machine that does nothing else how long it takes.""",
         f"![the figures of the table below, over the minutes]({PICTURE})",
         f"""A line through the minutes after the first tenth tells what has changed: by so much of
         the mean from the first of them to the last, with 95 % of certainty. What changes by no more

@@ -263,7 +263,8 @@ class Session:
 
     def leave(self) -> None:
         """Give the turn back now, as at the end of a cell, and report what is not reported yet."""
-        if self.holding or self._ended != self._turn or self._reported != self.iterations:
+        owes_word = self._ended != self._turn and not self._waiting
+        if self.holding or owes_word or self._reported != self.iterations:
             with self._lock:
                 self._give_back()
                 self._say(self._report(time.monotonic()))
@@ -533,6 +534,8 @@ class Session:
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
         self._resting = False
+        if not self.holding:
+            self._ended = self._turn - self._waiting
 
     def _settle(self, answer: Opened) -> None:
         """The first answer says where; later it is the same device."""
@@ -568,7 +571,7 @@ class Session:
             paged_out_bytes=self.paged_out_bytes,
             busy=self._busy,
             mailbox=self._mailbox.name,
-            key=self._mailbox.key,
+            key=self._mailbox.new_key(),
             secret=self._secret,
         )
 

@@ -170,7 +170,10 @@ class Accounts:
             self._hour = hour
             self._names.clear()
         if not self._day <= unix < self._day_ends:
+            was_set_back = unix < self._day
             self._begin_day(unix)
+            if was_set_back:
+                self._read_day()
 
     def _begin_day(self, unix: float) -> None:
         self._day, self._day_ends = day_of(unix, self._zone)
@@ -254,7 +257,7 @@ def day_of(unix: float, zone: Zone) -> tuple[float, float]:
 
 
 def _difference(now: float, before: Counted, seen: Seen, turns: int) -> Use:
-    elapsed = now - before.seen
+    elapsed = max(0.0, now - before.seen)  # the clock may be set back between two brokers
     used = _within(elapsed, seen.device_seconds - before.device_seconds)
     return Use(
         device_seconds=used,

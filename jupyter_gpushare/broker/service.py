@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from msgspec.structs import replace
+
 from .. import _core, chunks, protocol
 from .._version import __version__
 from ..devices import Device
@@ -283,18 +285,36 @@ class Service:
         if message.id in self._places:
             self._count(device, now, message.id)  # what it says of its past changes nothing of it
         scheduler = self._schedulers[device]
-        decision = scheduler.open(now, message.id, translation.spec(place, message))
+        decision, refusal = self._admit(scheduler, place, message, now)
         self._caretaker.wake(message.id)
         self._settle(peer, message.id, place)
         self._governor.quotas.adopt(message.id, claim)
         self._count(device, now, message.id)
         self._welcome_session(peer, message.id, device)
+        if refusal is not None:
+            self._answer_demand(peer, message.id, message.demand, refusal)
         if message.holding:
             self._turns.adopt(message.id, message.turn)
         self._enact(decision)
         self._govern(now)
         if message.waiting:  # only now, when it is held back if the rules hold it back
             self._ask_for_turn(message.id, message.turn, now)
+
+    def _admit(
+        self, scheduler: _core.Scheduler, place: Place, message: Open, now: float
+    ) -> tuple[_core.Decision, DoesNotFit | None]:
+        """Who has been here before comes back whatever it needs by now, since it may have a turn:
+        nobody runs beside it, and it is refused as after a Report."""
+        try:
+            return scheduler.open(now, message.id, translation.spec(place, message)), None
+        except OverflowError as error:
+            if not message.turn:
+                raise
+            refusal = DoesNotFit(str(error))
+        capacity = self._devices[place.device].capacity_bytes
+        demand = Demand(min(message.demand.persistent_bytes, capacity), 0, measured=False)
+        fitting = replace(message, demand=demand)
+        return scheduler.open(now, message.id, translation.spec(place, fitting)), refusal
 
     def _place(self, peer: Peer, message: Open, device: str) -> Place:
         group, domain = self._belonging(peer)

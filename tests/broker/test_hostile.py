@@ -168,6 +168,13 @@ def test_descriptors_that_come_with_messages_are_not_kept(
 # --- the time and memory of the broker ------------------------------------------------------------
 
 
+def test_who_connects_and_says_nothing_is_closed(settings: Settings) -> None:
+    with connect(settings) as silent, Client.connect(settings) as looker:
+        silent.sendall(protocol.encode(Hello(PROTOCOL))[:-1])
+        assert silent.recv(1) == b""
+        assert looker.look()
+
+
 def test_a_session_that_names_countless_devices_is_refused(service: Service) -> None:
     visitor = Visitor(service, "a").opens("a", among=["host"] * (MAX_AMONG + 1))
     assert f"at most {MAX_AMONG} devices" in visitor.refusals[0]

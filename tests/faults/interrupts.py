@@ -139,9 +139,10 @@ def while_paging_out(scene: Scene) -> float:
         victim = paged(scene, CATCHES)
         victim.hear_until("page_out")
         time.sleep(random.uniform(0, WINDOW_SECONDS))
-        since = victim.signal(signal.SIGINT)
+        since, turn = victim.signal(signal.SIGINT), scene.take_turn_aside()
         victim.hear_until("interrupted")
         whole_after(victim)
+        turn.join()
         victim.kill()
     return since
 
@@ -155,8 +156,9 @@ def while_paging_in(scene: Scene) -> float:
         victim.say("a cell")
         victim.hear_until("page_in")
         time.sleep(random.uniform(0, WINDOW_SECONDS))
-        since = victim.signal(signal.SIGINT)
+        since, turn = victim.signal(signal.SIGINT), scene.take_turn_aside()
         victim.hear_until("interrupted")
         whole_after(victim)
+        turn.join()
         victim.kill()
     return since

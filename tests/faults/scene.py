@@ -304,7 +304,7 @@ class Scene:
                 frozenset(view.name for device in devices for view in device.sessions),
                 sum(len(device.lanes) for device in devices),
                 psutil.Process(pid).num_fds(),
-                len(_memories_of_lanes(pid)),
+                len(lane_memories(pid)),
                 sum(1 for _ in Path(self.settings.page_directory).iterdir()),
             )
 
@@ -313,7 +313,7 @@ class Scene:
         with Client.connect(self.settings, "tests") as client:
             host, pid = client.look().devices[-1], client.welcome.pid
             sizes = sum(-lane.bytes // mmap.PAGESIZE * -mmap.PAGESIZE for lane in host.lanes)
-            return sum(_memories_of_lanes(pid)) <= sizes
+            return sum(lane_memories(pid)) <= sizes
 
     def _resident_bytes(self) -> int:
         return int(psutil.Process(self.broker_pid).memory_info().rss)
@@ -338,7 +338,7 @@ def results(trainer: Party) -> tuple[int, Any]:
     return int(trainer.hear()), json.loads(trainer.hear())
 
 
-def _memories_of_lanes(pid: int) -> list[int]:
+def lane_memories(pid: int) -> list[int]:
     """Bytes of each that a process has."""
     found = []
     for file in Path(f"/proc/{pid}/fd").iterdir():
@@ -348,10 +348,10 @@ def _memories_of_lanes(pid: int) -> list[int]:
     return found
 
 
-def comes(is_so: Callable[[], bool]) -> bool:
+def comes(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
     """Whether it becomes so within our patience; events of other processes announce themselves to
     nobody here."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > end:
             return False

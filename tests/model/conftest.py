@@ -2,4 +2,4 @@
 
 from hypothesis import settings
 
-settings.register_profile("faults", max_examples=500)
+settings.register_profile("faults", max_examples=2000)

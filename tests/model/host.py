@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -469,25 +469,32 @@ class Host:
             if broker is not None and broker.alarm is not None and broker.alarm <= next_step:
                 broker.ring()
 
-    def exchange(self) -> None:
-        """All that is on its way arrives, and all threads go on that can, until none can."""
+    def exchange(self, *of: Notebook) -> None:
+        """All that is on its way arrives, and all threads go on that can, until none can; or only
+        of some notebooks."""
         self.lockstep.hidden.clear()
         for _ in range(QUIET_STEPS):
-            if not any([self._tell_all(), self._hear_all(), self._go_on_all()]):
+            among = of or tuple(self.notebooks)
+            if not any([self._tell_all(among), self._hear_all(among), self._go_on_all(among)]):
                 return
         raise AssertionError("they talk without end")
 
-    def _tell_all(self) -> bool:
-        return any([line.tell_all() for line in self.lines])
+    def _tell_all(self, among: Sequence[Notebook]) -> bool:
+        return any([line.tell_all() for line in self.lines if line.notebook in among])
 
-    def _hear_all(self) -> bool:
-        speaking = [line for line in self.lines if line.has_said]
+    def _hear_all(self, among: Sequence[Notebook]) -> bool:
+        """Also of those who have been killed."""
+        speaking = [
+            line
+            for line in self.lines
+            if line.has_said and (line.notebook in among or not line.notebook.is_alive)
+        ]
         for line in speaking:
             self.hear(line)
         return bool(speaking)
 
-    def _go_on_all(self) -> bool:
-        ready = self.ready_threads()
+    def _go_on_all(self, among: Sequence[Notebook]) -> bool:
+        ready = [thread for thread in self.ready_threads() if thread.process in among]
         for thread in ready:
             self.go_on(thread)
         return bool(ready)
@@ -531,7 +538,9 @@ class Host:
     def check_agreement(self) -> None:
         """When all is settled, the broker and the notebooks mean the same."""
         assert self.broker is not None
-        states = {each.id: each for each in self.broker.scheduler.picture(self.lockstep.now).sessions}
+        states = {
+            each.id: each for each in self.broker.scheduler.picture(self.lockstep.now).sessions
+        }
         assert set(states) == {notebook.name for notebook in self.here}
         for notebook in self.here:
             session, state = notebook.session, states[notebook.name]

@@ -1,7 +1,7 @@
 /* Whose turn it is: broker, sessions and letters, for SPIN. tests/model/test_spin.py runs it.
 
-   One lane, SESSIONS sessions of one user that ask again and again, brokers that end and start,
-   sessions that are killed, interrupts, and turns that are handed on by letter. What it leaves out:
+   One lane, SESSIONS sessions of one user that ask a few times each, brokers that end and
+   start, sessions that are killed, interrupts, and turns that are handed on by letter. What it leaves out:
    memory, time and policies. Who has waited longest is next, which stands for any policy that
    passes nobody over for ever; a turn may be asked back at any time while somebody waits.
 
@@ -19,7 +19,6 @@
                     tries at least twice as often (session.py LAST_RETRY_SECONDS)
      killed         the end of a kernel: what it had said is heard, or the last of it is lost
 
-   Turns are numbered modulo TURNS, which is more than there can be messages about at a time.
    With -DOLD_LETTERS a session takes letters that were written before it came to this broker, with
    -DFORGETS the broker does not grant when a connection ends: then SPIN must find an error. */
 
@@ -38,10 +37,11 @@
 #ifndef LEAVES
 #define LEAVES 1
 #endif
-#define TURNS 8
+#ifndef ASKS
+#define ASKS 3 /* of each session */
+#endif
 #define ROOM 6 /* messages on their way in one direction; that it is enough is asserted */
 #define NOBODY 255
-#define next_turn(turn) ((turn + 1) % TURNS)
 
 mtype = { open, request, finish, grant, yield, gone };
 mtype = { idle, waiting, running };
@@ -50,7 +50,7 @@ mtype = { idle, waiting, running };
    key), and letters (turn, key). The system keeps both ends of a connection that is cut apart. */
 chan said[SESSIONS] = [ROOM] of { mtype, byte, mtype };
 chan told[SESSIONS] = [ROOM] of { mtype, byte, byte, byte, byte };
-chan letters[SESSIONS] = [2] of { byte, byte };
+chan letters[SESSIONS] = [1] of { byte, byte };
 bool is_cut[SESSIONS]; /* nobody reads what the session says, and nobody tells it more */
 
 /* What sessions know. */
@@ -301,8 +301,8 @@ proctype Session(byte i) {
 	byte t, s, st, k; mtype kind; byte leaves;
 	do
 	/* ask */
-	:: atomic { state[i] == idle ->
-		turn[i] = next_turn(turn[i]); state[i] = waiting;
+	:: atomic { state[i] == idle && turn[i] < ASKS ->
+		turn[i]++; state[i] = waiting;
 		say(i, request) }
 	/* take a letter */
 	:: atomic { state[i] == waiting && nempty(letters[i]) ->

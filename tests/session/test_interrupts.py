@@ -45,7 +45,7 @@ class Interrupted:
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename not in OURS:
             return None
-        if event == "line" and not _ends_a_block(frame):
+        if event == "line" and not _calls_nothing(frame):
             self.lines_left -= 1
             if self.lines_left == 0:
                 sys.settrace(None)
@@ -53,10 +53,11 @@ class Interrupted:
         return self._trace
 
 
-def _ends_a_block(frame: FrameType) -> bool:
-    """Such a line comes by again when the block has ended, and there Python looks for no signal."""
+def _calls_nothing(frame: FrameType) -> bool:
+    """Python looks for signals after calls. These lines have none; `with` comes by again when its
+    block has ended, and at `try` no block is sure to be left in order."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    return line.lstrip().startswith("with ")
+    return line.lstrip().startswith(("with ", "try:"))
 
 
 @pytest.fixture
