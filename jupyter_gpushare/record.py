@@ -25,7 +25,7 @@ What: TypeAlias = Literal[
     "device", "opened", "requested", "granted", "finished", "reported", "closed"
 ]
 # Ranges in which sums of many stay numbers: a record may be anybody's.
-Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e12)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 

@@ -19,6 +19,7 @@ from .errors import InvalidValue
 from .record import Event
 
 GAP_SECONDS = 0.5  # turns of a session that follow each other so closely are one cell
+SHORTEST_SECONDS = 1e-6  # of an iteration: a record may say less, and time would not pass
 MEBIBYTE = 1 << 20
 
 
@@ -76,7 +77,7 @@ class _Session:
 
     def job(self, end: float) -> Job | None:
         """None where it has used nothing."""
-        seen = [turns for turns in self.cells if turns.seconds > 0]
+        seen = [turns for turns in self.cells if turns.seconds >= SHORTEST_SECONDS]
         if not seen:
             return None
         ended = min(seen[-1].ended, end)
@@ -100,7 +101,7 @@ class _Session:
 
 def _cell(turns: _Turns, before: float) -> Cell:
     """What ran without iterations is one."""
-    count = max(1, turns.iterations)
+    count = max(1, min(turns.iterations, int(turns.seconds / SHORTEST_SECONDS)))
     return Cell(count, turns.seconds / count, max(0.0, turns.began - before))
 
 

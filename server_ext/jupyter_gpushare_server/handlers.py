@@ -190,9 +190,9 @@ class ReportHandler(Handler):
     @authorized
     async def get(self) -> None:
         """What the broker lets this server's user see."""
-        first, last, by = (self.get_query_argument(name, "") for name in ("from", "to", "by"))
+        first, last = (self.get_query_argument(name, "") for name in ("from", "to"))
         try:
-            asked = report.question(first, last, by or "user")
+            asked = report.question(first, last, self.get_query_argument("by", "user"))
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
         self.answer(await self.from_broker(asyncio.to_thread(self.delegate.report, asked)))

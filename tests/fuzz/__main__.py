@@ -28,7 +28,8 @@ def main(name: str, *options: str) -> None:
         given.insert(0, f"-artifact_prefix={own}-")
     given += [f"-timeout={MOST_SECONDS}", *target.options]
     more = {"custom_mutator": target.mutate} if target.mutate else {}
-    atheris.Setup([name, *given], target.fuzz, **more)
+    again = f"{sys.executable} -m tests.fuzz {name}"  # how libFuzzer starts more of us, to merge
+    atheris.Setup([again, *given], target.fuzz, **more)
     atheris.Fuzz()
 
 

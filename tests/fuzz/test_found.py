@@ -11,6 +11,7 @@ from jupyter_gpushare.broker.hub import Hub
 from jupyter_gpushare.errors import BrokerUnavailable, InvalidValue, LimitExceeded, ProtocolError
 from jupyter_gpushare.protocol import Close, Error, Frames, Look, Message, SetPolicy, encode
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.simulation import simulate
 from jupyter_gpushare.web import Answer
 
 from .conversation import CLOCK, Broker, Client
@@ -90,6 +91,22 @@ def test_a_record_with_numbers_that_cannot_be_is_refused_with_its_line(
     (file := tmp_path / "record.jsonl").write_text(f"{opened}}}\n{opened}, {odd}}}\n")
     with pytest.raises(InvalidValue, match="line 2 of"):
         record.read(file)
+
+
+def test_time_passes_in_a_simulation_whatever_a_record_says_of_it(tmp_path: Path) -> None:
+    reported = '"event": "reported", "session": "n"'
+    (file := tmp_path / "record.jsonl").write_text(
+        '{"time": 0, "event": "device", "device": "host", "capacity_bytes": 1000}\n'
+        '{"time": 1e9, "event": "opened", "device": "host", "session": "n"}\n'
+        f'{{"time": 1e9, {reported}, "iterations": {1 << 40}, "device_seconds": 1e-5}}\n'
+        '{"time": 1e9, "event": "closed", "session": "n"}\n'
+    )
+    (run,) = simulate(file, ["fair"]).runs
+    assert len(run.finished) == 1
+    tiny = file.read_text().replace("1e-5", "1e-300")
+    file.write_text(tiny)
+    with pytest.raises(InvalidValue, match="nobody has used a device"):
+        simulate(file)
 
 
 def test_more_devices_than_memory_may_hold_are_not_simulated() -> None:
