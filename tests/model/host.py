@@ -480,7 +480,8 @@ class Host:
         raise AssertionError("they talk without end")
 
     def _tell_all(self, among: Sequence[Notebook]) -> bool:
-        return any([line.tell_all() for line in self.lines if line.notebook in among])
+        told = [line.tell_all() for line in self.lines if line.notebook in among]
+        return any(told)
 
     def _hear_all(self, among: Sequence[Notebook]) -> bool:
         """Also of those who have been killed."""
