@@ -297,12 +297,6 @@ class Broker:
     def is_recovering(self) -> bool:
         return self._lockstep.now < self.grants_from
 
-    def hear_admin(self, message: ToBroker, about: Notebook) -> None:
-        assert self.broker is not None
-        if hasattr(message, "session"):
-            message = replace(message, session=about.name)
-        self.broker.hear_admin(message)
-
     def hear(self, line: Line) -> None:
         message = line.next_said()
         if message is not None:
