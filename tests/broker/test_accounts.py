@@ -136,6 +136,33 @@ def test_memory_that_nobody_saw_for_long_is_not_guessed(accounts: Accounts, cloc
     assert rows(accounts) == []
 
 
+def test_a_clock_that_is_set_back_between_two_brokers_charges_nobody_less_than_nothing(
+    path: Path, clock: Clock
+) -> None:
+    first = opened_at(path, clock)
+    first.follow(clock.now, {"a": seen(persistent_bytes=100)})
+    clock.passes(1.0)
+    first.follow(clock.now, {"a": seen(1.0, persistent_bytes=100)})
+    first.close()
+    clock.unix -= 7.0
+    second = opened_at(path, clock)
+    second.follow(clock.now, {"a": seen(2.0, persistent_bytes=100)})
+    assert row(second) == AccountRow("ada", 1.0, 0.0, 100.0, 0.0, 0)
+    second.close()
+
+
+def test_a_clock_that_is_set_right_again_finds_what_was_used_that_day(
+    accounts: Accounts, clock: Clock
+) -> None:
+    accounts.follow(clock.now, {"a": seen()})
+    clock.passes(2.0)
+    accounts.follow(clock.now, {"a": seen(2.0)})
+    for step in (3 * DAY, -3 * DAY):
+        clock.unix += step
+        accounts.follow(clock.now, {"a": seen(2.0)})
+    assert accounts.used_today("ada") == 2.0
+
+
 def test_sums_are_by_user_group_notebook_day_and_hour(accounts: Accounts, clock: Clock) -> None:
     first = {"a": seen(), "b": seen(user="bob", group="", notebook="x.ipynb")}
     accounts.follow(clock.now, first)

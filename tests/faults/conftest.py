@@ -11,7 +11,11 @@ import pytest
 
 from jupyter_gpushare.settings import Settings, as_environment
 
+from . import privileges
+from .clocks import clock, late_nursery  # noqa: F401  fixtures of rows
+from .gpus import gpu, trainings  # noqa: F401
 from .matrix import LEASE_SECONDS, Matrix
+from .notebooks import kernels, server  # noqa: F401
 from .scene import Alone, Nursery, Scene
 
 BUILD = Path(__file__).parents[2] / "build"
@@ -63,6 +67,7 @@ def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Se
 
 @pytest.fixture
 def scene(settings: Settings, nursery: Nursery, alone: Alone) -> Iterator[Scene]:
-    scene = Scene(settings, nursery, alone)
-    yield scene
-    scene.close()
+    with privileges.given_up():
+        scene = Scene(settings, nursery, alone)
+        yield scene
+        scene.close()

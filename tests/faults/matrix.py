@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from .scene import Scene
-
 LEASE_SECONDS = 0.3  # in these rows; a user's is longer
 OF_A_CRASH = 1.0
 OF_A_HANG = LEASE_SECONDS + 1.0
 OF_A_BROKER = 2.0
-Fault = Callable[[Scene], float]
+Fault = Callable[..., float]
 
 HEAD = """# Reliability
 
@@ -23,26 +23,41 @@ What breaks, what is lost by it, and how long it takes until the next notebook h
 something, and {late} took longer than promised. In each row a neighbour trains meanwhile on the
 device `host`; "nothing" says that its losses and weights are bit for bit those that it has alone,
 that another session was granted the lane again, and that the broker then had as many sessions,
-lanes, descriptors and pieces of lane memory as before, in a Snapshot that adds up. Seconds are of
-one run on whatever machine it was, with all else that ran there.
+lanes, descriptors, pieces of lane memory and files of paged out memory as before, no more memory
+of the lane than the lane is large, and no more of its own than Python keeps, in a Snapshot that
+adds up. GPUs are stand-ins (`tests/fake_driver`).
 
-Not tried here: a clock that is stepped, which needs a machine of its own; a socket's directory that
-becomes unreadable, where root runs this; and whatever needs a GPU.
-
-| what breaks | what is lost | seconds until the next turn | promised |
-| --- | --- | ---: | ---: |
+Seconds are of one run on whatever machine it was, with all else that ran there: the last column
+says how many processes wanted to run for each core in the minute before. A promise is for a machine
+that is not overloaded. Where that number is above {overload:g}, a row that is late is shown, and
+does not fail.
+{untried}
+| what breaks | what is lost | seconds until the next turn | promised | load of a core |
+| --- | --- | ---: | ---: | ---: |
 """
+OVERLOAD = 1.0  # processes that want to run, for each core
+CORES = os.cpu_count() or 1
+
+
+def load() -> float:
+    """Processes that wanted to run, for each core, in the last minute."""
+    return os.getloadavg()[0] / CORES
 
 
 class Row(NamedTuple):
-    """`happens` breaks something, and returns the moment (time.monotonic) from which on the lane
-    should be granted again, `within` so many seconds on a machine that is not overloaded."""
+    """`happens` breaks something in a Scene, and returns the moment (time.monotonic) from which on
+    the lane should be granted again, `within` so many seconds on a machine that is not overloaded.
+    Its further parameters are fixtures, which are there before the scene begins."""
 
     breaks: str
     happens: Fault
     within: float
     is_quick: bool
     loses: str  # what is known to be lost; empty: nothing
+
+    @property
+    def fixtures(self) -> list[str]:
+        return list(inspect.signature(self.happens).parameters)[1:]
 
 
 ROWS: list[Row] = []
@@ -64,14 +79,24 @@ class Outcome(NamedTuple):
     row: Row
     lost: tuple[str, ...]
     seconds: float | None  # None: no turn came
+    load: float
 
     @property
     def is_late(self) -> bool:
         return self.seconds is None or self.seconds > self.row.within
 
-    def cells(self) -> tuple[str, str, str, str]:
-        seconds = "never" if self.seconds is None else f"{self.seconds:.2f}"
-        return self.row.breaks, "; ".join(self.lost) or "nothing", seconds, f"{self.row.within:g}"
+    @property
+    def breaks_promise(self) -> bool:
+        return self.is_late and self.load <= OVERLOAD
+
+    def cells(self) -> tuple[str, ...]:
+        return (
+            self.row.breaks,
+            "; ".join(self.lost) or "nothing",
+            "never" if self.seconds is None else f"{self.seconds:.2f}",
+            f"{self.row.within:g}",
+            f"{self.load:.1f}",
+        )
 
 
 class Matrix:
@@ -79,9 +104,11 @@ class Matrix:
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
+        self.untried: list[tuple[Row, str]] = []  # and why
 
     def table(self) -> Table:
-        table = Table("what breaks", "lost", "s to recover", "promised", title="fault matrix")
+        columns = ("what breaks", "lost", "s to recover", "promised", "load")
+        table = Table(*columns, title="fault matrix")
         for outcome in self.outcomes:
             table.add_row(*outcome.cells())
         return table
@@ -89,7 +116,14 @@ class Matrix:
     def document(self) -> str:
         losing = sum(bool(outcome.lost) for outcome in self.outcomes)
         late = sum(outcome.is_late for outcome in self.outcomes)
-        head = HEAD.format(rows=len(self.outcomes), losing=losing or "none", late=late or "none")
+        untried = "".join(f"\nNot tried here: {row.breaks} ({why}).\n" for row, why in self.untried)
+        head = HEAD.format(
+            rows=len(self.outcomes),
+            losing=losing or "none",
+            late=late or "none",
+            overload=OVERLOAD,
+            untried=untried,
+        )
         return head + "".join(f"| {' | '.join(each.cells())} |\n" for each in self.outcomes)
 
     def show(self) -> None:

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from . import hosts, kernels  # noqa: F401  whose rows are in the matrix then
-from .matrix import ROWS, Matrix, Outcome, Row
+from . import brokers, clocks, gpus, hosts, interrupts, kernels, memory, notebooks  # noqa: F401  their rows
+from .matrix import ROWS, Matrix, Outcome, Row, load
 from .scene import Scene
 
 
 def parameter(row: Row) -> object:
     marks = [pytest.mark.xfail(reason=row.loses, strict=True)] if row.loses else []
-    return pytest.param(row, id=row.happens.__name__, marks=marks)
+    place = row.happens.__module__.rpartition(".")[2]
+    return pytest.param(row, id=f"{place}-{row.happens.__name__}", marks=marks)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("row", [parameter(row) for row in ROWS])
 def test_nothing_is_lost(row: Row, request: pytest.FixtureRequest, matrix: Matrix) -> None:
     if not (row.is_quick or request.config.getoption("reliability", None)):
         pytest.skip("`make faults` has it")
+    given = [request.getfixturevalue(name) for name in row.fixtures]
     scene: Scene = request.getfixturevalue("scene")
     try:
-        since = row.happens(scene)
+        since = row.happens(scene, *given)
+    except pytest.skip.Exception as reason:
+        matrix.untried.append((row, str(reason)))
+        raise
     except Exception as error:
-        matrix.outcomes.append(Outcome(row, (f"{type(error).__name__}: {error}",), None))
+        lost = (f"{type(error).__name__}: {error}",)
+        matrix.outcomes.append(Outcome(row, lost, None, load()))
         raise
     lost = tuple(scene.losses(since))
-    matrix.outcomes.append(Outcome(row, lost, scene.recovered_seconds))
+    outcome = Outcome(row, lost, scene.recovered_seconds, load())
+    matrix.outcomes.append(outcome)
     assert not lost
+    if request.config.getoption("reliability", None):
+        assert not outcome.breaks_promise
