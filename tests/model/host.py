@@ -297,12 +297,6 @@ class Broker:
     def is_recovering(self) -> bool:
         return self._lockstep.now < self.grants_from
 
-    def hear_admin(self, message: ToBroker, about: Notebook) -> None:
-        assert self.broker is not None
-        if hasattr(message, "session"):
-            message = replace(message, session=about.name)
-        self.broker.hear_admin(message)
-
     def hear(self, line: Line) -> None:
         message = line.next_said()
         if message is not None:
@@ -480,7 +474,8 @@ class Host:
         raise AssertionError("they talk without end")
 
     def _tell_all(self, among: Sequence[Notebook]) -> bool:
-        return any([line.tell_all() for line in self.lines if line.notebook in among])
+        told = [line.tell_all() for line in self.lines if line.notebook in among]
+        return any(told)
 
     def _hear_all(self, among: Sequence[Notebook]) -> bool:
         """Also of those who have been killed."""

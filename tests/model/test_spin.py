@@ -1,4 +1,4 @@
-"""turns.pml, gone through by SPIN: every state that it can come to, and every way that has no end."""
+"""turns.pml, gone through by SPIN: every state and every way without end."""
 
 from __future__ import annotations
 

@@ -199,5 +199,7 @@ class Turns(RuleBasedStateMachine):
         self.host.check()
 
 
-Turns.TestCase.settings = settings(deadline=None, report_multiple_bugs=False)
+Turns.TestCase.settings = settings(
+    max_examples=settings.default.max_examples // 2, deadline=None, report_multiple_bugs=False
+)
 TestTurns = pytest.mark.timeout(3600)(Turns.TestCase)
