@@ -12,10 +12,11 @@ BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/
   $(shell find csrc labextension -not -path '*/node_modules*' -not -path '*/lib/*' \
     -not -path '*/.yarn/*' -type f -not -name '*.md')
 CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
+STRICT := GPUSHARE_WERROR
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help build demo hub lab test test-cpp test-frontend test-python faults check check-python \
-  check-cpp check-frontend format bench evidence clean
+.PHONY: help build demo hub lab test test-cpp test-frontend test-python faults load audit check \
+  check-python check-cpp check-frontend format bench evidence clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,7 +30,7 @@ $(TOOLS): requirements-dev.txt
 	touch $@
 
 $(INSTALLED): $(TOOLS) $(BUILT_FROM)
-	$(PIP) install --no-build-isolation --editable .
+	$(PIP) install --no-build-isolation --config-settings=cmake.define.$(STRICT)=ON --editable .
 	touch $@
 
 $(MODULES): $(TOOLS) labextension/package.json labextension/yarn.lock
@@ -48,10 +49,12 @@ lab: $(INSTALLED)  ## open JupyterLab on the examples
 test: $(INSTALLED) test-cpp test-frontend test-python  ## every test there is
 
 test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and thread sanitizers
-	cmake -S csrc -B build/sanitize -G Ninja -DGPUSHARE_TESTS=ON -DGPUSHARE_SANITIZE=address,undefined
+	cmake -S csrc -B build/sanitize -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
+	  -DGPUSHARE_SANITIZE=address,undefined
 	cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
-	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -DGPUSHARE_SANITIZE=thread
+	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
+	  -DGPUSHARE_SANITIZE=thread
 	cmake --build build/sanitize-thread --target memory_test cuda_test
 	build/sanitize-thread/tests/memory_test --test-case='*thread*'
 	build/sanitize-thread/tests/cuda_test --test-case='*thread*'
@@ -64,6 +67,14 @@ test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, brow
 
 faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/reliability.md
 	$(BIN)/pytest tests/faults --reliability docs/reliability.md
+	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
+	$(BIN)/pytest tests/model --hypothesis-profile=faults
+
+load: $(INSTALLED)  ## a busy host for half an hour: docs/load.md
+	$(BIN)/python benchmarks/load.py
+
+audit: $(INSTALLED)  ## whether dependencies fit together, and whether a hole in them is known
+	$(BIN)/python tests/audit.py
 
 check: check-python check-cpp check-frontend  ## formatters and linters of all three languages, types
 
@@ -88,7 +99,7 @@ format: $(TOOLS) $(MODULES)  ## rewrite every file as the formatters want it
 bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.json
 	$(BIN)/python benchmarks/all.py
 
-evidence: $(INSTALLED)  ## published figures from our own scheduler in virtual time: docs/evidence.md
+evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/evidence.md
 	$(BIN)/python benchmarks/evidence
 
 clean:  ## remove what was built; the virtual environment stays

@@ -32,11 +32,17 @@ class Mailbox:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             name = f"gpushare-{secrets.token_hex(8)}"
             self._socket.bind(f"\0{name}")
-            self.name, self.key = name, secrets.token_hex(KEY_LENGTH // 2)
+            self.name = name
 
     @property
     def is_open(self) -> bool:
         return self._socket is not None and self._socket.fileno() >= 0
+
+    def new_key(self) -> str:
+        """For letters from now on: those that a broker before has written give no turn any more,
+        since the next one may have given it to somebody else. Empty where there is no mailbox."""
+        self.key = secrets.token_hex(KEY_LENGTH // 2) if self.name else ""
+        return self.key
 
     def fileno(self) -> int:
         """-1 where there is none."""

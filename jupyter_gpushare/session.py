@@ -58,6 +58,7 @@ from .protocol import (
     Wait,
     Withdraw,
     Yield,
+    sealed,
 )
 from .settings import Settings, load
 
@@ -81,7 +82,8 @@ class Session:
         remaining_iterations: int | None = None,
     ) -> None:
         self._settings = settings or load()
-        self.id = secrets.token_hex(6)
+        self._secret = secrets.token_hex(16)  # that shows whose session it is
+        self.id = sealed(self._secret)
         self.name = name
         self.device = device or self._settings.device  # as it is called in this process
         self.host_device = ""  # as the broker calls it
@@ -261,7 +263,8 @@ class Session:
 
     def leave(self) -> None:
         """Give the turn back now, as at the end of a cell, and report what is not reported yet."""
-        if self.holding or self._ended != self._turn or self._reported != self.iterations:
+        owes_word = self._ended != self._turn and not self._waiting
+        if self.holding or owes_word or self._reported != self.iterations:
             with self._lock:
                 self._give_back()
                 self._say(self._report(time.monotonic()))
@@ -517,6 +520,8 @@ class Session:
             client.close()
             raise
         self._client = client
+        if self._closed.is_set():  # meanwhile: `close` has not seen this connection
+            self._drop_connection()
 
     def _register(self, client: Client) -> None:
         answer = client.ask(self._registration(), aside=self._take)
@@ -529,6 +534,8 @@ class Session:
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
         self._resting = False
+        if not self.holding:
+            self._ended = self._turn - self._waiting
 
     def _settle(self, answer: Opened) -> None:
         """The first answer says where; later it is the same device."""
@@ -564,7 +571,8 @@ class Session:
             paged_out_bytes=self.paged_out_bytes,
             busy=self._busy,
             mailbox=self._mailbox.name,
-            key=self._mailbox.key,
+            key=self._mailbox.new_key(),
+            secret=self._secret,
         )
 
     def _drop_connection(self) -> None:

@@ -1,38 +1,48 @@
-"""``make evidence``: docs/evidence.md and its plots, from nothing but the tables in tests/data."""
+"""``make evidence``: docs/evidence.md and its plots, from nothing but the tables in tests/data.
+
+``python benchmarks/evidence --only compare`` makes that part anew and leaves all others.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 
 import agreement
 import beyond
-import document
+import compare
 import salus
 import speed
 import tiresias
+from document import Page
 
-PARTS = (
-    salus.trace,
-    salus.packing,
-    salus.sharing,
-    beyond.paging,
-    beyond.overtaking,
-    tiresias.section,
-    agreement.section,
-    speed.section,
-)
+PARTS = {
+    "trace": salus.trace,
+    "packing": salus.packing,
+    "sharing": salus.sharing,
+    "paging": beyond.paging,
+    "overtaking": beyond.overtaking,
+    "tiresias": tiresias.section,
+    "agreement": agreement.section,
+    "speed": speed.section,
+    "compare": compare.section,
+}
 
 
 def main() -> None:
-    started = time.monotonic()
-    sections = []
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--only", choices=PARTS, action="append", help="may be repeated")
+    only = options.parse_args().only
+    page = Page.read() if only else Page()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for part in PARTS:
-            sections.append(part(pool))
-            print(f"{sections[-1].title}: {time.monotonic() - started:.0f} s", flush=True)
-    document.write(sections, time.monotonic() - started)
+        for name in only or PARTS:
+            began = time.monotonic()
+            section = PARTS[name](pool)
+            page.put(section, seconds := time.monotonic() - began)
+            print(f"{section.title}: {seconds:.0f} s", flush=True)
+    page.write()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,19 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "tests" / "data"
+PAGE = ROOT / "docs" / "evidence.md"
 PICTURES = Path("docs") / "pictures" / "evidence"
+README = ROOT / "README.md"
+QUOTED_BEGIN, QUOTED_END = "<!-- rows of docs/evidence.md -->", "<!-- end of them -->"
+QUOTED = re.compile(f"({QUOTED_BEGIN}.*?{QUOTED_END})", re.DOTALL)
+
+HEAD = """# Evidence
+
+`make evidence` writes this page, and nothing else is in it than what such runs have found; the line
+at the end of each part says of which version and machine it is, and how long it took. Times are
+virtual unless said otherwise: the product's own scheduler, driven by a virtual clock
+([how](how-it-works.md#what-would-have-been)). Published figures stand beside ours with where they
+are from and how sure we are of them. Nothing here has run on a GPU."""
 
 # How sure we are of what a paper is said to say.
 READ = "in the paper"
@@ -47,8 +60,9 @@ class Section(NamedTuple):
     pictures: dict[str, Figure]
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    aligned = ["---", *("---:" for _ in head[1:])]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], others: str = "---:") -> str:
+    """The first column is of words, and all `others` of figures unless they say otherwise."""
+    aligned = ["---", *(others for _ in head[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, aligned, *rows))
 
 
@@ -70,19 +84,58 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     return f"{statistics.median(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
-def write(sections: Sequence[Section], seconds: float) -> None:
-    target = ROOT / PICTURES
-    target.mkdir(parents=True, exist_ok=True)
-    for old in target.glob("*.svg"):
-        old.unlink()
-    for section in sections:
-        for name, drawn in section.pictures.items():
+def headlines(rows: Iterable[tuple[str, str, str]]) -> str:
+    """What the README quotes: a row of it with the same first cell becomes that of this table."""
+    return table(("in the README", "here", "beside it"), rows, others="---")
+
+
+class Page:
+    """docs/evidence.md, as a list of its parts by their titles."""
+
+    def __init__(self, parts: dict[str, str] | None = None) -> None:
+        self._parts = parts or {}
+
+    @classmethod
+    def read(cls) -> Page:
+        """As it was written last."""
+        _, *parts = PAGE.read_text().split("\n\n## ")
+        return cls({part.split("\n", 1)[0]: f"## {part.strip()}" for part in parts})
+
+    def put(self, section: Section, seconds: float) -> None:
+        """In the place of what was there of that title, and its pictures."""
+        target = ROOT / PICTURES
+        target.mkdir(parents=True, exist_ok=True)
+        for name, figure in section.pictures.items():
             with plots.style():
-                plots.save(drawn, target / f"{name}.svg")
-    body = [_head(seconds)]
-    for section in sections:
-        body.append(markdown(section))
-    (ROOT / "docs" / "evidence.md").write_text("\n\n".join(body) + "\n")
+                plots.save(figure, target / f"{name}.svg")
+        self._parts[section.title] = f"{markdown(section)}\n\n{_origin(seconds)}"
+
+    def write(self) -> None:
+        """It, and what the README quotes of it; pictures that it does not show are gone."""
+        text = "\n\n".join([HEAD, *self._parts.values()]) + "\n"
+        PAGE.write_text(text)
+        for picture in (ROOT / PICTURES).glob("*.svg"):
+            if f"/{picture.name})" not in text:
+                picture.unlink()
+        README.write_text(quoting(README.read_text(), text))
+
+
+def quoting(readme: str, page: str) -> str:
+    """`readme`, with the rows of the page in the place of those with the same first cell."""
+    rows = {_first_cell(line): line for line in page.splitlines() if line.startswith("| ")}
+    begin, table, end = QUOTED.split(readme)
+    lines = [rows.get(_first_cell(line), line) for line in table.splitlines()]
+    return begin + "\n".join(lines) + end
+
+
+def quoted(readme: str) -> list[str]:
+    """The rows, without the head and the line below it."""
+    _, table, _ = QUOTED.split(readme)
+    return [line for line in table.splitlines() if line.startswith("| ")][2:]
+
+
+def _first_cell(line: str) -> str:
+    return line.split(" | ")[0]
 
 
 def markdown(section: Section) -> str:
@@ -94,17 +147,13 @@ def _wrapped(text: str) -> str:
     return text if text[0] in "|!" else "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False))
 
 
-def _head(seconds: float) -> str:
-    versions = f"Python {platform.python_version()}, matplotlib {mpl.__version__}"
-    return f"""# Evidence
-
-`make evidence` writes this page: every table and plot is of that run, and nothing else is in it.
-Times are virtual unless said otherwise: the product's own scheduler, driven by a virtual clock
-([how](how-it-works.md#what-would-have-been)). Published figures stand beside ours with where they
-are from and how sure we are of them. Nothing here has run on a GPU.
-
-jupyter_gpushare {jupyter_gpushare.__version__}{_commit()}, {versions}; {_processor()},
-{platform.system()} {platform.machine()}; written in {seconds / 60:.1f} minutes."""
+def _origin(seconds: float) -> str:
+    """What a part of the page was made of and on, since parts can be made by themselves."""
+    return (
+        f"*jupyter_gpushare {jupyter_gpushare.__version__}{_commit()}, Python "
+        f"{platform.python_version()}, matplotlib {mpl.__version__}; {_processor()}, "
+        f"{platform.system()} {platform.machine()}; {seconds:.0f} s.*"
+    )
 
 
 def _commit() -> str:

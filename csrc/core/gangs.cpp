@@ -45,6 +45,8 @@ void require(bool condition, const std::string& sentence) {
   if (!condition) throw std::invalid_argument(sentence);
 }
 
+constexpr std::int64_t kMostDevices = 1'000'000;  // so that no sum of them overflows
+
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
 
 const GangSimulation::Policy* policy_of(std::string_view name) {
@@ -99,11 +101,12 @@ GangSimulation::GangSimulation(const std::vector<Gang>& gangs, std::vector<int> 
   check(rules_, policy);
   require(std::ranges::all_of(hosts_, [](int devices) { return devices > 0; }),
           "a host must have a device");
-  const int devices = std::accumulate(hosts_.begin(), hosts_.end(), 0);
-  require(devices > 0, "there must be a host");
+  const std::int64_t devices = std::accumulate(hosts_.begin(), hosts_.end(), std::int64_t{0});
+  require(devices > 0 && devices <= kMostDevices,
+          "there must be a host, and at most " + std::to_string(kMostDevices) + " devices");
   std::set<std::string_view> ids;
   for (const Gang& gang : gangs) {
-    check(gang, devices);
+    check(gang, static_cast<int>(devices));
     require(ids.insert(gang.id).second, "two gangs are called '" + gang.id + "'");
     GangProgress& progress = gangs_.emplace_back();
     progress.gang = gang;

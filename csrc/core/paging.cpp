@@ -8,6 +8,9 @@
 namespace gpushare {
 namespace {
 
+// A page-out to any disk is faster; bytes a second.
+constexpr double kSlowestPageOut = 50e6;
+
 // What two sessions take that share a lane.
 Demand together(const Demand& a, const Demand& b) {
   return {a.persistent + b.persistent, std::max(a.ephemeral, b.ephemeral)};
@@ -100,6 +103,7 @@ bool Scheduler::may_keep(const std::string& id, Bytes persistent) const {
 void Scheduler::move_to(Session& session, Residence residence) {
   if (session.residence == Residence::out) --out_;
   if (residence == Residence::out) ++out_;
+  if (residence == Residence::leaving) session.asked_to_leave = now_;
   session.residence = residence;
   if (residence == Residence::in) session.makes_room_for.clear();
 }
@@ -136,6 +140,21 @@ bool Scheduler::is_out(const Session& session) const {
   return session.residence == Residence::out || session.residence == Residence::returning;
 }
 
+// Whoever hangs must not keep others waiting for room.
+Seconds Scheduler::leaves_by(const Session& session) const {
+  const auto moving = static_cast<Seconds>(session.demand.persistent) / kSlowestPageOut;
+  return session.asked_to_leave + rules_.lease + moving;
+}
+
+// As if they had said that they cannot. If they page out later all the same, so much the better.
+void Scheduler::give_up_those_who_do_not_leave() {
+  for (auto& [number, session] : sessions_) {
+    if (session.residence != Residence::leaving || now_ < leaves_by(session) - kSoon) continue;
+    move_to(session, Residence::in);
+    session.refused = true;
+  }
+}
+
 // --- who is asked ------------------------------------------------------------------------------
 
 void Scheduler::ask_to_page_out(Decision& decision) {
@@ -163,8 +182,9 @@ Scheduler::PageOuts Scheduler::who_should_page_out() const {
     PageOuts for_others{kNobody, who_must_leave({}, staying, idle)};
     if (!for_others.sessions.empty()) return for_others;
   }
-  const SessionNumber first = first_with_room(
-      [&](const Demand& room) { return lanes_.fits_alone(together(staying, room)); });
+  const SessionNumber first = first_with_room([&](const Session& session) {
+    return lanes_.fits_alone(together(staying, room_for(session)));
+  });
   if (first == kNobody || !waits(sessions_.at(first))) return {};
   return {first, who_must_leave(room_for(sessions_.at(first)), staying, idle)};
 }

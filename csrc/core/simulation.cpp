@@ -12,6 +12,8 @@ void require(bool condition, const std::string& sentence) {
   if (!condition) throw std::invalid_argument(sentence);
 }
 
+constexpr std::size_t kMostDevices = 10'000;  // each is a scheduler, which takes memory
+
 bool is_time(Seconds value) { return std::isfinite(value) && value >= 0; }
 
 void check(const Cell& cell, const std::string& id) {
@@ -34,9 +36,12 @@ void check(const Job& job) {
 Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view policy,
                        const Rules& rules, const Conduct& conduct, std::size_t devices)
     : conduct_(conduct) {
-  require(devices > 0, "there must be a device");
+  require(devices > 0 && devices <= kMostDevices,
+          "there must be a device, and at most " + std::to_string(kMostDevices));
   require(is_time(conduct.report) && is_time(conduct.handover) && is_time(conduct.paging_rate),
           "times and rates of the conduct must be finite and not negative");
+  require(conduct.contention >= 0 && conduct.contention < 1,
+          "the part that contention costs must be below 1 and not negative");
   for (std::size_t i = 0; i < devices; ++i)
     devices_.push_back({Scheduler(capacity, policy, rules), {}, -1, false, 1});
   jobs_.resize(jobs.size());
@@ -309,12 +314,16 @@ void Simulation::enact(std::size_t device, const Decision& decision) {
 }
 
 // Those who compute at the same time have the device by turns of its own: together no more of it
-// than there is.
+// than there is, and less where they are in each other's way.
 void Simulation::set_speeds(std::size_t device) {
   double load = 0;
+  int others = -1;
   for (const Running& running : jobs_)
-    if (running.computes && running.device == device) load += running.job.load;
-  const double speed = 1 / std::max(1.0, load);
+    if (running.computes && running.device == device) {
+      load += running.job.load;
+      ++others;
+    }
+  const double speed = std::pow(1 - conduct_.contention, std::max(0, others)) / std::max(1.0, load);
   const bool changed = std::exchange(devices_[device].speed, speed) != speed;
   for (std::size_t job = 0; job < jobs_.size(); ++job) {
     Running& running = jobs_[job];

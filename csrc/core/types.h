@@ -92,7 +92,8 @@ struct Yield {
 // next, whatever happens, unless it withdraws: the session that yields may hand it on by itself.
 //
 // `page_outs` and `page_ins` are ids. The former are asked to page out, and answer with paged_out
-// or page_out_failed unless they become busy or ask for a turn before. The latter have their places
+// or page_out_failed unless they become busy or ask for a turn before; who says nothing within the
+// lease, and the time that moving so much may take, is taken to stay. The latter have their places
 // again, and page in before anything else, a grant in the same decision included; who does not want
 // that any more says paged_out again.
 struct Decision {
@@ -141,6 +142,7 @@ struct Picture {
   Bytes free = 0;         // of what is not foreign
   Bytes foreign = 0;      // what programs that are no sessions have
   int running_lanes = 0;  // the setting: 0 is "as the policy says"
+  std::string probation;  // what several lanes at once were found to gain; "" is nothing yet
   std::vector<LaneState> lanes;
   std::vector<SessionState> sessions;
 };

@@ -59,7 +59,7 @@ def huge_message(scene: Scene) -> float:
     return since
 
 
-@row(f"{MANY:,} connections are opened that say nothing", is_quick=False)
+@row(f"{MANY:,} connections are opened that say nothing; a user may have 1,000", is_quick=False)
 def many_connections(scene: Scene) -> float:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < MANY + OURS:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -360,3 +361,14 @@ def test_a_fault_of_the_program_ends_it_as_before(order: str) -> None:
     crash = "import ctypes; ctypes.memset(id(object.__doc__) * 0 + 8, 0, 1)\n"
     said = alone((enable + page if order == "before" else page + enable) + again + crash, -11)
     assert said.count("Segmentation fault") == 1
+
+
+def test_what_is_out_lies_in_a_file_that_nobody_can_open(tmp_path: Path) -> None:
+    kept = tensors()
+    assert Pager.page_out(str(tmp_path)) == ""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    mapped = [line for line in lines if "gpushare-" in line]
+    assert is_out(kept[0])
+    assert mapped
+    assert all(f"{tmp_path}/gpushare-" in line and line.endswith("(deleted)") for line in mapped)
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 from jupyter_gpushare_server.handlers import NAMESPACE
 from jupyter_gpushare_server.openapi import document
 from jupyter_server.auth import Authorizer
-from tornado.httpclient import HTTPClientError
+from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 VERBS = [(path, verb) for path, verbs in document()["paths"].items() for verb in verbs]
@@ -109,3 +109,56 @@ async def test_another_user_is_told_that_it_is_no_administrator(
         await shown(lambda state: extension.feed.welcome.user != "root")
     viewer = (await api("viewer"))[1]
     assert (viewer["user"], viewer["is_administrator"]) == ("nobody", False)
+
+
+# --- other pages in the same browser --------------------------------------------------------------
+
+
+async def cookies(client: Any, base_url: str, header: dict[str, str]) -> dict[str, str]:
+    """What the browser of somebody who has logged in sends along, whichever page asks."""
+    url = f"{base_url}{NAMESPACE}/viewer"
+    seen = await client.fetch(url, headers=header)
+    given = (one.partition(";")[0] for one in seen.headers.get_list("Set-Cookie"))
+    headers = {"Cookie": "; ".join(given)}
+    await client.fetch(url, headers=headers)
+    return headers
+
+
+async def test_a_socket_that_a_page_of_another_site_opens_is_403(
+    extension: Any,
+    http_server_client: Any,
+    jp_http_port: int,
+    jp_base_url: str,
+    jp_auth_header: dict[str, str],
+) -> None:
+    known = await cookies(http_server_client, jp_base_url, jp_auth_header)
+    url = f"ws://127.0.0.1:{jp_http_port}{jp_base_url}{NAMESPACE}/events"
+
+    async def opened_from(site: str) -> Any:
+        return await websocket_connect(HTTPRequest(url, headers={**known, "Origin": site}))
+
+    (await opened_from(f"http://127.0.0.1:{jp_http_port}")).close()
+    with pytest.raises(HTTPClientError) as error:
+        await opened_from("http://evil.example")
+    assert error.value.code == 403
+
+
+CHANGES = [(path, verb) for path, verb in VERBS if verb != "get"]
+
+
+@pytest.mark.parametrize(("path", "verb"), CHANGES, ids=str)
+async def test_a_browser_that_cannot_show_the_pages_word_changes_nothing(
+    extension: Any,
+    http_server_client: Any,
+    jp_base_url: str,
+    jp_auth_header: dict[str, str],
+    path: str,
+    verb: str,
+) -> None:
+    known = await cookies(http_server_client, jp_base_url, jp_auth_header)
+    with pytest.raises(HTTPClientError) as error:
+        await http_server_client.fetch(
+            f"{jp_base_url}{NAMESPACE}{path}", method=verb.upper(), headers=known, body="{}"
+        )
+    assert error.value.code == 403
+    assert "_xsrf" in error.value.response.body.decode()

@@ -1,0 +1,41 @@
+"""One limit on the memory that several processes have together, kept as Linux does where it ends.
+
+A control group would need an administrator, and counts the cache of files and the libraries' code,
+which no device holds. So a watcher looks at all of them as often as it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def own_bytes(pid: int) -> int:
+    """Private memory of a process: resident, and of no file and no lane. 0 where it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            _, resident, of_files, *_ = statm.read().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return (int(resident) - int(of_files)) * PAGE
+
+
+class Limit:
+    """On what these processes have taken from now on, and on the lanes, once. Bytes."""
+
+    def __init__(self, size: int, pids: Iterable[int], lanes: Callable[[], int]) -> None:
+        self._size = size
+        self._lanes = lanes
+        self._before = {pid: own_bytes(pid) for pid in pids}
+        self.peak = 0
+
+    def look(self) -> None:
+        """Kill whoever has taken most, where all have more than the limit."""
+        taken = {pid: own_bytes(pid) - before for pid, before in self._before.items()}
+        total = sum(max(0, size) for size in taken.values()) + self._lanes()
+        self.peak = max(self.peak, total)
+        if total > self._size:
+            os.kill(max(taken, key=taken.__getitem__), signal.SIGKILL)
