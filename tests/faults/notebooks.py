@@ -178,6 +178,7 @@ def killed_server(scene: Scene, server: Server) -> float:
     cell = notebook.start(ITERATES)
     since = server.kill()
     scene.await_turn()
+    scene.without_watcher()
     assert scene.broker_pid == before
     assert notebook.end(cell) == f"{sum(range(2000))}\n"
     assert notebook.run(ONE_TURN) == "had a turn\n"

@@ -236,6 +236,10 @@ class Scene:
         """Another one has, which is what had to be granted again."""
         self._granted = time.monotonic()
 
+    def without_watcher(self) -> None:
+        """Somebody who watched when the scene began is gone, and its connection with it."""
+        self._before = self._before._replace(descriptors=self._before.descriptors - 1)
+
     def is_right(self, trainer: Party) -> bool:
         """Whether it trains on, with the results that it has alone."""
         first, _ = results(trainer)

@@ -124,7 +124,8 @@ def test_an_interrupt_at_any_line_leaves_no_turn_behind(
             cell()
         ours.leave()  # as at the end of a cell
         ours.cell_ends()
-        assert other.had_a_turn(), f"interrupted at line {nth}"
+        for _ in range(2):  # ours may have handed it the first
+            assert other.had_a_turn(), f"interrupted at line {nth}"
         if interrupted.lines_left > 0:
             return
 
