@@ -1,6 +1,6 @@
 """Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 class Demand:
@@ -15,7 +15,9 @@ class Rules:
     """What the scheduler goes by; seconds. `running_lanes` 0 means as the policy says.
 
     `boost`: the first seconds of a cell go before all others, as far as its user, its group and
-    itself are not further than that beyond the clocks of the others; 0: they do not.
+    itself are not further than that beyond the clocks of the others; 0: they do not. `swaps`: who
+    waits for a turn is asked to page out for one that comes before it, and has waited for room for
+    longer than its `patience`.
     """
 
     def __init__(
@@ -26,6 +28,7 @@ class Rules:
         patience: float = 60.0,
         running_lanes: int = 0,
         boost: float = 0.0,
+        swaps: bool = False,
     ) -> None: ...
     quantum: float
     half_life: float
@@ -33,6 +36,7 @@ class Rules:
     patience: float
     running_lanes: int
     boost: float
+    swaps: bool
 
 class SessionSpec:
     """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
@@ -240,17 +244,34 @@ class Job:
         declares: bool = False,
         load: float = 1.0,
         stays: float = 0.0,
+        group: str = "",
     ) -> None: ...
     id: str
     cells: list[Cell]
     demand: Demand
     user: str
+    group: str
     arrival: float
     weight: float
     priority: int
     declares: bool
     load: float
     stays: float
+
+class Shares:
+    """Weights of groups and users by name, in virtual time; who is absent has 1.
+
+    The group `class_of` has all devices for itself, under the policy for classes, whenever a
+    notebook of it is open and has not ended its last cell; "": there is no class.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: Mapping[str, float] = ...,
+        users: Mapping[str, float] = ...,
+        class_of: str = "",
+    ) -> None: ...
 
 class Conduct:
     """How sessions behave in virtual time.
@@ -320,6 +341,7 @@ class Simulation:
         rules: Rules = ...,
         conduct: Conduct = ...,
         devices: int = 1,
+        shares: Shares = ...,
     ) -> None: ...
     def run(self, until: float = ...) -> None:
         """Up to this time, or until nothing is left to happen; may be called again, with a later

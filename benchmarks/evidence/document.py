@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "tests" / "data"
+PAGE = ROOT / "docs" / "evidence.md"
 PICTURES = Path("docs") / "pictures" / "evidence"
 
 # How sure we are of what a paper is said to say.
@@ -71,18 +72,30 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 
 
 def write(sections: Sequence[Section], seconds: float) -> None:
+    for old in (ROOT / PICTURES).glob("*.svg"):
+        old.unlink()
+    _draw(sections)
+    PAGE.write_text("\n\n".join([_head(seconds), *map(markdown, sections)]) + "\n")
+
+
+def replace(sections: Sequence[Section]) -> None:
+    """These alone, where they are on the page; one that is new comes last."""
+    _draw(sections)
+    head, *bodies = PAGE.read_text().rstrip("\n").split("\n\n## ")
+    there = {body.partition("\n")[0]: f"## {body}" for body in bodies}
+    there |= {section.title: markdown(section) for section in sections}
+    made = ", ".join(section.title for section in sections)
+    note = f"Made anew since, alone{_commit()}: {made}."
+    PAGE.write_text("\n\n".join([head, _wrapped(note), *there.values()]) + "\n")
+
+
+def _draw(sections: Sequence[Section]) -> None:
     target = ROOT / PICTURES
     target.mkdir(parents=True, exist_ok=True)
-    for old in target.glob("*.svg"):
-        old.unlink()
     for section in sections:
         for name, drawn in section.pictures.items():
             with plots.style():
                 plots.save(drawn, target / f"{name}.svg")
-    body = [_head(seconds)]
-    for section in sections:
-        body.append(markdown(section))
-    (ROOT / "docs" / "evidence.md").write_text("\n\n".join(body) + "\n")
 
 
 def markdown(section: Section) -> str:

@@ -204,7 +204,7 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
   if (!lanes_.fits(room))
     return text + "needs " + bytes_in_words(lanes_.needs(room)) + ", " +
            bytes_in_words(lanes_.free()) + " are free" + who_else_has_memory() +
-           (has_waited_too_long(*of.session, now) ? ", and is next" : "");
+           (reserves(*of.session, now) ? ", and is next" : "");
   for (const Contender& running : contest.running)
     if (running.lane == kNoLane) return text + title(*running.session) + " runs and has no lane";
   const auto first =

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.protocol import SessionView
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Finish, Grant, Open, Request, SessionView
+from jupyter_gpushare.settings import Settings
 
 from .conftest import last_json
 
@@ -130,3 +132,38 @@ def test_a_notebook_that_is_out_survives_a_broker_that_ends(
     os.kill(broker_pid, end)
     assert last_json(first.run(TRAIN + TELL)) == alone
     assert last_json(second.run(TRAIN + TELL)) == alone
+
+
+def test_a_notebook_that_waits_in_its_cell_makes_way_and_goes_on_as_if_nothing_had_been(
+    pages: Path,
+    settings: Settings,
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    monkeypatch: pytest.MonkeyPatch,
+    alone: Any,
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_PAGE_WAITING", "true")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_PATIENCE_SECONDS", "0.1")
+    first = notebook("first")
+    first.run(MODEL + TRAIN)
+    with Client.connect(settings, "holder") as holder, Client.connect(settings, "next") as other:
+        holder.ask(Open("holder", "holder", "host", demand=Demand(1, 1, measured=True)))
+        holder.send(Request(1))
+        has_turn(holder)
+        before = resident_from_outside(sessions()["first"].pid)
+        waiting = first.start(TRAIN + TELL)
+        demand = Demand(60 << 20, 1 << 20, measured=True)
+        other.ask(Open("next", "next", "host", demand=demand, priority=1))
+        other.send(Request(1))
+        while (view := sessions()["first"]).state != "paged_out":
+            assert first.manager.is_alive()
+        assert before - resident_from_outside(view.pid) > 50 << 20
+        assert "waits for room to come back" in view.reason
+        holder.send(Finish(1))
+        has_turn(other)
+    assert last_json(first.end(waiting)) == alone
+
+
+def has_turn(client: Client) -> None:
+    while not isinstance(client.receive(), Grant):
+        pass
