@@ -364,7 +364,8 @@ class Simulation:
 class Gang:
     """A job of `duration` seconds on so many whole devices at once.
 
-    `skew` is its largest tensor, as a part of its model.
+    `skew` is its largest tensor, as a part of its model. It may have to be `on` these devices,
+    where each host has one.
     """
 
     def __init__(
@@ -375,12 +376,14 @@ class Gang:
         *,
         arrival: float = 0.0,
         skew: float = 0.0,
+        on: Sequence[int] = (),
     ) -> None: ...
     id: str
     devices: int
     duration: float
     arrival: float
     skew: float
+    on: list[int]
 
 class GangRules:
     """Service is devices times seconds.
@@ -430,6 +433,44 @@ def gittins_index(known: Sequence[float], attained: float, quantum: float) -> fl
 
     0 where none of the known ones got further than `attained`.
     """
+
+class GangGrant:
+    """A turn of a gang on so many devices of each host."""
+
+    gang: str
+    devices: list[int]
+
+class GangDecision:
+    """`yields` are ids; each is asked once for each turn."""
+
+    grants: list[GangGrant]
+    yields: list[str]
+
+class GangScheduler:
+    """Whose turn it is on whole devices, all that a gang asks for or none, after Tiresias.
+
+    The policies are those of GangSimulation, which is driven by it. Events say what has happened,
+    and `assign` decides. Raises ValueError for a gang that there can never be, and KeyError for one
+    that is not known.
+    """
+
+    def __init__(
+        self, hosts: Sequence[int], policy: str = "las", rules: GangRules = ...
+    ) -> None: ...
+    def request(self, now: float, gang: Gang) -> None:
+        """It wants its devices; harmless if it has them. What it has attained before counts."""
+    def finish(self, now: float, id: str) -> None:
+        """It has its devices no more, or does not want them any more."""
+    def close(self, now: float, id: str) -> None:
+        """The same, and nothing is known of it from then on."""
+    def assign(self, now: float) -> GangDecision: ...
+    def next_event(self) -> float | None:
+        """When time alone changes something, or None."""
+    def holds(self, id: str) -> list[int]:
+        """The devices of each host that it has; empty: none."""
+    def __contains__(self, id: str) -> bool: ...
+    def is_valid(self) -> str:
+        """Empty, or what is wrong."""
 
 class GangSimulation:
     """Gangs on the whole devices of hosts, in virtual time, after Tiresias.

@@ -122,7 +122,7 @@ def simulate(
     rules: _core.Rules | None = None,
     conduct: _core.Conduct | None = None,
 ) -> Comparison:
-    """`source` is a record's file or a Workload; `capacity` bytes and `devices` replace its own, and
+    """`source` is a record's file or a Workload; `capacity` bytes and `devices` replace its own, as
     weights of `groups` its own. Users weigh 1, but for those of `users`. The group `class_of` has
     the devices for itself, as in class mode, whenever a notebook of it is open and not done.
     Where no `rules` are given, this environment's settings are those of the broker.

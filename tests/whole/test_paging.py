@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,24 +147,32 @@ def test_a_notebook_that_waits_in_its_cell_makes_way_and_goes_on_as_if_nothing_h
     monkeypatch.setenv("JUPYTER_GPUSHARE_PATIENCE_SECONDS", "0.1")
     first = notebook("first")
     first.run(MODEL + TRAIN)
-    with Client.connect(settings, "holder") as holder, Client.connect(settings, "next") as other:
-        holder.ask(Open("holder", "holder", "host", demand=Demand(1, 1, measured=True)))
-        holder.send(Request(1))
-        has_turn(holder)
-        before = resident_from_outside(sessions()["first"].pid)
+    before = resident_from_outside(sessions()["first"].pid)
+    with ExitStack() as scope:
+        holder, promised = (
+            scope.enter_context(asks_for_turn(settings, name, 1, priority))
+            for priority, name in enumerate(("holder", "promised"))
+        )
         waiting = first.start(TRAIN + TELL)
-        demand = Demand(60 << 20, 1 << 20, measured=True)
-        other.ask(Open("next", "next", "host", demand=demand, priority=1))
-        other.send(Request(1))
+        while sessions()["first"].state != "waiting":
+            assert first.manager.is_alive()
+        large = scope.enter_context(asks_for_turn(settings, "large", 60, 2))
         while (view := sessions()["first"]).state != "paged_out":
             assert first.manager.is_alive()
         assert before - resident_from_outside(view.pid) > 50 << 20
         assert "waits for room to come back" in view.reason
         holder.send(Finish(1))
-        has_turn(other)
+        promised.send(Finish(1))
+        while not isinstance(large.receive(), Grant):
+            pass
     assert last_json(first.end(waiting)) == alone
 
 
-def has_turn(client: Client) -> None:
-    while not isinstance(client.receive(), Grant):
-        pass
+@contextmanager
+def asks_for_turn(settings: Settings, name: str, size: int, priority: int) -> Iterator[Client]:
+    """A session of MiB that gives nothing back by itself."""
+    with Client.connect(settings, name) as client:
+        demand = Demand(size << 20, 1 << 20, measured=True)
+        client.ask(Open(name, name, "host", demand=demand, priority=priority))
+        client.send(Request(1))
+        yield client
