@@ -64,6 +64,7 @@ test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, brow
 
 faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/reliability.md
 	$(BIN)/pytest tests/faults --reliability docs/reliability.md
+	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
 
 check: check-python check-cpp check-frontend  ## formatters and linters of all three languages, types
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from .chunks import Batch, close
+from .errors import UNREADABLE
 
 PER_BATCH = 250  # of 253 descriptors that the kernel passes at once
 MAX_LABEL_BYTES = 256
@@ -110,6 +111,6 @@ class Channel:
 def _batch(label: bytes, descriptors: list[int]) -> Batch | None:
     try:
         where = msgspec.json.decode(label, type=Label)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return Batch(where.memory, where.first, descriptors)

@@ -185,6 +185,9 @@ class Client:
         Raises the error that the broker answered.
         """
         self.send(message)
+        return self._answer(aside)
+
+    def _answer(self, aside: Callable[[ToClient], None] | None = None) -> ToClient:
         while isinstance(answer := self.receive(), UNASKED):
             if aside is not None:
                 aside(answer)
@@ -224,8 +227,10 @@ class Client:
             self._channel.close()
 
     def _greet(self, hello: Hello, settings: Settings, proof: Proof) -> Welcome:
+        with contextlib.suppress(ConnectionLost):  # who refuses us at once has said why by now
+            self.send(hello)
         try:
-            answer = self.ask(hello)
+            answer = self._answer()
         except Unidentified:
             answer = self.ask(proof(hello, settings))
         if not isinstance(answer, Welcome):

@@ -11,7 +11,7 @@ import os
 import msgspec
 
 from . import web
-from .errors import BrokerUnavailable, NotPermitted
+from .errors import UNREADABLE, BrokerUnavailable, NotPermitted
 from .protocol import Hello
 from .settings import Settings
 
@@ -56,7 +56,7 @@ def _ticket(answer: web.Answer) -> str:
         if answer.status == 200:
             return msgspec.json.decode(answer.body, type=Ticket).ticket
         why = msgspec.json.decode(answer.body, type=_Refusal).message
-    except msgspec.DecodeError:
+    except UNREADABLE:
         why = ""
     raise BrokerUnavailable(
         f"the Jupyter server does not vouch for this process: {why or f'status {answer.status}'}"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
+# What msgspec raises for somebody's bytes: they may also be no UTF-8, or lists without end.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 class GpuShareError(Exception):
     """Base of all errors of this package. Its text is one sentence for people."""

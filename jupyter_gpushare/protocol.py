@@ -11,18 +11,20 @@ parser of our own and with an import ten times lighter than pydantic's.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from .errors import LimitExceeded, ProtocolError
+from .errors import UNREADABLE, LimitExceeded, ProtocolError
 
 PROTOCOL = 1
 HEADER_BYTES = 4
 KEY_LENGTH = 32  # hexadecimal digits of the key to a mailbox
-MAX_FRAME_BYTES = 1 << 20  # a client's frame; snapshots of a broker may be larger
+SEALED = "s-"  # an id begins so that opens with its secret alone
+MAX_FRAME_BYTES = 1 << 16  # a client's frame; snapshots of a broker may be larger
 MAX_SNAPSHOT_BYTES = 64 << 20
 
 
@@ -70,6 +72,8 @@ class Vouch(Message, frozen=True):
 
 class Open(Message, frozen=True):
     """Register this connection's session. The client makes the `id`, so repeating it is harmless.
+    One that is `sealed` is made from a `secret` that is shown here and nowhere else: all may see
+    the id, and nobody else opens it, be it at a broker that has just started.
 
     `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
     those that the process sees (none: any will do), of which it gets the one with most room.
@@ -102,6 +106,11 @@ class Open(Message, frozen=True):
     busy: bool = True
     mailbox: str = ""
     key: str = ""
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        """Without what nobody else may see."""
+        return f"Open(id={self.id!r}, name={self.name!r})"
 
 
 class Close(Message, frozen=True):
@@ -637,6 +646,11 @@ def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
     return _decode(_from_broker, body)
 
 
+def sealed(secret: str) -> str:
+    """The id of a session that whoever has this secret may open."""
+    return SEALED + hashlib.sha256(secret.encode()).hexdigest()[:KEY_LENGTH]
+
+
 def write_letter(key: str, grant: Grant) -> str:
     """What a session finds in its mailbox: its own key, then the Grant."""
     return key + encode_body(grant).decode()
@@ -653,7 +667,7 @@ def read_letter(letter: bytes, key: str) -> Grant | None:
 def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memoryview) -> Kind:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ProtocolError(f"not a message of protocol {PROTOCOL}: {error}") from None
 
 
@@ -664,14 +678,17 @@ class Frames:
         self._limit = limit_bytes
         self._buffer = bytearray()
 
-    def feed(self, data: bytes | memoryview) -> list[bytes]:
-        """The bodies that `data` completes, in order. Raises LimitExceeded on a frame too long."""
+    def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
+        """The bodies that `data` completes, in order. After them LimitExceeded, if a frame is too
+        long: what came before it does not depend on how the stream was cut."""
         self._buffer += data
-        bodies = []
+        return self._bodies()
+
+    def _bodies(self) -> Iterator[bytes]:
         while (end := self._end_of_first()) is not None:
-            bodies.append(bytes(self._buffer[HEADER_BYTES:end]))
+            body = bytes(self._buffer[HEADER_BYTES:end])
             del self._buffer[:end]
-        return bodies
+            yield body
 
     def _end_of_first(self) -> int | None:
         if len(self._buffer) < HEADER_BYTES:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
-from .errors import InvalidValue
+from .errors import UNREADABLE, InvalidValue
 from .protocol import ACTIVE, HOLDING, DeviceView, SessionView, Snapshot
 
 INTERVAL_SECONDS = 0.05
@@ -23,6 +24,9 @@ INTERVAL_SECONDS = 0.05
 What: TypeAlias = Literal[
     "device", "group", "opened", "requested", "granted", "finished", "reported", "closed"
 ]
+# Ranges in which sums of many stay numbers: a record may be anybody's.
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e12)]
+Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,7 +39,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     report, what it needs now, and whether it declares how many iterations are left.
     """
 
-    time: float
+    time: Seconds
     event: What
     device: str = ""
     session: str = ""
@@ -43,13 +47,13 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     group: str = ""
     name: str = ""
     policy: str = ""
-    capacity_bytes: int = 0
-    persistent_bytes: int = 0
-    ephemeral_bytes: int = 0
-    weight: float = 1.0
-    priority: int = 0
-    iterations: int = 0
-    device_seconds: float = 0.0
+    capacity_bytes: Bytes = 0
+    persistent_bytes: Bytes = 0
+    ephemeral_bytes: Bytes = 0
+    weight: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    iterations: Annotated[int, Meta(ge=0, le=1 << 40)] = 0
+    device_seconds: Seconds = 0.0
     declares: bool = False
 
 
@@ -143,8 +147,8 @@ class Recorder:
             session=_number("n", view.id, self._sessions),
             persistent_bytes=view.persistent_bytes,
             ephemeral_bytes=view.ephemeral_bytes,
-            iterations=view.iterations - before.iterations,
-            device_seconds=round(view.device_seconds - before.device_seconds, 3),
+            iterations=max(0, view.iterations - before.iterations),
+            device_seconds=max(0.0, round(view.device_seconds - before.device_seconds, 3)),
             declares=view.remaining_iterations is not None,
         )
 
@@ -183,5 +187,5 @@ def _decoded(path: str, lines: Iterable[bytes]) -> Iterator[Event]:
     for number, line in enumerate(lines, 1):
         try:
             yield decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise InvalidValue(f"line {number} of {path} is no event: {error}") from None

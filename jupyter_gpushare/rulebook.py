@@ -6,8 +6,10 @@ errors and docs/rules.md say the same. Nothing here is done to anybody; the brok
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import stat
 import sys
 from collections.abc import Collection, Iterator
 from datetime import date, datetime, time, timedelta
@@ -106,7 +108,9 @@ def _amount(value: object, units: dict[str, int]) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", str(value))
     if isinstance(value, bool) or found is None or found[2] not in units:
         raise ValueError(f"{value!r} is no amount")
-    return float(found[1]) * units[found[2]]
+    if not math.isfinite(amount := float(found[1]) * units[found[2]]):
+        raise ValueError(f"{value!r} is too much")
+    return amount
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -246,7 +250,9 @@ class Overdue(Table, frozen=True):
 class Accounting(Table, frozen=True):
     """How long accounts are kept."""
 
-    retention_days: Annotated[int, Meta(ge=1, description="a whole number from 1 upwards")] = 400
+    retention_days: Annotated[
+        int, Meta(ge=1, le=100_000, description="a whole number from 1 to 100000")
+    ] = 400
 
 
 class Rulebook(Table, frozen=True):
@@ -312,10 +318,16 @@ def load(path: str | Path) -> Rulebook:
     """Raises InvalidValue with file, table, key, what is wrong and what would be right."""
     try:
         text = Path(path).read_text()
+        mode = os.stat(path).st_mode
     except OSError as error:
         raise InvalidValue(f"the rules in {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InvalidValue(f"the rules in {path} are not UTF-8: {error}") from None
+    if mode & stat.S_IWOTH:
+        raise InvalidValue(
+            f"everybody may write to {path}, and so give themselves all rights:"
+            f" `chmod o-w {path}` mends it"
+        )
     try:
         return read(text)
     except InvalidValue as error:
@@ -326,7 +338,7 @@ def read(text: str) -> Rulebook:
     """Raises InvalidValue, which names table and key but no file."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and lists without end
         raise InvalidValue(f"this is no TOML: {error}") from None
     rules = _table(Rulebook, document, "")
     _check(rules)

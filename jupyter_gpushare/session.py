@@ -58,6 +58,7 @@ from .protocol import (
     Wait,
     Withdraw,
     Yield,
+    sealed,
 )
 from .settings import Settings, load
 
@@ -82,7 +83,8 @@ class Session:
         remaining_iterations: int | None = None,
     ) -> None:
         self._settings = settings or load()
-        self.id = secrets.token_hex(6)
+        self._secret = secrets.token_hex(16)  # that shows whose session it is
+        self.id = sealed(self._secret)
         self.name = name
         self.device = device or self._settings.device  # as it is called in this process
         self.host_device = ""  # as the broker calls it
@@ -98,6 +100,7 @@ class Session:
         self.holding = False
         self._last_iteration = _plus(0, remaining_iterations)  # where a declared end lies
         self._turn = 0
+        self._ended = 0  # the last turn that the broker was told is over
         self._waiting = False
         self.capacity = 0  # bytes of the device, once it is open
         self._asked: Yield | None = None  # to end this turn at the next boundary
@@ -116,6 +119,7 @@ class Session:
         self._wake, self._woken = socket.socketpair()  # ends a sleep of the keeper
         self._refusal: GpuShareError | None = None
         self._trouble = ""  # why the connection could not be restored
+        self._is_restoring = False  # the keeper is, and has the lock for as long as that takes
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._client: Client | None = None
@@ -218,18 +222,17 @@ class Session:
     def boundary(self) -> None:
         """An iteration ended: count it, and give the turn away if the broker asked for it."""
         self.iterations += 1
-        if not self.holding or not self._lock.acquire(blocking=False):
-            return  # whoever has the lock is restoring the connection and needs no look
-        try:
-            self._look()
-            if self._asked is not None and self._may_part():
-                self._connected().send(self._part())
-            if (now := time.monotonic()) >= self._next_report or self.memory.has_news:
-                self._say(self._report(now))
-        except (ConnectionLost, ProtocolError):
-            self._drop_connection()  # the keeper restores it; training goes on
-        finally:
-            self._lock.release()
+        if not self.holding or self._is_restoring:
+            return  # training goes on without a broker
+        with self._lock:  # an interrupt would come between `acquire` and `try`
+            try:
+                self._look()
+                if self._asked is not None and self._may_part():
+                    self._part()
+                if (now := time.monotonic()) >= self._next_report or self.memory.has_news:
+                    self._say(self._report(now))
+            except (ConnectionLost, ProtocolError):
+                self._drop_connection()  # the keeper restores it
 
     def cell_begins(self) -> None:
         """Return when this process's memory is back on the device. Interruptible.
@@ -261,7 +264,7 @@ class Session:
 
     def leave(self) -> None:
         """Give the turn back now, as at the end of a cell, and report what is not reported yet."""
-        if self.holding or self._reported != self.iterations:
+        if self.holding or self._ended != self._turn or self._reported != self.iterations:
             with self._lock:
                 self._give_back()
                 self._say(self._report(time.monotonic()))
@@ -306,12 +309,14 @@ class Session:
         """After an interrupt nothing of the wait is left, whether or not a grant is on its way."""
         self._note_waited()
         self._stop_holding()
-        self._say(Finish(self._turn))
+        self._say_end()
 
     def _give_back(self) -> None:
         with contextlib.suppress(ConnectionLost):  # the next connection says the same
-            if self.holding and self._may_part():
-                self._say(self._part())
+            if not self.holding:
+                self._say_end()  # an interrupt may have kept us from it
+            elif self._may_part():
+                self._part()
 
     def _may_part(self) -> bool:
         """Whether there is room outside of the lane for what is alive in it."""
@@ -348,6 +353,9 @@ class Session:
                     continue
                 self._drop_connection()
             self._page_in()
+        except BaseException:  # who knows what has been said: the next connection says it all
+            self._drop_connection()
+            raise
         finally:
             self._returning = False
             self.on_wait(None)
@@ -369,8 +377,9 @@ class Session:
 
     def _page_in(self) -> None:
         if self.paged_out_bytes:
+            trouble = self.memory.page_in()
             self.paged_out_bytes = 0
-            if trouble := self.memory.page_in():
+            if trouble:
                 self.on_trouble(trouble)
 
     def _page_out(self) -> None:
@@ -406,13 +415,19 @@ class Session:
         with contextlib.suppress(OSError):  # the keeper has ended
             self._wake.send(b"!")
 
-    def _part(self) -> Finish:
-        """This process uses the device no more, and its successor may; what to tell the broker."""
+    def _part(self) -> None:
+        """This process uses the device no more, and its successor may. Where an interrupt hits
+        in between, this process has no turn, and says so at the end of its cell."""
         self.memory.evacuate()
+        self._stop_holding()
         if self._asked is not None and self._asked.successor is not None:
             self._mailbox.send(self._asked.successor)
-        self._stop_holding()
-        return Finish(self._turn)
+        self._say_end()
+
+    def _say_end(self) -> None:
+        if self._ended != self._turn:
+            self._say(Finish(self._turn))
+            self._ended = self._turn
 
     def _say(self, message: Message) -> None:
         """Send; if the connection is lost, the next one's registration says the same."""
@@ -510,6 +525,8 @@ class Session:
             client.close()
             raise
         self._client = client
+        if self._closed.is_set():  # meanwhile: `close` has not seen this connection
+            self._drop_connection()
 
     def _register(self, client: Client) -> None:
         answer = client.ask(self._registration(), aside=self._take)
@@ -558,6 +575,7 @@ class Session:
             busy=self._busy,
             mailbox=self._mailbox.name,
             key=self._mailbox.key,
+            secret=self._secret,
         )
 
     def _drop_connection(self) -> None:
@@ -582,12 +600,20 @@ class Session:
             if self._is_woken():
                 continue
             for pause in _pauses():
-                with self._lock:
-                    if self._closed.is_set() or self._restored():
-                        break
+                if self._closed.is_set() or self._restored_aside():
+                    break
                 self._closed.wait(pause)
         self._wake.close()
         self._woken.close()
+
+    def _restored_aside(self) -> bool:
+        """By the keeper, while other threads may go on."""
+        self._is_restoring = True
+        try:
+            with self._lock:
+                return self._closed.is_set() or self._restored()
+        finally:
+            self._is_restoring = False
 
     def _is_woken(self) -> bool:
         """Sleep; False if the connection hung up meanwhile. While a cell runs, messages are left to

@@ -182,7 +182,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     max_sessions_per_user: Annotated[
         int, Positive, Meta(description="sessions that one user may have")
-    ] = 20_000
+    ] = 1_000
+    max_connections_per_user: Annotated[
+        int,
+        Positive,
+        Meta(description="connections to the broker that one user may have, sessions or not"),
+    ] = 1_000
+    max_watchers_per_user: Annotated[
+        int, Positive, Meta(description="connections of one user that are told of each change")
+    ] = 250
     messages_per_second: Annotated[
         int,
         Positive,

@@ -12,6 +12,7 @@ Decision Scheduler::assign(Seconds now) {
   advance(now);
   Decision decision;
   start_successor(decision);
+  give_up_those_who_do_not_leave();
   lanes_.merge_down(limit());
   admit();
   settle_clocks();
@@ -303,6 +304,8 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
   }
   for (const Contender& waiting : contest.waiting)
     if (waiting.lane == kNoLane) at(loses_patience_at(*waiting.session));
+  for (const auto& [number, session] : sessions_)
+    if (session.residence == Residence::leaving) at(leaves_by(session));
   return next == kNever ? std::nullopt : std::optional(next);
 }
 

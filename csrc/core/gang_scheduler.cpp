@@ -45,6 +45,8 @@ void require(bool condition, const std::string& sentence) {
   if (!condition) throw std::invalid_argument(sentence);
 }
 
+constexpr std::int64_t kMostDevices = 1'000'000;  // so that no sum of them overflows
+
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
 
 const GangScheduler::Policy* policy_of(std::string_view name) {
@@ -96,7 +98,9 @@ GangScheduler::GangScheduler(std::vector<int> hosts, std::string_view policy, Ga
   gpushare::check(rules_, policy);
   require(std::ranges::all_of(hosts_, [](int devices) { return devices > 0; }),
           "a host must have a device");
-  require(!hosts_.empty(), "there must be a host");
+  const std::int64_t devices = std::accumulate(hosts_.begin(), hosts_.end(), std::int64_t{0});
+  require(devices > 0 && devices <= kMostDevices,
+          "there must be a host, and at most " + std::to_string(kMostDevices) + " devices");
 }
 
 // --- events --------------------------------------------------------------------------------------

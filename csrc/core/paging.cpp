@@ -9,6 +9,9 @@
 namespace gpushare {
 namespace {
 
+// A page-out to any disk is faster; bytes a second.
+constexpr double kSlowestPageOut = 50e6;
+
 // What two sessions take that share a lane.
 Demand together(const Demand& a, const Demand& b) {
   return {a.persistent + b.persistent, std::max(a.ephemeral, b.ephemeral)};
@@ -102,6 +105,7 @@ bool Scheduler::may_keep(const std::string& id, Bytes persistent) const {
 void Scheduler::move_to(Session& session, Residence residence) {
   if (session.residence == Residence::out) --out_;
   if (residence == Residence::out) ++out_;
+  if (residence == Residence::leaving) session.asked_to_leave = now_;
   session.residence = residence;
   if (residence == Residence::in) session.makes_room_for.clear();
 }
@@ -141,6 +145,21 @@ void Scheduler::bring_in(Session& session) {
 
 bool Scheduler::is_out(const Session& session) const {
   return session.residence == Residence::out || session.residence == Residence::returning;
+}
+
+// Whoever hangs must not keep others waiting for room.
+Seconds Scheduler::leaves_by(const Session& session) const {
+  const auto moving = static_cast<Seconds>(session.demand.persistent) / kSlowestPageOut;
+  return session.asked_to_leave + rules_.lease + moving;
+}
+
+// As if they had said that they cannot. If they page out later all the same, so much the better.
+void Scheduler::give_up_those_who_do_not_leave() {
+  for (auto& [number, session] : sessions_) {
+    if (session.residence != Residence::leaving || now_ < leaves_by(session) - kSoon) continue;
+    move_to(session, Residence::in);
+    set_refused(session, true);
+  }
 }
 
 // --- who is asked ------------------------------------------------------------------------------

@@ -148,6 +148,7 @@ class Scheduler {
     Demand demand;
     std::optional<Request> request;  // it waits; never together with a turn
     std::optional<Turn> turn;        // it runs
+    Seconds asked_to_leave = 0;      // while it is leaving: since when
     Wait back{};                     // while it is returning
     TurnNumber last_turn = 0;
     Decayed attained;
@@ -227,6 +228,8 @@ class Scheduler {
   std::vector<SessionNumber> who_must_leave(const Demand& room, Demand staying,
                                             const std::vector<const Entry*>& may_leave) const;
   Demand what_stays(const std::vector<const Entry*>& may_leave) const;
+  Seconds leaves_by(const Session& session) const;
+  void give_up_those_who_do_not_leave();
   PageOuts who_should_page_out() const;
   PageOuts who_should_make_way(const std::vector<const Entry*>& idle) const;
   void ask_to_page_out(Decision& decision);

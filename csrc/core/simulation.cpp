@@ -14,6 +14,8 @@ void require(bool condition, const std::string& sentence) {
   if (!condition) throw std::invalid_argument(sentence);
 }
 
+constexpr std::size_t kMostDevices = 10'000;  // each is a scheduler, which takes memory
+
 bool is_time(Seconds value) { return std::isfinite(value) && value >= 0; }
 
 void check(const Cell& cell, const std::string& id) {
@@ -37,7 +39,8 @@ Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view p
                        const Rules& rules, const Conduct& conduct, std::size_t devices,
                        Shares shares)
     : conduct_(conduct), shares_(std::move(shares)), policy_(policy) {
-  require(devices > 0, "there must be a device");
+  require(devices > 0 && devices <= kMostDevices,
+          "there must be a device, and at most " + std::to_string(kMostDevices));
   require(is_time(conduct.report) && is_time(conduct.handover) && is_time(conduct.paging_rate),
           "times and rates of the conduct must be finite and not negative");
   for (std::size_t i = 0; i < devices; ++i)

@@ -93,7 +93,8 @@ struct Yield {
 // next, whatever happens, unless it withdraws: the session that yields may hand it on by itself.
 //
 // `page_outs` and `page_ins` are ids. The former are asked to page out, and answer with paged_out
-// or page_out_failed unless they become busy or ask for a turn before. The latter have their places
+// or page_out_failed unless they become busy or ask for a turn before; who says nothing within the
+// lease, and the time that moving so much may take, is taken to stay. The latter have their places
 // again, and page in before anything else, a grant in the same decision included; who does not want
 // that any more says paged_out again.
 struct Decision {

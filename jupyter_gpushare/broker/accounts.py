@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -26,6 +26,8 @@ WRITE_SECONDS = 5.0  # between two batches
 RETURN_SECONDS = 1800.0  # who was away for longer is counted anew
 GAP_SECONDS = 10.0  # nobody knows what memory a session had in a longer one
 FORGET_SECONDS = 300.0
+MOST_OF_A_USER = 1000  # sessions that were lost and may come back
+MOST_LOST = 20_000  # of all users, until it is looked who has too many
 DAY_SECONDS = 86400
 MAX_NAMES = 200  # of a user's notebooks in an hour; the others are one
 OTHERS = "(others)"
@@ -80,6 +82,7 @@ class Accounts:
         self._changed: set[str] = set()  # sessions of these
         self._sent: deque[tuple[Future[None], dict[Key, Use]]] = deque()  # to be written
         self._next_write = self._next_forget = 0.0
+        self._most = MOST_LOST
         self._hour = 0
         self._names: defaultdict[str, set[str]] = defaultdict(set)  # by user, in this hour
         self._thread = ThreadPoolExecutor(1, "gpushare-accounts")
@@ -115,6 +118,12 @@ class Accounts:
     def granted(self, session: str) -> None:
         self._turns[session] += 1
 
+    def closed(self, session: str) -> None:
+        """It has said so itself, and does not come back."""
+        self._counted.pop(session, None)
+        self._changed.discard(session)
+        self._turns.pop(session, None)
+
     def follow(self, now: float, sessions: Mapping[str, Seen]) -> None:
         """Count what these sessions have used since they were seen last."""
         self._turn_clock()
@@ -123,8 +132,7 @@ class Accounts:
         if now >= self._next_write:
             self._next_write = now + WRITE_SECONDS
             self._write()
-        if now >= self._next_forget:
-            self._next_forget = now + FORGET_SECONDS
+        if now >= self._next_forget or len(self._counted) > self._most:
             self._forget(now)
 
     def used_today(self, user: str) -> float:
@@ -222,8 +230,17 @@ class Accounts:
         self._failure = failure
 
     def _forget(self, now: float) -> None:
-        oldest = now - RETURN_SECONDS
-        self._counted = {name: one for name, one in self._counted.items() if one.seen >= oldest}
+        """Sessions that were seen last too long ago, or before too many others of their user."""
+        self._next_forget = now + FORGET_SECONDS
+        oldest, of = now - RETURN_SECONDS, Counter[str]()
+        newest = sorted(self._counted.items(), key=lambda one: one[1].seen, reverse=True)
+        self._counted = {}
+        for name, one in newest:
+            of[one.user] += 1
+            if one.seen >= oldest and of[one.user] <= MOST_OF_A_USER:
+                self._counted[name] = one
+        self._most = max(MOST_LOST, 2 * len(self._counted))
+        self._changed &= self._counted.keys()
         unix = self._clock()
         self._thread.submit(
             self._ledger.forget, unix - self._retention_days * DAY_SECONDS, unix - RETURN_SECONDS

@@ -50,6 +50,10 @@ class Audience:
     def watch(self, peer: Peer, interval: float) -> None:
         self._watchers[peer] = Watcher(interval)
 
+    def watchers_beside(self, peer: Peer) -> int:
+        """Others of the same user."""
+        return sum(one.user == peer.user for one in self._watchers if one is not peer)
+
     def leave(self, peer: Peer) -> None:
         self._watchers.pop(peer, None)
 

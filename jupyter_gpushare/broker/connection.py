@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from .. import protocol
 from ..errors import GpuShareError, LimitExceeded, ProtocolError
 from ..protocol import Error, Hello, Message, ToBroker
+from .crowd import Party
 from .identity import Identity
 from .peer import Peer
 from .start import other_end
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from .endpoint import Endpoint
 
 RATE_WINDOW_SECONDS = 10.0
+MESSAGES_AT_ONCE = 8  # then other connections are looked after, also of the same user
 MAX_EARLY_MESSAGES = 100  # of who does not wait for its Welcome
 MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
 EXITING = 0x4  # the kernel's PF_EXITING: this thread will not return to its program
@@ -39,33 +42,65 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._frames = protocol.Frames()
+        self._heard: deque[bytes] = deque()  # messages that are to be handled
+        self._party: Party | None = None
         self._window_end = 0.0
         self._in_window = 0
         self._early: list[ToBroker] | None = None  # said while it is asked who speaks
         self._greeting: asyncio.Task[Identity] | None = None
         self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
+        self.patience: asyncio.TimerHandle | None = None  # with it, as long as it says nothing
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.pid, self.uid = other_end(transport.get_extra_info("socket"))
-        self.stands_for(self._endpoint.identity(self.uid))
         self._endpoint.joined(self)
+        try:
+            self.stands_for(self._endpoint.identity(self.uid))
+        except LimitExceeded as error:
+            self._refuse(error)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Filled and emptied in one go, so that one buffer serves all connections."""
         return self._endpoint.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        now = time.monotonic()
         self._take_chunks()  # they were sent before what was said afterwards
         try:
-            for body in self._frames.feed(self._endpoint.buffer[:nbytes]):
+            self._heard += self._frames.feed(self._endpoint.buffer[:nbytes])
+        except LimitExceeded as error:
+            self._refuse(error)
+        self.work()
+
+    def work(self) -> None:
+        """Handle what there is, as long as its user has time; the rest waits, and is read no
+        further."""
+        if self._party is None:
+            return  # it has gone
+        self._party.begin(now := time.monotonic())
+        try:
+            for _ in range(MESSAGES_AT_ONCE):
+                if not (self._heard and self._party.has_time):
+                    break
                 self._count(now)
-                self._hear(protocol.decode_from_client(body), now)
+                self._hear(protocol.decode_from_client(self._heard.popleft()), now)
+                before, now = now, time.monotonic()
+                self._party.spend(now - before)
         except (ProtocolError, LimitExceeded) as error:
             self._refuse(error)
+        except Exception:  # a border: others wait, whatever has become of this one
+            log.exception("a message of process %d could not be handled", self.pid)
+            self._transport.abort()
+        self._wait_for_time()
         self._endpoint.happened(now)
+
+    def _wait_for_time(self) -> None:
+        if self._heard and self._party is not None:
+            self._transport.pause_reading()
+            self._endpoint.crowd.wait(self._party, self)
+        else:
+            self._transport.resume_reading()
 
     def _hear(self, message: ToBroker, now: float) -> None:
         """One after the other: what is said while somebody is asked who speaks waits."""
@@ -105,11 +140,29 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def _checked(self, done: asyncio.Task[None]) -> None:
         if not done.cancelled() and isinstance(error := done.exception(), GpuShareError):
-            self._refuse(error)
+            for connection in (self, *self._endpoint.vouched_by(self)):
+                connection._refuse(error)
 
     def stands_for(self, identity: Identity) -> None:
         self.user, self.groups = identity.user, identity.groups
         self.is_owner, self.may_vouch = identity.is_owner, identity.may_vouch
+        self._join(self.user or f"uid {self.uid}")
+
+    def _join(self, user: str) -> None:
+        """Raises LimitExceeded where this user has too many connections."""
+        if self._party is None or self._party.user != user:
+            party = self._endpoint.crowd.join(user)
+            self._leave_party()
+            self._party = party
+
+    def _leave_party(self) -> None:
+        if self._party is not None:
+            self._endpoint.crowd.leave(self._party)
+        self._party = None
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.user, self.groups, self.is_owner, self.may_vouch)
 
     @property
     def is_silent(self) -> bool:
@@ -120,6 +173,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
         for asking in (self._greeting, self._check):
             if asking is not None:
                 asking.cancel()
+        self._heard.clear()
+        self._leave_party()
         if self.channel is not None:
             self._endpoint.forget(self.channel)
             self.channel.close()
@@ -209,6 +264,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         """What cannot be read cannot be trusted to be in step: say why, then close."""
         why = printable(str(error))  # or who is refused could write lines of the log
         log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", why)
+        self._heard.clear()
         self.send(Error(error.code, str(error)))
         if self.channel is not None:
             self._endpoint.forget(self.channel)

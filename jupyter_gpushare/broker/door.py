@@ -69,7 +69,7 @@ class Door:
             return await self._hub.identify(hello.token)
         self._guesses.begin(peer, now)
         try:
-            identity = await self._shown(hello, now)
+            identity = await self._shown(peer, hello, now)
         except NotPermitted:
             raise
         except BaseException:  # nobody could say
@@ -78,7 +78,8 @@ class Door:
         self._guesses.was_none(peer)
         return identity
 
-    async def _shown(self, hello: Hello, now: float) -> Identity:
+    async def _shown(self, peer: Peer, hello: Hello, now: float) -> Identity:
         if hello.token:
             return await self._hub.identify(hello.token)
-        return self._tickets.use(hello.ticket, now)
+        peer.voucher = giver = self._tickets.use(hello.ticket, now)
+        return Identity(giver.user, giver.groups, giver.is_owner)

@@ -23,18 +23,22 @@ from ..rulebook import RulebookFile
 from ..settings import Settings, socket_path
 from .accounts import Accounts
 from .connection import Connection
+from .crowd import Crowd
 from .door import Door
 from .identity import NOBODY, Identity, of_process
 from .service import Service
-from .socket_file import SocketFile, listen, open_lock, own_socket
+from .socket_file import SocketFile, leave_word, listen, open_lock, own_socket
 from .start import checked, is_shared, make_directory
 
 TICK_SECONDS = 0.1
-SOCKET_LOOK_SECONDS = 0.5  # between two looks whether the socket's file is there
+SOCKET_LOOK_SECONDS = (
+    0.1  # between two looks whether the socket's file is there: no start is faster
+)
 RECEIVE_BYTES = 1 << 16
 GREETING_SECONDS = 10.0  # who says nothing for so long is no client
 LEAST_CHECK_SECONDS = 1.0  # between two questions whether a connection's token is still known
-BACKLOG_CONNECTIONS = 256
+ACCEPTED_AT_ONCE = 8  # then those who are there are looked after
+BACKLOG_CONNECTIONS = 256  # that wait to be accepted
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
@@ -43,11 +47,12 @@ class Endpoint:
     """Listens, keeps the deadlines of the service, and ends by itself when nobody is there."""
 
     def __init__(self, settings: Settings, service: Service) -> None:
+        self._loop = asyncio.get_running_loop()
         self.settings = settings
         self.service = service
         self.buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.crowd = Crowd(settings.max_connections_per_user, self._loop.call_later)
         self._door = Door(settings, service.tickets) if settings.hub_api_url else None
-        self._loop = asyncio.get_running_loop()
         self._connections: set[Connection] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -61,8 +66,9 @@ class Endpoint:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopped.set)
         server = await self._loop.create_unix_server(
-            lambda: Connection(self), sock=listener, backlog=BACKLOG_CONNECTIONS
+            lambda: Connection(self), sock=listener, backlog=ACCEPTED_AT_ONCE
         )
+        listener.listen(BACKLOG_CONNECTIONS)
         self._look_for(file)
         await self._stopped.wait()
         server.close()
@@ -99,7 +105,17 @@ class Endpoint:
             await asyncio.sleep(max(self.settings.hub_cache_seconds, LEAST_CHECK_SECONDS))
             with contextlib.suppress(BrokerUnavailable, LimitExceeded):  # nobody can say now
                 identity = await self._door.identify(connection, hello, time.monotonic())
-                connection.stands_for(identity)
+                for each in (connection, *self.vouched_by(connection)):
+                    self._follow(each, identity._replace(may_vouch=each is connection))
+
+    def vouched_by(self, server: Connection) -> list[Connection]:
+        """The kernels that it has let in, and that are connected."""
+        return [each for each in self._connections if each.voucher is server]
+
+    def _follow(self, connection: Connection, identity: Identity) -> None:
+        if identity != connection.identity:
+            connection.stands_for(identity)
+            self.service.follow_identity(connection)
 
     def attend(self, channel: Channel, reader: Callable[[], None]) -> None:
         self._loop.add_reader(channel.fileno(), reader)
@@ -111,12 +127,16 @@ class Endpoint:
         self._connections.add(connection)
         if self._idle is not None:
             self._idle.cancel()
-        self._loop.call_later(GREETING_SECONDS, self._close_if_silent, connection)
+        connection.patience = self._loop.call_later(
+            GREETING_SECONDS, self._close_if_silent, connection
+        )
         if self._ticking is None:
             self._tick()
 
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        if connection.patience is not None:
+            connection.patience.cancel()  # or who comes and goes in a loop would be kept in memory
         now = time.monotonic()
         self.service.lost(connection, now)
         self.happened(now)
@@ -179,9 +199,11 @@ def run(settings: Settings) -> None:
         accounts = Accounts.of(settings)
         is_in_use = asyncio.run(_serve(settings, rulebook, accounts, listener, file, was_in_use))
         accounts.close()
-        file.remove()
         if not is_in_use:
             lock.truncate(0)
+        elif not file.is_there():
+            leave_word(path, settings)
+        file.remove()
     log.info("broker %d ends", os.getpid())
 
 

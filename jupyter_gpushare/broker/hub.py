@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from .. import web
-from ..errors import BrokerUnavailable, NotPermitted
+from ..errors import UNREADABLE, BrokerUnavailable, NotPermitted
 from ..settings import Settings
 from .identity import Identity
 
@@ -104,24 +104,33 @@ class Hub:
 
     async def _look_up(self, token: str) -> Verdict:
         """Raises OSError where the hub does not answer, or as no hub does."""
-        url = f"{self._settings.hub_api_url}/user"
         answer = await asyncio.get_running_loop().run_in_executor(
-            self._threads, web.ask, "GET", url, token, ANSWER_SECONDS
+            self._threads, web.ask, "GET", self._url, token, ANSWER_SECONDS
         )
+        return self.read(answer)
+
+    @property
+    def _url(self) -> str:
+        return f"{self._settings.hub_api_url}/user"
+
+    def read(self, answer: web.Answer) -> Verdict:
+        """What the hub has said of a token. Raises OSError where no hub says this."""
         if answer.status in (401, 403):
             return REFUSED
         if answer.status != 200:
-            raise OSError(f"{url} answers with status {answer.status}")
+            raise OSError(f"{self._url} answers with status {answer.status}")
         try:
             return self._verdict(msgspec.json.decode(answer.body, type=_Model))
-        except msgspec.DecodeError:
-            raise OSError(f"{url} answers what no JupyterHub does") from None
+        except UNREADABLE:
+            raise OSError(f"{self._url} answers what no JupyterHub does") from None
 
     def _verdict(self, model: _Model) -> Verdict:
         """Services are no users, and have names of their own."""
         is_service = model.kind == "service"
         is_own = is_service and model.name == OWN_SERVICE
         is_owner = is_own or model.admin or ADMINISTRATOR in model.scopes
+        if not model.name.isprintable():  # it stands on other people's screens, and in logs
+            return "a name with characters that cannot be shown may not share"
         needed = self._settings.hub_scope
         if needed and needed not in model.scopes and not is_owner:
             return f"{model.name} has not the scope {needed}, which this broker asks for"

@@ -57,6 +57,10 @@ class Lanes:
         """The piece of that number, as long as it is a lane's."""
         return next((piece for piece in self._pieces.values() if piece.number == number), None)
 
+    def of(self, domain: str) -> list[int]:
+        """The lanes in which a domain has a piece."""
+        return [lane for lane, whose in self._pieces if whose == domain]
+
     def follow(self, bytes_of: Callable[[int], int]) -> None:
         """Lanes have shrunk, or are no more (then they have 0 bytes). Nobody may be in these."""
         for lane, domain in tuple(self._pieces):
@@ -71,10 +75,14 @@ class Lanes:
         if self._last.get(lane) == domain:
             del self._last[lane]
 
+    def empty(self, lane: int, domain: str) -> None:
+        """Nobody may be in the piece."""
+        self._shrink(self._pieces[lane, domain], 0)
+
     def _empty_of_others(self, lane: int, domain: str) -> None:
         last = self._last.get(lane, domain)
         if last != domain:
-            self._shrink(self._pieces[lane, last], 0)
+            self.empty(lane, last)
 
     def _shrink(self, piece: Piece, size: int) -> None:
         self._tell(piece, size)

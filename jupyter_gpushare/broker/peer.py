@@ -20,6 +20,7 @@ class Peer(ABC):
     groups: frozenset[str] = frozenset()
     is_owner = False  # it may do everything
     may_vouch = False  # for kernels of the same user
+    voucher: Peer | None = None  # whose word it came in by
     greeted = False
     session: str | None = None
     memory = 0  # number of the lane memory that it was given last

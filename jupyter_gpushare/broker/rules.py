@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 
-from ..errors import InvalidValue
-from ..protocol import KEY_LENGTH, Account, Demand, Open, Report
+from ..errors import InvalidValue, NotPermitted
+from ..protocol import KEY_LENGTH, SEALED, Account, Demand, Open, Report, sealed
 from ..rulebook import MAX_WEIGHT
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
+MAX_AMONG = 64  # more GPUs than a host has
 MAX_PRIORITY = 100
 MAX_COUNT = 1 << 62
+MAX_LANES = 1 << 20
 MAX_ITERATIONS = 1 << 40  # of one report: so their sum stays a count
 
 
 def check_open(message: Open) -> None:
-    """Raises InvalidValue for an id, a demand or a count that cannot be (NaN is none, either)."""
+    """Raises InvalidValue for an id, a demand or a count that cannot be (NaN is none, either), and
+    NotPermitted for the id of somebody else."""
     if not ID.fullmatch(message.id):
         raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
+    if message.id.startswith(SEALED) and not hmac.compare_digest(
+        message.id, sealed(message.secret)
+    ):
+        raise NotPermitted(f"the session {message.id} opens with the secret of its own alone")
+    if len(message.among) > MAX_AMONG:
+        raise InvalidValue(f"a session may be on one of at most {MAX_AMONG} devices")
     check_demand(message.demand)
     if message.holding and message.waiting:
         raise InvalidValue("a session holds its turn or waits for it, not both")
@@ -52,6 +62,13 @@ def check_demand(demand: Demand) -> None:
 def check_bytes(count: int) -> None:
     if not 0 <= count < MAX_COUNT:
         raise InvalidValue("bytes are counted from 0 upwards")
+
+
+def check_running_lanes(lanes: int | None) -> None:
+    if lanes is not None and not 0 <= lanes <= MAX_LANES:
+        raise InvalidValue(
+            f"running lanes are 0, as the policy says, or at most {MAX_LANES}, not {lanes}"
+        )
 
 
 def check_span(message: Account) -> None:

@@ -93,6 +93,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 GOVERN_SECONDS = 0.25  # between two looks at what the rules ask for
+REPORTS_OF_A_USER = 4  # at a time
 COUNT_SECONDS = 1.0  # between two looks at who has used what
 STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
 
@@ -273,6 +274,7 @@ class Service:
         peer.send(Welcome(PROTOCOL, __version__, os.getpid(), peer.user, is_administrator))
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
+        rules.check_open(message)
         device = self._device_for(peer, message, now)
         place = self._place(peer, message, device)
         claim = Claim(peer.user, place.group, device).with_demand(message.demand)
@@ -314,7 +316,9 @@ class Service:
 
     def _close_own(self, peer: Peer, message: Close, now: float) -> None:
         if peer.session is not None:
-            self._close(peer.session, now)
+            session = peer.session
+            self._close(session, now)
+            self.accounts.closed(session)
         peer.send(Done())
 
     def _request(self, peer: Peer, message: Request, now: float) -> None:
@@ -448,6 +452,7 @@ class Service:
     def _set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
         self._governor.person(peer).check(Deed.CHOOSE_POLICY)
         devices = self._meant(message.device)
+        rules.check_running_lanes(message.running_lanes)
         if message.policy is not None:
             for device in devices:  # of all of them first: who is refused has changed nothing
                 self._governor.classes.check_none(device)
@@ -475,6 +480,9 @@ class Service:
         self._audience.show(peer, self._sequence, now)
 
     def _watch(self, peer: Peer, message: Watch, now: float) -> None:
+        limit = self._settings.max_watchers_per_user
+        if self._audience.watchers_beside(peer) >= limit:
+            raise LimitExceeded(f"{limit} watchers are the limit of each user: end one first")
         self._audience.watch(peer, message.interval_seconds)
         self._audience.show_all(self._sequence, now)
 
@@ -483,6 +491,8 @@ class Service:
         rules.check_span(message)
         if any(asker is peer for asker, _ in self._askers):
             raise LimitExceeded("one report at a time: this connection waits for one already")
+        if sum(asker.user == peer.user for asker, _ in self._askers) >= REPORTS_OF_A_USER:
+            raise LimitExceeded(f"{REPORTS_OF_A_USER} reports of a user are made at a time")
         for device in self._schedulers:
             self._count(device, now)
         scope = _scope(self._governor.person(peer))
@@ -531,7 +541,6 @@ class Service:
             self._check_room(peer)
         if place is not None and place.device != claim.device:
             raise InvalidValue(f"the session {message.id} is open on the device {place.device}")
-        rules.check_open(message)
         rules.check_values(message.weight, message.priority)
         if message.priority > 0:
             self._governor.person(peer).check(Deed.RAISE_PRIORITY)
@@ -628,9 +637,22 @@ class Service:
     def _follow_rules(self) -> None:
         rules = self._governor.rules
         self.accounts.follow_rules(rules.accounting.retention_days, rules.time_zone)
-        for place in self._places.values():  # they come back as after any lost connection
-            if (place.group, place.domain) != self._belonging(place.peer):
-                place.peer.close()
+        for place in self._places.values():
+            self._reconsider(place)
+
+    def follow_identity(self, peer: Peer) -> None:
+        """It stands for somebody else by now, or is in other groups."""
+        self._sequence += 1
+        self._audience.look_around()
+        if peer.session in self._places:
+            self._reconsider(self._places[peer.session])
+
+    def _reconsider(self, place: Place) -> None:
+        """Who belongs elsewhere by now comes back, as after any lost connection, and leaves others
+        with memory that it does not map."""
+        if (place.group, place.domain) != self._belonging(place.peer):
+            self._turns.leave_domain(place.domain)
+            place.peer.close()
 
     def _count(self, device: str, now: float, only: str | None = None) -> None:
         """What all its sessions have used by now, or one."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import grp
 import os
 import socket
+import time
 from pathlib import Path
 from typing import IO
 
 from ..errors import BrokerUnavailable, GpuShareError, InvalidValue
 from ..settings import Settings
+from .start import RETRY_SECONDS, is_shared, make_directory, try_connect
+
+ENDING_SECONDS = 2.0  # that a broker which nobody can reach any more may take to end
 
 
 class AlreadyRunning(GpuShareError):
@@ -53,17 +58,49 @@ def open_lock(path: Path) -> IO[str]:
 
 
 def own_socket(lock: IO[str], path: Path) -> bool:
-    """Take the lock for this process's life; True if the last owner may have left sessions."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise AlreadyRunning(f"a broker runs on {path} already") from None
+    """Take the lock for this process's life; True if the last owner may have left sessions.
+
+    One that does not answer is about to end, or to listen: it is waited for.
+    """
+    patience = time.monotonic() + ENDING_SECONDS
+    while not _is_taken(lock):
+        if _is_answered(path) or time.monotonic() > patience:
+            raise AlreadyRunning(f"a broker runs on {path} already")
+        time.sleep(RETRY_SECONDS)
     lock.seek(0)
     was_in_use = bool(lock.read())
     lock.truncate(0)
+    _sign(lock)
+    return was_in_use
+
+
+def leave_word(path: Path, settings: Settings) -> None:
+    """The lock is gone, with its directory, from a broker that had sessions: who comes next finds
+    another one, which says so. It need not be there, or may be the next one's already."""
+    with contextlib.suppress(GpuShareError, OSError):
+        make_directory(path.parent, is_shared(settings))
+        with open_lock(path.with_suffix(".lock")) as lock:
+            if _is_taken(lock):
+                _sign(lock)
+
+
+def _is_taken(lock: IO[str]) -> bool:
+    """Whether the lock is ours now."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _is_answered(path: Path) -> bool:
+    if (connection := try_connect(path)) is not None:
+        connection.close()
+    return connection is not None
+
+
+def _sign(lock: IO[str]) -> None:
     lock.write(f"{os.getpid()}\n")
     lock.flush()
-    return was_in_use
 
 
 def listen(path: Path, settings: Settings) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 import stat
 import struct
@@ -19,6 +20,8 @@ from ..settings import Settings, as_environment, socket_path
 
 MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
 RETRY_SECONDS = 0.02
+# Names of what the broker has no use for, and would keep longer than the process that it is for.
+SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
 
 
 def connect(settings: Settings, start: bool = True) -> socket.socket:
@@ -80,8 +83,9 @@ def try_connect(path: Path) -> socket.socket | None:
         return None
     except OSError as error:
         connection.close()
+        who = f"; {_who_may(path)} may" if isinstance(error, PermissionError) else ""
         raise BrokerUnavailable(
-            f"the broker's socket {path} cannot be used: {error.strerror}"
+            f"the broker's socket {path} cannot be used: {error.strerror}{who}"
         ) from None
     try:
         _check_server(connection, path)
@@ -89,6 +93,17 @@ def try_connect(path: Path) -> socket.socket | None:
         connection.close()
         raise
     return connection
+
+
+def _who_may(path: Path) -> str:
+    """By the nearest that can be seen of it: where its directory is closed, by that."""
+    seen = path if os.access(path.parent, os.X_OK) else path.parent
+    try:
+        if seen.stat().st_mode & stat.S_IRWXG:
+            return f"only members of the group {seen.group()}, from their next login on,"
+        return f"only {seen.owner()}"
+    except (OSError, KeyError):
+        return "only others"
 
 
 def _check_server(connection: socket.socket, path: Path) -> None:
@@ -216,16 +231,18 @@ def launch(path: Path, settings: Settings) -> None:
     """Start a broker that outlives us: own session, no parent, nothing of ours open.
 
     The shell puts it in the background and ends, so that it is nobody's child and no zombie of a
-    kernel; the working directory is / so that no file of the user shadows a module.
+    kernel; the working directory is / so that no file of the user shadows a module. Secrets of the
+    environment stay here.
     """
     command = [sys.executable, "-m", "jupyter_gpushare.broker"]
-    environment = {**os.environ, **as_environment(settings), "JUPYTER_GPUSHARE_SOCKET": str(path)}
+    ours = {**as_environment(settings), "JUPYTER_GPUSHARE_SOCKET": str(path)}
+    environment = {name: os.environ[name] for name in os.environ if not SECRET.search(name)}
     flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW
     with open(os.open(log_path(path), flags, 0o600), "ab") as log:
         subprocess.run(
             ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
             cwd="/",
-            env=environment,
+            env=environment | ours,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import NamedTuple
 
 from ..errors import InvalidValue, LimitExceeded, NotPermitted
-from .identity import Identity
 from .peer import Peer
 
 LIFE_SECONDS = 60.0
@@ -42,8 +41,8 @@ class Tickets:
         self._valid[digest] = _Ticket(giver, now + LIFE_SECONDS)
         self._of[giver.user] += 1
 
-    def use(self, ticket: str, now: float) -> Identity:
-        """Whom it stands for; it is used up. Raises NotPermitted."""
+    def use(self, ticket: str, now: float) -> Peer:
+        """Who gave it, for whose user it stands; it is used up. Raises NotPermitted."""
         self._forget_old(now)
         found = self._take(hashlib.sha256(ticket.encode()).hexdigest())
         if found is None:
@@ -51,7 +50,7 @@ class Tickets:
                 "this ticket opens nothing: it has been used, it is older than"
                 f" {LIFE_SECONDS:g} s, or the Jupyter server that gave it has gone"
             )
-        return Identity(found.giver.user, found.giver.groups, found.giver.is_owner)
+        return found.giver
 
     def forget(self, giver: Peer) -> None:
         """It has gone, and what it vouched for with it."""

@@ -57,8 +57,8 @@ def spec(place: Place, message: Open) -> _core.SessionSpec:
 
 def printable(name: str) -> str:
     """Somebody's words for other people's screens and logs: one line, not endless."""
-    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
-    return shown[:MAX_NAME_LENGTH] or "unnamed"
+    shown = name[:MAX_NAME_LENGTH]  # before all else: it may be very long
+    return "".join(letter if letter.isprintable() else "?" for letter in shown) or "unnamed"
 
 
 def device_view(

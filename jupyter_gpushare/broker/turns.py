@@ -109,6 +109,15 @@ class Turns:
             if told and told.memory and peer.is_alive():
                 self._lanes[place.device].abandon(told.lane, place.domain)
 
+    def leave_domain(self, domain: str) -> None:
+        """One who maps the memory of a domain belongs to it no more: turns of the others that begin
+        from now on have other memory. Only what somebody is in stays as it is."""
+        for device, lanes in self._lanes.items():
+            for lane in lanes.of(domain):
+                if not self._is_in(device, lane, domain):
+                    lanes.empty(lane, domain)
+                lanes.abandon(lane, domain)
+
     def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
         """Chunks that a session has made for the lane that it has the turn in.
 
@@ -158,6 +167,15 @@ class Turns:
         return max(self._lane_bytes(device, lane), *told, 0)
 
     # --- chunks, where lanes are made of them --------------------------------------------------
+
+    def _is_in(self, device: str, lane: int, domain: str) -> bool:
+        """Whether somebody has a turn there, or may have by letter."""
+        return any(
+            grant.lane == lane and (place.device, place.domain) == (device, domain)
+            for turns in (self._granted, self._handed)
+            for session, grant in turns.items()
+            for place in [self._places[session]]
+        )
 
     def _has(self, place: Place, piece: Piece, size: int) -> bool:
         """Whether it needs nothing more to use so much of the piece."""

@@ -17,7 +17,7 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_gpushare import report
-from jupyter_gpushare.errors import ConnectionLost, GpuShareError
+from jupyter_gpushare.errors import UNREADABLE, ConnectionLost, GpuShareError
 from jupyter_gpushare.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
 
 from .attendance import SessionOnDevice, sessions
@@ -91,7 +91,7 @@ class Handler(APIHandler):
         """The request's body as `kind`; the request is refused if it is none."""
         try:
             body = msgspec.json.decode(self.request.body, type=kind)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Refused("invalid", f"The body is wrong: {error}.") from None
         if body == kind():
             raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")

@@ -199,6 +199,29 @@ def test_who_stays_connected_keeps_no_right_that_the_hub_has_taken(
         ada.receive()
 
 
+def test_a_kernel_keeps_no_right_that_the_hub_has_taken_from_its_server(
+    hub: Any, hub_broker: Any, enter: Callable[..., Client]
+) -> None:
+    hub_broker.restart(hub_cache_seconds=0.001)
+    token = hub.user("ada", admin=True)
+    kernel, other = enter(ticket=vouched(enter(token=token))), enter(token=hub.user("bob"))
+    kernel.ask(SetPolicy("fifo"))
+    hub.of[token]["admin"] = False
+    with pytest.raises(NotPermitted, match="only an admin"):
+        choose_on_and_on(kernel)
+    del hub.of[token]
+    last = next(message for message in iter(kernel.receive, None) if isinstance(message, Error))
+    assert "not any more" in last.message
+    assert other.look()
+
+
+def test_a_user_whose_name_cannot_be_shown_is_refused(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
+    with pytest.raises(NotPermitted, match="cannot be shown"):
+        enter(token=hub.user("eve\x1b[31m"))
+
+
 def choose_on_and_on(client: Client) -> None:
     for policy in itertools.cycle(("fair", "fifo")):
         client.ask(SetPolicy(policy))
@@ -221,7 +244,7 @@ def test_nobody_writes_lines_of_the_log(
 ) -> None:
     ada = enter(token=hub.user("ada"))
     ada.ask(Open(id="a", name="a"))
-    ada.send(StaysIn("no\nWARNING all is lost\r" + "x" * 100_000))
+    ada.send(StaysIn("no\nWARNING all is lost\r" + "x" * 60_000))
     ada.look()
     body = b'{"type": "no\\nWARNING all is lost"}'
     with raw(hub_broker) as connection:

@@ -74,6 +74,27 @@ def test_the_longest_idle_pages_out_for_one_that_waits() -> None:
     assert where(it, 4) == {"a": "out", "b": "in", "c": "in", "d": "in"}
 
 
+def test_who_does_not_answer_is_given_up_and_the_next_is_asked() -> None:
+    """In time for what it has: 3 GiB take a slow disk 65 s."""
+    it = three_idle(lease=1, patience=1000)
+    assert list(needy(it, 3, "d").page_outs) == ["a"]
+    given_up = it.next_event(3)
+    assert given_up is not None
+    assert given_up == pytest.approx(3 + 1 + 3 * GIB / 50e6)
+    assert list(it.assign(given_up - 1).page_outs) == []
+    assert list(it.assign(given_up).page_outs) == ["b"]
+    assert look(it, "a", given_up).reason != "is asked to make room for d.ipynb"
+    assert granted(it.paged_out(given_up + 1, "b", 2 * GIB)) == ["d"]
+
+
+def test_who_was_given_up_may_leave_all_the_same() -> None:
+    it = three_idle(lease=1, patience=1000)
+    needy(it, 3, "d")
+    it.assign(100)
+    assert granted(it.paged_out(101, "a", 2 * GIB)) == ["d"]
+    assert where(it, 101) == {"a": "out", "b": "in", "c": "in", "d": "in"}
+
+
 def test_idle_is_counted_from_the_last_cell_or_turn() -> None:
     it = three_idle()
     it.set_busy(3, "a", True)

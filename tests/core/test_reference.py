@@ -61,6 +61,7 @@ class Notebook(Share):
     waited: float = 0.0
     busy: bool = True
     where: str = "in"  # or leaving, out, returning
+    asked_out: float = 0.0  # it is leaving: since when
     back: tuple[float, int] | None = None  # it is returning: since when, and its order
     refused: bool = False
     last_used: float = 0.0
@@ -81,6 +82,10 @@ class Notebook(Share):
         is_used = self.busy or self.wait is not None or self.runs_since is not None
         can = self.where == "in" and self.placed and not self.refused
         return can and not is_used and self.demand.persistent > 0
+
+    @property
+    def leaves_by(self) -> float:
+        return self.asked_out + LEASE + self.demand.persistent / 50e6
 
     @property
     def of(self) -> tuple[str, str]:
@@ -236,6 +241,9 @@ class Model:
             if n.where == "returning":  # it has paged out since it was named
                 n.come_in(now)
                 page_ins.append(n)
+        for n in self.notebooks.values():
+            if n.where == "leaving" and now >= n.leaves_by - 1e-6:
+                n.where, n.refused = "in", True
         while (n := self.next_to_admit(now)) is not None:
             n.placed = True
             if n.where == "returning":
@@ -256,7 +264,7 @@ class Model:
             self.named = self.name(holder, now)
         page_outs = self.who_leaves(now)
         for n in page_outs:
-            n.where = "leaving"
+            n.where, n.asked_out = "leaving", now
         names = {n: name for name, n in self.notebooks.items()}
         decided = (grants, yields, page_outs, page_ins)
         return tuple([names[n] for n in those] for those in decided)
@@ -655,6 +663,8 @@ class AgainstTheModel(RuleBasedStateMachine):
         marks = [n.wait[0] + PATIENCE for n in self.model.waiting(placed=False)]
         if holder is not None and holder.asked is not None:
             marks.append(holder.asked + LEASE)
+        those = self.model.notebooks.values()
+        marks += [n.leaves_by for n in those if n.where == "leaving"]
         marks = [mark for mark in marks if mark > self.now]
         if due is None:
             assert not marks

@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_gpushare.settings import Settings, as_environment
 
+from . import privileges
 from .matrix import LEASE_SECONDS, Matrix
 from .scene import Alone, Nursery, Scene
 
@@ -63,6 +64,7 @@ def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Se
 
 @pytest.fixture
 def scene(settings: Settings, nursery: Nursery, alone: Alone) -> Iterator[Scene]:
-    scene = Scene(settings, nursery, alone)
-    yield scene
-    scene.close()
+    with privileges.given_up():
+        scene = Scene(settings, nursery, alone)
+        yield scene
+        scene.close()

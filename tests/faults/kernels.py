@@ -42,6 +42,24 @@ with gpushare.session(name="waiter", device="host") as session:
     print("opened", flush=True)
     session.enter()
 """
+# No two of its iterations have a block in common, so that nothing is known of them, and half of
+# each survives. It says so before it promotes them.
+PROMOTES = """
+import torch
+import jupyter_gpushare as gpushare
+torch.set_num_threads(1)
+with gpushare.session(name="victim", device="host") as session:
+    def evacuate(promote=session.memory.evacuate):
+        if session.memory.survivors():
+            print("promotes", flush=True)
+        promote()
+    session.memory.evacuate = evacuate
+    for number in gpushare.iterations(range(1_000_000)):
+        kept = None
+        blocks = [torch.full((16_384 + 1_024 * number,), float("nan")) for _ in range(400)]
+        kept = blocks[::2]
+        del blocks
+"""
 CHILD_READS = "\n    sys.stdin.read()\n    os._exit(0)\n"
 
 # Between its cells it can be paged out; it says when that begins and ends, and what came of it.
@@ -148,6 +166,18 @@ sys.stdin.readline()
     )
     party.hear_until("said")
     return party
+
+
+@row("a kernel is killed while it promotes what survives, three times", is_quick=False)
+def killed_while_promoting(scene: Scene) -> float:
+    for _ in range(KILLS):
+        assert comes(lambda: scene.session("victim") is None)  # the one before
+        victim = scene.party(PROMOTES)
+        victim.hear_until("promotes")
+        turn = scene.take_turn_aside()
+        since = killed_soon(victim)
+        turn.join()
+    return since
 
 
 @row("a kernel is killed while its memory is paged out, three times", is_quick=False)

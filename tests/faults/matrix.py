@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from .scene import Scene
-
 LEASE_SECONDS = 0.3  # in these rows; a user's is longer
 OF_A_CRASH = 1.0
 OF_A_HANG = LEASE_SECONDS + 1.0
 OF_A_BROKER = 2.0
-Fault = Callable[[Scene], float]
+Fault = Callable[..., float]
 
 HEAD = """# Reliability
 
@@ -35,14 +34,19 @@ becomes unreadable, where root runs this; and whatever needs a GPU.
 
 
 class Row(NamedTuple):
-    """`happens` breaks something, and returns the moment (time.monotonic) from which on the lane
-    should be granted again, `within` so many seconds on a machine that is not overloaded."""
+    """`happens` breaks something in a Scene, and returns the moment (time.monotonic) from which on
+    the lane should be granted again, `within` so many seconds on a machine that is not overloaded.
+    Its further parameters are fixtures, which are there before the scene begins."""
 
     breaks: str
     happens: Fault
     within: float
     is_quick: bool
     loses: str  # what is known to be lost; empty: nothing
+
+    @property
+    def fixtures(self) -> list[str]:
+        return list(inspect.signature(self.happens).parameters)[1:]
 
 
 ROWS: list[Row] = []

@@ -11,14 +11,17 @@ import socket
 import traceback
 from typing import NoReturn
 
-import torch  # noqa: F401  so that no child has to
+import privileges
+import torch._dynamo  # noqa: F401  which the first optimizer imports, and takes seconds for it
 
-import jupyter_gpushare  # noqa: F401
+import jupyter_gpushare.torch_boundaries
+import jupyter_gpushare.torch_memory  # noqa: F401
 
 MAX_PROGRAM_BYTES = 1 << 16
 
 
 def main() -> None:
+    privileges.give_up_for_good()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no child stays a zombie
     control = socket.socket(fileno=0)
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import signal
 import socket
@@ -21,7 +22,7 @@ import psutil
 from jupyter_gpushare.broker.start import connect
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.protocol import SessionView, Snapshot
+from jupyter_gpushare.protocol import SessionView, Snapshot, Wait
 from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings, as_environment
 
@@ -29,21 +30,29 @@ from ..snapshots import is_valid
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 
 PATIENCE_SECONDS = 20.0  # what has not come by then is lost
+BIRTH_SECONDS = 240.0  # PyTorch is imported first, which takes as long as the machine has to do
+MAY_GROW_BYTES = 32 << 20  # what Python keeps of memory that it has given back
 ROUND = BODIES["zero_grad_first"].replace("data * 5", "data")
 
 # It trains round after round, and tells after how many it has which results.
-NEIGHBOUR = f"""
+TRAINER = f"""
 import select, sys
 import jupyter_gpushare as gpushare
 {LARGE}{MODEL}
 rounds = 0
-with gpushare.session(name="neighbour", device="host"):
+with gpushare.session(name="NAME", device="host") as session:
     while True:
 {textwrap.indent(ROUND, " " * 8)}
         rounds += 1
         if select.select([0], [], [], 0)[0]:
-            if not sys.stdin.readline():
+            if not (line := sys.stdin.readline()):
                 break
+            if line.startswith("rest"):
+                session.leave()
+                print("rests", flush=True)
+                sys.stdin.readline()
+                print("goes on", flush=True)
+                continue
             print(rounds)
 {textwrap.indent(RESULT, " " * 12)}
             sys.stdout.flush()
@@ -90,10 +99,11 @@ class Party:
     """A process that we talk with in lines."""
 
     def __init__(self, stream: socket.socket) -> None:
-        stream.settimeout(3 * PATIENCE_SECONDS)
+        stream.settimeout(BIRTH_SECONDS)
         self._stream = stream
         self._lines = stream.makefile("r")
         self.pid = int(self.hear())
+        stream.settimeout(3 * PATIENCE_SECONDS)
 
     def say(self, line: str = "") -> None:
         self._stream.sendall(f"{line}\n".encode())
@@ -143,6 +153,7 @@ class Level(NamedTuple):
     lanes: int
     descriptors: int
     lane_memories: int
+    paged_out_files: int
 
 
 class Scene:
@@ -155,25 +166,40 @@ class Scene:
         self._started: list[subprocess.Popen[bytes]] = []
         self._granted = 0.0  # when ours had its last turn
         self.recovered_seconds: float | None = None
-        self._neighbour = self.party(NEIGHBOUR)
+        self._neighbour = self.party(trainer("neighbour"))
         self._ours = Session(settings, name="ours")
+        self._ours.on_wait = self._be_told
+        self.told = ""  # why ours waits
         self._ours.open()
-        self._results()
+        results(self._neighbour)
         self._take_turn()
-        self._results()  # by now its demand is known, and so is ours
+        results(self._neighbour)  # by now its demand is known, and so is ours
         self._before = self._level()
+        self._resident_before = self._resident_bytes()
 
     # --- for rows ----------------------------------------------------------------------------
 
-    def party(self, program: str) -> Party:
-        self._parties.append(self._nursery.party(program, as_environment(self.settings)))
+    def party(self, program: str, nursery: Nursery | None = None) -> Party:
+        self._parties.append((nursery or self._nursery).party(program, self.environment))
         return self._parties[-1]
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
         """A process with the settings in its environment; it is ended with the scene."""
-        environment = {**os.environ, **as_environment(self.settings)}
-        self._started.append(subprocess.Popen(command, cwd="/", env=environment))
+        self._started.append(subprocess.Popen(command, cwd="/", env=self.environment))
         return self._started[-1]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **as_environment(self.settings)}
+
+    @contextlib.contextmanager
+    def nobody_computes(self) -> Iterator[None]:
+        """The neighbour has no turn, and wants none."""
+        self._neighbour.say("rest")
+        assert self._neighbour.hear() == "rests"
+        yield
+        self._neighbour.say()
+        assert self._neighbour.hear() == "goes on"
 
     def connect(self) -> socket.socket:
         return connect(self.settings)
@@ -188,7 +214,7 @@ class Scene:
             return client.welcome.pid
 
     def session(self, name: str) -> SessionView | None:
-        views = self.look().devices[0].sessions
+        views = (view for device in self.look().devices for view in device.sessions)
         return next((view for view in views if view.name == name), None)
 
     def await_state(self, name: str, state: str) -> SessionView:
@@ -205,6 +231,17 @@ class Scene:
     def await_turn(self) -> None:
         """Until ours has had one."""
         assert self._take_turn()
+
+    def had_turn(self) -> None:
+        """Another one has, which is what had to be granted again."""
+        self._granted = time.monotonic()
+
+    def is_right(self, trainer: Party) -> bool:
+        """Whether it trains on, with the results that it has alone."""
+        first, _ = results(trainer)
+        rounds, found = results(trainer)
+        assert rounds > first
+        return bool(found == self._alone.after(rounds))
 
     # --- what was lost -----------------------------------------------------------------------
 
@@ -237,39 +274,49 @@ class Scene:
                 self._ours.boundary()
                 self._ours.leave()
 
-    def _results(self) -> tuple[int, Any]:
-        self._neighbour.say()
-        return int(self._neighbour.hear()), json.loads(self._neighbour.hear())
+    def _be_told(self, wait: Wait | None) -> None:
+        self.told = wait.reason if wait is not None else self.told
 
     def _lost_of_neighbour(self) -> Iterator[str]:
         try:
-            first, _ = self._results()
-            rounds, results = self._results()
+            if not self.is_right(self._neighbour):
+                yield "the neighbour's losses or weights are not those that it has alone"
         except (OSError, AssertionError) as error:
             yield f"the neighbour's training ({error})"
-            return
-        assert rounds > first
-        if results != self._alone.after(rounds):
-            yield "the neighbour's losses or weights are not those that it has alone"
 
     def _left_behind(self) -> Iterator[str]:
         try:
             if not comes(lambda: self._level() == self._before):
                 yield f"the broker has {self._level()}, and had {self._before}"
-            if not is_valid(self.look().devices[0]):
+            if not all(map(is_valid, self.look().devices)):
                 yield "what the broker counts does not add up"
+            if not comes(self._lane_fits):
+                yield "the lane has more memory than its sessions need"
+            if (grown := self._resident_bytes() - self._resident_before) > MAY_GROW_BYTES:
+                yield f"the broker has grown by {grown >> 20} MiB"
         except GpuShareError as error:
             yield f"the broker ({error})"
 
     def _level(self) -> Level:
         with Client.connect(self.settings, "tests") as client:
-            device, pid = client.look().devices[0], client.welcome.pid
+            devices, pid = client.look().devices, client.welcome.pid
             return Level(
-                frozenset(view.name for view in device.sessions),
-                len(device.lanes),
+                frozenset(view.name for device in devices for view in device.sessions),
+                sum(len(device.lanes) for device in devices),
                 psutil.Process(pid).num_fds(),
-                sum(1 for _ in _memories_of_lanes(pid)),
+                len(_memories_of_lanes(pid)),
+                sum(1 for _ in Path(self.settings.page_directory).iterdir()),
             )
+
+    def _lane_fits(self) -> bool:
+        """Whether the lanes of `host` have no more memory than they are large, in whole pages."""
+        with Client.connect(self.settings, "tests") as client:
+            host, pid = client.look().devices[-1], client.welcome.pid
+            sizes = sum(-lane.bytes // mmap.PAGESIZE * -mmap.PAGESIZE for lane in host.lanes)
+            return sum(_memories_of_lanes(pid)) <= sizes
+
+    def _resident_bytes(self) -> int:
+        return int(psutil.Process(self.broker_pid).memory_info().rss)
 
     def close(self) -> None:
         self._ours.close()
@@ -280,11 +327,25 @@ class Scene:
             process.wait()
 
 
-def _memories_of_lanes(pid: int) -> Iterator[str]:
+def trainer(name: str, before: str = "") -> str:
+    """A program; the lines `before` come first."""
+    return before + TRAINER.replace("NAME", name)
+
+
+def results(trainer: Party) -> tuple[int, Any]:
+    """After how many rounds it has which."""
+    trainer.say()
+    return int(trainer.hear()), json.loads(trainer.hear())
+
+
+def _memories_of_lanes(pid: int) -> list[int]:
+    """Bytes of each that a process has."""
+    found = []
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed just now
-            if "memfd:gpushare-lane" in (name := os.readlink(file)):
-                yield name
+            if os.readlink(file).startswith(("/memfd:gpushare-lane", "/memfd:fake-gpu")):
+                found.append(file.stat().st_blocks * 512)
+    return found
 
 
 def comes(is_so: Callable[[], bool]) -> bool:

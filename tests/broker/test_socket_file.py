@@ -1,0 +1,77 @@
+"""The lock beside the socket: which of two brokers serves, and what the next one knows."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.broker.start import try_connect
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Open
+from jupyter_gpushare.settings import Settings
+
+from ..conftest import wait_for_exit
+
+
+@pytest.fixture
+def lock(settings: Settings) -> Path:
+    return Path(settings.socket).with_suffix(".lock")
+
+
+@pytest.fixture
+def second(lock: Path) -> Iterator[subprocess.Popen[str]]:
+    """A broker that has started while somebody had the lock and did not answer."""
+    with open(lock, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "jupyter_gpushare.broker"]
+        with subprocess.Popen(command, cwd="/", stderr=subprocess.PIPE, text=True) as second:
+            while str(lock) not in _open_files(second.pid):
+                assert second.poll() is None
+            fcntl.flock(held, fcntl.LOCK_UN)
+            yield second
+            second.terminate()
+
+
+def _open_files(pid: int) -> set[str]:
+    found = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            found.add(str(file.readlink()))
+    return found
+
+
+def test_a_broker_waits_for_the_one_that_is_about_to_end(
+    settings: Settings, second: subprocess.Popen[str]
+) -> None:
+    while (connection := try_connect(Path(settings.socket))) is None:
+        assert second.poll() is None
+    connection.close()
+    with Client.connect(settings, start=False) as client:
+        assert client.welcome.pid == second.pid
+
+
+def test_who_comes_after_a_removed_directory_knows_that_there_were_sessions(
+    settings: Settings, broker_pid: int, lock: Path
+) -> None:
+    client = Client.connect(settings)
+    demand = Demand(1000, 1000, measured=True)
+    client.ask(Open(id="a", name="a", device="host", demand=demand))
+    shutil.rmtree(lock.parent)
+    wait_for_exit(broker_pid)
+    assert lock.read_text() == f"{broker_pid}\n"
+    client.close()
+
+
+def test_a_removed_directory_stays_away_where_there_were_no_sessions(
+    settings: Settings, broker_pid: int, lock: Path
+) -> None:
+    shutil.rmtree(lock.parent)
+    wait_for_exit(broker_pid)
+    assert not lock.parent.exists()

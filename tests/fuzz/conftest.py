@@ -1,0 +1,29 @@
+"""How long to fuzz."""
+
+from __future__ import annotations
+
+import pytest
+
+from .targets import TARGETS
+
+PARTS = len(TARGETS) + 1  # REST is one more
+STARTING_SECONDS = 120  # at most, and for what was found to be told
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fuzz-seconds", type=float, default=24.0, help="of all targets together, each as long"
+    )
+
+
+@pytest.fixture(scope="session")
+def seconds(pytestconfig: pytest.Config) -> float:
+    """For each part."""
+    return float(pytestconfig.getoption("fuzz_seconds")) / PARTS
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "seconds" in getattr(item, "fixturenames", ()):
+            each = config.getoption("fuzz_seconds") / PARTS
+            item.add_marker(pytest.mark.timeout(2 * each + STARTING_SECONDS))

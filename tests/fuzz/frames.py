@@ -1,0 +1,106 @@
+"""Target `frames`: any bytes, cut anywhere, into the decoder of either side of a connection.
+
+The first byte says which side reads, the second one how long the pieces are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, get_args
+
+from jupyter_gpushare.errors import LimitExceeded, ProtocolError
+from jupyter_gpushare.protocol import (
+    HEADER_BYTES,
+    KEY_LENGTH,
+    MAX_FRAME_BYTES,
+    Frames,
+    Grant,
+    ToBroker,
+    ToClient,
+    decode_from_broker,
+    decode_from_client,
+    encode_body,
+    frame,
+    read_letter,
+)
+
+from .drawing import bytes_changed, fields
+
+KEY = "5" * KEY_LENGTH
+SMALL = 1 << 10  # a limit that the fuzzer reaches
+
+
+class Side(NamedTuple):
+    decode: Callable[[bytes], Any]
+    limit_bytes: int
+
+
+SIDES = (
+    Side(decode_from_client, MAX_FRAME_BYTES),
+    Side(decode_from_broker, SMALL),
+)
+
+
+KINDS = (*get_args(ToBroker), *get_args(ToClient))
+
+
+def mutated(data: bytes, most: int, seed: int) -> bytes:
+    """Some more frames, or the same ones cut otherwise, or whatever libFuzzer does."""
+    draw = random.Random(seed)
+    if draw.random() < 0.4:
+        return bytes_changed(data, most)
+    kind = draw.choice(KINDS)
+    others = fields(kind, draw, draw.choice((0.2, 0.9))).removeprefix("{").strip()
+    said = f'{{"type":"{kind.__name__}"{"" if others == "}" else ","}{others}'.encode()
+    if draw.random() < 0.3:
+        said = bytes_changed(said, most)
+    head = bytes([draw.randrange(256), draw.choice((0, 1, 3, 4, 5, 50, 255))])
+    new = draw.choice((frame(said), said, KEY.encode() + said, frame(said)[:-1]))
+    return (head + draw.choice((new, data[2:] + new, new + data[2:])))[:most]
+
+
+def fuzz(data: bytes) -> None:
+    if len(data) < 2:
+        return
+    side, piece, stream = SIDES[data[0] % len(SIDES)], data[1] + 1, data[2:]
+    whole = list(bodies(side, [stream]))
+    pieces = [stream[at : at + piece] for at in range(0, len(stream), piece)]
+    assert list(bodies(side, pieces)) == whole, "other frames by other cuts"
+    for body in whole:
+        check_message(side, body)
+    check_message(side, stream)
+    check_letter(stream)
+
+
+def bodies(side: Side, pieces: list[bytes]) -> Iterator[bytes]:
+    """Until one is too long."""
+    frames = Frames(side.limit_bytes)
+    for piece in pieces:
+        try:
+            for body in frames.feed(piece):
+                assert len(body) <= side.limit_bytes
+                yield body
+        except LimitExceeded:
+            return
+        held = len(frames._buffer)
+        assert held <= HEADER_BYTES + side.limit_bytes, f"{held} bytes are kept"
+
+
+def check_message(side: Side, body: bytes) -> None:
+    """A message, which can be said again, or a ProtocolError."""
+    try:
+        message = side.decode(body)
+    except ProtocolError:
+        return
+    assert side.decode(encode_body(message)) == message
+    repr(message)
+
+
+def check_letter(letter: bytes) -> None:
+    for text in (letter, KEY.encode() + letter):
+        try:
+            found = read_letter(text, KEY)
+        except ProtocolError:
+            continue
+        assert found is None or isinstance(found, Grant)

@@ -1,0 +1,63 @@
+"""Somebody who shares the broker with those of a story, and must not notice them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from jupyter_gpushare.protocol import (
+    PROTOCOL,
+    Demand,
+    Grant,
+    Hello,
+    Message,
+    Notice,
+    Open,
+    SessionView,
+    Snapshot,
+    ToBroker,
+    Wait,
+    Yield,
+)
+
+from .drawing import MB
+
+NAME = "neighbour"
+SECRET = "a name that nobody else may see"
+KEY = "5ec2e7" + "0" * 26
+OPEN = Open(
+    id=NAME,
+    name=SECRET,
+    device="host",
+    demand=Demand(64 * MB, 128 * MB, measured=True),
+    mailbox="neighbour-box",
+    key=KEY,
+)
+GREETING: tuple[ToBroker, ...] = (Hello(PROTOCOL), OPEN)
+GREETING_AGAIN: tuple[ToBroker, ...] = (
+    Hello(PROTOCOL),
+    msgspec.structs.replace(OPEN, turn=1, holding=True),
+)
+ITS_OWN = (Grant, Yield, Notice, Wait)  # what a session that has its turn may hear at any time
+STILL = ("running", "overdue")
+
+
+def check_heard(messages: Iterable[Message], turn: int = 1) -> None:
+    """Nothing but its own comes, and its turn is never another one."""
+    for message in messages:
+        assert isinstance(message, ITS_OWN), f"the neighbour was sent {message}"
+        if isinstance(message, Grant | Yield | Wait):
+            assert message.turn == turn, f"the neighbour was told of another turn: {message}"
+
+
+def check_others_heard(frame: bytes, is_admin: bool) -> None:
+    """Nobody is told the key to its mailbox, and only an admin the name of its notebook."""
+    for secret in (KEY,) if is_admin else (KEY, SECRET):
+        assert secret.encode() not in frame, f"somebody was told {secret!r}"
+
+
+def view(snapshot: Snapshot) -> SessionView:
+    found = [view for device in snapshot.devices for view in device.sessions if view.id == NAME]
+    assert len(found) == 1, f"the neighbour is there {len(found)} times"
+    return found[0]

@@ -1,0 +1,220 @@
+"""Target `core`: odd numbers for what the C++ module is made of, and for the scheduler's events.
+
+Each byte chooses: first what is called, then one value for each argument. A call is done, or raises
+one of the errors that the stubs tell of and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_gpushare import _core
+
+GB = 1 << 30
+ODD: tuple[Any, ...] = (
+    *(0, 1, 2, 3, -1, 0.0, 0.5, 1.0, -0.5, 4096, GB // 2, GB - 1, GB, GB + 1, None, True, False),
+    *(2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), 10**30),
+    *(math.nan, math.inf, -math.inf, 5e-324, 1e-300, 1e300, "", "a", "b", "\x00", "fair", "las"),
+    *("x" * 1000, "\udcff", [], [1.0, 2.0], {"a": "held back"}, {"": math.nan}),
+)
+REFUSALS = (ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
+WHILE = 10.0  # virtual seconds: whatever the numbers, the machine's are few
+
+
+class Told(Exception):
+    """There are no bytes left."""
+
+
+class Choices:
+    """What the bytes choose, until there are none left."""
+
+    def __init__(self, data: bytes) -> None:
+        self._rest = iter(data)
+
+    def of(self, what: Any) -> Any:
+        """One of them. Raises Told at the end."""
+        for number in self._rest:
+            return what[number % len(what)]
+        raise Told
+
+    def values(self, count: int) -> list[Any]:
+        return [self.of(ODD) for _ in range(count)]
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+def demand(from_: Choices) -> _core.Demand:
+    return _core.Demand(*from_.values(2), measured=from_.of((True, False)))
+
+
+def rules(from_: Choices) -> _core.Rules:
+    names = ("quantum", "half_life", "lease", "patience", "running_lanes", "boost")
+    return _core.Rules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
+
+
+def spec(from_: Choices) -> _core.SessionSpec:
+    names = (
+        *("user", "name", "weight", "priority", "remaining_iterations", "turn", "holding"),
+        *("waiting", "paused", "device_seconds", "waited_seconds", "iterations"),
+        *("paged_out_bytes", "busy", "group", "domain"),
+    )
+    odd = {from_.of(names): from_.of(ODD) for _ in range(3)}
+    return _core.SessionSpec(**{"user": "u", "demand": demand(from_), **odd})
+
+
+def job(from_: Choices) -> _core.Job:
+    cells = [_core.Cell(*from_.values(3)) for _ in range(from_.of((0, 1, 2)))]
+    names = ("arrival", "weight", "priority", "load", "stays", "user", "declares")
+    odd = {from_.of(names): from_.of(ODD) for _ in range(2)}
+    return _core.Job(from_.of("abc"), cells, demand=demand(from_), **odd)
+
+
+def gang(from_: Choices) -> _core.Gang:
+    names = ("arrival", "skew")
+    return _core.Gang(from_.of("abc"), *from_.values(2), **{from_.of(names): from_.of(ODD)})
+
+
+# --- calls --------------------------------------------------------------------------------------
+
+EVENTS: dict[str, int] = {  # of a scheduler: how many arguments are odd after the session's id
+    "close": 0,
+    "request": 1,
+    "finish": 1,
+    "change": 3,
+    "set_busy": 1,
+    "paged_out": 1,
+    "page_out_failed": 0,
+    "page_in": 0,
+    "came_back": 0,
+    "recall": 0,
+    "dismiss": 0,
+    "may_keep": 1,
+}
+ORDERS: dict[str, int] = {  # that are about no session
+    "set_policy": 1,
+    "set_running_lanes": 1,
+    "set_foreign": 1,
+    "set_shares": 2,
+    "hold_back": 1,
+    "assign": 0,
+}
+
+
+def scheduler(from_: Choices) -> None:
+    known = _core.Scheduler(from_.of((GB, GB, *ODD)), from_.of(("fair", "pack", "srtf", "las")))
+    now = 0.0
+    while True:
+        verb = from_.of((*EVENTS, *ORDERS, "open", "open", "report", "set_rules", "lane_bytes"))
+        before, at = _shown(known, now), from_.of((now, now, now + 1, *ODD))
+        try:
+            happens(known, verb, from_, at)
+        except REFUSALS:
+            assert _shown(known, now) == before, f"{verb} was refused, and changed something"
+        else:
+            now = max(now, at)
+        assert known.is_valid() == "", known.is_valid()
+
+
+def happens(known: _core.Scheduler, verb: str, from_: Choices, now: Any) -> None:
+    session = from_.of("abc")
+    if verb == "open":
+        known.open(now, session, spec(from_))
+    elif verb == "report":
+        known.report(now, session, from_.of(ODD), demand(from_), from_.of(ODD))
+    elif verb == "set_rules":
+        known.set_rules(now, rules(from_))
+    elif verb == "lane_bytes":
+        known.lane_bytes(from_.of(ODD))
+    elif verb == "may_keep":
+        known.may_keep(session, from_.of(ODD))
+    elif verb in EVENTS:
+        getattr(known, verb)(now, session, *from_.values(EVENTS[verb]))
+    else:
+        getattr(known, verb)(now, *from_.values(ORDERS[verb]))
+
+
+def _shown(known: _core.Scheduler, now: float) -> tuple[Any, ...]:
+    picture = known.picture(now)
+    sessions = [
+        (one.id, one.state, one.turn, one.lane, one.weight, one.priority, one.iterations, one.busy)
+        for one in picture.sessions
+    ]
+    return picture.policy, picture.persistent, picture.free, picture.running_lanes, sessions
+
+
+def simulation(from_: Choices) -> None:
+    jobs = [job(from_) for _ in range(from_.of((1, 2, 3)))]
+    odd = {from_.of(("report", "handover", "paging_rate", "steps")): from_.of(ODD)}
+    conduct = _core.Conduct(checks=True, **odd)
+    run = _core.Simulation(jobs, from_.of((GB, *ODD)), "fair", rules(from_), conduct, from_.of(ODD))
+    run.run(min(one.arrival for one in jobs) + WHILE)
+    assert all(outcome.iterations >= 0 for outcome in run.outcomes)
+
+
+def gangs(from_: Choices) -> None:
+    names = ("thresholds", "knob", "tick", "known", "quantum", "consolidates", "resume")
+    rules = _core.GangRules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
+    some = [gang(from_) for _ in range(from_.of((1, 2, 3)))]
+    policy = from_.of(("las", "srsf", "gittins", ""))
+    run = _core.GangSimulation(some, [from_.of((4, *ODD))], policy, rules)
+    run.run(min(one.arrival for one in some) + WHILE)
+    assert run.is_valid() == "", run.is_valid()
+
+
+def lanes(from_: Choices) -> None:
+    known = _core.LaneAllocator(from_.of((GB, *ODD)))
+    while True:
+        session = from_.of("abc")
+        try:
+            call = from_.of(("place", "resize", "remove"))
+            if call == "place":
+                known.place(session, demand(from_), from_.of((0, *ODD)))
+            elif call == "resize":
+                known.resize(session, demand(from_))
+            else:
+                known.remove(session)
+        except REFUSALS:
+            continue
+        assert known.is_valid() == "", known.is_valid()
+
+
+def blocks(from_: Choices) -> None:
+    known = _core.BlockAllocator(from_.of((64, 1000, *ODD)))
+    while True:
+        verb = from_.of(("add", "take", "allocate", "free", "size_of", "reset_footprint"))
+        count = {"add": 2, "take": 2, "reset_footprint": 0}.get(verb, 1)
+        try:
+            getattr(known, verb)(*(from_.of((0, 1, 5, 63, *ODD)) for _ in range(count)))
+        except REFUSALS:
+            continue
+        assert known.is_valid() == "", known.is_valid()
+
+
+def memory(from_: Choices) -> None:
+    try:
+        kept = _core.HostLaneMemory(from_.of((GB, *ODD)))
+    except RuntimeError:  # as the stub says: there is none
+        return
+    kept.shrink(from_.of(ODD))
+    assert kept.resident_bytes >= 0
+
+
+SUBJECTS: tuple[Callable[[Choices], None], ...] = (
+    scheduler,
+    simulation,
+    gangs,
+    lanes,
+    blocks,
+    memory,
+)
+
+
+def fuzz(data: bytes) -> None:
+    from_ = Choices(data)
+    try:
+        from_.of(SUBJECTS)(from_)
+    except (*REFUSALS, Told):
+        return

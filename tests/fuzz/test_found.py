@@ -1,0 +1,100 @@
+"""What the fuzzers have found, by the rules that it broke."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import _core, credentials, protocol, record, rulebook
+from jupyter_gpushare.broker.hub import Hub
+from jupyter_gpushare.errors import BrokerUnavailable, InvalidValue, LimitExceeded, ProtocolError
+from jupyter_gpushare.protocol import Close, Error, Frames, Look, Message, SetPolicy, encode
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.web import Answer
+
+from .conversation import CLOCK, Broker, Client
+
+DEEP = b"[" * 100_000
+
+
+def test_lists_in_lists_without_end_are_no_message() -> None:
+    for decode in (protocol.decode_from_client, protocol.decode_from_broker):
+        with pytest.raises(ProtocolError, match="not a message"):
+            decode(b'{"type": "Error", "more": ' + DEEP)
+        with pytest.raises(ProtocolError, match="not a message"):
+            decode(b'{"type": "Look", "more": ' + DEEP)
+
+
+def test_what_came_before_a_frame_that_is_too_long_is_heard_however_the_stream_is_cut() -> None:
+    stream = encode(Look()) + encode(Close()) + b"\xff\xff\xff\xff"
+    for piece in (1, 7, len(stream)):
+        heard: list[Message] = []
+        with pytest.raises(LimitExceeded):
+            hear_in_pieces(stream, piece, heard)
+        assert heard == [Look(), Close()]
+
+
+def hear_in_pieces(stream: bytes, piece: int, heard: list[Message]) -> None:
+    frames = Frames()
+    for at in range(0, len(stream), piece):
+        for body in frames.feed(stream[at : at + piece]):
+            heard.append(protocol.decode_from_client(body))
+
+
+def test_a_choice_of_policy_and_lanes_that_is_refused_changes_neither() -> None:
+    broker, admin = Broker(), Client("admin", is_owner=True)
+    admin.greeted = True
+    before = broker.look().policy
+    for lanes in (-1, 2**70):
+        broker.service.handle(admin, SetPolicy("fifo", lanes), CLOCK.now)
+        *_, answer = admin.heard
+        assert isinstance(answer, Error)
+        assert answer.message.startswith("running lanes are")
+        assert broker.look().policy == before != "fifo"
+
+
+@pytest.mark.parametrize("body", [b'{"ticket": "\xff"}', b'{"more": ' + DEEP])
+def test_a_ticket_that_cannot_be_read_is_none(body: bytes) -> None:
+    for status in (200, 500):
+        with pytest.raises(BrokerUnavailable, match="does not vouch"):
+            credentials._ticket(Answer(status, body))
+
+
+@pytest.mark.parametrize("body", [b'{"name": "\xff"}', b'{"more": ' + DEEP])
+def test_an_answer_that_cannot_be_read_is_no_hubs(body: bytes) -> None:
+    with pytest.raises(OSError, match="answers what no JupyterHub does"):
+        Hub(Settings(hub_api_url="http://127.0.0.1/hub/api")).read(Answer(200, body))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "contact = " + "[" * 5000,
+        "contact = " + "9" * 5000,
+        f'[quotas]\npersistent = "{"9" * 400} GiB"',
+        f'[idle]\ncull_after = "{"9" * 400} h"',
+        f"[accounting]\nretention_days = {10**400}",
+    ],
+)
+def test_rules_with_lists_or_numbers_without_end_are_refused(text: str) -> None:
+    with pytest.raises(InvalidValue):
+        rulebook.read(text)
+
+
+@pytest.mark.parametrize("odd", ['"priority": 1e9', f'"priority": {2**70}', '"iterations": -1'])
+def test_a_record_with_numbers_that_cannot_be_is_refused_with_its_line(
+    odd: str, tmp_path: Path
+) -> None:
+    opened = '{"time": 0, "event": "opened"'
+    (file := tmp_path / "record.jsonl").write_text(f"{opened}}}\n{opened}, {odd}}}\n")
+    with pytest.raises(InvalidValue, match="line 2 of"):
+        record.read(file)
+
+
+def test_more_devices_than_memory_can_hold_are_not_simulated() -> None:
+    cell = _core.Cell(1, 1.0)
+    with pytest.raises(ValueError, match="at most 10000"):
+        _core.Simulation([_core.Job("a", [cell])], 1 << 30, devices=2**32)
+    with pytest.raises(ValueError, match="at most 1000000"):
+        _core.GangSimulation([_core.Gang("a")], [2**31 - 1, 2**31 - 1])

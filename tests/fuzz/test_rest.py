@@ -1,0 +1,184 @@
+"""REST and the WebSocket of a real Jupyter server, with requests drawn from our description."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as some
+import jsonschema
+import pytest
+import requests
+import schemathesis
+from jupyter_gpushare_server.messages import NAMESPACE
+from jupyter_gpushare_server.openapi import document
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi import checks
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
+
+from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Open, Request, Shutdown
+from jupyter_gpushare.settings import Settings
+
+from . import drawing
+
+TOKEN = {"Authorization": "token tok"}
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+]
+IDS = ("alice", "bob", "carol", "nobody")
+VALID = [GenerationMode.POSITIVE]
+EXAMPLES = 8  # of each operation in a round
+MESSAGES = (b"", b"\xff\xfe", b"{", b'{"type":"Shutdown"}', b"[" * 100_000, b"x" * (1 << 20))
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("rest")
+    return settings_module.load(
+        {},
+        socket=f"/tmp/gs-rest-{os.getpid()}/b.sock",
+        accounts=f"{folder}/accounts.sqlite",
+        device="host",
+        host_capacity_bytes=1 << 30,
+    )
+
+
+@pytest.fixture(scope="module")
+def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the extension's routes in a Jupyter server, with three sessions at its broker."""
+    home = tmp_path_factory.mktemp("home")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    own = {f"JUPYTER_{place}_DIR": str(home / place) for place in ("CONFIG", "DATA", "RUNTIME")}
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "jupyter_server", "--allow-root", "--ip=127.0.0.1"),
+            *(f"--port={port}", "--port-retries=0", "--IdentityProvider.token=tok"),
+            "--ServerApp.jpserver_extensions=jupyter_gpushare=True",
+            "--ServerApp.disable_check_xsrf=True",  # as for who has a token in every request
+        ],
+        env={**os.environ, **settings_module.as_environment(settings), **own, "HOME": str(home)},
+        cwd=home,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    log = iter(process.stderr.readline, "")
+    assert any("is running at" in line for line in log), "the server ended before it ran"
+    threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
+    clients = [joined(settings, name) for name in IDS[:3]]
+    for client in clients[:2]:
+        client.send(Request(1))  # one has its turn, one waits
+    yield f"http://127.0.0.1:{port}/{NAMESPACE}"
+    for client in clients:
+        client.close()
+    process.terminate()
+    process.wait(20)
+    with Client.connect(settings, "tests") as client:
+        client.ask(Shutdown())
+
+
+def joined(settings: Settings, name: str) -> Client:
+    client = Client.connect(settings, "tests")
+    client.ask(Open(name, name, demand=Demand(1 << 20, 1 << 20, measured=True)))
+    return client
+
+
+def test_every_route_answers_as_described(server: str, seconds: float) -> None:
+    """Whatever is asked: there is no error that the description does not tell of, and none of the
+    server's own."""
+    described = schemathesis.openapi.from_dict(document())
+    operations = [found.ok() for found in described.get_all_operations()]
+    asked = 0
+    end = time.monotonic() + seconds
+    for number in itertools.count(1):
+        for operation in operations:
+            if operation.path != "/events":  # no answer in HTTP
+                asked += explore(server, operation, number)
+        if time.monotonic() > end:
+            break
+    print(f"{asked} requests in {number} rounds")
+
+
+def explore(server: str, operation: Any, number: int) -> int:
+    """Some requests, valid ones and others, of which half are about a session that there is."""
+    given = {"id": IDS[number % len(IDS)]} if "{id}" in operation.path else None
+    modes = list(GenerationMode) if operation.body or operation.query else VALID
+    drawn = [
+        operation.as_strategy(mode, path_parameters=known)
+        for mode in modes
+        for known in {None: None, "known": given}.values()
+    ]
+    asked = []
+
+    @hypothesis.seed(number)
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(case=some.one_of(drawn))
+    def ask(case: Any) -> None:
+        asked.append(case)
+        case.call_and_validate(server, headers=TOKEN, checks=CHECKS)
+
+    ask()
+    return len(asked)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"\xff", b'{"more": "\xff"}', b"[" * 100_000, b'{"weight": NaN}']
+)
+def test_a_body_that_is_no_json_is_refused_with_a_sentence(server: str, said: bytes) -> None:
+    with_body = [
+        (verb, path)
+        for path, verbs in document()["paths"].items()
+        for verb, about in verbs.items()
+        if "requestBody" in about
+    ]
+    assert len(with_body) == 4
+    for verb, path in with_body:
+        url = server + path.replace("{id}", "alice")
+        answer = requests.request(verb, url, data=said, headers=TOKEN)
+        assert answer.status_code == 400
+        assert answer.json()["code"] == "invalid"
+
+
+async def test_whatever_a_looker_says_it_is_shown_the_state(server: str) -> None:
+    request = HTTPRequest(server.replace("http", "ws", 1) + "/events", headers=TOKEN)
+    draw = random.Random(1)
+    for said in (*MESSAGES, *(drawing.fields(Open, draw, 0.5).encode() for _ in range(5))):
+        socket = await websocket_connect(request)
+        await socket.write_message(said, binary=draw.random() < 0.5 or not said.isascii())
+        for kind in ("Viewer", "Snapshot"):
+            shown = await asyncio.wait_for(socket.read_message(), 20)
+            check(kind, shown)
+        socket.close()
+
+
+def check(kind: str, shown: str | bytes | None) -> None:
+    """Raises ValidationError where it is not what the document says."""
+    assert shown is not None, "the socket was closed"
+    components = document()["components"]
+    schema = {"$ref": f"#/components/schemas/{kind}", "components": components}
+    jsonschema.validate(json.loads(shown), schema)

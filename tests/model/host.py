@@ -1,0 +1,570 @@
+"""A host: a broker that may end and start, notebooks, and whatever is on its way between them.
+
+The broker's service and scheduler, the sessions with their keepers, clients, mailboxes and sockets
+are the real ones. What is not is the system below them (lockstep.py), and the event loop that reads
+the broker's sockets: here each message is heard, or told, or lost, when the driver says so.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+
+import pytest
+from msgspec.structs import replace
+
+from jupyter_gpushare import client
+from jupyter_gpushare._core import HostLaneMemory, Scheduler
+from jupyter_gpushare.broker.accounts import Accounts
+from jupyter_gpushare.broker.peer import Peer
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.client import LaneMemory
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.errors import BrokerUnavailable, GpuShareError
+from jupyter_gpushare.memory import WholeProcess
+from jupyter_gpushare.protocol import (
+    PROTOCOL,
+    Change,
+    Demand,
+    Frames,
+    Hello,
+    Message,
+    ToBroker,
+    decode_from_client,
+    encode,
+)
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+from .lockstep import Lockstep, Process, Thread
+
+MIB = 1 << 20
+CAPACITY = 100 * MIB
+STEP_SECONDS = 0.05  # whoever sleeps looks again within so long
+QUIET_STEPS = 400  # that all take together until nothing is left to do, or they never will
+
+
+SESSION_MODULE = import_module(Session.__module__)  # the package has a function of that name
+OF_A_CELL = (KeyboardInterrupt, GpuShareError)  # what a cell may end with
+
+
+class Kept(WholeProcess):
+    """Memory of a known size, part of which may outlive an iteration."""
+
+    def __init__(self, demand: Demand) -> None:
+        super().__init__()
+        self._demand = demand
+        self.alive = 0  # bytes in the lane after an iteration
+        self.lane: int | None = None  # which memory, as the system numbers it
+
+    def demand(self) -> Demand:
+        persistent = self._demand.persistent_bytes + self.alive
+        return Demand(persistent, self._demand.ephemeral_bytes, self._demand.measured)
+
+    def survivors(self) -> int:
+        return self.alive
+
+    def evacuate(self) -> None:
+        self._demand, self.alive = self.demand(), 0
+
+    def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
+        self.lane = None if memory is None else os.fstat(memory.descriptor).st_ino
+        return ""
+
+    def page_out(self, directory: str) -> tuple[int, str]:
+        return self._demand.persistent_bytes, ""
+
+    def give_back(self) -> None:
+        """It has nothing."""
+
+
+class Notebook(Process):
+    """A process with a session. Its user does one thing after the other, in a cell or between
+    cells; another thread may end sharing at any time."""
+
+    def __init__(self, host: Host, name: str, user: str, demand: Demand, weight: float) -> None:
+        super().__init__()
+        self._host, self.user, self.name = host, user, name
+        self.session = Session(host.settings, name=name, device="host", weight=weight)
+        self.session.id = name
+        self.memory = self.session.memory = Kept(demand)
+        self.main: Thread | None = None
+        self.is_inside = False  # an iteration
+        self.must_leave = False  # its cell has failed, and ends
+        self.is_open = self.is_closing = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def is_free(self) -> bool:
+        """Its user may do the next thing."""
+        return self.is_open and (self.main is None or self.main.has_ended)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Its user may interrupt what it does."""
+        return self.is_alive and self.main is not None and not self.main.has_ended
+
+    @property
+    def is_here(self) -> bool:
+        return self.is_alive and not self.is_closing
+
+    def does(self, what: Callable[[], None]) -> None:
+        self.main = Thread(self._host.lockstep, self, what)
+
+    def opens(self) -> None:
+        self.does(self._opens)
+
+    def begins(self) -> None:
+        """Up to the next boundary, which one begins of two things: an iteration, or its end."""
+        self.does(self._ends_iteration if self.is_inside else self._begins_iteration)
+
+    def leaves(self) -> None:
+        self.is_inside = self.must_leave = False
+        self.does(self._leaves)
+
+    def closes(self) -> None:
+        self.is_closing = True
+        Thread(self._host.lockstep, self, self.session.close)
+
+    def goes_on(self, thread: Thread, stops_at_sends: bool) -> None:
+        thread.go_on(stops_at_sends=stops_at_sends)
+        self._look_at(thread)
+
+    def is_interrupted(self) -> None:
+        assert self.main is not None
+        self.main.go_on(KeyboardInterrupt())
+        self._look_at(self.main)
+
+    def _look_at(self, thread: Thread) -> None:
+        if thread.error is None:
+            return
+        if thread is not self.main or not isinstance(thread.error, OF_A_CELL):
+            raise thread.error
+        self.is_closing = self.is_closing or not self.is_open
+        self.must_leave, self.is_inside = True, False
+
+    def _opens(self) -> None:
+        self.session.open()
+        self.is_open = True
+
+    def _begins_iteration(self) -> None:
+        self.session.cell_begins()
+        self.session.enter()
+        self.is_inside = self.session.holding
+
+    def _ends_iteration(self) -> None:
+        self.is_inside = False
+        self.session.boundary()
+
+    def _leaves(self) -> None:
+        self.session.leave()
+        self.session.cell_ends()
+
+
+class Line(Peer):
+    """A connection, as the broker sees it, with what is on its way."""
+
+    def __init__(self, notebook: Notebook, end: socket.socket) -> None:
+        self.user, self.uid, self.pid = notebook.user, os.getuid(), os.getpid()
+        self.notebook = notebook
+        self._end = end
+        self._end.setblocking(False)
+        self._frames = Frames()
+        self._said: deque[ToBroker] = deque()
+        self._to_tell: deque[tuple[bytes, int]] = deque()  # with a descriptor, or -1
+        self._is_over = False  # the client is gone
+
+    def __repr__(self) -> str:
+        return f"line of {self.notebook}"
+
+    # what the service does
+
+    def send(self, *messages: Message) -> None:
+        self._to_tell.extend((encode(message), -1) for message in messages)
+
+    def send_frame(self, frame: bytes) -> None:
+        self._to_tell.append((frame, -1))
+
+    def send_with(self, message: Message, descriptor: int) -> None:
+        self._to_tell.append((encode(message), os.dup(descriptor)))
+
+    def is_alive(self) -> bool:
+        return self.notebook.is_alive
+
+    def is_behind(self) -> bool:
+        return bool(self._to_tell)
+
+    def close(self) -> None:
+        raise AssertionError("no rule of these tests ends a connection")
+
+    # what is on its way
+
+    @property
+    def has_said(self) -> bool:
+        """Something that the broker has not heard; or it is gone, which it has not heard."""
+        return self.is_over or bool(self._said)
+
+    @property
+    def is_over(self) -> bool:
+        self._read()
+        return self._is_over
+
+    @property
+    def has_to_tell(self) -> bool:
+        return bool(self._to_tell)
+
+    def tell_all(self) -> bool:
+        """Whether there was anything."""
+        had = self.has_to_tell
+        while self._to_tell:
+            self.tell()
+        return had
+
+    def next_said(self) -> ToBroker | None:
+        """None: the connection has ended."""
+        return self._said.popleft() if self._said else None
+
+    def tell(self) -> None:
+        frame, descriptor = self._to_tell.popleft()
+        with suppress(OSError):  # nobody is there any more
+            if descriptor < 0:
+                self._end.sendall(frame)
+            else:
+                socket.send_fds(self._end, [frame], [descriptor])
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def end(self, told: int = 0) -> None:
+        """So much is told before, the rest is lost."""
+        while self._to_tell and told > 0:
+            told -= 1
+            self.tell()
+        for _, descriptor in self._to_tell:
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._to_tell.clear()
+        self._end.close()
+
+    def lose_what_was_said(self, heard: int) -> None:
+        """As where the broker finds the other end gone when it writes, and reads no more."""
+        self._read()
+        while self._is_over and len(self._said) > heard:
+            self._said.pop()
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            while not self._is_over:
+                try:
+                    data = self._end.recv(1 << 16)
+                except ConnectionResetError:  # it left something unread
+                    data = b""
+                self._is_over = not data
+                self._said.extend(map(decode_from_client, self._frames.feed(data)))
+
+
+class Broker:
+    """A broker process: its service, the alarm of its endpoint, and its connections."""
+
+    def __init__(self, settings: Settings, lockstep: Lockstep, was_in_use: bool) -> None:
+        self._lockstep = lockstep
+        self._accounts = Accounts(clock=lambda: lockstep.now, now=lockstep.now)
+        self.grants_from = lockstep.now + settings.recovery_seconds if was_in_use else 0.0
+        device = Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))
+        self.service = Service(
+            settings,
+            [device],
+            started=0.0,
+            grants_from=self.grants_from,
+            accounts=self._accounts,
+            clock=lambda: lockstep.now,
+        )
+        self.lines: list[Line] = []
+        self.alarm: float | None = None
+        self.admin = Admin(self)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.service._schedulers["host"]
+
+    @property
+    def is_recovering(self) -> bool:
+        return self._lockstep.now < self.grants_from
+
+    def hear_admin(self, message: ToBroker, about: Notebook) -> None:
+        assert self.broker is not None
+        if hasattr(message, "session"):
+            message = replace(message, session=about.name)
+        self.broker.hear_admin(message)
+
+    def hear(self, line: Line) -> None:
+        message = line.next_said()
+        if message is not None:
+            self.service.handle(line, message, self._lockstep.now)
+        else:
+            self.lines.remove(line)
+            line.end()
+            self.service.lost(line, self._lockstep.now)
+        self._note_alarm()
+
+    def hear_admin(self, message: ToBroker) -> None:
+        self.service.handle(self.admin, message, self._lockstep.now)
+        self._note_alarm()
+
+    def tick(self) -> None:
+        self.service.tick(self._lockstep.now)
+        self._note_alarm()
+
+    def ring(self) -> None:
+        self.alarm = None
+        self.service.pass_time(self._lockstep.now)
+        self._note_alarm()
+
+    def _note_alarm(self) -> None:
+        """As Endpoint.happened: after each event."""
+        due = self.service.next_event(self._lockstep.now)
+        if due is not None and (self.alarm is None or due < self.alarm):
+            self.alarm = due
+
+    def end(self, told: int = 0) -> None:
+        for line in self.lines:
+            line.end(told)
+        self._accounts.close()
+
+
+class Admin(Peer):
+    """Who may do everything, and hears of it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.user, self.uid, self.pid = "root", 0, 1
+        self.is_owner = True
+        broker.service.handle(self, Hello(PROTOCOL), 0.0)
+
+    def send(self, *messages: Message) -> None: ...
+
+    def send_frame(self, frame: bytes) -> None: ...
+
+    def send_with(self, message: Message, descriptor: int) -> None: ...
+
+    def is_alive(self) -> bool:
+        return True
+
+    def is_behind(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+class Host:
+    def __init__(self, lanes: int = 1) -> None:
+        self.settings = Settings(running_lanes=lanes)
+        self.lockstep = Lockstep()
+        self.notebooks: list[Notebook] = []
+        self.broker: Broker | None = None
+        self._was_in_use = False
+        self._patch = pytest.MonkeyPatch()
+        for name in ("threading", "select", "time"):
+            self._patch.setattr(SESSION_MODULE, name, getattr(self.lockstep, name))
+        self._patch.setattr(client, "select", self.lockstep.select)
+        self._patch.setattr(client.broker_start, "connect", self._connect)
+        self.start_broker()
+
+    def close(self) -> None:
+        for notebook in tuple(self.notebooks):
+            self.kill(notebook)
+        if self.broker is not None:
+            self.end_broker()
+        self.lockstep.close()
+        self._patch.undo()
+
+    # --- who comes and goes ------------------------------------------------------------------
+
+    def open(self, name: str, user: str, demand: Demand, weight: float = 1.0) -> Notebook:
+        notebook = Notebook(self, name, user, demand, weight)
+        self.notebooks.append(notebook)
+        notebook.opens()
+        return notebook
+
+    def kill(self, notebook: Notebook) -> None:
+        notebook.kill()
+        notebook.session.close()  # what is left of it in this process
+        self.notebooks.remove(notebook)
+
+    def start_broker(self) -> None:
+        self.broker = Broker(self.settings, self.lockstep, self._was_in_use)
+
+    def end_broker(self, told: int = 0) -> None:
+        """However it ends, as long as it had sessions. Of what it has said, each is told so much,
+        and the rest is lost."""
+        assert self.broker is not None
+        self._was_in_use = self.broker.service.has_sessions or self.broker.is_recovering
+        self.broker.end(told)
+        self.broker = None
+
+    def _connect(self, settings: Settings, start: bool = True) -> socket.socket:
+        """In the place of broker.start.connect, of a thread of a notebook."""
+        self.lockstep.stop_at_send()
+        if self.broker is None:
+            raise BrokerUnavailable("the broker is away")
+        assert self.lockstep.running is not None
+        notebook = self.lockstep.running.process
+        assert isinstance(notebook, Notebook)
+        wire, end = self.lockstep.pair()
+        self.broker.lines.append(Line(notebook, end))
+        return wire
+
+    # --- what goes on ------------------------------------------------------------------------
+
+    @property
+    def here(self) -> list[Notebook]:
+        """Those that have not said that they end."""
+        return [notebook for notebook in self.notebooks if notebook.is_here]
+
+    @property
+    def lines(self) -> list[Line]:
+        return [] if self.broker is None else self.broker.lines
+
+    def moves(self, stops_at_sends: bool) -> list[Callable[[], None]]:
+        """What can happen next, by itself."""
+        assert self.broker is not None or not self.lines
+        return [
+            *(partial(self.go_on, thread, stops_at_sends) for thread in self.ready_threads()),
+            *(partial(self.hear, line) for line in self.lines if line.has_said),
+            *(line.tell for line in self.lines if line.has_to_tell),
+        ]
+
+    def hear_admin(self, message: ToBroker, about: Notebook) -> None:
+        assert self.broker is not None
+        if hasattr(message, "session"):
+            message = replace(message, session=about.name)
+        self.broker.hear_admin(message)
+
+    def hear(self, line: Line) -> None:
+        assert self.broker is not None
+        self.broker.hear(line)
+
+    def ready_threads(self) -> list[Thread]:
+        return [
+            thread for notebook in self.notebooks for thread in notebook.threads if thread.is_ready
+        ]
+
+    def pass_time(self, seconds: float) -> None:
+        """While a broker waits for those who have turns, each of them can act."""
+        end = self.lockstep.now + seconds
+        while self.lockstep.now < end:
+            broker, now = self.broker, self.lockstep.now
+            next_step = end
+            if broker is not None and broker.is_recovering:
+                self.exchange()
+                next_step = min(end, now + STEP_SECONDS)
+            if broker is not None and broker.alarm is not None:
+                next_step = max(now, min(next_step, broker.alarm))
+            self.lockstep.now = next_step
+            if broker is not None and broker.alarm is not None and broker.alarm <= next_step:
+                broker.ring()
+
+    def exchange(self) -> None:
+        """All that is on its way arrives, and all threads go on that can, until none can."""
+        self.lockstep.hidden.clear()
+        for _ in range(QUIET_STEPS):
+            if not any([self._tell_all(), self._hear_all(), self._go_on_all()]):
+                return
+        raise AssertionError("they talk without end")
+
+    def _tell_all(self) -> bool:
+        return any([line.tell_all() for line in self.lines])
+
+    def _hear_all(self) -> bool:
+        speaking = [line for line in self.lines if line.has_said]
+        for line in speaking:
+            self.hear(line)
+        return bool(speaking)
+
+    def _go_on_all(self) -> bool:
+        ready = self.ready_threads()
+        for thread in ready:
+            self.go_on(thread)
+        return bool(ready)
+
+    def go_on(self, thread: Thread, stops_at_sends: bool = False) -> None:
+        notebook = thread.process
+        assert isinstance(notebook, Notebook)
+        notebook.goes_on(thread, stops_at_sends)
+
+    def settle(self) -> None:
+        """There is a broker, and all have found it; cells that have failed have ended."""
+        if self.broker is None:
+            self.start_broker()
+        for _ in range(QUIET_STEPS):
+            self.exchange()
+            failed = [each for each in self.here if each.must_leave and each.is_free]
+            for notebook in failed:
+                notebook.leaves()
+            if not failed and self._all_are_connected():
+                return
+            self.pass_time(STEP_SECONDS)
+        raise AssertionError("somebody does not find the broker")
+
+    def _all_are_connected(self) -> bool:
+        assert self.broker is not None
+        found = all(notebook.session._client is not None for notebook in self.here)
+        return found and not self.broker.is_recovering
+
+    # --- what must be true -------------------------------------------------------------------
+
+    def check(self) -> None:
+        """At any time."""
+        if self.broker is not None:
+            assert self.broker.scheduler.is_valid() == ""
+        holders = [each for each in self.here if each.session.holding]
+        lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
+        assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
+        if self.settings.running_lanes:
+            assert len(holders) <= self.settings.running_lanes, f"{holders} have turns"
+
+    def check_agreement(self) -> None:
+        """When all is settled, the broker and the notebooks mean the same."""
+        assert self.broker is not None
+        states = {each.id: each for each in self.broker.scheduler.picture(self.lockstep.now).sessions}
+        assert set(states) == {notebook.name for notebook in self.here}
+        for notebook in self.here:
+            session, state = notebook.session, states[notebook.name]
+            is_waiting = (session._waiting or session._returning) and not session.holding
+            assert session.holding == (state.state in ("running", "overdue")), notebook
+            assert is_waiting == (state.waiting is not None), notebook
+            assert is_waiting or notebook.is_free, f"{notebook} waits for nothing"
+            assert bool(session.paged_out_bytes) == bool(state.paged_out_bytes), notebook
+            if session.holding or session._waiting:
+                assert session._turn == state.turn, notebook
+
+    def serve(self) -> None:
+        """Who waits has its turn and ends; nobody asks anew. So each has one, after as many turns
+        of others as there are others."""
+        self.settle()
+        assert self.broker is not None
+        for notebook in self.here:
+            self.hear_admin(Change(paused=False), notebook)
+        turns = len(self.here)
+        while self.here:
+            self.settle()
+            self.check()
+            self.check_agreement()
+            holders = [each for each in self.here if each.session.holding]
+            idle = [each for each in self.here if each not in holders and each.is_free]
+            assert holders or idle, f"nobody has a turn, and {self.here} wait"
+            assert turns >= 0, f"{self.here} wait for longer than there are others"
+            turns -= bool(holders)
+            for notebook in holders:
+                notebook.memory.alive = 0
+                notebook.leaves()
+                self.settle()
+            for notebook in (*holders, *idle):
+                notebook.closes()
+        self.exchange()
+        assert not self.broker.service.has_sessions

@@ -1,0 +1,203 @@
+"""Whose turn it is, whatever is slow, is lost or ends: the real broker and real sessions, in every
+order in which things can happen (host.py).
+
+At any time: nobody has a turn that another one has, nor memory of the lane that another one uses;
+the scheduler is valid. When all has arrived: the broker and the notebooks mean the same. At the
+end: who waits has its turn, after no more turns of others than there are others.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from jupyter_gpushare.protocol import Cancel, Change, Demand, Recall, SetPolicy
+
+from .host import MIB, Host, Line, Notebook
+
+MOST = 4  # notebooks at a time
+picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
+ONE_AT_A_TIME = ("fair", "fifo", "las", "srtf", "classroom")
+
+
+class Turns(RuleBasedStateMachine):
+    """Connections end only when a process does, so nobody computes whom the broker thinks lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.host = Host()
+        self.opened = 0
+
+    def teardown(self) -> None:
+        try:
+            self.host.serve()
+        finally:
+            self.host.close()
+
+    @initialize(users=st.sampled_from(["uuu", "uuv"]), persistent=st.sampled_from([10, 30]))
+    def some_are_open(self, users: str, persistent: int) -> None:
+        """All have had the lane. One has the turn, the others wait for it; or for room, where each
+        has much."""
+        for user in users:
+            self.opens(user, persistent, 20, 1.0)
+            self.host.settle()
+            for notebook in self.host.here[-1:] * 2:
+                notebook.begins()
+                self.host.settle()
+            self.host.here[-1].leaves()
+            self.host.settle()
+        self.all_go_on()
+
+    def able(self, what: str) -> list[Notebook]:
+        return [each for each in self.host.here if getattr(each, what)]
+
+    def pick(self, pick: int, what: str) -> Notebook:
+        able = self.able(what)
+        return able[pick % len(able)]
+
+    # --- what users do -------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.host.notebooks) < MOST)
+    @rule(
+        user=st.sampled_from("uuv"),
+        persistent=st.integers(0, 30),
+        ephemeral=st.integers(0, 40),
+        weight=st.sampled_from([0.5, 1.0, 2.0]),
+    )
+    def opens(self, user: str, persistent: int, ephemeral: int, weight: float) -> None:
+        self.opened += 1
+        demand = Demand(persistent * MIB, ephemeral * MIB, measured=True)
+        self.host.open(f"{user}{self.opened}", user, demand, weight)
+
+    @precondition(lambda self: self.able("is_free"))
+    @rule(pick=picks)
+    def an_iteration_begins_or_ends(self, pick: int) -> None:
+        self.pick(pick, "is_free").begins()
+
+    @precondition(lambda self: self.able("is_free"))
+    @rule()
+    def all_go_on(self) -> None:
+        for notebook in self.able("is_free"):
+            notebook.begins()
+        self.host.exchange()
+
+    @precondition(lambda self: self.able("is_free"))
+    @rule(pick=picks)
+    def a_cell_ends(self, pick: int) -> None:
+        self.pick(pick, "is_free").leaves()
+
+    @precondition(lambda self: self.able("is_waiting"))
+    @rule(pick=picks)
+    def a_cell_is_interrupted(self, pick: int) -> None:
+        self.pick(pick, "is_waiting").is_interrupted()
+
+    @precondition(lambda self: len(self.able("is_here")) > 2)
+    @rule(pick=picks, end=st.sampled_from([Notebook.closes, Host.kill]))
+    def sharing_ends(self, pick: int, end: object) -> None:
+        notebook = self.pick(pick, "is_here")
+        if end is Host.kill:
+            self.host.kill(notebook)
+        else:
+            notebook.closes()
+
+    @precondition(lambda self: self.able("is_here"))
+    @rule(pick=picks, size=st.integers(0, 60))
+    def something_outlives_iterations(self, pick: int, size: int) -> None:
+        self.pick(pick, "is_here").memory.alive = size * MIB
+
+    @precondition(lambda self: self.host.broker is not None and self.able("is_here"))
+    @rule(
+        pick=picks,
+        what=st.sampled_from(
+            [
+                *map(SetPolicy, ONE_AT_A_TIME),
+                *(Change(weight=weight) for weight in (0.5, 2.0)),
+                *(Change(paused=paused) for paused in (True, False, False)),
+                Recall(""),
+                Cancel(""),
+            ]
+        ),
+    )
+    def an_admin_wants(self, pick: int, what: SetPolicy | Change | Recall | Cancel) -> None:
+        self.host.hear_admin(what, self.pick(pick, "is_here"))
+
+    # --- what is on its way --------------------------------------------------------------------
+
+    @rule(moves=st.lists(st.tuples(picks, st.booleans()), min_size=1, max_size=12))
+    def one_thing_moves_after_the_other(self, moves: list[tuple[int, bool]]) -> None:
+        """A message is heard or told, or a thread goes on, up to where it sends or waits."""
+        for pick, stops_at_sends in moves:
+            if able := self.host.moves(stops_at_sends):
+                able[pick % len(able)]()
+
+    @rule()
+    def all_arrives(self) -> None:
+        self.host.exchange()
+
+    @rule(lasts=st.sampled_from([0.0, 0.25, 0.6]))
+    def a_turn_is_over(self, lasts: float) -> None:
+        """Its holder is told, and comes to a boundary."""
+        self.host.pass_time(lasts)
+        for line in self.host.lines:
+            line.tell_all()
+        for notebook in self.able("is_free"):
+            if notebook.session.holding:
+                notebook.begins()
+
+    @precondition(lambda self: self.able("is_here"))
+    @rule(pick=picks, is_lost=st.booleans())
+    def letters_are_slow_or_lost(self, pick: int, is_lost: bool) -> None:
+        mailbox = self.pick(pick, "is_here").session._mailbox
+        if is_lost:
+            mailbox.receive()
+        else:
+            self.host.lockstep.hidden.add(mailbox.fileno())
+
+    @precondition(lambda self: self.ended())
+    @rule(pick=picks, heard=st.integers(0, 2))
+    def what_was_said_last_is_lost(self, pick: int, heard: int) -> None:
+        ended = self.ended()
+        ended[pick % len(ended)].lose_what_was_said(heard)
+
+    def ended(self) -> list[Line]:
+        return [line for line in self.host.lines if line.is_over]
+
+    # --- the broker ----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.host.broker is not None)
+    @rule(told=st.integers(0, 3))
+    def the_broker_ends(self, told: int) -> None:
+        self.host.end_broker(told)
+
+    @precondition(lambda self: self.host.broker is None)
+    @rule()
+    def a_broker_starts(self) -> None:
+        self.host.start_broker()
+
+    @precondition(lambda self: self.host.broker is not None)
+    @rule()
+    def the_broker_looks_around(self) -> None:
+        self.host.broker.tick()
+
+    # --- what must be true ---------------------------------------------------------------------
+
+    @rule()
+    def all_mean_the_same_when_all_is_settled(self) -> None:
+        self.host.settle()
+        self.host.check_agreement()
+
+    @invariant()
+    def nobody_has_anothers_turn(self) -> None:
+        self.host.check()
+
+
+Turns.TestCase.settings = settings(deadline=None, report_multiple_bugs=False)
+TestTurns = pytest.mark.timeout(3600)(Turns.TestCase)

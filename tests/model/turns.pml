@@ -1,0 +1,380 @@
+/* Whose turn it is: broker, sessions and letters, for SPIN. tests/model/test_spin.py runs it.
+
+   One lane, SESSIONS sessions of one user that ask again and again, brokers that end and start,
+   sessions that are killed, interrupts, and turns that are handed on by letter. What it leaves out:
+   memory, time and policies. Who has waited longest is next, which stands for any policy that
+   passes nobody over for ever; a turn may be asked back at any time while somebody waits.
+
+   Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
+     ask            session.py enter, _begin_wait; broker/service.py _request; Scheduler::request
+     take           session.py _take: Grant, Yield; a letter, mailbox.py receive
+     part           session.py _part, boundary, leave; service.py _finish; Scheduler::finish
+     interrupt      session.py _withdraw: Finish before the Grant has come, or as it comes
+     reconnect      session.py _registration, _register; service.py _open; Scheduler::open
+     hear           broker/connection.py buffer_updated, connection_lost; service.py handle, lost
+     assign         assign.cpp assign, start_successor, grant
+     ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/turns.py successor
+     broker_ends    a crash, or an end in good order: what it had sent may arrive or not
+     recovered      service.py grants_from: who has a turn has come back by then, since a session
+                    tries at least twice as often (session.py LAST_RETRY_SECONDS)
+     killed         the end of a kernel: what it had said is heard, or the last of it is lost
+
+   Turns are numbered modulo TURNS, which is more than there can be messages about at a time.
+   With -DOLD_LETTERS a session takes letters that were written before it came to this broker, with
+   -DFORGETS the broker does not grant when a connection ends: then SPIN must find an error. */
+
+#ifndef SESSIONS
+#define SESSIONS 2
+#endif
+#ifndef BROKER_ENDS
+#define BROKER_ENDS 1 /* so often */
+#endif
+#ifndef KILLS
+#define KILLS 1
+#endif
+#ifndef INTERRUPTS
+#define INTERRUPTS 1
+#endif
+#ifndef LEAVES
+#define LEAVES 1
+#endif
+#define TURNS 8
+#define ROOM 6 /* messages on their way in one direction; that it is enough is asserted */
+#define NOBODY 255
+#define next_turn(turn) ((turn + 1) % TURNS)
+
+mtype = { open, request, finish, grant, yield, gone };
+mtype = { idle, waiting, running };
+
+/* On their way: to the broker (kind, turn, state), from it (kind, turn, successor, its turn, its
+   key), and letters (turn, key). The system keeps both ends of a connection that is cut apart. */
+chan said[SESSIONS] = [ROOM] of { mtype, byte, mtype };
+chan told[SESSIONS] = [ROOM] of { mtype, byte, byte, byte, byte };
+chan letters[SESSIONS] = [2] of { byte, byte };
+bool is_cut[SESSIONS]; /* nobody reads what the session says, and nobody tells it more */
+
+/* What sessions know. */
+mtype state[SESSIONS] = idle;
+byte turn[SESSIONS];
+bool is_asked[SESSIONS];
+byte successor[SESSIONS] = NOBODY, successors_turn[SESSIONS], successors_key[SESSIONS];
+byte key[SESSIONS]; /* of its mailbox: another one for each connection */
+byte holders;
+
+/* What the broker knows. */
+bool is_known[SESSIONS];
+mtype seen[SESSIONS] = idle;
+byte seen_turn[SESSIONS], seen_key[SESSIONS];
+byte line[SESSIONS] = NOBODY; /* who waits, the longest first */
+bool was_asked[SESSIONS];
+byte next[SESSIONS] = NOBODY, nexts_turn[SESSIONS]; /* as was said with the yield */
+byte due = NOBODY, due_turn;
+bool is_recovering;
+byte broker_ends, kills, interrupts;
+
+/* --- the broker: each of these is part of one step ------------------------------------------- */
+
+inline tell(i, kind, t, s, st, k) {
+	if
+	:: is_cut[i]
+	:: else -> assert(nfull(told[i])); told[i] ! kind, t, s, st, k
+	fi
+}
+
+inline leave_line(i) {
+	b = 0; c = 0;
+	do
+	:: b < SESSIONS ->
+		if
+		:: line[b] != i && line[b] != NOBODY -> line[c] = line[b]; c++
+		:: else
+		fi;
+		b++
+	:: else -> break
+	od;
+	do
+	:: c < SESSIONS -> line[c] = NOBODY; c++
+	:: else -> break
+	od
+}
+
+inline join_line(i) {
+	c = 0;
+	do
+	:: line[c] != NOBODY -> c++
+	:: else -> break
+	od;
+	line[c] = i
+}
+
+inline end_wait(i) { leave_line(i); seen[i] = idle }
+
+inline end_turn(i) {
+	due = next[i]; due_turn = nexts_turn[i];
+	next[i] = NOBODY; was_asked[i] = false; seen[i] = idle
+}
+
+inline begin_wait(i, t) { seen[i] = waiting; seen_turn[i] = t; join_line(i) }
+
+inline begin_turn(i) {
+	end_wait(i);
+	seen[i] = running;
+	tell(i, grant, seen_turn[i], NOBODY, 0, 0)
+}
+
+inline is_lane_free(result) {
+	result = true; b = 0;
+	do
+	:: b < SESSIONS -> result = result && seen[b] != running; b++
+	:: else -> break
+	od
+}
+
+inline assign() {
+	if
+	:: due != NOBODY && seen[due] == waiting && seen_turn[due] == due_turn ->
+		d = due; begin_turn(d)
+	:: else
+	fi;
+	due = NOBODY;
+	is_lane_free(is_free);
+	if
+	:: is_free && !is_recovering && line[0] != NOBODY -> d = line[0]; begin_turn(d)
+	:: else
+	fi
+}
+
+inline vacate(i) {
+	if
+	:: seen[i] == running -> end_turn(i)
+	:: seen[i] == waiting -> end_wait(i)
+	:: else
+	fi
+}
+
+inline hear(i) {
+	if
+	:: said[i] ? request, t, s ->
+		if
+		:: seen[i] == running -> end_turn(i)
+		:: else
+		fi;
+		if
+		:: seen[i] == waiting -> seen_turn[i] = t
+		:: else -> begin_wait(i, t)
+		fi
+	:: said[i] ? finish, t, s ->
+		if
+		:: seen_turn[i] == t -> vacate(i)
+		:: else
+		fi
+	:: said[i] ? open, t, s ->
+		vacate(i);
+		is_known[i] = true; due = NOBODY; seen_turn[i] = t; seen_key[i] = key[i];
+		if
+		:: s == running -> seen[i] = running
+		:: s == waiting -> begin_wait(i, t)
+		:: else
+		fi
+	:: said[i] ? gone, t, s -> vacate(i); is_known[i] = false
+	fi;
+	t = 0; s = idle
+}
+
+proctype Hears(byte i) { /* a connection of the broker */
+	byte t, b, c, d; mtype s; bool is_free;
+	do
+	:: d_step { nempty(said[i]) ->
+		hear(i);
+#ifdef FORGETS
+		if
+		:: is_known[i] -> assign()
+		:: else -> due = NOBODY
+		fi;
+#else
+		assign();
+#endif
+		b = 0; c = 0; d = 0; is_free = false }
+	od
+}
+
+#if SESSIONS == 2
+#define any(what) (what(0) || what(1))
+#define all(what) (what(0) && what(1))
+#else
+#define any(what) (what(0) || what(1) || what(2))
+#define all(what) (what(0) && what(1) && what(2))
+#endif
+#define runs_unasked(i) (seen[i] == running && !was_asked[i])
+#define has_come_back(i) (is_known[i] && !is_cut[i])
+
+active proctype Alarm() { /* of the broker: turns that have lasted, and the end of its recovery */
+	byte b, c, d; bool is_free;
+	do
+	:: d_step { line[0] != NOBODY && any(runs_unasked) ->
+		b = 0;
+		do
+		:: !runs_unasked(b) -> b++
+		:: else -> break
+		od;
+		d = line[0];
+		was_asked[b] = true; next[b] = d; nexts_turn[b] = seen_turn[d];
+		tell(b, yield, seen_turn[b], d, seen_turn[d], seen_key[d]);
+		b = 0; d = 0 }
+	:: d_step { is_recovering && all(has_come_back) ->
+		is_recovering = false;
+		assign();
+		b = 0; c = 0; d = 0; is_free = false }
+	od
+}
+
+active proctype Fate() { /* of the broker */
+	byte i, kind, b;
+	do
+	:: atomic { broker_ends < BROKER_ENDS ->
+		broker_ends++;
+		i = 0;
+		do
+		:: i < SESSIONS ->
+			is_cut[i] = true;
+			do
+			:: nempty(said[i]) -> said[i] ? _, _, _
+			:: empty(said[i]) -> break
+			od;
+			if /* what it has told arrives or not */
+			:: do
+			   :: nempty(told[i]) -> told[i] ? _, _, _, _, _
+			   :: empty(told[i]) -> break
+			   od
+			:: true
+			fi;
+			is_known[i] = false; seen[i] = idle; seen_turn[i] = 0; seen_key[i] = 0;
+			line[i] = NOBODY; was_asked[i] = false; next[i] = NOBODY; nexts_turn[i] = 0;
+			i++
+		:: else -> break
+		od;
+		i = 0; is_recovering = true }
+	od
+}
+
+/* --- sessions -------------------------------------------------------------------------------- */
+
+inline say(i, kind) {
+	if
+	:: is_cut[i]
+	:: else -> assert(nfull(said[i])); said[i] ! kind, turn[i], state[i]
+	fi
+}
+
+inline begin(i) {
+	state[i] = running;
+	holders++;
+	assert(holders == 1)
+}
+
+inline forget_asked(i) {
+	is_asked[i] = false; successor[i] = NOBODY; successors_turn[i] = 0; successors_key[i] = 0
+}
+
+inline part(i) {
+	if
+	:: successor[i] != NOBODY ->
+		if
+		:: nfull(letters[successor[i]]) ->
+			letters[successor[i]] ! successors_turn[i], successors_key[i]
+		:: full(letters[successor[i]])
+		fi
+	:: else
+	fi;
+	forget_asked(i);
+	state[i] = idle; holders--;
+	say(i, finish)
+}
+
+#ifdef OLD_LETTERS
+#define is_mine(i, k) true
+#else
+#define is_mine(i, k) (k == key[i])
+#endif
+
+proctype Session(byte i) {
+	byte t, s, st, k; mtype kind; byte leaves;
+	do
+	/* ask */
+	:: atomic { state[i] == idle ->
+		turn[i] = next_turn(turn[i]); state[i] = waiting;
+		say(i, request) }
+	/* take a letter */
+	:: atomic { state[i] == waiting && nempty(letters[i]) ->
+		letters[i] ? t, k;
+		if
+		:: is_mine(i, k) && t == turn[i] -> begin(i)
+		:: else
+		fi;
+		t = 0; k = 0 }
+	/* take what the broker tells */
+	:: atomic { nempty(told[i]) ->
+		told[i] ? kind, t, s, st, k;
+		if
+		:: kind == grant && t == turn[i] && state[i] == waiting -> begin(i)
+		:: kind == yield && t == turn[i] && state[i] == running ->
+			is_asked[i] = true; successor[i] = s; successors_turn[i] = st; successors_key[i] = k
+		:: else
+		fi;
+		t = 0; s = 0; st = 0; k = 0; kind = 0 }
+	/* reconnect */
+	:: atomic { is_cut[i] && empty(told[i]) && empty(said[i]) ->
+		is_cut[i] = false; key[i]++;
+		forget_asked(i);
+		say(i, open) }
+	/* part: at a boundary, or as a cell ends */
+	:: atomic { state[i] == running && is_asked[i] -> part(i) }
+	:: atomic { state[i] == running && leaves < LEAVES -> leaves++; part(i) }
+	/* interrupt: not of session 0, which is to be served */
+	:: atomic { i > 0 && interrupts < INTERRUPTS && state[i] == waiting ->
+		interrupts++; state[i] = idle;
+		say(i, finish) }
+	/* killed; then there is another one in its place */
+	:: atomic { i > 0 && kills < KILLS ->
+		kills++;
+		if
+		:: state[i] == running -> holders--
+		:: else
+		fi;
+		do
+		:: nempty(letters[i]) -> letters[i] ? _, _
+		:: empty(letters[i]) -> break
+		od;
+		do
+		:: nempty(told[i]) -> told[i] ? _, _, _, _, _
+		:: empty(told[i]) -> break
+		od;
+		if /* what it has said is heard or not */
+		:: do
+		   :: nempty(said[i]) -> said[i] ? _, _, _
+		   :: empty(said[i]) -> break
+		   od
+		:: true
+		fi;
+		state[i] = idle;
+		forget_asked(i);
+		say(i, gone);
+		is_cut[i] = true }
+	od
+}
+
+init {
+	byte i;
+	atomic {
+		do
+		:: i < SESSIONS ->
+			is_cut[i] = true; successor[i] = NOBODY; line[i] = NOBODY; next[i] = NOBODY;
+			run Hears(i); run Session(i);
+			i++
+		:: else -> break
+		od
+	}
+}
+
+/* Who waits is served, if each party that can go on does so at last. */
+ltl served { [] (state[0] == waiting -> <> (state[0] == running)) }

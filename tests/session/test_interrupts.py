@@ -1,0 +1,173 @@
+"""A cell that is interrupted gives its turn back, wherever the interrupt hits."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import linecache
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+
+import jupyter_gpushare
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.memory import WholeProcess
+from jupyter_gpushare.protocol import Dismiss
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+ROOM = Path(jupyter_gpushare.__file__).parent
+OURS = {str(ROOM / name) for name in ("client.py", "mailbox.py", "session.py")}
+SECONDS = 20
+
+
+class Interrupted:
+    """Raises KeyboardInterrupt in this thread at the n-th line of ours that it comes to."""
+
+    def __init__(self, nth: int) -> None:
+        self.lines_left = nth
+
+    def __enter__(self) -> Interrupted:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename not in OURS:
+            return None
+        if event == "line" and not _ends_a_block(frame):
+            self.lines_left -= 1
+            if self.lines_left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+
+def _ends_a_block(frame: FrameType) -> bool:
+    """Such a line comes by again when the block has ended, and there Python looks for no signal."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return line.lstrip().startswith("with ")
+
+
+@pytest.fixture
+def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Who has the turn is asked for it as soon as somebody waits."""
+    monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
+    return msgspec.structs.replace(settings, quantum_seconds=1e-6)
+
+
+@pytest.fixture
+def opened(settings: Settings) -> Iterator[Callable[[str], Session]]:
+    made: list[Session] = []
+
+    def opened(name: str) -> Session:
+        made.append(Session(settings, name=name))
+        made[-1].open()
+        return made[-1]
+
+    yield opened
+    for each in made:
+        each.close()
+
+
+class Other:
+    """A session that waits for a turn, has it, and gives it back."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._thread: threading.Thread | None = None
+
+    def waits(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._take, daemon=True)
+            self._thread.start()
+
+    def _take(self) -> None:
+        self._session.enter()
+        self._session.leave()
+
+    def had_a_turn(self) -> bool:
+        self.waits()
+        thread, self._thread = self._thread, None
+        assert thread is not None
+        thread.join(SECONDS)
+        return not thread.is_alive()
+
+
+def test_an_interrupt_at_any_line_leaves_no_turn_behind(
+    opened: Callable[[str], Session],
+) -> None:
+    """A cell takes a turn, is asked for it, and gives it to who waits."""
+    ours, other = opened("ours"), Other(opened("other"))
+
+    def cell() -> None:
+        ours.cell_begins()
+        ours.enter()
+        other.waits()
+        while ours.holding:
+            select.select([ours._client], [], [], 0.05)
+            ours.boundary()
+
+    for nth in itertools.count(1):
+        with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
+            cell()
+        ours.leave()  # as at the end of a cell
+        ours.cell_ends()
+        assert other.had_a_turn(), f"interrupted at line {nth}"
+        if interrupted.lines_left > 0:
+            return
+
+
+class Paged(WholeProcess):
+    """Memory that can be paged out."""
+
+    is_out = False
+
+    def page_out(self, directory: str) -> tuple[int, str]:
+        self.is_out = True
+        return 1 << 20, ""
+
+    def page_in(self) -> str:
+        self.is_out = False
+        return ""
+
+
+def test_an_interrupt_at_any_line_of_a_cell_that_comes_back_leaves_the_next_one_its_memory(
+    settings: Settings, opened: Callable[[str], Session]
+) -> None:
+    ours = opened("ours")
+    ours.memory = memory = Paged()
+    ours.enter()
+    ours.boundary()
+    ours.leave()  # now it is known what it keeps
+    for nth in itertools.count(1):
+        page_out(settings, ours)
+        with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
+            ours.cell_begins()
+        ours.cell_ends()
+        cell = threading.Thread(target=ours.cell_begins, daemon=True)
+        cell.start()
+        cell.join(SECONDS)
+        assert not cell.is_alive(), f"the cell after one interrupted at line {nth} waits for ever"
+        assert not memory.is_out
+        if interrupted.lines_left > 0:
+            return
+
+
+def page_out(settings: Settings, session: Session) -> None:
+    """It is asked to, and has."""
+    session.cell_ends()
+    with Client.connect(settings, "tests") as client:
+        while not session.paged_out_bytes:
+            with contextlib.suppress(GpuShareError):  # it is not known yet that no cell runs
+                client.ask(Dismiss(session.id))
