@@ -5,6 +5,7 @@ Larger pictures and batches make the activations larger, and leave the parameter
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import torch
@@ -46,10 +47,25 @@ def perceptron() -> Iterate:
     return training(model, torch.randn(128, 512), torch.randint(0, 512, (128,)))
 
 
+def half_idle() -> Iterate:
+    """On one core, and waiting for its data half of the time."""
+    torch.set_num_threads(1)
+    iterate = perceptron()
+
+    def load_and_iterate() -> None:
+        begun = time.process_time()
+        iterate()
+        time.sleep(time.process_time() - begun)
+
+    return load_and_iterate
+
+
 TRAININGS: dict[str, Callable[[], Iterate]] = {
     "cnn": cnn,
     "transformer": transformer,
     "perceptron": perceptron,
+    "half_idle": half_idle,
+    "busy": lambda: cnn(batch=64),
     "large_cnn": lambda: cnn(batch=48, side=64),
     "large_transformer": lambda: transformer(batch=80),
 }

@@ -122,7 +122,8 @@ class Picture:
     """The scheduler at one moment, sessions in the order in which they opened.
 
     `running_lanes` is the setting: 0 means as the policy says. `foreign` bytes are used by programs
-    that are no sessions, and what is left of the others is `free`.
+    that are no sessions, and what is left of the others is `free`. `probation` says what several
+    lanes at once were found to gain, or is empty.
     """
 
     policy: str
@@ -131,8 +132,31 @@ class Picture:
     free: int
     foreign: int
     running_lanes: int
+    probation: str
     lanes: Sequence[LaneState]
     sessions: Sequence[SessionState]
+
+class Probation:
+    """Whether several lanes that run at once get more done than one. Sessions are numbers here.
+
+    Times are seconds of one clock. `lanes` may run at once now; `hoped` is how many may turn out to
+    be worth it, 0 while nobody knows.
+    """
+
+    def __init__(self, quantum: float = 0.25) -> None: ...
+    def report(self, now: float, session: int, iterations: int, used: float) -> None:
+        """So many iterations since the last one; `used` are seconds of all its turns until now."""
+    def forget(self, session: int) -> None:
+        """What was known of it does not hold any more."""
+    def follow(self, now: float, wanting: Sequence[int]) -> None:
+        """These want the device, or have it. Decides."""
+    def runs(self, now: float, running: int) -> None:
+        """So many run from now on."""
+    def next_event(self) -> float | None:
+        """When time alone changes something, or None."""
+    lanes: int
+    hoped: int
+    sentence: str
 
 class Scheduler:
     """Turns of one device. Events go in with their time (seconds, never decreasing).
@@ -277,7 +301,8 @@ class Conduct:
     """How sessions behave in virtual time.
 
     They report at most every `report` seconds, and compute `handover` seconds after a grant.
-    `paging_rate` is bytes a second out and in, 0 that nobody is paged out between cells. `steps`:
+    `paging_rate` is bytes a second out and in, 0 that nobody is paged out between cells, and
+    `contention` the part of its speed that each one who computes costs each of the others. `steps`:
     boundaries at which nothing is said are visited too, which changes no result. `checks`: the
     scheduler's invariants are looked at after each event.
     """
@@ -288,6 +313,7 @@ class Conduct:
         report: float = 0.5,
         handover: float = 0.0,
         paging_rate: float = 0.0,
+        contention: float = 0.0,
         steps: bool = False,
         remembers_turns: bool = True,
         checks: bool = False,

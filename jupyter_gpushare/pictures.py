@@ -211,8 +211,9 @@ def _ordered(sessions: list[SessionView]) -> list[SessionView]:
 def at_once(device: DeviceView) -> str:
     """How many lanes there are and how many of them run at the same time."""
     lanes = {1: "one lane"}.get(len(device.lanes), f"{len(device.lanes)} lanes")
-    at_once = f"{device.running_lanes} at once" if device.running_lanes else "auto"
-    return f"{lanes}, {at_once}"
+    if device.running_lanes:
+        return f"{lanes}, {device.running_lanes} at once"
+    return "; ".join(filter(None, [f"{lanes}, auto", device.probation]))
 
 
 def _foreign(device: DeviceView) -> str:

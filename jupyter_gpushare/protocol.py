@@ -492,7 +492,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     """`foreign_bytes` belong to processes that take no turns here.
 
     `turns` are those of the last minute, oldest first, `users` those who had turns in the last
-    hour.
+    hour. `probation` says what several lanes at once were found to gain, or is empty.
     """
 
     name: str
@@ -501,6 +501,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int
     foreign_bytes: int = 0
     running_lanes: int
+    probation: str = ""
     lanes: list[LaneView]
     sessions: list[SessionView]
     resting: list[RestingView] = []

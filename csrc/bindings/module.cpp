@@ -12,5 +12,6 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_gangs(module);
   gpushare::register_memory(module);
   gpushare::register_pager(module);
+  gpushare::register_probation(module);
   gpushare::register_simulation(module);
 }

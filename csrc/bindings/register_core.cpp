@@ -212,6 +212,7 @@ void register_picture(py::module_& module) {
       .def_readonly("free", &Picture::free)
       .def_readonly("foreign", &Picture::foreign)
       .def_readonly("running_lanes", &Picture::running_lanes)
+      .def_readonly("probation", &Picture::probation)
       .def_readonly("lanes", &Picture::lanes)
       .def_readonly("sessions", &Picture::sessions);
 }

@@ -58,13 +58,15 @@ void register_jobs(py::module_& module) {
 
   const Conduct conduct;
   py::class_<Conduct>(module, "Conduct")
-      .def(py::init([](Seconds report, Seconds handover, double paging_rate, bool steps,
-                       bool remembers_turns, bool checks) {
-             return Conduct{report, handover, paging_rate, steps, remembers_turns, checks};
+      .def(py::init([](Seconds report, Seconds handover, double paging_rate, double contention,
+                       bool steps, bool remembers_turns, bool checks) {
+             return Conduct{report, handover,        paging_rate, contention,
+                            steps,  remembers_turns, checks};
            }),
            py::kw_only(), py::arg("report") = conduct.report,
            py::arg("handover") = conduct.handover, py::arg("paging_rate") = conduct.paging_rate,
-           py::arg("steps") = conduct.steps, py::arg("remembers_turns") = conduct.remembers_turns,
+           py::arg("contention") = conduct.contention, py::arg("steps") = conduct.steps,
+           py::arg("remembers_turns") = conduct.remembers_turns,
            py::arg("checks") = conduct.checks);
 }
 

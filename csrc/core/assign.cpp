@@ -13,6 +13,7 @@ Decision Scheduler::assign(Seconds now) {
   Decision decision;
   start_successor(decision);
   give_up_those_who_do_not_leave();
+  follow_probation();
   lanes_.merge_down(limit());
   admit();
   settle_clocks();
@@ -21,6 +22,7 @@ Decision Scheduler::assign(Seconds now) {
   grant(contest, decision);
   ask_to_yield(contest, decision);
   ask_to_page_out(decision);
+  probation_.runs(now_, static_cast<int>(contest.running.size()));
   decision.page_ins = std::exchange(came_in_, {});
   return decision;
 }
@@ -41,7 +43,17 @@ void Scheduler::start_successor(Decision& decision) {
 
 int Scheduler::limit() const {
   if (rules_.running_lanes != 0) return rules_.running_lanes;
-  return policy_->packs ? 0 : 1;
+  return policy_->packs ? probation_.lanes() : 1;
+}
+
+int Scheduler::wanted() const { return packs() ? probation_.hoped() : limit(); }
+
+void Scheduler::follow_probation() {
+  if (!packs()) return;
+  std::vector<SessionNumber> wanting;
+  for (const auto& [number, session] : sessions_)
+    if (session.turn || (wants_turn(session) && lanes_.contains(number))) wanting.push_back(number);
+  probation_.follow(now_, wanting);
 }
 
 void Scheduler::admit() {
@@ -54,22 +66,57 @@ void Scheduler::admit() {
 
 SessionNumber Scheduler::next_to_admit() const {
   if (all_have_places()) return kNobody;
-  return first_with_room([&](const Demand& room) { return lanes_.fits(room); });
+  return first_with_room([&](const Session& session) {
+    return lanes_.fits(room_for(session)) && may_come_in(session, now_);
+  });
+}
+
+// Where several lanes are wanted, nobody comes in with whom fewer could run at once than without,
+// before its patience is over: lanes in use do not merge to make room for more. Whose memory is on
+// the device already, or who runs nothing, is counted as soon as it can be.
+bool Scheduler::may_come_in(const Session& session, Seconds now) const {
+  const bool is_new = is_out(session) || (session.iterations == 0 && session.device_seconds == 0);
+  const bool runs = session.busy || session.request;
+  if (wanted() == 1 || !is_new || !runs || has_waited_too_long(session, now)) return true;
+  const int before = lanes_at_once(nullptr);
+  const int enough = wanted() == 0 ? before : std::min(before, wanted());
+  return enough < 2 || lanes_at_once(&session) >= enough;
+}
+
+// How many of those in which a cell runs find room at once, a newcomer among them.
+int Scheduler::lanes_at_once(const Session* newcomer) const {
+  Bytes left = lanes_.capacity() - lanes_.foreign() - lanes_.persistent();
+  std::vector<Bytes> sizes;
+  const auto add = [&](const Session& session) {
+    const bool runs = session.busy || session.turn || session.request;
+    if (runs && session.demand.measured && !session.paused && !is_held(session))
+      sizes.push_back(session.demand.ephemeral);
+  };
+  for (const auto& [number, session] : sessions_)
+    if (lanes_.contains(number)) add(session);
+  if (newcomer) {
+    left -= newcomer->demand.persistent;
+    add(*newcomer);
+  }
+  std::ranges::sort(sizes);
+  const auto fits = [&](Bytes size) { return (left -= size) >= 0; };
+  return static_cast<int>(std::ranges::find_if_not(sizes, fits) - sizes.begin());
 }
 
 // Of those for whom there is room, the first. Others may overtake one for whom there is none,
 // but not for ever: after `patience` it comes first and nobody is admitted before it.
-SessionNumber Scheduler::first_with_room(const std::function<bool(const Demand&)>& has_room) const {
+SessionNumber Scheduler::first_with_room(
+    const std::function<bool(const Session&)>& has_room) const {
   std::optional<Contender> best;
   for (const auto& [number, session] : sessions_) {
     if (session.residence == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return kNobody;  // it uses memory that is not counted
     if (is_held(session)) continue;
-    if (!reserves(session, now_) && !has_room(room_for(session))) continue;
+    if (!reserves(session, now_) && !has_room(session)) continue;
     const Contender contender = this->contender(number, session, now_);
     if (!best || is_admitted_before(contender, *best, now_)) best = contender;
   }
-  return best && has_room(room_for(*best->session)) ? best->number : kNobody;
+  return best && has_room(*best->session) ? best->number : kNobody;
 }
 
 // Clocks of those who begin or cease to wait or run. Without a place, paused or held back, a
@@ -160,6 +207,7 @@ void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Sec
     if (contender.lane != kNoLane) continue;
     const Demand room = room_for(*contender.session);
     if (lanes_.fits(room) || !lanes_.fits_when_idle(room)) continue;
+    if (!may_come_in(*contender.session, now)) continue;
     if (!first || is_admitted_before(contender, *first, now)) first = &contender;
   }
   if (first) first->everywhere = true;
@@ -306,6 +354,7 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
     if (waiting.lane == kNoLane) at(loses_patience_at(*waiting.session));
   for (const auto& [number, session] : sessions_)
     if (session.residence == Residence::leaving) at(leaves_by(session));
+  if (packs()) at(probation_.next_event().value_or(kNever));
   return next == kNever ? std::nullopt : std::optional(next);
 }
 

@@ -188,8 +188,9 @@ Scheduler::PageOuts Scheduler::who_should_page_out() const {
     PageOuts for_others{kNobody, who_must_leave({}, staying, idle)};
     if (!for_others.sessions.empty()) return for_others;
   }
-  const SessionNumber first = first_with_room(
-      [&](const Demand& room) { return lanes_.fits_alone(together(staying, room)); });
+  const SessionNumber first = first_with_room([&](const Session& session) {
+    return lanes_.fits_alone(together(staying, room_for(session)));
+  });
   if (first == kNobody) return who_should_make_way(idle);
   if (!waits(sessions_.at(first))) return {};
   return {first, who_must_leave(room_for(sessions_.at(first)), staying, idle)};

@@ -22,6 +22,7 @@ Picture Scheduler::picture(Seconds now) const {
   picture.free = lanes_.free();
   picture.foreign = lanes_.foreign();
   picture.running_lanes = rules_.running_lanes;
+  if (packs()) picture.probation = probation_.sentence();
   picture.lanes = lane_states();
   std::unordered_map<SessionNumber, std::size_t> index;
   for (const auto& [number, session] : sessions_) {
@@ -179,6 +180,7 @@ std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
   }
   if (policy_->by_remaining && !of.view.remaining)
     text += "; remaining work unknown: ordered by service so far";
+  if (packs() && !probation_.sentence().empty()) text += "; " + probation_.sentence();
   return text;
 }
 
@@ -205,6 +207,7 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
     return text + "needs " + bytes_in_words(lanes_.needs(room)) + ", " +
            bytes_in_words(lanes_.free()) + " are free" + who_else_has_memory() +
            (reserves(*of.session, now) ? ", and is next" : "");
+  if (!may_come_in(*of.session, now)) return text + "with it, fewer could run at once";
   for (const Contender& running : contest.running)
     if (running.lane == kNoLane) return text + title(*running.session) + " runs and has no lane";
   const auto first =

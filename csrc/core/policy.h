@@ -50,7 +50,7 @@ struct Policy {
   Seconds (*lead)(const Candidate& holder, const Candidate& waiting, Seconds quantum);
   // How long what is left of a turn is expected to last, or nothing if nobody can know.
   std::optional<Seconds> (*expected)(const Candidate&, Seconds quantum);
-  bool packs = false;         // as many lanes at once as are safe, instead of one
+  bool packs = false;         // as many lanes at once as are safe and gain, instead of one
   bool boosts = false;        // the first seconds of a cell go first
   bool by_remaining = false;  // wants to know the remaining work
   double turn = 1.0;          // a turn lasts so many quanta

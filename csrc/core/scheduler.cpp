@@ -50,7 +50,7 @@ std::string exact(Bytes bytes) {
 }  // namespace
 
 Scheduler::Scheduler(Bytes capacity, std::string_view policy, const Rules& rules)
-    : rules_(rules), policy_(&policy_named(policy)), lanes_(capacity) {
+    : rules_(rules), policy_(&policy_named(policy)), lanes_(capacity), probation_(rules.quantum) {
   check_rules(rules);
 }
 
@@ -125,6 +125,10 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
     *session.remaining_iterations -= std::min(iterations, *session.remaining_iterations);
   session.iterations += iterations;
   session.reported_seconds = session.device_seconds + running_seconds(session, now_);
+  if (demand.measured && session.demand.measured)
+    probation_.report(now_, number, iterations, session.reported_seconds);
+  else
+    probation_.forget(number);  // its first iterations are not like the others
   session.demand = demand;
   fit_to_demand(number, session);
   return assign(now);
@@ -188,12 +192,14 @@ Decision Scheduler::set_rules(Seconds now, const Rules& rules) {
     session.attained.add(now_, rules_.half_life, 0);
   }
   rules_ = rules;
+  probation_ = Probation(rules.quantum);
   return assign(now);
 }
 
 Decision Scheduler::set_policy(Seconds now, std::string_view name) {
   const Policy& policy = policy_named(name);
   advance(now);
+  if (policy_ != &policy) probation_ = Probation(rules_.quantum);
   policy_ = &policy;
   return assign(now);
 }
@@ -201,6 +207,7 @@ Decision Scheduler::set_policy(Seconds now, std::string_view name) {
 Decision Scheduler::set_running_lanes(Seconds now, int lanes) {
   check_running_lanes(lanes);
   advance(now);
+  if (rules_.running_lanes != lanes) probation_ = Probation(rules_.quantum);
   rules_.running_lanes = lanes;
   return assign(now);
 }
@@ -315,6 +322,7 @@ void Scheduler::forget(SessionNumber number) {
   vacate(number, session);
   if (session.share.active) leave(session);
   quit(session);
+  probation_.forget(number);
   numbers_.erase(session.id);
   sessions_.erase(number);
 }

@@ -30,6 +30,7 @@
 
 #include "core/lane_allocator.h"
 #include "core/policy.h"
+#include "core/probation.h"
 #include "core/share.h"
 #include "core/types.h"
 
@@ -235,11 +236,16 @@ class Scheduler {
   void ask_to_page_out(Decision& decision);
 
   // assign.cpp: the pass.
-  int limit() const;  // lanes that may run at once; 0: no limit
+  bool packs() const { return policy_->packs && rules_.running_lanes == 0; }
+  int limit() const;   // lanes that may run at once; 0: no limit
+  int wanted() const;  // so many should find room at once; 0: no limit
+  void follow_probation();
   void admit();
   bool all_have_places() const { return lanes_.size() + out_ == sessions_.size(); }
   SessionNumber next_to_admit() const;
-  SessionNumber first_with_room(const std::function<bool(const Demand&)>& has_room) const;
+  bool may_come_in(const Session& session, Seconds now) const;
+  int lanes_at_once(const Session* newcomer) const;
+  SessionNumber first_with_room(const std::function<bool(const Session&)>& has_room) const;
   void settle_clocks();
   void enter(Session& session);
   void leave(Session& session);
@@ -318,6 +324,7 @@ class Scheduler {
   Rules rules_;
   const Policy* policy_;
   LaneAllocator lanes_;
+  Probation probation_;
   std::map<SessionNumber, Session> sessions_;  // in the order in which they opened
   std::unordered_map<std::string, SessionNumber> numbers_;
   std::map<std::string, Group> groups_;  // of those sessions, and of those that were lately

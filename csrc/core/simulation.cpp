@@ -43,6 +43,8 @@ Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view p
           "there must be a device, and at most " + std::to_string(kMostDevices));
   require(is_time(conduct.report) && is_time(conduct.handover) && is_time(conduct.paging_rate),
           "times and rates of the conduct must be finite and not negative");
+  require(conduct.contention >= 0 && conduct.contention < 1,
+          "the part that contention costs must be below 1 and not negative");
   for (std::size_t i = 0; i < devices; ++i)
     devices_.push_back({Scheduler(capacity, policy, rules), {}, -1, false, 1});
   for (Device& device : devices_) device.scheduler.set_shares(now_, shares_.groups, shares_.users);
@@ -346,12 +348,16 @@ void Simulation::enact(std::size_t device, const Decision& decision) {
 }
 
 // Those who compute at the same time have the device by turns of its own: together no more of it
-// than there is.
+// than there is, and less where they are in each other's way.
 void Simulation::set_speeds(std::size_t device) {
   double load = 0;
+  int others = -1;
   for (const Running& running : jobs_)
-    if (running.computes && running.device == device) load += running.job.load;
-  const double speed = 1 / std::max(1.0, load);
+    if (running.computes && running.device == device) {
+      load += running.job.load;
+      ++others;
+    }
+  const double speed = std::pow(1 - conduct_.contention, std::max(0, others)) / std::max(1.0, load);
   const bool changed = std::exchange(devices_[device].speed, speed) != speed;
   for (std::size_t job = 0; job < jobs_.size(); ++job) {
     Running& running = jobs_[job];

@@ -56,6 +56,7 @@ struct Conduct {
   Seconds report = 0.5;         // at most so often
   Seconds handover = 0;         // from a grant to the first computation
   double paging_rate = 0;       // bytes a second, out and in; 0: nobody is paged out between cells
+  double contention = 0;        // part of the speed that each one who computes costs the others
   bool steps = false;           // visit each boundary
   bool remembers_turns = true;  // else `turns` stays empty
   bool checks = false;          // the invariants, after each event; raises std::logic_error

@@ -78,6 +78,7 @@ def device_view(
         free_bytes=picture.free,
         foreign_bytes=picture.foreign,
         running_lanes=picture.running_lanes,
+        probation=picture.probation,
         lanes=[
             protocol.LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
             for lane in picture.lanes

@@ -22,6 +22,7 @@ export interface IDeviceView {
   free_bytes: number;
   foreign_bytes: number;
   running_lanes: number;
+  probation: string;
   lanes: ILaneView[];
   sessions: ISessionView[];
   resting: IRestingView[];

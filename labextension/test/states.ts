@@ -85,6 +85,7 @@ export function device(
     free_bytes: 9 * GIB,
     foreign_bytes: GIB,
     running_lanes: 1,
+    probation: '',
     lanes: [
       {
         id: 1,

@@ -189,7 +189,7 @@ def test_a_small_one_overtakes_one_whom_no_page_out_helps_but_not_for_ever() -> 
 
 
 def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
-    it = Scheduler(12 * GIB, "pack")
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=0))
     needy(it, 0, "a", 1, 4)
     needy(it, 0, "b", 1, 4, user="v")
     idle(it, 0, "i", 1, 0)

@@ -282,7 +282,7 @@ def test_las_lets_short_work_pass(simulate: Callable, new_job: Callable) -> None
 
 def test_pack_runs_as_many_at_once_as_memory_allows(simulate: Callable, new_job: Callable) -> None:
     jobs = [new_job(f"j{i}", demand=Demand(GB, 4 * GB)) for i in range(4)]
-    run = simulate(jobs, "pack", capacity=16 * GB).run(until=20)
+    run = simulate(jobs, "pack", capacity=16 * GB, rules=Rules(running_lanes=9)).run(until=20)
     holders = [lane.holder for lane in run.scheduler.picture(20).lanes]
     assert len(holders) == 3
     assert None not in holders
@@ -297,11 +297,11 @@ def test_lanes_merge_and_spread_when_the_policy_changes(
     run = simulate(jobs, "fair").run(until=3)
     assert len(run.scheduler.picture(3).lanes) == 1
     run.enact(run.scheduler.set_policy(3, "pack"))
-    run.run(until=4)
-    assert [len(lane.members) for lane in run.scheduler.picture(4).lanes] == [1, 1, 1, 1]
-    run.enact(run.scheduler.set_policy(4, "fair"))
-    run.run(until=5)
-    assert len(run.scheduler.picture(5).lanes) == 1
-    run.enact(run.scheduler.set_running_lanes(5, 2))
-    run.run(until=6)
-    assert len([lane for lane in run.scheduler.picture(6).lanes if lane.holder]) == 2
+    run.run(until=30)  # those who gain by it have come to have a lane each
+    assert [len(lane.members) for lane in run.scheduler.picture(30).lanes] == [1, 1, 1, 1]
+    run.enact(run.scheduler.set_policy(30, "fair"))
+    run.run(until=31)
+    assert len(run.scheduler.picture(31).lanes) == 1
+    run.enact(run.scheduler.set_running_lanes(31, 2))
+    run.run(until=32)
+    assert len([lane for lane in run.scheduler.picture(32).lanes if lane.holder]) == 2

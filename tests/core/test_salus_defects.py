@@ -21,13 +21,13 @@ def lane_sizes(it: Scheduler) -> list[int]:
 
 
 def test_lanes_grow_shrink_merge_and_close_early() -> None:
-    it = Scheduler(16 * GB, "pack")
-    it.open(0, "a", spec(1, 4))
-    it.open(0, "b", spec(1, 6))
+    it = Scheduler(16 * GB, "pack", Rules(running_lanes=4))
+    it.open(0, "a", spec(1, 4, busy=False))
+    it.open(0, "b", spec(1, 6, busy=False))
     assert lane_sizes(it) == [4, 6]
-    it.open(0, "c", spec(1, 7))  # no third lane: one of the two grows
+    it.open(0, "c", spec(1, 7, busy=False))  # no third lane: one of the two grows
     assert lane_sizes(it) in ([4, 7], [7, 6])
-    it.open(0, "d", spec(3, 8))  # only as one lane
+    it.open(0, "d", spec(3, 8, busy=False))  # only as one lane
     assert lane_sizes(it) == [8]
     it.close(1, "d")
     assert max(lane_sizes(it)) == 7

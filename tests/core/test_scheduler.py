@@ -289,7 +289,7 @@ def test_a_demand_that_shrinks_makes_room_at_once() -> None:
 
 
 def test_held_lanes_come_free_for_who_needs_them_merged() -> None:
-    it = Scheduler(12 * GIB, "pack")
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=0))
     it.open(0, "a", spec(1, 5, waiting=True, turn=1))
     it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
     it.open(0, "c", spec(2, 4, user="w", waiting=True, turn=1))
@@ -300,11 +300,47 @@ def test_held_lanes_come_free_for_who_needs_them_merged() -> None:
     assert len(it.picture(0.4).lanes) == 1
 
 
+def test_nobody_comes_in_with_whom_fewer_could_run_at_once_before_it_has_waited_long() -> None:
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=60))
+    it.open(0, "a", spec(1, 5, waiting=True, turn=1))
+    it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
+    it.open(0, "c", spec(2, 4, user="w", waiting=True, turn=1))
+    assert not yields(it.assign(59))
+    it.finish(59, "a", 1)
+    state = look(it, "c", 59)
+    assert (state.lane, state.reason) == (
+        None,
+        "waits for memory: with it, fewer could run at once",
+    )
+    it.request(59, "a", 2)
+    assert it.next_event(59) == 60
+    assert sorted(yields(it.assign(60))) == [("a", 2), ("b", 1)]
+    it.finish(60.1, "b", 1)
+    assert look(it, "c", 60.1).lane is not None
+
+
+def test_it_comes_in_as_soon_as_as_many_could_run_with_it() -> None:
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3))
+    it.open(0, "a", spec(1, 5, waiting=True, turn=1))
+    it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
+    it.open(0, "c", spec(2, 4, user="w", waiting=True, turn=1))
+    assert grants(it.set_busy(1, "b", False)) == []
+    assert grants(it.close(2, "b")) == [("c", 1)]
+
+
+def test_whose_memory_is_there_already_is_counted_at_once() -> None:
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3))
+    it.open(0, "a", spec(1, 5))
+    it.open(0, "b", spec(1, 4, user="v"))
+    it.open(0, "c", spec(2, 4, user="w", iterations=7))
+    assert look(it, "c", 0).lane is not None
+
+
 # --- alone ----------------------------------------------------------------------------------------
 
 
 def test_an_unmeasured_session_runs_alone() -> None:
-    it = Scheduler(12 * GIB, "pack")
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3))
     for id in "abn":
         it.open(0, id, SessionSpec(id, demand=UNMEASURED) if id == "n" else spec(user=id))
     it.request(0, "a", 1)
@@ -390,7 +426,7 @@ def test_two_who_claim_the_only_lane_are_both_counted_and_one_is_asked_at_once()
 
 
 def test_nobody_starts_while_one_runs_for_whom_there_is_no_lane() -> None:
-    it = Scheduler(12 * GIB, "pack")
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3))
     it.open(0, "a", spec(1, 8, turn=1, holding=True))
     assert yields(it.open(0, "b", spec(1, 8, user="v", turn=1, holding=True))) == [("b", 1)]
     assert not it.open(0, "c", spec(0.1, 0.1, waiting=True, turn=1)).grants

@@ -118,7 +118,7 @@ def test_who_ran_alone_before_its_weight_changed_owes_nothing(
 ) -> None:
     """In its own lane `a` has one turn for all the time; its weight counts for what comes."""
     a, b = new_job("a", "a", "g"), new_job("b", "b", "h")
-    run = simulate([a, b], "pack", rules=Rules(running_lanes=0)).run(until=50)
+    run = simulate([a, b], "pack", rules=Rules(running_lanes=2)).run(until=50)
     assert a.seconds == b.seconds == pytest.approx(50, abs=0.1)
     run.enact(run.scheduler.set_shares(50, {"g": 0.125}, {}))
     run.enact(run.scheduler.set_shares(50, {}, {}))

@@ -13,6 +13,7 @@ from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, Simulation
 POLICIES = [name for name, _ in policies()]
 GB = 10**9
 CHECKED = Conduct(checks=True)
+TWO_LANES = Rules(running_lanes=2)
 
 
 def job(id: str, iterations: int = 100, iteration: float = 0.05, **more: object) -> Job:
@@ -83,6 +84,7 @@ def notebooks(draw: st.DrawFn) -> list[Job]:
     st.sampled_from([0.0, 0.01]),
     st.integers(1, 2),
     st.booleans(),
+    st.sampled_from([0.0, 0.2]),
 )
 def test_skipping_boundaries_is_equal_to_stepping_each(
     jobs: list[Job],
@@ -92,9 +94,12 @@ def test_skipping_boundaries_is_equal_to_stepping_each(
     handover: float,
     devices: int,
     swaps: bool,
+    contention: float,
 ) -> None:
     def simulated(steps: bool) -> Simulation:
-        conduct = Conduct(paging_rate=rate, handover=handover, steps=steps, checks=True)
+        conduct = Conduct(
+            paging_rate=rate, handover=handover, contention=contention, steps=steps, checks=True
+        )
         rules = Rules(running_lanes=lanes, patience=5, swaps=swaps)
         simulation = Simulation(jobs, 16 * GB, policy, rules, conduct, devices)
         simulation.run(10_000)
@@ -183,12 +188,42 @@ def test_the_shortest_goes_first_where_it_is_declared() -> None:
 @pytest.mark.parametrize(("load", "seconds"), [(1.0, 20), (0.5, 10), (0.75, 15)])
 def test_those_who_compute_at_once_share_the_device(load: float, seconds: float) -> None:
     jobs = [job(id, 100, 0.1, load=load, user=id) for id in "ab"]
-    assert list(ended(run(jobs, "pack")).values()) == [pytest.approx(seconds)] * 2
+    simulation = run(jobs, "pack", rules=TWO_LANES)
+    assert list(ended(simulation).values()) == [pytest.approx(seconds)] * 2
+
+
+def test_those_who_are_in_each_others_way_are_slower() -> None:
+    jobs = [job(id, 100, 0.1, load=0.5, user=id) for id in "ab"]
+    simulation = run(jobs, "pack", rules=TWO_LANES, conduct=Conduct(contention=0.2))
+    assert list(ended(simulation).values()) == [pytest.approx(12.5)] * 2
 
 
 def test_who_computes_alone_again_is_as_fast_as_before() -> None:
     jobs = [job("short", 50, 0.1, user="a"), job("long", 100, 0.1, user="b")]
-    assert ended(run(jobs, "pack")) == {"short": pytest.approx(10), "long": pytest.approx(15)}
+    simulation = run(jobs, "pack", rules=TWO_LANES)
+    assert ended(simulation) == {"short": pytest.approx(10), "long": pytest.approx(15)}
+
+
+MANY = [
+    job(f"j{n}", 100, 0.1, demand=Demand(GB // 2, 6 * GB), load=0.5, user=f"{n}") for n in range(16)
+]
+
+
+def test_lanes_in_use_do_not_merge_to_let_more_in() -> None:
+    """Two have room at once, and six more a place beside them; the others are kept out."""
+    packed = run(MANY, "pack", rules=Rules(running_lanes=9, patience=float("inf")))
+    assert max(ended(packed).values()) == pytest.approx(16 * 10 / 2, rel=0.02)
+    assert max(use.lanes for use in packed.memory) == 12 * GB
+
+
+def test_they_merge_for_those_who_have_waited_long() -> None:
+    packed = run(MANY, "pack", rules=Rules(running_lanes=9, patience=5))
+    assert max(outcome.started for outcome in packed.outcomes) < 5 + 16 * 0.3
+
+
+def test_pack_finds_out_that_two_lanes_gain_before_it_lets_more_in() -> None:
+    packed = run(MANY, "pack", rules=Rules(patience=float("inf")))
+    assert max(ended(packed).values()) < 0.6 * 16 * 10
 
 
 def test_who_pauses_is_paged_out_for_who_needs_the_room() -> None:

@@ -1,4 +1,5 @@
-// As many notebooks at the same time as memory allows; those who must share a lane share it fairly.
+// As many notebooks at the same time as memory allows and as get more done together (probation.h);
+// those who must share a lane share it fairly.
 #include "core/policies/fair.h"
 #include "core/policies/policies.h"
 
@@ -6,7 +7,9 @@ namespace gpushare {
 
 constinit const Policy pack{
     .name = "pack",
-    .sentence = "as many notebooks at once as memory allows; those who share a lane do so fairly",
+    .sentence =
+        "as many notebooks at once as memory allows and as get more done together; those who "
+        "share a lane do so fairly",
     .before = fair_before,
     .ends = Ends::after_quantum,
     .lead = fair_lead,

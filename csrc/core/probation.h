@@ -1,0 +1,129 @@
+// Whether several lanes that run at once get more done than one.
+//
+// Whether they do is a property of the hardware and of what runs there, so it is measured. While a
+// session runs alone it tells how long an iteration takes it alone. While several run at once, each
+// iteration counts as so many seconds of work; work done in a second of time is the *sum of
+// speeds*, which is 1 where one after the other has the device.
+//
+// A trial begins with one lane, until all are known, and climbs: 2 lanes at once, 4, 8, for as long
+// as the sum grows. What was best is kept, and watched: the next trial comes as soon as the sum is
+// below 1. Else it comes when the time since the last one makes its cost one part in a hundred, and
+// later and later while neither the sessions nor the outcome change.
+//
+// What must stay true: decisions are made in follow(), and nowhere else; time is an argument.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+
+namespace gpushare {
+
+class Probation {
+ public:
+  explicit Probation(Seconds quantum) : quantum_(quantum) {}
+
+  // So many iterations since its last report; `used` are the seconds of all its turns until now.
+  void report(Seconds now, SessionNumber session, std::int64_t iterations, Seconds used);
+  // What was known of it does not hold any more.
+  void forget(SessionNumber session) { workers_.erase(session); }
+  // These want the device or have it. Decides how many may run at once from now on.
+  void follow(Seconds now, const std::vector<SessionNumber>& wanting);
+  // So many run from now on.
+  void runs(Seconds now, int running);
+
+  int lanes() const { return lanes_; }
+  // So many may turn out to be worth it; 0: nobody knows.
+  int hoped() const { return kept_; }
+  // When time alone changes something, if nothing is reported until then.
+  std::optional<Seconds> next_event() const;
+  // For people; empty as long as there was nothing to try.
+  std::string sentence() const;
+
+ private:
+  struct Worker {
+    Seconds wanted = -kNever;        // until then it wanted the device, or had it
+    double iterations = 0;           // that it did alone, in
+    Seconds seconds = 0;             // so many, the older the less,
+    Seconds seen = -kNever;          // seen last then
+    Seconds reported = 0, used = 0;  // when it reported last, and `used` of then
+
+    Seconds iteration() const { return seconds / iterations; }
+  };
+  // Of these lanes, since they are what may run.
+  struct Evidence {
+    Seconds work = 0;     // in seconds of their own when alone, of what was reported, which took
+    Seconds device = 0;   // so many seconds of turns;
+    Seconds running = 0;  // seconds of all turns
+    Seconds time = 0;     // in which somebody ran
+
+    std::optional<double> sum() const;
+    double at_once() const { return time > 0 ? running / time : 0; }
+  };
+  struct Outcome {
+    int lanes = 1;
+    std::optional<double> sum = 1.0;  // nothing: it could not be told
+  };
+  struct Leg {
+    Seconds time;
+    double sum;
+  };
+  struct Trial {
+    Seconds since;  // of the leg that goes on
+    std::vector<Leg> legs = {};
+    Outcome best = {};
+  };
+
+  Seconds turns(double number) const { return number * quantum_; }
+  void pass(Seconds now);
+  void find_mix(const std::vector<SessionNumber>& wanting);
+  void set_lanes(int lanes);
+
+  // What is known.
+  void count_alone(Worker& worker, double iterations, Seconds seconds);
+  void count_together(SessionNumber session, Worker& worker, double iterations, Seconds seconds);
+  bool is_known(const Worker& worker) const;
+  bool is_known_anew(const Worker& worker) const;
+  bool is_enough() const;
+
+  // What follows from it.
+  void begin_trial();
+  void follow_trial();
+  bool has_met_all() const;
+  void judge();
+  void climb(int lanes);
+  void end_leg(double sum);
+  void end_trial();
+  void break_off();
+  void watch();
+  void rest(Seconds cost);
+  double sum_kept() const { return kept_ > 1 ? outcome_.sum.value_or(1) : 1; }
+  Seconds cost_of_legs(double best) const;
+  Seconds end_of_leg() const;
+  Seconds due() const;
+
+  Seconds quantum_;
+  std::map<SessionNumber, Worker> workers_;
+  std::vector<SessionNumber> wanting_;
+  std::set<SessionNumber> mix_;    // who wants the device, or did until a moment ago
+  std::set<SessionNumber> tried_;  // the mix of the last trial
+  int lanes_ = 1;
+  int running_ = 0;
+  int kept_ = 0;     // 0: no trial has ended
+  Outcome outcome_;  // of the last trial, or of what was seen since
+  std::optional<Trial> trial_;
+  Evidence evidence_;
+  Seconds now_ = -kNever;
+  Seconds since_ = -kNever;   // since when `lanes_` is that
+  bool is_settled_ = true;    // and no more run
+  Seconds shared_ = -kNever;  // when several ran last
+  Seconds rested_ = -kNever;  // when the last trial ended
+  Seconds pause_ = 0;         // from then to the next
+  double patience_ = 1;       // as many times as long, where nothing has changed
+};
+
+}  // namespace gpushare

@@ -1,0 +1,248 @@
+"""Several lanes at once are kept only while they gain, and what it costs to know is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Probation, Rules, Simulation
+
+GB = 10**9
+QUANTUM, REPORT = 0.25, 0.5
+STEP = 1 / 64
+
+
+@dataclass
+class Worker:
+    """Iterates for ever, and reports at a boundary each half second."""
+
+    iteration: float
+    progress: float = 0.0
+    reported: int = 0
+    used: float = 0.0
+    next_report: float = 0.0
+
+
+class Machine:
+    """Any number of workers in turns of one quantum, as many at once as the probation says.
+
+    `sums` is what it has to find out: the sum of speeds of so many at once. One alone has 1.
+    """
+
+    def __init__(self, sums: Mapping[int, float], iterations: Sequence[float]) -> None:
+        self.sums = dict(sums)
+        self.workers = {number + 1: Worker(each) for number, each in enumerate(iterations)}
+        self.probation = Probation(QUANTUM)
+        self.now = self.work = 0.0
+        self.seen: list[int] = []  # lanes, whenever they changed
+        self.opened: list[float] = []  # when a second one was
+
+    def sum(self, lanes: int) -> float:
+        return 1.0 if lanes == 1 else self.sums[max(each for each in self.sums if each <= lanes)]
+
+    def run(self, seconds: float) -> Machine:
+        """The front of the queue runs, so many at once, and goes to its end after a turn."""
+        for _ in range(round(seconds / STEP)):
+            self.step()
+        return self
+
+    def step(self) -> None:
+        self.probation.follow(self.now, list(self.workers))
+        assert (self.probation.next_event() or self.now + 1) > self.now, "it is always to come"
+        if self.seen[-1:] != [self.probation.lanes]:
+            if self.seen[-1:] == [1]:
+                self.opened.append(self.now)
+            self.seen.append(self.probation.lanes)
+        running = list(self.workers.items())[: self.probation.lanes]
+        self.probation.runs(self.now, len(running))
+        self.now += STEP
+        self.work += STEP * self.sum(len(running))
+        for number, worker in running:
+            self.compute(number, worker, STEP * self.sum(len(running)) / len(running))
+        if self.now % QUANTUM < STEP and len(running) < len(self.workers):
+            for number, worker in running:
+                del self.workers[number]
+                self.workers[number] = worker
+
+    def compute(self, number: int, worker: Worker, seconds: float) -> None:
+        before = worker.progress
+        worker.progress += seconds / worker.iteration
+        worker.used += STEP
+        if int(worker.progress) > int(before) and self.now >= worker.next_report:
+            done = int(worker.progress) - worker.reported
+            self.probation.report(self.now, number, done, worker.used)
+            worker.reported += done
+            worker.next_report = self.now + REPORT
+
+
+def machine(sums: Mapping[int, float], count: int = 2) -> Machine:
+    return Machine(sums, [0.1] * count)
+
+
+def test_nobody_is_put_on_trial_alone() -> None:
+    alone = machine({2: 2.0}, 1).run(20)
+    assert alone.seen == [1]
+    assert (alone.probation.sentence, alone.probation.next_event()) == ("", None)
+
+
+def test_a_second_lane_that_gains_is_kept() -> None:
+    pair = machine({2: 1.8}).run(30)
+    assert pair.probation.lanes == pair.probation.hoped == 2
+    assert pair.probation.sentence == "2 lanes at once: gain 80 %"
+
+
+def test_a_second_lane_that_loses_is_closed() -> None:
+    pair = machine({2: 0.88}).run(20)
+    assert pair.seen == [1, 2, 1]
+    assert pair.probation.hoped == 1
+    assert pair.probation.sentence == "2 lanes at once: tried, lost 12 %"
+
+
+def test_what_gains_next_to_nothing_is_closed() -> None:
+    pair = machine({2: 1.01}).run(12)
+    assert pair.seen == [1, 2, 1]
+    assert pair.probation.sentence == "2 lanes at once: tried, gained only 1 %"
+
+
+@pytest.mark.parametrize(
+    ("sums", "lanes"),
+    [
+        ({2: 1.8, 4: 2.4, 8: 2.3}, [1, 2, 4, 8, 4]),
+        ({2: 1.8, 4: 1.7, 8: 5.0}, [1, 2, 4, 2]),
+        ({2: 2.0, 4: 4.0, 8: 8.0}, [1, 2, 4, 8]),
+    ],
+)
+def test_it_climbs_for_as_long_as_the_sum_grows(sums: dict[int, float], lanes: list[int]) -> None:
+    assert machine(sums, 8).run(60).seen == lanes
+
+
+def test_no_more_lanes_are_tried_than_there_are_notebooks() -> None:
+    assert machine({2: 2.0, 3: 2.9}, 3).run(60).seen == [1, 2, 3]
+
+
+def test_what_ceases_to_gain_is_closed() -> None:
+    pair = machine({2: 1.8}).run(30)
+    pair.sums[2] = 0.8
+    pair.run(60)
+    assert pair.seen[-2:] == [2, 1]
+    assert pair.probation.sentence == "2 lanes at once: tried, lost 20 %"
+
+
+def test_what_begins_to_gain_is_opened_by_the_next_trial() -> None:
+    pair = machine({2: 0.8}).run(30)
+    pair.sums[2] = 1.8
+    pair.run(200)
+    assert pair.seen[-1] == 2
+
+
+def test_a_changed_mix_is_tried_before_one_that_was_found_the_same_again() -> None:
+    def trials(changes: bool) -> int:
+        pair = machine({2: 0.8, 3: 0.8}).run(400)
+        before = len(pair.seen)
+        if changes:
+            pair.workers[3] = Worker(0.1)
+        return len(pair.run(60).seen) - before
+
+    assert trials(changes=True) > trials(changes=False)
+
+
+def test_trials_of_the_same_become_rare() -> None:
+    gaps = [b - a for a, b in pairwise(machine({2: 0.8}).run(1500).opened)]
+    assert len(gaps) > 2
+    assert all(b > 1.5 * a for a, b in pairwise(gaps))
+
+
+def test_who_has_no_iterations_is_not_believed_to_gain() -> None:
+    pair = Machine({2: 1.8}, [1e9, 1e9]).run(15)
+    assert pair.probation.lanes == 1
+    assert pair.probation.sentence == "2 lanes at once: tried, and nothing was seen of it"
+
+
+def test_who_does_something_else_than_before_is_measured_anew() -> None:
+    """Faster iterations in company than alone are other ones, and say nothing of a gain."""
+    pair = machine({2: 1.8}).run(30)
+    for worker in pair.workers.values():
+        worker.iteration, worker.progress = 0.02, float(worker.reported)
+    pair.sums[2] = 0.7
+    pair.run(400)
+    assert pair.probation.sentence == "2 lanes at once: tried, lost 30 %"
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.floats(0.5, 2.0),
+    st.lists(st.sampled_from([0.03, 0.1, 0.4, 1.1]), min_size=2, max_size=3),
+)
+def test_at_most_three_percent_are_lost_by_not_knowing(sum: float, iterations: list[float]) -> None:
+    found = Machine({2: sum, 3: min(sum, 1.0)}, iterations).run(600)
+    assert found.work >= 0.97 * max(1.0, sum) * 600
+
+
+# --- with the scheduler, in virtual time ------------------------------------------------------
+
+
+def job(id: str, load: float, iterations: int = 3000, **more: object) -> Job:
+    return Job(id, [Cell(iterations, 0.1)], demand=Demand(GB, GB), user=id, load=load, **more)
+
+
+def makespan(jobs: list[Job], lanes: int, contention: float) -> float:
+    conduct = Conduct(contention=contention, checks=True, remembers_turns=False)
+    simulation = Simulation(jobs, 16 * GB, "pack", Rules(running_lanes=lanes), conduct)
+    simulation.run()
+    return max(outcome.ended or 0 for outcome in simulation.outcomes)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.2, 1.0), st.floats(0.2, 1.0), st.floats(0, 0.5))
+def test_a_pair_is_never_three_percent_worse_than_the_better_of_one_lane_and_two(
+    first: float, second: float, contention: float
+) -> None:
+    pair = [job("a", first), job("b", second)]
+    auto, one, two = (makespan(pair, lanes, contention) for lanes in (0, 1, 2))
+    assert auto <= 1.03 * min(one, two)
+
+
+@pytest.mark.parametrize(
+    ("load", "contention", "better"), [(0.5, 0.0, 2), (0.5, 0.1, 2), (1.0, 0.12, 1), (0.8, 0.3, 1)]
+)
+def test_pairs_that_gain_and_pairs_that_lose_are_told_apart(
+    load: float, contention: float, better: int
+) -> None:
+    pair = [job("a", load), job("b", load)]
+    times = {lanes: makespan(pair, lanes, contention) for lanes in (0, 1, 2)}
+    assert min(times[1], times[2]) == times[better]
+    assert times[0] <= 1.03 * times[better]
+
+
+def test_who_comes_and_goes_costs_little_more() -> None:
+    """The mix changes all the time, and the trials are not worth more than they cost."""
+    cells = [Cell(40, 0.1, think=3.0) for _ in range(60)]
+    jobs = [
+        Job(f"n{n}", cells, demand=Demand(GB, GB), user=str(n), arrival=n / 3, load=1.0)
+        for n in range(5)
+    ]
+    auto, one = (makespan(jobs, lanes, 0.2) for lanes in (0, 1))
+    assert auto <= 1.03 * one
+
+
+def test_who_waits_is_told_what_was_found(simulate: Callable, new_job: Callable) -> None:
+    run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(2)
+    picture = run.scheduler.picture(2)
+    assert picture.probation == "2 lanes at once: each notebook is measured alone first"
+    waiting = [state.reason for state in picture.sessions if state.state == "waiting"]
+    assert waiting
+    assert all(reason.endswith("; " + picture.probation) for reason in waiting)
+
+
+@pytest.mark.parametrize(("policy", "lanes"), [("pack", 2), ("fair", 0), ("fair", 2)])
+def test_only_lanes_that_pack_opens_by_itself_are_on_probation(
+    policy: str, lanes: int, simulate: Callable, new_job: Callable
+) -> None:
+    jobs = [new_job(f"j{n}", iteration=0.1) for n in range(3)]
+    run = simulate(jobs, policy, rules=Rules(running_lanes=lanes)).run(10)
+    assert run.scheduler.picture(10).probation == ""
