@@ -1,6 +1,6 @@
 """Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 class Demand:
@@ -15,7 +15,9 @@ class Rules:
     """What the scheduler goes by; seconds. `running_lanes` 0 means as the policy says.
 
     `boost`: the first seconds of a cell go before all others, as far as its user, its group and
-    itself are not further than that beyond the clocks of the others; 0: they do not.
+    itself are not further than that beyond the clocks of the others; 0: they do not. `swaps`: who
+    waits for a turn is asked to page out for one that comes before it, and has waited for room for
+    longer than its `patience`.
     """
 
     def __init__(
@@ -26,6 +28,7 @@ class Rules:
         patience: float = 60.0,
         running_lanes: int = 0,
         boost: float = 0.0,
+        swaps: bool = False,
     ) -> None: ...
     quantum: float
     half_life: float
@@ -33,6 +36,7 @@ class Rules:
     patience: float
     running_lanes: int
     boost: float
+    swaps: bool
 
 class SessionSpec:
     """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
@@ -264,17 +268,34 @@ class Job:
         declares: bool = False,
         load: float = 1.0,
         stays: float = 0.0,
+        group: str = "",
     ) -> None: ...
     id: str
     cells: list[Cell]
     demand: Demand
     user: str
+    group: str
     arrival: float
     weight: float
     priority: int
     declares: bool
     load: float
     stays: float
+
+class Shares:
+    """Weights of groups and users by name, in virtual time; who is absent has 1.
+
+    The group `class_of` has all devices for itself, under the policy for classes, whenever a
+    notebook of it is open and has not ended its last cell; "": there is no class.
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: Mapping[str, float] = ...,
+        users: Mapping[str, float] = ...,
+        class_of: str = "",
+    ) -> None: ...
 
 class Conduct:
     """How sessions behave in virtual time.
@@ -346,6 +367,7 @@ class Simulation:
         rules: Rules = ...,
         conduct: Conduct = ...,
         devices: int = 1,
+        shares: Shares = ...,
     ) -> None: ...
     def run(self, until: float = ...) -> None:
         """Up to this time, or until nothing is left to happen; may be called again, with a later
@@ -368,7 +390,8 @@ class Simulation:
 class Gang:
     """A job of `duration` seconds on so many whole devices at once.
 
-    `skew` is its largest tensor, as a part of its model.
+    `skew` is its largest tensor, as a part of its model. It may have to be `on` these devices,
+    where each host has one.
     """
 
     def __init__(
@@ -379,12 +402,14 @@ class Gang:
         *,
         arrival: float = 0.0,
         skew: float = 0.0,
+        on: Sequence[int] = (),
     ) -> None: ...
     id: str
     devices: int
     duration: float
     arrival: float
     skew: float
+    on: list[int]
 
 class GangRules:
     """Service is devices times seconds.
@@ -434,6 +459,44 @@ def gittins_index(known: Sequence[float], attained: float, quantum: float) -> fl
 
     0 where none of the known ones got further than `attained`.
     """
+
+class GangGrant:
+    """A turn of a gang on so many devices of each host."""
+
+    gang: str
+    devices: list[int]
+
+class GangDecision:
+    """`yields` are ids; each is asked once for each turn."""
+
+    grants: list[GangGrant]
+    yields: list[str]
+
+class GangScheduler:
+    """Whose turn it is on whole devices, all that a gang asks for or none, after Tiresias.
+
+    The policies are those of GangSimulation, which is driven by it. Events say what has happened,
+    and `assign` decides. Raises ValueError for a gang that there can never be, and KeyError for one
+    that is not known.
+    """
+
+    def __init__(
+        self, hosts: Sequence[int], policy: str = "las", rules: GangRules = ...
+    ) -> None: ...
+    def request(self, now: float, gang: Gang) -> None:
+        """It wants its devices; harmless if it has them. What it has attained before counts."""
+    def finish(self, now: float, id: str) -> None:
+        """It has its devices no more, or does not want them any more."""
+    def close(self, now: float, id: str) -> None:
+        """The same, and nothing is known of it from then on."""
+    def assign(self, now: float) -> GangDecision: ...
+    def next_event(self) -> float | None:
+        """When time alone changes something, or None."""
+    def holds(self, id: str) -> list[int]:
+        """The devices of each host that it has; empty: none."""
+    def __contains__(self, id: str) -> bool: ...
+    def is_valid(self) -> str:
+        """Empty, or what is wrong."""
 
 class GangSimulation:
     """Gangs on the whole devices of hosts, in virtual time, after Tiresias.

@@ -149,7 +149,7 @@ def record(arguments: argparse.Namespace) -> int:
 
 def simulate(arguments: argparse.Namespace) -> int:
     """The same notebooks under other policies, or on other devices."""
-    from . import plots, simulation, workload
+    from . import _core, plots, simulation, workload
 
     source = arguments.source or workload.generated(arguments.generate, seed=arguments.seed)
     comparison = simulation.simulate(
@@ -157,6 +157,10 @@ def simulate(arguments: argparse.Namespace) -> int:
         arguments.policy or simulation.POLICIES,
         capacity=arguments.capacity,
         devices=arguments.devices,
+        groups=arguments.group_weights,
+        users=arguments.user_weights,
+        class_of=arguments.class_mode,
+        conduct=_core.Conduct(paging_rate=arguments.paging_rate),
     )
     if arguments.plot:
         with plots.style():
@@ -363,6 +367,26 @@ def _simulate(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
     command.add_argument("--capacity", type=_bytes, metavar="SIZE", help="of a device, as in 24GiB")
     command.add_argument("--devices", type=_count, metavar="N", help="so many devices")
     command.add_argument(
+        "--class-mode",
+        default="",
+        metavar="GROUP",
+        help="that group alone has the devices whenever a notebook of it is open and not done",
+    )
+    for whose in ("group", "user"):
+        command.add_argument(
+            f"--{whose}-weights",
+            type=_weights,
+            metavar="WEIGHTS",
+            help=f"of {whose}s, as in {whose[0]}1=2,{whose[0]}2=0.5 (default: as recorded, or 1)",
+        )
+    command.add_argument(
+        "--paging-rate",
+        type=_bytes,
+        default=0,
+        metavar="SIZE",
+        help="notebooks are paged out, with so many bytes a second (default: none are)",
+    )
+    command.add_argument(
         "--plot", metavar="FILE", help="draw it, as SVG, PNG or PDF; wants matplotlib"
     )
     return command
@@ -450,6 +474,17 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"a number from 1 on, not {text}")
     return int(text)
+
+
+def _weights(text: str) -> dict[str, float]:
+    pairs = [pair.rpartition("=") for pair in text.split(",")]
+    try:
+        weights = {name: float(weight) for name, _, weight in pairs}
+    except ValueError:
+        weights = {}
+    if "" in weights or not weights:
+        raise argparse.ArgumentTypeError(f"names and weights as in a=2,b=0.5, not {text}")
+    return weights
 
 
 def _bytes(text: str) -> int:

@@ -22,7 +22,7 @@ from .protocol import ACTIVE, HOLDING, DeviceView, SessionView, Snapshot
 INTERVAL_SECONDS = 0.05
 
 What: TypeAlias = Literal[
-    "device", "opened", "requested", "granted", "finished", "reported", "closed"
+    "device", "group", "opened", "requested", "granted", "finished", "reported", "closed"
 ]
 # Ranges in which sums of many stay numbers: a record may be anybody's.
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
@@ -32,7 +32,8 @@ Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """`time` is seconds since the record began; a field that has its default is left out.
 
-    `device` tells its capacity and policy, once. `opened` is a session's first, `closed` its last.
+    `device` tells its capacity and policy, once; `group` a group's weight, again when it changes.
+    `opened` is a session's first, `closed` its last.
     It has `requested` when it waits for the device or has it, `granted` when it has it, `finished`
     when it has it no more. `reported` tells its iterations and seconds of the device since the last
     report, what it needs now, and whether it declares how many iterations are left.
@@ -43,6 +44,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str = ""
     session: str = ""
     user: str = ""
+    group: str = ""
     name: str = ""
     policy: str = ""
     capacity_bytes: Bytes = 0
@@ -62,7 +64,9 @@ class Recorder:
         self._names = names
         self._sessions: dict[str, int] = {}  # id -> number
         self._users: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
         self._devices: set[str] = set()
+        self._weights: dict[str, float] = {}  # of groups
         self._known: dict[str, SessionView] = {}
         self._reported: dict[str, SessionView] = {}
 
@@ -79,6 +83,10 @@ class Recorder:
                     policy=snapshot.policy,
                     capacity_bytes=device.capacity_bytes,
                 )
+        for group in snapshot.groups:
+            if self._weights.get(group.name) != group.weight:
+                self._weights[group.name] = group.weight
+                yield Event(time, "group", group=self._group(group.name), weight=group.weight)
         there = {view.id: view for device in snapshot.devices for view in device.sessions}
         for gone in [id for id in self._known if id not in there]:
             yield from self._close(gone, time)
@@ -123,10 +131,14 @@ class Recorder:
             device.name,
             session=_number("n", view.id, self._sessions),
             user=view.user if self._names else _number("u", view.user, self._users),
+            group=self._group(view.group),
             name=view.name if self._names else "",
             weight=view.weight,
             priority=view.priority,
         )
+
+    def _group(self, name: str) -> str:
+        return name if self._names or not name else _number("g", name, self._groups)
 
     def _report(self, before: SessionView, view: SessionView, time: float) -> Event:
         return Event(
@@ -142,7 +154,7 @@ class Recorder:
 
 
 def _number(kind: str, id: str, known: dict[str, int]) -> str:
-    """`n1`, `n2` for sessions, `u1`, `u2` for users."""
+    """`n1`, `n2` for sessions, `u1`, `u2` for users, `g1`, `g2` for groups."""
     return f"{kind}{known.setdefault(id, len(known) + 1)}"
 
 

@@ -65,6 +65,7 @@ from .settings import Settings, load
 FIRST_RETRY_SECONDS = 0.02
 LAST_RETRY_SECONDS = 0.25  # a new broker waits twice as long for those who have turns
 HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
+ON_GPU = "a cell runs, and a GPU cannot wait for memory that another thread of it may use"
 UNCOUNTED_BYTES = 1 << 20  # who has less on the device may leave it there and rest
 
 
@@ -383,8 +384,12 @@ class Session:
                 self.on_trouble(trouble)
 
     def _page_out(self) -> None:
-        if self._busy or self.holding:
+        """Between cells, or in one that waits for its turn: then this thread does nothing else."""
+        if self.holding or (self._busy and not self._waiting):
             return  # then the broker knows that it was asked in vain
+        if self._busy and self._uuid:
+            self._say(StaysIn(ON_GPU))
+            return
         size, reason = self.memory.page_out(self._settings.page_directory or _cache_directory())
         self.paged_out_bytes = size
         self._say(StaysIn(reason) if reason else PagedOut(size))
@@ -450,6 +455,7 @@ class Session:
             if message.turn == self._turn and (self._waiting or self.holding):
                 self._use_lane(message)
             if message.turn == self._turn and self._waiting:
+                self._page_in()
                 self._note_waited()
                 self.holding = True
         elif isinstance(message, Yield):

@@ -128,6 +128,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NotNegative,
         Meta(description="the first seconds of a cell go before those of longer ones; 0: not so"),
     ] = 0.5
+    page_waiting: Annotated[
+        bool,
+        Meta(
+            description="a notebook that waits for its turn pages out for one that comes before it"
+            " and has waited for memory for patience_seconds; on a GPU none does"
+        ),
+    ] = False
     page_directory: Annotated[
         str,
         Meta(

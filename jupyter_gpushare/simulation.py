@@ -8,7 +8,7 @@ It shows itself as tables in a notebook, and `plot()` draws it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,14 +81,16 @@ class Run(NamedTuple):
 class Comparison:
     """The same workload under several policies."""
 
-    def __init__(self, subject: Workload, runs: list[Run]) -> None:
+    def __init__(self, subject: Workload, runs: list[Run], class_of: str = "") -> None:
         self.workload = subject
         self.runs = runs
+        self.class_of = class_of
 
     def tables(self) -> list[pictures.Table]:
         devices = f"{self.workload.devices} x " if self.workload.devices > 1 else ""
         capacity = pictures.size(self.workload.capacity)
-        title = f"{len(self.workload.jobs)} notebooks on {devices}{capacity}"
+        lesson = f", a class of {self.class_of}" if self.class_of else ""
+        title = f"{len(self.workload.jobs)} notebooks on {devices}{capacity}{lesson}"
         return [pictures.table(title, COLUMNS, self.runs)]
 
     def figures(self) -> dict[str, dict[str, float]]:
@@ -114,20 +116,43 @@ def simulate(
     *,
     capacity: int | None = None,
     devices: int | None = None,
+    groups: Mapping[str, float] | None = None,
+    users: Mapping[str, float] | None = None,
+    class_of: str = "",
     rules: _core.Rules | None = None,
     conduct: _core.Conduct | None = None,
 ) -> Comparison:
-    """`source` is a record's file or a Workload; `capacity` bytes and `devices` replace its own.
+    """`source` is a record's file or a Workload; `capacity` bytes and `devices` replace its own, as
+    weights of `groups` its own. Users weigh 1, but for those of `users`. The group `class_of` has
+    the devices for itself, as in class mode, whenever a notebook of it is open and not done.
     Where no `rules` are given, this environment's settings are those of the broker.
 
-    Raises InvalidValue for a record that cannot be read and for a policy that there is not.
+    Raises InvalidValue for a record that cannot be read, and for a policy, a group or a user that
+    there is not.
     """
     subject = source if isinstance(source, Workload) else workload.from_record(record.read(source))
     subject = subject._replace(
         capacity=subject.capacity if capacity is None else capacity,
         devices=subject.devices if devices is None else devices,
     )
-    return Comparison(subject, [run(subject, policy, rules, conduct) for policy in policies])
+    _check_named("group", [*(groups or {}), *filter(None, [class_of])], _groups(subject))
+    _check_named("user", users or {}, {job.user for job in subject.jobs})
+    shares = _core.Shares(
+        groups={**subject.groups, **(groups or {})}, users=users or {}, class_of=class_of
+    )
+    runs = [run(subject, policy, rules, conduct, shares) for policy in policies]
+    return Comparison(subject, runs, class_of)
+
+
+def _groups(subject: Workload) -> set[str]:
+    return {job.group for job in subject.jobs if job.group} | {*subject.groups}
+
+
+def _check_named(kind: str, wanted: Iterable[str], there: set[str]) -> None:
+    for name in wanted:
+        if name not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise InvalidValue(f"there is no {kind} {name!r} in this workload; there is {known}")
 
 
 def run(
@@ -135,6 +160,7 @@ def run(
     policy: str,
     rules: _core.Rules | None = None,
     conduct: _core.Conduct | None = None,
+    shares: _core.Shares | None = None,
 ) -> Run:
     """To the end, by default with the settings of this environment. Raises InvalidValue."""
     try:
@@ -145,6 +171,7 @@ def run(
             rules or translation.rules(load()),
             conduct or _core.Conduct(),
             subject.devices,
+            shares or _core.Shares(groups=subject.groups),
         )
     except ValueError as error:
         raise InvalidValue(str(error)) from None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ._core import Cell, Demand, Job
@@ -24,11 +25,12 @@ MEBIBYTE = 1 << 20
 
 
 class Workload(NamedTuple):
-    """`capacity` is that of one of `devices` devices."""
+    """`capacity` is that of one of `devices` devices. Groups that are not in `groups` weigh 1."""
 
     jobs: list[Job]
     capacity: int
     devices: int = 1
+    groups: Mapping[str, float] = MappingProxyType({})
 
 
 # --- a record ---------------------------------------------------------------------------------
@@ -91,6 +93,7 @@ class _Session:
             ],
             demand=Demand(self.persistent, self.ephemeral),
             user=self.opened.user,
+            group=self.opened.group,
             arrival=self.opened.time,
             weight=self.opened.weight,
             priority=self.opened.priority,
@@ -122,7 +125,8 @@ def from_record(events: Sequence[Event]) -> Workload:
     devices = [event for event in events if event.event == "device" and event.device in used]
     if not jobs or not devices:
         raise InvalidValue("nobody has used a device in this record")
-    return Workload(jobs, min(device.capacity_bytes for device in devices), len(devices))
+    groups = {event.group: event.weight for event in events if event.event == "group"}
+    return Workload(jobs, min(device.capacity_bytes for device in devices), len(devices), groups)
 
 
 # --- tables of models -------------------------------------------------------------------------
@@ -189,7 +193,8 @@ def of_models(
 def generated(notebooks: int, *, seed: int, capacity: int = 16 << 30) -> Workload:
     """A day of notebooks, as nobody has recorded it yet; all draws are independent:
 
-    - users: one for every two notebooks, drawn evenly; arrivals: Poisson, one in 5 minutes
+    - users: one for every two notebooks, drawn evenly, in two groups by turns; arrivals: Poisson,
+      one in 5 minutes
     - cells of a notebook: geometric, 8 in the mean; pauses before them: lognormal, median 60 s,
       sigma 1.2
     - seconds of a cell alone: lognormal, median 15 s, sigma 1.6 (so the mean is 54 s); seconds of
@@ -202,14 +207,13 @@ def generated(notebooks: int, *, seed: int, capacity: int = 16 << 30) -> Workloa
     users = max(1, notebooks // 2)
     jobs, arrival = [], 0.0
     for number in range(notebooks):
-        jobs.append(
-            _notebook(draw, f"n{number + 1}", f"u{draw.randrange(users) + 1}", arrival, capacity)
-        )
+        user = draw.randrange(users) + 1
+        jobs.append(_notebook(draw, f"n{number + 1}", user, arrival, capacity))
         arrival += draw.expovariate(1 / 300)
     return Workload(jobs, capacity)
 
 
-def _notebook(draw: random.Random, id: str, user: str, arrival: float, capacity: int) -> Job:
+def _notebook(draw: random.Random, id: str, user: int, arrival: float, capacity: int) -> Job:
     iteration = math.exp(draw.uniform(math.log(0.02), math.log(0.5)))
     count = 1
     while draw.random() > 1 / 8:
@@ -221,7 +225,8 @@ def _notebook(draw: random.Random, id: str, user: str, arrival: float, capacity:
             min(int(capacity * draw.lognormvariate(math.log(0.03), 0.8)), capacity // 3),
             min(int(capacity * draw.lognormvariate(math.log(0.12), 0.9)), capacity // 2),
         ),
-        user=user,
+        user=f"u{user}",
+        group=f"g{(user + 1) % 2 + 1}",
         arrival=arrival,
         declares=draw.random() < 1 / 3,
         stays=3600.0,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import jupyter_gpushare as gpushare
@@ -19,6 +20,7 @@ from jupyter_gpushare.protocol import (
     DeviceView,
     Finish,
     Grant,
+    GroupView,
     Open,
     Report,
     Request,
@@ -179,6 +181,22 @@ def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Pa
     assert [cell.iterations for cell in job.cells] == [40]
 
 
+def test_groups_are_numbered_and_their_weights_are_kept() -> None:
+    recorder = record.Recorder()
+    first = snapshot(view("running", group="class"))
+    shown = [
+        msgspec.structs.replace(first, groups=[GroupView("class", weight, [])])
+        for weight in (2.0, 2.0, 3.0)
+    ]
+    events = [event for time, each in enumerate(shown) for event in recorder.events(each, time)]
+    groups = [(event.time, event.group, event.weight) for event in events if event.event == "group"]
+    assert groups == [(0, "g1", 2.0), (2, "g1", 3.0)]
+    assert [event.group for event in events if event.event == "opened"] == ["g1"]
+    used = Event(3.0, "reported", session="n1", iterations=5, device_seconds=1.0)
+    subject = workload.from_record([*events, used])
+    assert (subject.jobs[0].group, dict(subject.groups)) == ("g1", {"g1": 3.0})
+
+
 # --- workloads ------------------------------------------------------------------------------------
 
 
@@ -238,6 +256,47 @@ def test_who_does_not_fit_a_smaller_device_is_counted() -> None:
     assert (run.refused, len(run.finished)) == (1, 1)
 
 
+def long(id: str, group: str, user: str, seconds: int = 100, arrival: float = 0.0) -> Job:
+    return Job(
+        id,
+        [Cell(10 * seconds, 0.1)],
+        demand=Demand(GIB, GIB),
+        user=user,
+        group=group,
+        arrival=arrival,
+    )
+
+
+def ends(subject: Workload, **more: object) -> dict[str, float]:
+    (run,) = simulation.simulate(subject, ["fair"], conduct=Conduct(checks=True), **more).runs
+    return {outcome.id: outcome.ended or 0.0 for outcome in run.outcomes}
+
+
+def test_groups_and_users_share_by_weight() -> None:
+    jobs = [long("a", "g1", "u1"), long("b", "g2", "u2"), long("c", "g2", "u3")]
+    subject = Workload(jobs, 16 * GIB, groups={"g1": 1.0, "g2": 2.0})
+    assert ends(subject)["a"] == pytest.approx(300, abs=3)  # b and c have two thirds until then
+    assert ends(subject, groups={"g1": 2.0})["a"] == pytest.approx(200, abs=3)
+    assert ends(subject, users={"u2": 3.0})["b"] == pytest.approx(200, abs=3)
+
+
+def test_a_class_has_the_devices_while_it_is_there() -> None:
+    jobs = [
+        long("guest", "", "u1", 100),
+        long("one", "g1", "u2", 10, arrival=20.0),
+        long("two", "g1", "u3", 10, arrival=25.0),
+        long("late", "g1", "u4", 10, arrival=110.0),
+        long("other", "g2", "u5", 10, arrival=30.0),
+    ]
+    subject = Workload(jobs, 16 * GIB)
+    for devices in (1, 2):
+        ended = ends(subject, class_of="g1", devices=devices)
+        assert max(ended["one"], ended["two"]) == pytest.approx(40 if devices == 1 else 35, abs=1)
+        assert ended["late"] == pytest.approx(120, abs=1)
+        assert ended["other"] > 40
+    assert ends(subject, class_of="g1")["guest"] == pytest.approx(140, abs=1)
+
+
 def test_the_title_page_simulates_and_shows_it_in_a_notebook(tmp_path: Path) -> None:
     compared = gpushare.simulate(written(tmp_path / "r.jsonl", RECORD), ["fair"])
     assert "fair" in repr(compared)
@@ -287,6 +346,9 @@ def test_a_plot_without_matplotlib_is_one_sentence(
     [
         (["--from", "/nowhere"], "the record /nowhere cannot be read: No such file"),
         (["--generate", "2", "--policy", "best"], "there is no policy 'best'"),
+        (["--generate", "9", "--class-mode", "g7"], "no group 'g7' in this workload; there is g1,"),
+        (["--generate", "2", "--user-weights", "eve=2"], "there is no user 'eve' in this workload"),
+        (["--generate", "2", "--user-weights", "u1=0"], "a weight must be a finite number above 0"),
         (["--generate", "2", "--plot", "/nowhere/a.svg"], "cannot be written to /nowhere/a.svg"),
     ],
 )
@@ -299,7 +361,35 @@ def test_what_is_wrong_is_said_in_one_sentence(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [[], ["--generate", "0"], ["--generate", "1", "--capacity", "x"]])
+def test_each_question_can_be_asked_of_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another policy, a larger card, two cards, class mode, other weights, paging."""
+    again = [Event(0.0, "group", group="g1", weight=2.0), *RECORD[2:]]
+    opened = msgspec.structs.replace(RECORD[1], group="g1")
+    path = written(tmp_path / "record.jsonl", [RECORD[0], opened, *again])
+    for words, shown in (
+        (["--policy", "las"], "las"),
+        (["--capacity", "24GiB"], "1 notebooks on 24.0 GiB"),
+        (["--devices", "2"], "2 x 16.0 GiB"),
+        (["--class-mode", "g1"], "a class of g1"),
+        (["--group-weights", "g1=3", "--user-weights", "u1=0.5"], "fair"),
+        (["--paging-rate", "2GiB"], "fair"),
+    ):
+        assert cli.main(["simulate", "--from", path, *words]) == 0
+        assert shown in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--generate", "0"],
+        ["--generate", "1", "--capacity", "x"],
+        ["--generate", "1", "--group-weights", "g1"],
+        ["--generate", "1", "--group-weights", "=2"],
+    ],
+)
 def test_a_wrong_command_line_ends_with_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["simulate", *words])

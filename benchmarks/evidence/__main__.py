@@ -24,9 +24,9 @@ PARTS = {
     "sharing": salus.sharing,
     "paging": beyond.paging,
     "overtaking": beyond.overtaking,
-    "tiresias": tiresias.section,
     "agreement": agreement.section,
     "speed": speed.section,
+    "gangs": tiresias.section,
     "compare": compare.section,
 }
 

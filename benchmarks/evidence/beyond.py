@@ -1,4 +1,4 @@
-"""What Salus does not do: page idle notebooks out, and bound how often a large one is overtaken."""
+"""What Salus does not do: page notebooks out, and bound how often a large one is overtaken."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import random
 import statistics
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import document
 import salus
 from document import Section, picture, spread, table
 
 from jupyter_gpushare import plots
-from jupyter_gpushare._core import Cell, Conduct, Demand, Job
-from jupyter_gpushare.simulation import run
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules
+from jupyter_gpushare.simulation import Run, run
 from jupyter_gpushare.workload import Workload
 
 SEEDS = salus.SEEDS
@@ -22,7 +22,9 @@ PAGING_RATE = 2e9  # bytes a second
 NOTEBOOKS = 40
 POLICIES = ("fair", "srtf")
 STAYS = {"closed": 0.0, "stay": 3600.0}
+JOB_POLICIES = ("srtf", "las")
 CAPACITY = salus.CAPACITY
+PAGES = Conduct(report=60.0, handover=0.0005, paging_rate=PAGING_RATE, remembers_turns=False)
 
 
 # --- paging out -----------------------------------------------------------------------------------
@@ -59,52 +61,84 @@ def notebooks(seed: int, stays: float) -> list[Job]:
     return made
 
 
-def paged(policy: str, stays: float, seed: int) -> tuple[float, float, float]:
-    """Mean completion in minutes without and with paging, and GB paged out and in."""
+class Paged(NamedTuple):
+    """Mean completion in minutes: without paging, with that of idle ones, and of those that wait as
+    well; and GB paged out and in then."""
+
+    without: float
+    idle: float
+    waiting: float
+    moved: float
+
+
+def completion(subject: Workload, policy: str, rules: Rules, conduct: Conduct) -> float:
+    return statistics.fmean(run(subject, policy, rules, conduct).completion) / 60
+
+
+def paged(policy: str, stays: float, seed: int) -> Paged:
     subject = Workload(notebooks(seed, stays), CAPACITY)
-    without, with_paging = (
-        run(subject, policy, salus.RULES(), Conduct(report=60.0, paging_rate=rate))
+    without, idle = (
+        completion(subject, policy, salus.RULES(), Conduct(report=60.0, paging_rate=rate))
         for rate in (0.0, PAGING_RATE)
     )
-    moved = sum(outcome.paged for outcome in with_paging.outcomes) / 1e9
-    return (
-        statistics.fmean(without.completion) / 60,
-        statistics.fmean(with_paging.completion) / 60,
-        moved,
-    )
+    made = run(subject, policy, salus.RULES(swaps=True), PAGES)
+    return Paged(without, idle, statistics.fmean(made.completion) / 60, moved(made))
+
+
+def paged_jobs(policy: str, tail: float, seed: int) -> Paged:
+    """The hundred jobs, in which nobody is ever idle."""
+    subject = Workload(salus.jobs(seed, tail), CAPACITY)
+    without = completion(subject, policy, salus.RULES(patience=salus.FOREVER), salus.CONDUCT)
+    made = run(subject, policy, salus.RULES(swaps=True), PAGES)
+    return Paged(without, without, statistics.fmean(made.completion) / 60, moved(made))
+
+
+def moved(of: Run) -> float:
+    return sum(outcome.paged for outcome in of.outcomes) / 1e9
 
 
 def paging(pool: Executor) -> Section:
     found = {
-        f"{policy}, {words}": list(pool.map(partial(paged, policy, stays), range(SEEDS)))
+        f"notebooks, {policy}, {words}": list(pool.map(partial(paged, policy, stays), range(SEEDS)))
         for words, stays in STAYS.items()
         for policy in POLICIES
+    } | {
+        f"jobs, {policy}, sigma {tail:g}": list(
+            pool.map(partial(paged_jobs, policy, tail), range(SEEDS))
+        )
+        for policy in JOB_POLICIES
+        for tail in salus.TAILS
     }
-    gains = {name: [a / b for a, b, _ in rows] for name, rows in found.items()}
+    gains = {name: [row.without / row.waiting for row in rows] for name, rows in found.items()}
     return Section(
-        "Past Salus: paging out idle notebooks",
+        "Past Salus: paging out",
         [
-            f"{NOTEBOOKS} notebooks of the same models on 15,700 MiB, whose cells run a minute in "
-            "the median with pauses of five minutes between, and which are closed at the end of "
-            f"the last, or stay open for an hour. {SEEDS} seeds, {PAGING_RATE / 1e9:g} GB/s out "
-            "and in. *Without* is "
-            "admission as in Salus: who is open keeps its persistent memory. *With* is what the "
-            "broker does: notebooks in which no cell runs are paged out when others need the room. "
-            "Those that wait in the middle of a cell are not.",
+            f"*Notebooks*: {NOTEBOOKS} of the same models on 15,700 MiB, whose cells run a minute "
+            "in the median with pauses of five minutes between, and which are closed at the end of "
+            "the last, or stay open for an hour. *Jobs*: the hundred of above, in which nobody is "
+            f"ever idle. {SEEDS} seeds, {PAGING_RATE / 1e9:g} GB/s out and in. *Without* is "
+            "admission as in Salus: who is open keeps its persistent memory. *Idle*: notebooks in "
+            "which no cell runs are paged out when others need the room, as the broker does "
+            "unless told otherwise. *Waiting*: those as well that wait for a turn in the middle of "
+            "a cell (`page_waiting`), for one that the policy puts before them and that has waited "
+            "for room for a minute. Mean completion in minutes; gains are over *without*.",
             table(
-                ("minutes", "mean completion, without", "with", "gain", "worse in", "GB moved"),
+                ("", "without", "idle: gain", "waiting: gain", "worse in", "GB moved"),
                 [
                     (
                         name,
-                        spread([a for a, _, _ in rows]),
-                        spread([b for _, b, _ in rows]),
+                        spread([row.without for row in rows]),
+                        spread([row.without / row.idle for row in rows], 2),
                         spread(gains[name], 2),
                         f"{sum(gain < 1 for gain in gains[name])} of {SEEDS} seeds",
-                        spread([moved for _, _, moved in rows]),
+                        spread([row.moved for row in rows]),
                     )
                     for name, rows in found.items()
                 ],
             ),
+            "`srtf` gains by it since the shortest need not wait for room. `las` of jobs that are "
+            "nearly alike gains nothing: all of them then go on side by side, and all end late; "
+            "that is in the order, and not in the memory.",
             picture("paging", "gain of paging over seeds"),
         ],
         {"paging": document.drawn(6, 3.0, 1, partial(_draw_paging, gains))},
@@ -112,35 +146,56 @@ def paging(pool: Executor) -> Section:
 
 
 def _draw_paging(gains: dict[str, list[float]], axes: Any) -> None:
-    for number, (name, values) in enumerate(gains.items()):
+    shown = {name: values for name, values in gains.items() if "srtf" in name}
+    for number, (name, values) in enumerate(shown.items()):
         plots.steps(axes, values, number, name)
     axes.axvline(1, color=plots.GREY, ls="--")
     axes.set(xlabel="mean completion, without over with paging", ylabel="part of the seeds")
+    axes.set_xlim(0.5, 8)
     axes.legend()
 
 
 # --- overtaking -----------------------------------------------------------------------------------
 
 LARGE = 8 << 30
-PATIENCES = (60.0, 1800.0, 3600.0, 5400.0, 7200.0, 9000.0, salus.FOREVER)
+PATIENCES = (60.0, 1800.0, 3600.0, 5400.0, 7200.0, salus.FOREVER)
 
 
-def overtaken(tail: float, seed: int) -> dict[float, tuple[float, float, float]]:
-    """By patience: minutes of mean completion, and mean and longest wait of large ones over the
-    mean of the others."""
+class Overtaken(NamedTuple):
+    """Minutes of mean completion; mean wait of large ones over that of the others; longest wait of
+    a large one, minutes."""
+
+    completion: float
+    ratio: float
+    longest: float
+
+
+def bounds() -> dict[str, tuple[Rules, Conduct]]:
+    waits = {
+        "no bound" if each == salus.FOREVER else f"{each / 60:g} minutes": each
+        for each in PATIENCES
+    }
+    made = {name: (salus.RULES(patience=each), salus.CONDUCT) for name, each in waits.items()}
+    return made | {
+        f"{name}, those that wait page out": (salus.RULES(patience=waits[name], swaps=True), PAGES)
+        for name in ("1 minutes", "30 minutes")
+    }
+
+
+def overtaken(tail: float, seed: int) -> dict[str, Overtaken]:
     jobs = salus.jobs(seed, tail)
-    found = {}
-    for patience in PATIENCES:
-        done = run(
-            Workload(jobs, CAPACITY), "srtf", salus.RULES(patience=patience), salus.CONDUCT
-        ).outcomes
-        is_large = [job.demand.ephemeral > LARGE for job in jobs]
-        large = [each.waited for each, size in zip(done, is_large, strict=True) if size]
-        small = [each.waited for each, size in zip(done, is_large, strict=True) if not size]
-        completion = statistics.fmean((each.ended or 0.0) - each.arrival for each in done)
-        mean = statistics.fmean(small)
-        found[patience] = (completion / 60, statistics.fmean(large) / mean, max(large) / 60)
-    return found
+    return {
+        name: _overtaken(run(Workload(jobs, CAPACITY), "srtf", rules, conduct), jobs)
+        for name, (rules, conduct) in bounds().items()
+    }
+
+
+def _overtaken(of: Run, jobs: list[Job]) -> Overtaken:
+    is_large = [job.demand.ephemeral > LARGE for job in jobs]
+    large = [each.waited for each, size in zip(of.outcomes, is_large, strict=True) if size]
+    small = [each.waited for each, size in zip(of.outcomes, is_large, strict=True) if not size]
+    completion = statistics.fmean(of.completion) / 60
+    return Overtaken(completion, statistics.fmean(large) / statistics.fmean(small), max(large) / 60)
 
 
 def overtaking(pool: Executor) -> Section:
@@ -150,9 +205,10 @@ def overtaking(pool: Executor) -> Section:
         [
             "The hundred jobs again, under `srtf`. Jobs of more than 8 GiB ephemeral are *large*: "
             "while smaller ones come and go there is seldom room. After `patience_seconds` "
-            "of waiting nobody is admitted before them any more. The cost is in mean completion, "
-            f"over no bound at all, for the same seed; median over {SEEDS} seeds, and their 5th "
-            "and 95th percentiles.",
+            "of waiting nobody is admitted before them any more; or, with `page_waiting`, those "
+            "that wait for a turn make room for those that come before them. The cost is in mean "
+            "completion, over no bound at all, for the same seed, and below 1 a gain; median over "
+            f"{SEEDS} seeds, and their 5th and 95th percentiles.",
             *(_overtaking_table(tail, rows) for tail, rows in found.items()),
             _verdict(found),
         ],
@@ -160,45 +216,54 @@ def overtaking(pool: Executor) -> Section:
     )
 
 
-def _overtaking_table(tail: float, rows: list[dict[float, tuple[float, float, float]]]) -> str:
+def _costs(name: str, rows: list[dict[str, Overtaken]]) -> list[float]:
+    return [row[name].completion / row["no bound"].completion for row in rows]
+
+
+def _overtaking_table(tail: float, rows: list[dict[str, Overtaken]]) -> str:
     head = (
         f"sigma {tail:g}, patience",
         "cost",
         "wait of large over small",
+        "below 4 in",
         "longest wait of a large one, minutes",
     )
     return table(
         head,
         [
             (
-                "no bound" if patience == salus.FOREVER else f"{patience / 60:g} minutes",
-                spread([row[patience][0] / row[salus.FOREVER][0] for row in rows], 2),
-                spread([row[patience][1] for row in rows], 2),
-                spread([row[patience][2] for row in rows], 0),
+                name,
+                spread(_costs(name, rows), 2),
+                spread([row[name].ratio for row in rows], 2),
+                f"{sum(row[name].ratio < 4 for row in rows)} of {SEEDS} seeds",
+                spread([row[name].longest for row in rows], 0),
             )
-            for patience in PATIENCES
+            for name in bounds()
         ],
     )
 
 
-def _verdict(found: dict[float, list[dict[float, tuple[float, float, float]]]]) -> str:
+def _verdict(found: dict[float, list[dict[str, Overtaken]]]) -> str:
     """For each tail, the shortest patience that keeps both promises in the median."""
 
-    def keeps(patience: float, rows: list[dict[float, tuple[float, float, float]]]) -> bool:
-        cost = statistics.median(row[patience][0] / row[salus.FOREVER][0] for row in rows)
-        return cost < 1.1 and statistics.median(row[patience][1] for row in rows) < 4
+    def keeps(name: str, rows: list[dict[str, Overtaken]]) -> bool:
+        cost = statistics.median(_costs(name, rows))
+        return cost < 1.1 and statistics.median(row[name].ratio for row in rows) < 4
 
     shortest = {
-        tail: next((each for each in PATIENCES[:-1] if keeps(each, rows)), None)
+        tail: next((name for name in bounds() if keeps(name, rows)), "none")
         for tail, rows in found.items()
     }
-    said = ", ".join(
-        f"{'none of these' if patience is None else f'{patience / 60:g} minutes'} at sigma {tail:g}"
-        for tail, patience in shortest.items()
-    )
+    made = [
+        row["1 minutes, those that wait page out"].completion / row["no bound"].completion
+        for rows in found.values()
+        for row in rows
+    ]
+    said = ", ".join(f"{patience} at sigma {tail:g}" for tail, patience in shortest.items())
     return (
         "The shortest patience with which large jobs wait less than 4 times as long as small ones "
-        f"at a cost below 10 %, in the median: {said}. The default of one minute is for notebooks, "
-        "whose cells are short; jobs of this kind pay for it what the first row says, and a "
-        "device for them has a higher `patience_seconds`."
+        f"at a cost below 10 %, in the median: {said}. Where those that wait page out, the default "
+        f"of one minute does, and it costs at most {max(made):.2f} of the mean completion at any "
+        "of these seeds. A device that keeps them in, for jobs of this kind, has a higher "
+        "`patience_seconds`: the default is for notebooks, whose cells are short."
     )

@@ -110,19 +110,22 @@ void register_types(py::module_& module) {
   const Rules rules;
   py::class_<Rules>(module, "Rules")
       .def(py::init([](Seconds quantum, Seconds half_life, Seconds lease, Seconds patience,
-                       const py::int_& running_lanes, Seconds boost) {
+                       const py::int_& running_lanes, Seconds boost, bool swaps) {
              return Rules{quantum,  half_life, lease,
-                          patience, boost,     whole<int>(running_lanes, "running_lanes")};
+                          patience, boost,     whole<int>(running_lanes, "running_lanes"),
+                          swaps};
            }),
            py::arg("quantum") = rules.quantum, py::arg("half_life") = rules.half_life,
            py::arg("lease") = rules.lease, py::arg("patience") = rules.patience,
-           py::arg("running_lanes") = rules.running_lanes, py::arg("boost") = rules.boost)
+           py::arg("running_lanes") = rules.running_lanes, py::arg("boost") = rules.boost,
+           py::arg("swaps") = rules.swaps)
       .def_readonly("quantum", &Rules::quantum)
       .def_readonly("half_life", &Rules::half_life)
       .def_readonly("lease", &Rules::lease)
       .def_readonly("patience", &Rules::patience)
       .def_readonly("running_lanes", &Rules::running_lanes)
-      .def_readonly("boost", &Rules::boost);
+      .def_readonly("boost", &Rules::boost)
+      .def_readonly("swaps", &Rules::swaps);
 
   py::class_<SessionSpec>(module, "SessionSpec")
       .def(py::init([](std::string user, std::string name, double weight, const py::int_& priority,

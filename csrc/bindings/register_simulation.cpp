@@ -24,26 +24,37 @@ void register_jobs(py::module_& module) {
 
   const Job job;
   py::class_<Job>(module, "Job")
-      .def(py::init([](std::string id, std::vector<Cell> cells, const Demand& demand,
-                       std::string user, Seconds arrival, double weight, int priority,
-                       bool declares, double load, Seconds stays) {
-             return Job{std::move(id), std::move(user), arrival,  demand, std::move(cells),
-                        weight,        priority,        declares, load,   stays};
-           }),
-           py::arg("id"), py::arg("cells"), py::kw_only(), py::arg("demand") = job.demand,
-           py::arg("user") = "", py::arg("arrival") = job.arrival, py::arg("weight") = job.weight,
-           py::arg("priority") = job.priority, py::arg("declares") = job.declares,
-           py::arg("load") = job.load, py::arg("stays") = job.stays)
+      .def(
+          py::init([](std::string id, std::vector<Cell> cells, const Demand& demand,
+                      std::string user, Seconds arrival, double weight, int priority, bool declares,
+                      double load, Seconds stays, std::string group) {
+            return Job{
+                std::move(id), std::move(user), std::move(group), arrival, demand, std::move(cells),
+                weight,        priority,        declares,         load,    stays};
+          }),
+          py::arg("id"), py::arg("cells"), py::kw_only(), py::arg("demand") = job.demand,
+          py::arg("user") = "", py::arg("arrival") = job.arrival, py::arg("weight") = job.weight,
+          py::arg("priority") = job.priority, py::arg("declares") = job.declares,
+          py::arg("load") = job.load, py::arg("stays") = job.stays, py::arg("group") = "")
       .def_readonly("id", &Job::id)
       .def_readonly("cells", &Job::cells)
       .def_readonly("demand", &Job::demand)
       .def_readonly("user", &Job::user)
+      .def_readonly("group", &Job::group)
       .def_readonly("arrival", &Job::arrival)
       .def_readonly("weight", &Job::weight)
       .def_readonly("priority", &Job::priority)
       .def_readonly("declares", &Job::declares)
       .def_readonly("load", &Job::load)
       .def_readonly("stays", &Job::stays);
+
+  py::class_<Shares>(module, "Shares")
+      .def(py::init([](std::map<std::string, double> groups, std::map<std::string, double> users,
+                       std::string class_of) {
+             return Shares{std::move(groups), std::move(users), std::move(class_of)};
+           }),
+           py::kw_only(), py::arg("groups") = std::map<std::string, double>{},
+           py::arg("users") = std::map<std::string, double>{}, py::arg("class_of") = "");
 
   const Conduct conduct;
   py::class_<Conduct>(module, "Conduct")
@@ -90,9 +101,10 @@ void register_simulation(py::module_& module) {
   register_results(module);
   py::class_<Simulation>(module, "Simulation")
       .def(py::init<std::vector<Job>, Bytes, const std::string&, const Rules&, const Conduct&,
-                    std::size_t>(),
+                    std::size_t, Shares>(),
            py::arg("jobs"), py::arg("capacity"), py::arg("policy") = "fair",
-           py::arg("rules") = Rules{}, py::arg("conduct") = Conduct{}, py::arg("devices") = 1)
+           py::arg("rules") = Rules{}, py::arg("conduct") = Conduct{}, py::arg("devices") = 1,
+           py::arg("shares") = Shares{})
       .def("run", &Simulation::run, py::arg("until") = kNever,
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("now", &Simulation::now)

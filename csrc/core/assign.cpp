@@ -112,7 +112,7 @@ SessionNumber Scheduler::first_with_room(
     if (session.residence == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return kNobody;  // it uses memory that is not counted
     if (is_held(session)) continue;
-    if (!has_waited_too_long(session, now_) && !has_room(session)) continue;
+    if (!reserves(session, now_) && !has_room(session)) continue;
     const Contender contender = this->contender(number, session, now_);
     if (!best || is_admitted_before(contender, *best, now_)) best = contender;
   }
@@ -351,7 +351,7 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
       next = std::min(next, now + holder.ends_in);
   }
   for (const Contender& waiting : contest.waiting)
-    if (waiting.lane == kNoLane) at(wait_of(*waiting.session)->since + rules_.patience);
+    if (waiting.lane == kNoLane) at(loses_patience_at(*waiting.session));
   for (const auto& [number, session] : sessions_)
     if (session.residence == Residence::leaving) at(leaves_by(session));
   if (packs()) at(probation_.next_event().value_or(kNever));

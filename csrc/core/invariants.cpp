@@ -66,13 +66,15 @@ std::string Scheduler::holds_agree() const {
 }
 
 std::string Scheduler::paging_agrees() const {
-  std::size_t out = 0;
+  std::size_t out = 0, refusals = 0;
   for (const auto& [number, session] : sessions_) {
     const std::string broken = paging_agrees(number, session);
     if (!broken.empty()) return broken;
     out += session.residence == Residence::out;
+    refusals += session.refused;
   }
   if (!came_in_.empty()) return "a session has come in and was not told";
+  if (refusals != refusals_) return "the sessions that cannot be paged out are counted wrong";
   return out == out_ ? "" : "the sessions that are out are counted wrong";
 }
 
@@ -84,7 +86,8 @@ std::string Scheduler::paging_agrees(SessionNumber number, const Session& sessio
     return "a session has its memory on the device and on disk";
   if (session.residence == Residence::out && is_used)
     return "a session is used and does not want to come back";
-  if (session.residence == Residence::leaving && is_used)
+  const bool works = session.turn || (session.busy && !session.request);
+  if (session.residence == Residence::leaving && works)
     return "a session is used and asked to page out";
   return "";
 }
@@ -93,7 +96,7 @@ std::string Scheduler::nobody_waits_in_vain() const {
   if (sessions_.empty()) return "";
   if (next_to_admit() != kNobody) return "a session has no place although there is one";
   if (!who_should_page_out().sessions.empty())
-    return "room is needed that idle sessions were not asked to make";
+    return "room is needed that others were not asked to make";
   Contest contest = look(now_);
   if (next_to_start(contest)) return "a session waits although it could start";
   for (const Contender& holder : contest.running) {

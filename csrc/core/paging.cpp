@@ -1,5 +1,6 @@
 // Where sessions' persistent memory is: the events that change it, and who is asked to page out.
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -28,7 +29,7 @@ Decision Scheduler::set_busy(Seconds now, const std::string& id, bool busy) {
     session.before_cell = session.device_seconds + running_seconds(session, now_);
   session.busy = busy;
   if (busy) {
-    session.refused = false;
+    set_refused(session, false);
     call_back(session);
   } else if (session.residence == Residence::returning && !session.request) {
     end_return(session, Residence::out);
@@ -48,6 +49,7 @@ Decision Scheduler::paged_out(Seconds now, const std::string& id, Bytes bytes) {
     return assign(now);
   }
   if (lanes_.contains(number)) lanes_.remove(number);
+  if (session.request) session.made_way = now_;
   if (session.busy || session.request) call_back(session);
   return assign(now);
 }
@@ -57,7 +59,7 @@ Decision Scheduler::page_out_failed(Seconds now, const std::string& id) {
   advance(now);
   if (session.residence == Residence::leaving) {
     move_to(session, Residence::in);
-    session.refused = true;
+    set_refused(session, true);
   }
   return assign(now);
 }
@@ -108,6 +110,11 @@ void Scheduler::move_to(Session& session, Residence residence) {
   if (residence == Residence::in) session.makes_room_for.clear();
 }
 
+void Scheduler::set_refused(Session& session, bool refused) {
+  refusals_ += refused;
+  refusals_ -= std::exchange(session.refused, refused);
+}
+
 // It needs its memory: it is not asked for it any more, or wants to come back. A request that came
 // before counts from then.
 void Scheduler::call_back(Session& session) {
@@ -151,7 +158,7 @@ void Scheduler::give_up_those_who_do_not_leave() {
   for (auto& [number, session] : sessions_) {
     if (session.residence != Residence::leaving || now_ < leaves_by(session) - kSoon) continue;
     move_to(session, Residence::in);
-    session.refused = true;
+    set_refused(session, true);
   }
 }
 
@@ -176,8 +183,7 @@ void Scheduler::ask_to_page_out(Decision& decision) {
 Scheduler::PageOuts Scheduler::who_should_page_out() const {
   if (all_have_places() && !lanes_.is_overdrawn()) return {};
   const std::vector<const Entry*> idle = idle_sessions();
-  if (idle.empty()) return {};
-  const Demand staying = what_stays();
+  const Demand staying = what_stays(idle);
   if (lanes_.is_overdrawn()) {
     PageOuts for_others{kNobody, who_must_leave({}, staying, idle)};
     if (!for_others.sessions.empty()) return for_others;
@@ -185,19 +191,63 @@ Scheduler::PageOuts Scheduler::who_should_page_out() const {
   const SessionNumber first = first_with_room([&](const Session& session) {
     return lanes_.fits_alone(together(staying, room_for(session)));
   });
-  if (first == kNobody || !waits(sessions_.at(first))) return {};
+  if (first == kNobody) return who_should_make_way(idle);
+  if (!waits(sessions_.at(first))) return {};
   return {first, who_must_leave(room_for(sessions_.at(first)), staying, idle)};
 }
 
-// Beginning with the one used last, an idle session stays if there is room for it beside. So those
-// leave who have been idle longest, and nobody without whose leaving there is room.
-std::vector<SessionNumber> Scheduler::who_must_leave(const Demand& room, Demand staying,
-                                                     std::vector<const Entry*> idle) const {
-  std::ranges::sort(idle, [](const Entry* a, const Entry* b) {
-    return std::pair(a->second.last_used, a->first) > std::pair(b->second.last_used, b->first);
-  });
+// Where idle ones are not enough, those as well who wait for a turn that comes after the one of who
+// waits for room, once that one has lost its patience. It is for one at a time. Those who run stay,
+// so nobody loses work; and who leaves is as patient itself, so they do not swap for ever.
+Scheduler::PageOuts Scheduler::who_should_make_way(const std::vector<const Entry*>& idle) const {
+  if (!all_make_way()) return {};
+  const std::optional<Contender> first = first_without_patience();
+  if (!first) return {};
+  std::vector<const Entry*> may_leave = who_waits_behind(*first);
+  may_leave.insert(may_leave.end(), idle.begin(), idle.end());
+  const Demand staying = what_stays(may_leave), room = room_for(*first->session);
+  if (!lanes_.fits_alone(together(staying, room))) return {};
+  return {first->number, who_must_leave(room, staying, may_leave)};
+}
+
+std::optional<Scheduler::Contender> Scheduler::first_without_patience() const {
+  std::optional<Contender> first;
+  for (const auto& [number, session] : sessions_) {
+    if (session.residence == Residence::out || lanes_.contains(number)) continue;
+    if (session.turn) return std::nullopt;  // it uses memory that is not counted
+    if (!has_waited_too_long(session, now_)) continue;
+    const Contender contender = this->contender(number, session, now_);
+    if (!first || goes_before(contender, *first)) first = contender;
+  }
+  return first;
+}
+
+// In the order in which they stay. Not who was promised the next turn of somebody.
+std::vector<const Scheduler::Entry*> Scheduler::who_waits_behind(const Contender& first) const {
+  std::set<SessionNumber> promised;
+  std::vector<std::pair<Contender, const Entry*>> behind;
+  for (const auto& [number, session] : sessions_)
+    if (session.turn) promised.insert(session.turn->successor.number);
+  for (const Entry& entry : sessions_) {
+    const auto& [number, session] = entry;
+    if (!session.request || !can_be_paged_out(session) || !lanes_.contains(number)) continue;
+    const Contender contender = this->contender(number, session, now_);
+    if (!promised.contains(number) && goes_before(first, contender))
+      behind.emplace_back(contender, &entry);
+  }
+  std::ranges::stable_sort(
+      behind, [&](const auto& a, const auto& b) { return goes_before(a.first, b.first); });
+  std::vector<const Entry*> entries;
+  for (const auto& each : behind) entries.push_back(each.second);
+  return entries;
+}
+
+// In this order each stays if there is room for it beside, so nobody leaves without whose leaving
+// there is room.
+std::vector<SessionNumber> Scheduler::who_must_leave(
+    const Demand& room, Demand staying, const std::vector<const Entry*>& may_leave) const {
   std::vector<SessionNumber> leaving;
-  for (const Entry* entry : idle) {
+  for (const Entry* entry : may_leave) {
     const Demand beside = together(staying, room_for(entry->second));
     if (lanes_.fits_alone(together(beside, room)))
       staying = beside;
@@ -208,30 +258,39 @@ std::vector<SessionNumber> Scheduler::who_must_leave(const Demand& room, Demand 
   return leaving;
 }
 
-// Those who have a place and may be asked.
+// Those who have a place and may be asked, the one used last first: who has been idle longest
+// leaves first.
 std::vector<const Scheduler::Entry*> Scheduler::idle_sessions() const {
   std::vector<const Entry*> idle;
   for (const Entry& entry : sessions_)
     if (may_be_paged_out(entry.second) && lanes_.contains(entry.first)) idle.push_back(&entry);
+  std::ranges::sort(idle, [](const Entry* a, const Entry* b) {
+    return std::pair(a->second.last_used, a->first) > std::pair(b->second.last_used, b->first);
+  });
   return idle;
 }
 
-// What those take who are in use, or cannot leave: all but the idle ones and those asked already.
-Demand Scheduler::what_stays() const {
-  const auto stays = [&](const Session& session) {
-    return session.residence != Residence::leaving && !may_be_paged_out(session);
-  };
-  Demand staying{lanes_.persistent(), lanes_.largest_among([&](SessionNumber number) {
-                   return stays(sessions_.at(number));
-                 })};
+// What all others take but these and those asked already.
+Demand Scheduler::what_stays(const std::vector<const Entry*>& may_leave) const {
+  std::set<SessionNumber> leave;
+  for (const Entry* entry : may_leave) leave.insert(entry->first);
   for (const auto& [number, session] : sessions_)
-    if (!stays(session) && lanes_.contains(number)) staying.persistent -= session.demand.persistent;
+    if (session.residence == Residence::leaving && lanes_.contains(number)) leave.insert(number);
+  Demand staying{lanes_.persistent(), lanes_.largest_among([&](SessionNumber number) {
+                   return !leave.contains(number);
+                 })};
+  for (const SessionNumber number : leave)
+    staying.persistent -= sessions_.at(number).demand.persistent;
   return staying;
 }
 
+bool Scheduler::can_be_paged_out(const Session& session) const {
+  return session.residence == Residence::in && !session.refused && !session.turn &&
+         session.demand.persistent > 0;
+}
+
 bool Scheduler::may_be_paged_out(const Session& session) const {
-  return session.residence == Residence::in && !session.busy && !session.refused && !session.turn &&
-         !session.request && session.demand.persistent > 0;
+  return can_be_paged_out(session) && !session.busy && !session.request;
 }
 
 }  // namespace gpushare

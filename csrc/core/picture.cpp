@@ -206,7 +206,7 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
   if (!lanes_.fits(room))
     return text + "needs " + bytes_in_words(lanes_.needs(room)) + ", " +
            bytes_in_words(lanes_.free()) + " are free" + who_else_has_memory() +
-           (has_waited_too_long(*of.session, now) ? ", and is next" : "");
+           (reserves(*of.session, now) ? ", and is next" : "");
   if (!may_come_in(*of.session, now)) return text + "with it, fewer could run at once";
   for (const Contender& running : contest.running)
     if (running.lane == kNoLane) return text + title(*running.session) + " runs and has no lane";

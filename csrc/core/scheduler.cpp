@@ -314,7 +314,7 @@ void Scheduler::vacate(SessionNumber number, Session& session) {
   if (session.request) end_wait(session);
   if (lanes_.contains(number)) lanes_.remove(number);
   move_to(session, Residence::in);
-  session.refused = false;
+  set_refused(session, false);
 }
 
 void Scheduler::forget(SessionNumber number) {
@@ -373,6 +373,7 @@ void Scheduler::end_wait(Session& session) {
   const bool returns = session.residence == Residence::returning;
   if (!returns) session.waited_seconds += now_ - session.request->since;
   session.request.reset();
+  if (session.busy && session.residence == Residence::leaving) move_to(session, Residence::in);
   if (returns && !session.busy) end_return(session, Residence::out);
 }
 
@@ -409,17 +410,28 @@ bool Scheduler::has_outgrown(SessionNumber number, const Session& session) const
 }
 
 bool Scheduler::has_waited_too_long(const Session& session, Seconds now) const {
-  return waits(session) && now - wait_of(session)->since >= rules_.patience - kSoon;
+  return waits(session) && now >= loses_patience_at(session) - kSoon;
+}
+
+// Nobody else is admitted before there is room for it. Where all make way, that is not needed.
+bool Scheduler::reserves(const Session& session, Seconds now) const {
+  return has_waited_too_long(session, now) && !all_make_way();
+}
+
+// Who has made way for another waits for room since then.
+Seconds Scheduler::loses_patience_at(const Session& session) const {
+  return std::max(wait_of(session)->since, session.made_way) + rules_.patience;
 }
 
 bool Scheduler::goes_before(const Contender& a, const Contender& b) const {
   return before(*policy_, a.view, b.view);
 }
 
-// Who has waited too long, the oldest first; then who waits, by policy; then who only is open.
+// Who has waited too long, the oldest first, unless others make way for it; then who waits, by
+// policy; then who only is open.
 bool Scheduler::is_admitted_before(const Contender& a, const Contender& b, Seconds now) const {
   const auto rank = [&](const Contender& of) {
-    if (has_waited_too_long(*of.session, now)) return 0;
+    if (reserves(*of.session, now)) return 0;
     return waits(*of.session) ? 1 : 2;
   };
   const int a_ranks = rank(a), b_ranks = rank(b);

@@ -14,10 +14,10 @@
 //     and nothing is granted while it runs;
 //   - nobody waits who could start, and nobody is without a place for whom there is one;
 //   - who is held back is granted nothing, and was asked to yield if it runs;
-//   - who is paged out has no place and no turn, and who is asked to page out neither runs a cell
-//     nor has or wants a turn;
-//   - nobody waits for room that idle sessions could make without their being asked, and none of
-//     them stays unasked whom foreign memory leaves no room.
+//   - who is paged out has no place and no turn, and who is asked to page out has no turn, and runs
+//     no cell or waits in it;
+//   - nobody waits for room that others should make without their being asked, and no idle session
+//     stays unasked whom foreign memory leaves no room.
 #pragma once
 
 #include <array>
@@ -144,7 +144,7 @@ class Scheduler {
     bool paused = false;
     std::string held_back;  // why, in words; empty: it is not
     bool busy = true;
-    bool refused = false;  // it could not be paged out, and has not been busy since
+    bool refused = false;  // it could not be paged out, and no cell of it has begun since
     Residence residence = Residence::in;
     Demand demand;
     std::optional<Request> request;  // it waits; never together with a turn
@@ -161,6 +161,7 @@ class Scheduler {
     Seconds reported_seconds = 0;                      // device seconds at the last report
     Seconds last_used = -kNever;  // when it opened, came back, or a cell or turn of it ended last
     Bytes paged_out_bytes = 0;
+    Seconds made_way = -kNever;  // when it left last although it waited for a turn
     std::string makes_room_for;  // title of the one for whom it was asked to leave
   };
   static constexpr std::size_t kLevels = 3;  // of shares: group, user, notebook
@@ -213,19 +214,25 @@ class Scheduler {
 
   // paging.cpp: where their memory is.
   void move_to(Session& session, Residence residence);
+  void set_refused(Session& session, bool refused);
   void call_back(Session& session);
   void end_return(Session& session, Residence residence);
   void come_in(Session& session);
   void bring_in(Session& session);
   bool is_out(const Session& session) const;
+  bool can_be_paged_out(const Session& session) const;
   bool may_be_paged_out(const Session& session) const;
+  bool all_make_way() const { return rules_.swaps && refusals_ == 0; }
   std::vector<const Entry*> idle_sessions() const;
+  std::vector<const Entry*> who_waits_behind(const Contender& first) const;
+  std::optional<Contender> first_without_patience() const;
   std::vector<SessionNumber> who_must_leave(const Demand& room, Demand staying,
-                                            std::vector<const Entry*> idle) const;
-  Demand what_stays() const;
+                                            const std::vector<const Entry*>& may_leave) const;
+  Demand what_stays(const std::vector<const Entry*>& may_leave) const;
   Seconds leaves_by(const Session& session) const;
   void give_up_those_who_do_not_leave();
   PageOuts who_should_page_out() const;
+  PageOuts who_should_make_way(const std::vector<const Entry*>& idle) const;
   void ask_to_page_out(Decision& decision);
 
   // assign.cpp: the pass.
@@ -272,7 +279,9 @@ class Scheduler {
   }
   // For a turn, or for room to come back. Who is paused waits for no turn, though it has a request;
   // who is held back, for neither.
+  // Who is asked to leave says first that it is out, or is not.
   static bool waits(const Session& session) {
+    if (session.residence == Residence::leaving) return false;
     return wants_turn(session) || (session.residence == Residence::returning && !is_held(session));
   }
   static const Wait* wait_of(const Session& session) {
@@ -280,6 +289,8 @@ class Scheduler {
     return session.request ? &*session.request : nullptr;
   }
   bool has_waited_too_long(const Session& session, Seconds now) const;
+  bool reserves(const Session& session, Seconds now) const;
+  Seconds loses_patience_at(const Session& session) const;
   bool goes_before(const Contender& a, const Contender& b) const;
   bool is_admitted_before(const Contender& a, const Contender& b, Seconds now) const;
   Candidate candidate(const Session& session, Seconds now) const;
@@ -319,6 +330,7 @@ class Scheduler {
   std::map<std::string, Group> groups_;  // of those sessions, and of those that were lately
   std::map<std::string, double> group_weights_, user_weights_;  // that are not 1
   std::size_t out_ = 0;               // of the sessions, those that are out and not returning
+  std::size_t refusals_ = 0;          // of the sessions, those that could not be paged out
   std::vector<std::string> came_in_;  // ids to be told so in the next decision
   Successor due_;                     // of a turn that this event has ended
   Seconds now_ = -kNever;

@@ -8,6 +8,8 @@
 namespace gpushare {
 namespace {
 
+constexpr std::string_view kClassPolicy = "classroom";
+
 void require(bool condition, const std::string& sentence) {
   if (!condition) throw std::invalid_argument(sentence);
 }
@@ -34,8 +36,9 @@ void check(const Job& job) {
 }  // namespace
 
 Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view policy,
-                       const Rules& rules, const Conduct& conduct, std::size_t devices)
-    : conduct_(conduct) {
+                       const Rules& rules, const Conduct& conduct, std::size_t devices,
+                       Shares shares)
+    : conduct_(conduct), shares_(std::move(shares)), policy_(policy) {
   require(devices > 0 && devices <= kMostDevices,
           "there must be a device, and at most " + std::to_string(kMostDevices));
   require(is_time(conduct.report) && is_time(conduct.handover) && is_time(conduct.paging_rate),
@@ -44,6 +47,7 @@ Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view p
           "the part that contention costs must be below 1 and not negative");
   for (std::size_t i = 0; i < devices; ++i)
     devices_.push_back({Scheduler(capacity, policy, rules), {}, -1, false, 1});
+  for (Device& device : devices_) device.scheduler.set_shares(now_, shares_.groups, shares_.users);
   jobs_.resize(jobs.size());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     Running& running = jobs_[i];
@@ -147,6 +151,7 @@ bool Simulation::opens(std::size_t job) {
   running.device = roomiest(running.job.demand);
   SessionSpec spec;
   spec.user = running.job.user;
+  spec.group = running.job.group;
   spec.weight = running.job.weight;
   spec.priority = running.job.priority;
   spec.demand = running.job.demand;
@@ -158,7 +163,10 @@ bool Simulation::opens(std::size_t job) {
     running.outcome.refused = true;
     return false;
   }
-  return running.open = true;
+  running.open = true;
+  if (attends(job) && attending_++ == 0) set_policies(kClassPolicy);
+  if (attending_ > 0) hold_others_back();
+  return true;
 }
 
 // Where it finds room now, and of those where each job has most of it: as the broker places.
@@ -264,6 +272,10 @@ void Simulation::ends_cell(std::size_t job) {
 void Simulation::ends(std::size_t job) {
   Running& running = jobs_[job];
   running.outcome.ended = now_;
+  if (attends(job) && --attending_ == 0) {
+    set_policies(policy_);
+    hold_others_back();
+  }
   if (running.job.stays == 0) return leaves(job);
   schedule(Kind::leaves, job, now_ + running.job.stays);
   set_busy(job, false);
@@ -291,7 +303,29 @@ void Simulation::is_out(std::size_t job) {
 
 void Simulation::leaves(std::size_t job) {
   cancel(Kind::paged, job);
+  jobs_[job].open = false;
   enact(jobs_[job].device, scheduler_of(job).close(now_, jobs_[job].job.id));
+}
+
+// --- the class -----------------------------------------------------------------------------------
+
+bool Simulation::attends(std::size_t job) const {
+  return !shares_.class_of.empty() && jobs_[job].job.group == shares_.class_of;
+}
+
+void Simulation::set_policies(std::string_view policy) {
+  for (std::size_t i = 0; i < devices_.size(); ++i)
+    enact(i, devices_[i].scheduler.set_policy(now_, policy));
+}
+
+// As long as somebody attends; else nobody.
+void Simulation::hold_others_back() {
+  std::vector<std::map<std::string, std::string>> sentences(devices_.size());
+  for (std::size_t job = 0; job < jobs_.size(); ++job)
+    if (const Running& running = jobs_[job]; attending_ > 0 && running.open && !attends(job))
+      sentences[running.device].emplace(running.job.id, "a class has the device");
+  for (std::size_t i = 0; i < devices_.size(); ++i)
+    enact(i, devices_[i].scheduler.hold_back(now_, sentences[i]));
 }
 
 // --- what the scheduler decides ------------------------------------------------------------------

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,7 +32,7 @@ struct Cell {
 };
 
 struct Job {
-  std::string id, user;
+  std::string id, user, group;
   Seconds arrival = 0;
   // Where it is not measured, the first report says that it is.
   Demand demand;
@@ -41,6 +42,13 @@ struct Job {
   bool declares = false;  // its remaining iterations
   double load = 1.0;  // the part of the device that it keeps busy; several at once have 1 in all
   Seconds stays = 0;  // open after its last cell
+};
+
+// Whose the devices are. Names that are absent have a weight of 1. With `class_of` a group has them
+// for itself, under the policy for classes, whenever a notebook of it is open and not yet done.
+struct Shares {
+  std::map<std::string, double> groups, users;
+  std::string class_of;
 };
 
 // How sessions behave, beside what the scheduler's rules say.
@@ -83,7 +91,7 @@ class Simulation {
  public:
   // Raises std::invalid_argument for what cannot be simulated.
   Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view policy, const Rules& rules,
-             const Conduct& conduct, std::size_t devices = 1);
+             const Conduct& conduct, std::size_t devices = 1, Shares shares = {});
 
   // Up to this time, or until nothing is left to happen. May be called again with a later one.
   void run(Seconds until);
@@ -157,6 +165,11 @@ class Simulation {
   void is_out(std::size_t job);
   void leaves(std::size_t job);
 
+  // The class.
+  bool attends(std::size_t job) const;
+  void set_policies(std::string_view policy);
+  void hold_others_back();
+
   void enact(std::size_t device, const Decision& decision);
   std::size_t roomiest(const Demand& demand) const;
   void set_speeds(std::size_t device);
@@ -169,6 +182,9 @@ class Simulation {
   Outcome outcome(const Running& running) const;
 
   Conduct conduct_;
+  Shares shares_;
+  std::string policy_;
+  std::size_t attending_ = 0;  // of the class: open, and not done
   std::vector<Running> jobs_;
   std::unordered_map<std::string, std::size_t> numbers_;
   std::vector<Device> devices_;

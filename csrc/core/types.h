@@ -48,6 +48,7 @@ struct Rules {
   Seconds patience = 60.0;     // waited so long for memory: overtaken no more
   Seconds boost = 0;           // the first seconds of a cell go first; 0: they do not
   int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
+  bool swaps = false;          // who waits for a turn pages out for one before it without patience
 };
 
 // What a session says of itself when it opens. The fields from `turn` to `iterations` bring its

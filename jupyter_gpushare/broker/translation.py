@@ -25,6 +25,7 @@ def rules(settings: Settings) -> _core.Rules:
         patience=settings.patience_seconds,
         running_lanes=settings.running_lanes,
         boost=settings.boost_seconds,
+        swaps=settings.page_waiting,
     )
 
 

@@ -199,6 +199,97 @@ def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
     assert where(it, 0.4)["c"] == "in"
 
 
+# --- who makes way for others in the middle of a cell ---------------------------------------------
+
+
+def two_wait(policy: str = "srtf", **more: object) -> Scheduler:
+    """`long` waits for its turn beside `runs`, which leaves no room for a third."""
+    it = Scheduler(10 * GIB, policy, Rules(patience=60, swaps=True, **more))
+    for id, left in (("runs", 5000), ("long", 10000)):
+        it.open(0, id, spec(4, name=f"{id}.ipynb", iterations=1, device_seconds=1.0))
+        it.report(0, id, 0, Demand(4 * GIB, GIB), left)
+        it.request(1, id, 1)
+    return it
+
+
+def short(it: Scheduler, now: float, left: int = 1) -> Decision:
+    return needy(it, now, "short", 4, iterations=1, device_seconds=1.0, remaining_iterations=left)
+
+
+def test_who_waits_makes_way_for_one_before_it_that_has_lost_its_patience() -> None:
+    it = two_wait()
+    assert not short(it, 2).page_outs
+    assert it.next_event(3) == 62
+    assert list(it.assign(62).page_outs) == ["long"]
+    assert look(it, "long", 62).reason == "is asked to make room for short.ipynb"
+    assert [asked.session for asked in it.paged_out(63, "long", GIB).yields] == ["runs"]
+    assert where(it, 63) == {"runs": "in", "long": "out", "short": "in"}
+    assert granted(it.finish(64, "runs", 1)) == ["short"]
+    decision = it.close(65, "short")
+    assert (list(decision.page_ins), granted(decision)) == (["long"], ["long"])
+
+
+def test_nobody_makes_way_where_that_is_not_wanted() -> None:
+    it = two_wait()
+    it.set_rules(2, Rules(patience=60))
+    short(it, 2)
+    assert not it.assign(62)
+
+
+def test_who_runs_or_comes_first_stays() -> None:
+    it = two_wait()
+    short(it, 2, left=50000)
+    assert not it.assign(100).page_outs
+    it.finish(101, "runs", 1)  # the turn is `long`'s
+    assert where(it, 101) == {"runs": "in", "long": "in", "short": "nowhere"}
+
+
+def test_who_was_promised_the_next_turn_stays() -> None:
+    it = two_wait()
+    decision = it.change(2, "long", priority=1)
+    assert [asked.successor.session for asked in decision.yields if asked.successor] == ["long"]
+    needy(it, 2, "first", 4, priority=2)
+    assert not it.assign(62).page_outs
+    assert granted(it.finish(63, "runs", 1)) == ["long"]
+
+
+def test_who_is_asked_to_make_way_has_no_turn_before_it_has_answered() -> None:
+    it = two_wait()
+    short(it, 2)
+    it.assign(62)
+    assert not it.finish(63, "runs", 1).grants
+    assert granted(it.page_out_failed(64, "long")) == ["long"]
+
+
+def test_who_withdraws_in_its_cell_is_not_asked_any_more() -> None:
+    it = two_wait()
+    short(it, 2)
+    it.assign(62)
+    it.finish(63, "long", 1)
+    assert look(it, "long", 63).reason == "nothing to run"
+
+
+def test_who_has_made_way_is_as_patient_as_all_others() -> None:
+    it = two_wait()
+    short(it, 2, left=90)
+    it.assign(62)
+    it.paged_out(63, "long", GIB)
+    it.change(64, "long", priority=1)
+    it.request(65, "runs", 2)
+    assert not it.assign(122).page_outs
+    assert list(it.assign(123).page_outs) == ["runs"]
+    assert look(it, "long", 123).waited_seconds == pytest.approx(122)
+
+
+def test_where_somebody_cannot_page_out_the_oldest_comes_first_as_ever() -> None:
+    it = two_wait()
+    short(it, 2)
+    it.assign(62)
+    it.page_out_failed(63, "long")
+    needy(it, 63, "small", 0, 2, priority=1)
+    assert where(it, 63)["small"] == "nowhere"
+
+
 # --- answers --------------------------------------------------------------------------------------
 
 

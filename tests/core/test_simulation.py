@@ -83,6 +83,7 @@ def notebooks(draw: st.DrawFn) -> list[Job]:
     st.sampled_from([0.0, 2.0 * GB]),
     st.sampled_from([0.0, 0.01]),
     st.integers(1, 2),
+    st.booleans(),
     st.sampled_from([0.0, 0.2]),
 )
 def test_skipping_boundaries_is_equal_to_stepping_each(
@@ -92,13 +93,14 @@ def test_skipping_boundaries_is_equal_to_stepping_each(
     rate: float,
     handover: float,
     devices: int,
+    swaps: bool,
     contention: float,
 ) -> None:
     def simulated(steps: bool) -> Simulation:
         conduct = Conduct(
             paging_rate=rate, handover=handover, contention=contention, steps=steps, checks=True
         )
-        rules = Rules(running_lanes=lanes, patience=5)
+        rules = Rules(running_lanes=lanes, patience=5, swaps=swaps)
         simulation = Simulation(jobs, 16 * GB, policy, rules, conduct, devices)
         simulation.run(10_000)
         return simulation

@@ -53,7 +53,7 @@ class Clients {
     if (kind < 15) return set_shares();
     if (kind < 16) return set_rules();
     if (kind < 36) return request(id);
-    if (kind < 60) return scheduler_.finish(now_, id, turns_[id] - (below(10) == 0 ? 1 : 0));
+    if (kind < 60) return finish(id, turns_[id] - (below(10) == 0 ? 1 : 0));
     if (kind < 68) return report(id);
     if (kind < 80) return set_busy(id);
     if (kind < 88) return leaving_.empty() ? page(id) : answer(*leaving_.begin());
@@ -100,6 +100,16 @@ class Clients {
     leaving_.erase(id);
     return scheduler_.request(now_, id, ++turns_[id]);
   }
+  // In the middle of a cell it is asked to leave only as long as it waits.
+  Decision finish(const std::string& id, TurnNumber turn) {
+    if (busy_[id] && turn == turns_[id]) leaving_.erase(id);
+    return scheduler_.finish(now_, id, turn);
+  }
+  bool waits(const std::string& id) {
+    const std::vector<SessionState> sessions = scheduler_.picture(now_).sessions;
+    const auto state = std::ranges::find(sessions, id, &SessionState::id);
+    return state->waiting.has_value();
+  }
   Decision set_busy(const std::string& id) {
     busy_[id] = below(3) == 0;
     if (busy_[id]) leaving_.erase(id);
@@ -120,6 +130,7 @@ class Clients {
   Decision set_rules() {
     Rules rules = this->rules(0.25 * below(3));
     rules.half_life = 1 + below(60);
+    rules.swaps = below(2) == 0;
     return scheduler_.set_rules(now_, rules);
   }
 
@@ -173,7 +184,7 @@ class Clients {
       if (held_.contains(grant.session)) REQUIRE(asked_[grant.session] == grant.turn);
     for (const std::string& id : decision.page_ins) REQUIRE(out_.erase(id) == 1);
     for (const std::string& id : decision.page_outs) {
-      REQUIRE(!busy_[id]);
+      REQUIRE((!busy_[id] || waits(id)));
       REQUIRE(!out_.contains(id));
       REQUIRE(leaving_.insert(id).second);  // nobody is asked twice
     }

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.protocol import SessionView
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Finish, Grant, Open, Request, SessionView
+from jupyter_gpushare.settings import Settings
 
 from .conftest import last_json
 
@@ -130,3 +133,46 @@ def test_a_notebook_that_is_out_survives_a_broker_that_ends(
     os.kill(broker_pid, end)
     assert last_json(first.run(TRAIN + TELL)) == alone
     assert last_json(second.run(TRAIN + TELL)) == alone
+
+
+def test_a_notebook_that_waits_in_its_cell_makes_way_and_goes_on_as_if_nothing_had_been(
+    pages: Path,
+    settings: Settings,
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    monkeypatch: pytest.MonkeyPatch,
+    alone: Any,
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_PAGE_WAITING", "true")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_PATIENCE_SECONDS", "0.1")
+    first = notebook("first")
+    first.run(MODEL + TRAIN)
+    before = resident_from_outside(sessions()["first"].pid)
+    with ExitStack() as scope:
+        holder, promised = (
+            scope.enter_context(asks_for_turn(settings, name, 1, priority))
+            for priority, name in enumerate(("holder", "promised"))
+        )
+        waiting = first.start(TRAIN + TELL)
+        while sessions()["first"].state != "waiting":
+            assert first.manager.is_alive()
+        large = scope.enter_context(asks_for_turn(settings, "large", 60, 2))
+        while (view := sessions()["first"]).state != "paged_out":
+            assert first.manager.is_alive()
+        assert before - resident_from_outside(view.pid) > 50 << 20
+        assert "waits for room to come back" in view.reason
+        holder.send(Finish(1))
+        promised.send(Finish(1))
+        while not isinstance(large.receive(), Grant):
+            pass
+    assert last_json(first.end(waiting)) == alone
+
+
+@contextmanager
+def asks_for_turn(settings: Settings, name: str, size: int, priority: int) -> Iterator[Client]:
+    """A session of MiB that gives nothing back by itself."""
+    with Client.connect(settings, name) as client:
+        demand = Demand(size << 20, 1 << 20, measured=True)
+        client.ask(Open(name, name, "host", demand=demand, priority=priority))
+        client.send(Request(1))
+        yield client

@@ -1,0 +1,321 @@
+#include "core/gang_scheduler.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <ranges>
+#include <set>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+namespace gpushare {
+
+// Lower goes first, within a queue.
+struct GangScheduler::Policy {
+  std::string_view name;
+  bool queues;
+  double (*score)(const GangProgress&, const GangRules&);
+};
+
+namespace {
+
+// What is due in less is due now: sums of times are not exact.
+constexpr Seconds kInstant = 1e-6;
+
+double srsf(const GangProgress& gang, const GangRules&) { return gang.remaining(); }
+
+double las(const GangProgress& gang, const GangRules& rules) {
+  return rules.thresholds.empty() ? gang.attained() : 0;
+}
+
+double gittins(const GangProgress& gang, const GangRules& rules) {
+  return -gittins_index(rules.known, gang.attained(), rules.quantum);
+}
+
+constexpr std::array<GangScheduler::Policy, 3> kPolicies{{
+    {"gittins", true, gittins},
+    {"las", true, las},
+    {"srsf", false, srsf},
+}};
+
+void require(bool condition, const std::string& sentence) {
+  if (!condition) throw std::invalid_argument(sentence);
+}
+
+constexpr std::int64_t kMostDevices = 1'000'000;  // so that no sum of them overflows
+
+bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
+
+const GangScheduler::Policy* policy_of(std::string_view name) {
+  const auto found = std::ranges::find(kPolicies, name, &GangScheduler::Policy::name);
+  require(found != kPolicies.end(), "gangs know no policy '" + std::string(name) + "'");
+  return &*found;
+}
+
+void check(const Gang& gang, int devices) {
+  require(gang.devices > 0, "'" + gang.id + "' must have a device");
+  require(gang.devices <= devices, "'" + gang.id + "' wants more devices than there are");
+  require(std::isfinite(gang.duration) && gang.duration > 0,
+          "'" + gang.id + "' must last longer than 0 seconds");
+  require(gang.skew >= 0 && gang.skew <= 1, "the skew of '" + gang.id + "' must be from 0 to 1");
+}
+
+void check(const GangRules& rules, std::string_view policy) {
+  require(std::ranges::is_sorted(rules.thresholds, std::less_equal{}) &&
+              std::ranges::all_of(rules.thresholds, [](Service s) { return s > 0; }),
+          "thresholds must be above 0 and rise");
+  require(is_amount(rules.knob), "the knob must be finite and not negative");
+  require(is_amount(rules.tick), "the tick must be finite seconds and not negative");
+  require(is_amount(rules.resume), "resuming must take finite seconds, and not below 0");
+  require(std::isfinite(rules.quantum) && rules.quantum > 0,
+          "the quantum must be finite device-seconds above 0");
+  require(std::ranges::all_of(rules.known, [](Service s) { return s > 0; }),
+          "known service must be above 0");
+  require(policy != "gittins" || !rules.known.empty(), "'gittins' needs known service");
+}
+
+}  // namespace
+
+double gittins_index(const std::vector<Service>& known, Service attained, Service quantum) {
+  double ends = 0, expected = 0;
+  for (const Service service : known) {
+    const Service left = service - attained;
+    if (left <= 0) continue;
+    ends += left <= quantum;
+    expected += std::min(left, quantum);
+  }
+  return expected > 0 ? ends / expected : 0;
+}
+
+GangScheduler::GangScheduler(std::vector<int> hosts, std::string_view policy, GangRules rules)
+    : hosts_(std::move(hosts)),
+      free_(hosts_),
+      policy_(policy_of(policy)),
+      rules_(std::move(rules)) {
+  gpushare::check(rules_, policy);
+  require(std::ranges::all_of(hosts_, [](int devices) { return devices > 0; }),
+          "a host must have a device");
+  const std::int64_t devices = std::accumulate(hosts_.begin(), hosts_.end(), std::int64_t{0});
+  require(devices > 0 && devices <= kMostDevices,
+          "there must be a host, and at most " + std::to_string(kMostDevices) + " devices");
+}
+
+// --- events --------------------------------------------------------------------------------------
+
+void GangScheduler::request(Seconds now, const Gang& gang) {
+  check(gang);
+  advance(now);
+  const auto [known, is_new] = numbers_.try_emplace(gang.id, last_number_ + 1);
+  GangProgress& progress = gangs_[known->second];
+  if (is_new) {
+    last_number_ = known->second;
+    progress.gang = gang;
+    enter(progress, 0);
+  }
+  if (progress.wants || !progress.holds.empty()) return;
+  progress.gang = gang;
+  progress.wants = true;
+  present_.push_back(known->second);
+}
+
+void GangScheduler::finish(Seconds now, const std::string& id) {
+  const Number number = number_of(id);
+  advance(now);
+  GangProgress& gang = gangs_.at(number);
+  if (!gang.holds.empty()) stop(gang);
+  gang.wants = false;
+  std::erase(present_, number);
+}
+
+void GangScheduler::close(Seconds now, const std::string& id) {
+  finish(now, id);
+  gangs_.erase(number_of(id));
+  numbers_.erase(id);
+}
+
+void GangScheduler::check(const Gang& gang) const {
+  gpushare::check(gang, std::accumulate(hosts_.begin(), hosts_.end(), 0));
+  if (gang.on.empty()) return;
+  const std::set<int> on(gang.on.begin(), gang.on.end());
+  const bool is_there = *on.begin() >= 0 && *on.rbegin() < static_cast<int>(hosts_.size());
+  require(std::ssize(on) == gang.devices && std::ssize(gang.on) == gang.devices && is_there &&
+              std::ranges::all_of(hosts_, [](int devices) { return devices == 1; }),
+          "'" + gang.id + "' must name as many devices as it wants, each of a host of its own");
+}
+
+GangScheduler::Number GangScheduler::number_of(const std::string& id) const {
+  const auto number = numbers_.find(id);
+  if (number == numbers_.end()) throw UnknownSession("no gang '" + id + "' is known");
+  return number->second;
+}
+
+const GangProgress& GangScheduler::progress(const std::string& id) const {
+  return gangs_.at(number_of(id));
+}
+
+// --- time ----------------------------------------------------------------------------------------
+
+Seconds GangScheduler::next_event() const {
+  Seconds next = next_tick();
+  for (const Number each : present_) next = std::min(next, now_ + next_of(gangs_.at(each)));
+  return next;
+}
+
+// Where nobody waits, no order changes anything.
+Seconds GangScheduler::next_tick() const {
+  const bool waits =
+      std::ranges::any_of(present_, [&](Number each) { return gangs_.at(each).wants; });
+  if (!waits || rules_.tick == 0) return kNever;
+  return (std::floor((now_ + kInstant) / rules_.tick) + 1) * rules_.tick;
+}
+
+// Seconds until time alone changes its queue.
+Seconds GangScheduler::next_of(const GangProgress& gang) const {
+  if (gang.wants) return can_starve(gang) ? rules_.knob * gang.run - gang.waited : kNever;
+  if (!policy_->queues || gang.queue == rules_.thresholds.size()) return kNever;
+  return gang.resumes + rules_.thresholds[gang.queue] / gang.gang.devices - gang.run;
+}
+
+void GangScheduler::advance(Seconds now) {
+  now = std::max(now, now_);
+  const Seconds passed = now - std::exchange(now_, now);
+  for (const Number each : present_) {
+    GangProgress& gang = gangs_.at(each);
+    if (gang.wants) {
+      gang.waited_in_all += passed;
+      if (gang.run > 0) gang.waited += passed;
+    } else {
+      const Seconds resumed = std::min(gang.resumes, passed);
+      gang.resumes -= resumed;
+      gang.executed += passed - resumed;
+      gang.run += passed - resumed;
+    }
+  }
+}
+
+// --- queues --------------------------------------------------------------------------------------
+
+void GangScheduler::demote(GangProgress& gang) {
+  if (!policy_->queues) return;
+  const auto below =
+      std::ranges::upper_bound(rules_.thresholds, gang.attained() + kInstant * gang.gang.devices);
+  const auto queue = static_cast<std::size_t>(below - rules_.thresholds.begin());
+  if (queue > gang.queue) enter(gang, queue);
+}
+
+void GangScheduler::promote(GangProgress& gang) {
+  if (!can_starve(gang) || rules_.knob * gang.run - gang.waited > kInstant) return;
+  gang.run = gang.waited = 0;
+  ++gang.promoted;
+  enter(gang, 0);
+}
+
+bool GangScheduler::can_starve(const GangProgress& gang) const {
+  return rules_.knob > 0 && gang.wants && gang.queue > 0;
+}
+
+void GangScheduler::enter(GangProgress& gang, std::size_t queue) {
+  gang.queue = queue;
+  gang.ticket = ++tickets_;
+}
+
+// --- devices -------------------------------------------------------------------------------------
+
+// From the first queue on, whoever still fits; who does not is skipped. Those who stay or start fit
+// together, so each of these starts as soon as it finds as many devices free.
+GangDecision GangScheduler::assign(Seconds now) {
+  advance(now);
+  for (const Number each : present_) demote(gangs_.at(each));
+  for (const Number each : present_) promote(gangs_.at(each));
+  sort();
+  GangDecision decision;
+  int left = std::accumulate(hosts_.begin(), hosts_.end(), 0);
+  std::set<int> taken;
+  for (const Number each : present_) {
+    GangProgress& gang = gangs_.at(each);
+    const auto& [devices, on] = std::tie(gang.gang.devices, gang.gang.on);
+    const bool fits =
+        devices <= left && std::ranges::none_of(on, [&](int d) { return taken.contains(d); });
+    if (fits) left -= devices;
+    if (fits) taken.insert(on.begin(), on.end());
+    if (!fits && !gang.wants && !std::exchange(gang.asked, true))
+      decision.yields.push_back(gang.gang.id);
+    if (!fits || !gang.wants || !can_start(gang.gang)) continue;
+    place(gang);
+    decision.grants.push_back({gang.gang.id, gang.holds});
+  }
+  return decision;
+}
+
+bool GangScheduler::can_start(const Gang& gang) const {
+  const auto is_free = [&](int device) { return free_[static_cast<std::size_t>(device)] > 0; };
+  return std::accumulate(free_.begin(), free_.end(), 0) >= gang.devices &&
+         std::ranges::all_of(gang.on, is_free);
+}
+
+// Each score is asked for once: an index looks at all that is known.
+void GangScheduler::sort() {
+  std::vector<std::tuple<std::size_t, double, std::uint64_t, Number>> order;
+  for (const Number each : present_) {
+    const GangProgress& gang = gangs_.at(each);
+    order.emplace_back(gang.queue, policy_->score(gang, rules_), gang.ticket, each);
+  }
+  std::ranges::sort(order);
+  std::ranges::copy(order | std::views::elements<3>, present_.begin());
+}
+
+// A skewed model sends few large messages and suffers from a network between its devices: it gets
+// the smallest gap on one host that holds it, else the largest gaps. All others fill the smallest.
+std::vector<int> GangScheduler::choose(const Gang& gang) const {
+  std::vector<int> holds(hosts_.size(), 0);
+  for (const int device : gang.on) holds[static_cast<std::size_t>(device)] = 1;
+  if (!gang.on.empty()) return holds;
+  const int wanted = gang.devices;
+  const bool together = gang.skew > rules_.consolidates;
+  const bool one_host = std::ranges::max(free_) >= wanted;
+  std::vector<std::size_t> order(hosts_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::size_t host) {
+    if (!together) return std::pair(false, free_[host]);
+    return one_host ? std::pair(free_[host] < wanted, free_[host]) : std::pair(false, -free_[host]);
+  });
+  int missing = wanted;
+  for (const std::size_t host : order) {
+    holds[host] = std::min(missing, free_[host]);
+    missing -= holds[host];
+  }
+  return holds;
+}
+
+void GangScheduler::place(GangProgress& gang) {
+  gang.holds = choose(gang.gang);
+  for (std::size_t host = 0; host < hosts_.size(); ++host) free_[host] -= gang.holds[host];
+  gang.wants = gang.asked = false;
+  gang.granted = now_;
+  gang.resumes = std::exchange(gang.started, true) ? rules_.resume : 0;
+}
+
+void GangScheduler::stop(GangProgress& gang) {
+  for (std::size_t host = 0; host < hosts_.size(); ++host) free_[host] += gang.holds[host];
+  gang.holds.clear();
+}
+
+std::string GangScheduler::is_valid() const {
+  std::vector<int> used(hosts_.size(), 0);
+  for (const auto& [number, gang] : gangs_) {
+    if (gang.wants && !gang.holds.empty()) return "'" + gang.gang.id + "' waits and runs at once";
+    if (gang.holds.empty()) continue;
+    if (std::accumulate(gang.holds.begin(), gang.holds.end(), 0) != gang.gang.devices)
+      return "'" + gang.gang.id + "' has a part of its devices";
+    for (std::size_t host = 0; host < hosts_.size(); ++host) used[host] += gang.holds[host];
+  }
+  for (std::size_t host = 0; host < hosts_.size(); ++host)
+    if (used[host] + free_[host] != hosts_[host] || free_[host] < 0)
+      return "devices of host " + std::to_string(host) + " are counted wrong";
+  return "";
+}
+
+}  // namespace gpushare

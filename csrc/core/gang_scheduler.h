@@ -1,0 +1,143 @@
+// Whose turn it is on whole devices of one host or of several, and on which, after Tiresias (NSDI
+// 2019). A gang has all the devices that it asks for, or none.
+//
+// Two things make a gang old: how many devices it has, and for how long. Their product is its
+// attained service, in device-seconds:
+//
+//     srsf     the least service left first; durations must be known, so it is the yardstick
+//     las      the least attained service first (2D-LAS)
+//     gittins  the highest Gittins index of the attained service first (2D-Gittins)
+//
+// Thresholds of attained service make queues of it. A gang that crosses one goes to the tail of the
+// next queue, and with `las` a queue is served in the order in which gangs came into it. That is
+// not the order in which they started: else a wide gang that has never run would stand behind
+// each narrow one that started in a gap it could not use, for ever.
+//
+// The knob is against starving: who has waited `knob` times as long as it has run since it came
+// into the first queue goes back there, to its *tail*, and is as young as who just arrived.
+//
+// Events say what has happened; assign() decides. Who is asked to yield keeps its devices until it
+// finishes, and nobody is granted any of them before.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/types.h"
+
+namespace gpushare {
+
+using Service = double;  // device-seconds
+
+struct Gang {
+  std::string id;
+  int devices = 1;
+  Seconds duration = 1;  // with all its devices
+  Seconds arrival = 0;
+  double skew = 0;      // its largest tensor, as a part of its model
+  std::vector<int> on;  // these devices and no others, where each host has one; empty: any
+};
+
+struct GangRules {
+  std::vector<Service> thresholds;  // ascending; none: one queue
+  double knob = 0;                  // 0: nobody goes back
+  // The order is looked at whenever a gang comes, ends or changes its queue, and so often while one
+  // waits; 0: only then.
+  Seconds tick = 1;
+  std::vector<Service> known;  // of former jobs, for `gittins`; infinite where one did not end
+  Service quantum = 1;         // for `gittins`
+  double consolidates = 0.5;   // gangs of more skew get as few hosts as can be
+  Seconds resume = 0;          // with all devices, until who was stopped goes on
+};
+
+// What a gang is doing. `run` and `waited` count since it came into the first queue; it has
+// `waited` only once it has run.
+struct GangProgress {
+  Gang gang;
+  std::size_t queue = 0;
+  std::uint64_t ticket = 0;  // counts those who came into a queue
+  Seconds executed = 0;      // of its duration
+  Seconds run = 0, waited = 0;
+  Seconds granted = 0;     // its turn; before its first one, when it came
+  Seconds resumes = 0;     // from now on, until it computes
+  std::vector<int> holds;  // devices of each host; empty: none
+  bool wants = false, asked = false, started = false;
+  Seconds waited_in_all = 0;
+  int promoted = 0;
+
+  Service attained() const { return gang.devices * run; }
+  Service remaining() const { return gang.devices * (gang.duration - executed); }
+};
+
+struct GangGrant {
+  std::string gang;
+  std::vector<int> devices;  // of each host
+};
+
+struct GangDecision {
+  std::vector<GangGrant> grants;
+  std::vector<std::string> yields;  // each asked once for each turn
+};
+
+// Of ending within `quantum` more, over the service that this is expected to take. 0 where none of
+// the known ones got further than `attained`.
+double gittins_index(const std::vector<Service>& known, Service attained, Service quantum);
+
+class GangScheduler {
+ public:
+  // `hosts` have so many devices each. Raises std::invalid_argument.
+  GangScheduler(std::vector<int> hosts, std::string_view policy, GangRules rules);
+
+  // It wants its devices; harmless if it has them. What it has attained before counts. Raises
+  // std::invalid_argument for a gang that there can never be.
+  void request(Seconds now, const Gang& gang);
+  // It has them no more, or does not want them any more.
+  void finish(Seconds now, const std::string& id);
+  // The same, and nothing is known of it from then on.
+  void close(Seconds now, const std::string& id);
+
+  GangDecision assign(Seconds now);
+  // When time alone changes something: a queue, or the order at a tick. kNever: it does not.
+  Seconds next_event() const;
+  void advance(Seconds now);
+
+  void check(const Gang& gang) const;
+  bool contains(const std::string& id) const { return numbers_.contains(id); }
+  // Raises UnknownSession.
+  const GangProgress& progress(const std::string& id) const;
+  std::string is_valid() const;  // empty, or what is wrong
+
+  struct Policy;
+
+ private:
+  using Number = std::uint64_t;
+
+  Number number_of(const std::string& id) const;
+  Seconds next_tick() const;
+  Seconds next_of(const GangProgress& gang) const;
+  void demote(GangProgress& gang);
+  void promote(GangProgress& gang);
+  void enter(GangProgress& gang, std::size_t queue);
+  bool can_starve(const GangProgress& gang) const;
+  void sort();
+  bool can_start(const Gang& gang) const;
+  void place(GangProgress& gang);
+  std::vector<int> choose(const Gang& gang) const;
+  void stop(GangProgress& gang);
+
+  std::vector<int> hosts_, free_;
+  const Policy* policy_;
+  GangRules rules_;
+  std::map<Number, GangProgress> gangs_;
+  std::unordered_map<std::string, Number> numbers_;
+  std::vector<Number> present_;  // that have devices or want them, as they were sorted last
+  Number last_number_ = 0;
+  std::uint64_t tickets_ = 0;
+  Seconds now_ = 0;
+};
+
+}  // namespace gpushare
