@@ -62,6 +62,7 @@ class Notebook(Share):
     busy: bool = True
     where: str = "in"  # or leaving, out, returning
     asked_out: float = 0.0  # it is leaving: since when
+    made_way: float = -math.inf  # when it left last although it waited
     back: tuple[float, int] | None = None  # it is returning: since when, and its order
     refused: bool = False
     last_used: float = 0.0
@@ -82,6 +83,11 @@ class Notebook(Share):
         is_used = self.busy or self.wait is not None or self.runs_since is not None
         can = self.where == "in" and self.placed and not self.refused
         return can and not is_used and self.demand.persistent > 0
+
+    @property
+    def is_patient_until(self) -> float:
+        assert self.wait is not None
+        return max(self.wait[0], self.made_way) + PATIENCE
 
     @property
     def leaves_by(self) -> float:
@@ -300,7 +306,7 @@ class Model:
         return min(able, key=lambda n: n.opened, default=None)
 
     def is_late(self, waiting: list[Notebook], now: float) -> list[Notebook]:
-        return [n for n in waiting if n.wait[0] <= now - PATIENCE]
+        return [n for n in waiting if n.is_patient_until <= now]
 
     def first(self, waiting: list[Notebook], gone: list[Notebook], now: float) -> Notebook | None:
         """Of those who wait, who has room first if some were gone."""
@@ -546,6 +552,8 @@ class AgainstTheModel(RuleBasedStateMachine):
             comes_in.append(id)
         else:
             n.placed = False
+            if n.waits_since is not None:
+                n.made_way = self.now
         if n.busy or n.wait is not None:
             self.model.call_back(n, self.now)
         self.agree(self.real.paged_out(self.now, id, 7), comes_in)
@@ -660,7 +668,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         """Then something happens, and nothing would have before."""
         due = self.real.next_event(self.now)
         holder = self.model.holder
-        marks = [n.wait[0] + PATIENCE for n in self.model.waiting(placed=False)]
+        marks = [n.is_patient_until for n in self.model.waiting(placed=False)]
         if holder is not None and holder.asked is not None:
             marks.append(holder.asked + LEASE)
         those = self.model.notebooks.values()
