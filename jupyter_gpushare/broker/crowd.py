@@ -48,7 +48,7 @@ class Party:
         self._since, self._used = now, 0.0
 
     def spend(self, seconds: float) -> None:
-        """Of the loop's time."""
+        """Seconds of the processor."""
         self._used += seconds
         self.saved -= seconds
 
