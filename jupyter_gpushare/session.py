@@ -621,6 +621,7 @@ class Session:
     def _is_woken(self) -> bool:
         """Sleep; False if the connection hung up meanwhile. While a cell runs, messages are left to
         the thread that runs iterations."""
+        self._look_between_cells()  # what came with an answer is in the socket no more
         poll = select.poll()
         with self._lock:
             client = self._client

@@ -1,0 +1,83 @@
+"""What a broker says together with an answer is heard like what it says afterwards."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from jupyter_gpushare import protocol
+from jupyter_gpushare.protocol import (
+    PROTOCOL,
+    Hello,
+    Open,
+    Opened,
+    PagedOut,
+    PageOut,
+    StaysIn,
+    ToBroker,
+    Welcome,
+)
+from jupyter_gpushare.session import Session
+from jupyter_gpushare.settings import Settings
+
+SECONDS = 10
+
+
+class Script:
+    """A broker of one client at a time, which asks for a page-out in one piece with the second
+    Opened."""
+
+    def __init__(self, path: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen()
+        self.is_answered = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for pieces in ((), (PageOut(),)):
+            connection, _ = self._listener.accept()
+            with connection:
+                for message in heard(connection):
+                    if isinstance(message, Hello):
+                        connection.sendall(protocol.encode(Welcome(PROTOCOL, "test", 1)))
+                    elif isinstance(message, Open):
+                        answers = (Opened(message.id, "host", 1 << 30), *pieces)
+                        connection.sendall(b"".join(map(protocol.encode, answers)))
+                    elif isinstance(message, protocol.Busy):
+                        break  # the connection is lost
+                    elif isinstance(message, (PagedOut, StaysIn)):
+                        self.is_answered.set()
+                    elif isinstance(message, protocol.Close):
+                        connection.sendall(protocol.encode(protocol.Done()))
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def heard(connection: socket.socket) -> Iterator[ToBroker]:
+    frames = protocol.Frames()
+    while data := connection.recv(1 << 16):
+        yield from map(protocol.decode_from_client, frames.feed(memoryview(data)))
+
+
+@pytest.fixture
+def script(settings: Settings) -> Iterator[Script]:
+    script = Script(settings.socket)
+    yield script
+    script.close()
+
+
+def test_an_ask_that_comes_with_the_answer_to_open_is_not_forgotten(
+    settings: Settings, script: Script
+) -> None:
+    session = Session(msgspec.structs.replace(settings, start_broker=False), name="ours")
+    session.open()
+    session.cell_ends()
+    assert script.is_answered.wait(SECONDS)
+    session.close()
