@@ -31,9 +31,7 @@ from .socket_file import SocketFile, leave_word, listen, open_lock, own_socket
 from .start import checked, is_shared, make_directory
 
 TICK_SECONDS = 0.1
-SOCKET_LOOK_SECONDS = (
-    0.1  # between two looks whether the socket's file is there: no start is faster
-)
+SOCKET_LOOK_SECONDS = 0.1  # between two looks whether the socket's file is there
 RECEIVE_BYTES = 1 << 16
 GREETING_SECONDS = 10.0  # who says nothing for so long is no client
 LEAST_CHECK_SECONDS = 1.0  # between two questions whether a connection's token is still known

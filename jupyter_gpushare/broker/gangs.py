@@ -34,9 +34,7 @@ class _Gang:
     turn: int = 0
     is_called: bool = False
     has: set[str] = field(default_factory=set)  # devices that have granted
-    asked: bool = (
-        False  # to yield, by a device or by the line; who has not all yet has its turn first
-    )
+    asked: bool = False  # to yield; who has not all of them yet has its turn first
     told: bool = False
 
     @property
