@@ -17,8 +17,9 @@ import pytest
 from jupyter_gpushare import protocol
 from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.accounts import MOST_LOST, MOST_OF_A_USER, Accounts, Seen
+from jupyter_gpushare.broker.reports import REPORTS_OF_A_USER
 from jupyter_gpushare.broker.rules import MAX_AMONG
-from jupyter_gpushare.broker.service import REPORTS_OF_A_USER, Service
+from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.start import connect
 from jupyter_gpushare.broker.throttle import MOST_LINES, WINDOW_SECONDS, Throttle
 from jupyter_gpushare.client import Client

@@ -213,8 +213,9 @@ class Broker:
         self.service.take_chunks(client, chunks.Batch(memory, first, descriptors))
 
     def _lose(self, who: str) -> None:
-        client = self.clients.pop(who)
-        self.service.lost(client, CLOCK.now)
+        """If it is there yet: what it has sent in one piece may be wrong twice."""
+        if (client := self.clients.pop(who, None)) is not None:
+            self.service.lost(client, CLOCK.now)
 
     def _pass_time(self, seconds: float) -> None:
         end = CLOCK.now + min(seconds, 4000.0)

@@ -109,6 +109,16 @@ def test_time_passes_in_a_simulation_whatever_a_record_says_of_it(tmp_path: Path
         simulate(file)
 
 
+def test_time_passes_in_a_simulation_of_gangs_however_late_they_come() -> None:
+    late = 2.0**62
+    rules = _core.GangRules(tick=0.5)
+    run = _core.GangSimulation([_core.Gang("a", 2, 1.0, arrival=late)], [3], "las", rules)
+    run.run()
+    (outcome,) = run.outcomes
+    assert outcome.ended is not None
+    assert outcome.ended > late
+
+
 def test_more_devices_than_memory_may_hold_are_not_simulated() -> None:
     cell = _core.Cell(1, 1.0)
     with pytest.raises(ValueError, match="at most 10000"):

@@ -42,8 +42,8 @@ CHECKS = [
     checks.status_code_conformance,
     checks.content_type_conformance,
     checks.response_schema_conformance,
-    checks.negative_data_rejection,
 ]
+REFUSES = checks.negative_data_rejection
 IDS = ("alice", "bob", "carol", "nobody")
 VALID = [GenerationMode.POSITIVE]
 EXAMPLES = 8  # of each operation in a round
@@ -128,6 +128,8 @@ def explore(server: str, operation: Any, number: int) -> int:
         for mode in modes
         for parameters in (None, *known)
     ]
+    # Parameters that are not described are ignored: Jupyter's front end adds the time to questions.
+    wanted = CHECKS if operation.query else [*CHECKS, REFUSES]
     asked = []
 
     @hypothesis.seed(number)
@@ -140,7 +142,7 @@ def explore(server: str, operation: Any, number: int) -> int:
     @hypothesis.given(case=some.one_of(drawn))
     def ask(case: Any) -> None:
         asked.append(case)
-        case.call_and_validate(server, headers=TOKEN, checks=CHECKS)
+        case.call_and_validate(server, headers=TOKEN, checks=wanted)
 
     ask()
     return len(asked)
