@@ -122,7 +122,7 @@ class Page:
 
 def quoting(readme: str, page: str) -> str:
     """`readme`, with the rows of the page in the place of those with the same first cell."""
-    rows = {_first_cell(line): line for line in page.splitlines() if line.startswith("| ")}
+    rows = {_first_cell(line): line for line in page.splitlines() if _is_row(line)}
     begin, table, end = QUOTED.split(readme)
     lines = [rows.get(_first_cell(line), line) for line in table.splitlines()]
     return begin + "\n".join(lines) + end
@@ -132,6 +132,10 @@ def quoted(readme: str) -> list[str]:
     """The rows, without the head and the line below it."""
     _, table, _ = QUOTED.split(readme)
     return [line for line in table.splitlines() if line.startswith("| ")][2:]
+
+
+def _is_row(line: str) -> bool:
+    return line.startswith("| ") and not line.startswith("| ---")
 
 
 def _first_cell(line: str) -> str:

@@ -32,7 +32,7 @@ def speed(notebooks: int, steps: bool, quantum: float) -> tuple[float, int]:
 
 def section(pool: Executor) -> Section:
     rows = []
-    for notebooks, quantum in ((1, 0.25), (10, 0.25), (10, 5.0), (100, 5.0)):
+    for notebooks, quantum in ((1, 0.25), (10, 0.25), (10, 5.0), (100, 0.25), (100, 5.0)):
         each, turns = speed(notebooks, True, quantum)
         skipped, _ = speed(notebooks, False, quantum)
         rows.append(

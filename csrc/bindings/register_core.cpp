@@ -133,7 +133,7 @@ void register_types(py::module_& module) {
                        const py::int_& turn, bool holding, bool waiting, bool paused,
                        Seconds device_seconds, Seconds waited_seconds, const py::int_& iterations,
                        const py::int_& paged_out_bytes, bool busy, std::string group,
-                       std::string domain) {
+                       std::string domain, bool alone) {
              return SessionSpec{std::move(user),
                                 std::move(name),
                                 weight,
@@ -150,7 +150,8 @@ void register_types(py::module_& module) {
                                 whole<Bytes>(paged_out_bytes, "paged_out_bytes"),
                                 busy,
                                 std::move(group),
-                                std::move(domain)};
+                                std::move(domain),
+                                alone};
            }),
            py::arg("user"), py::arg("name") = "", py::arg("weight") = 1.0, py::arg("priority") = 0,
            py::arg("demand") = Demand{}, py::arg("remaining_iterations") = py::none(),
@@ -158,7 +159,7 @@ void register_types(py::module_& module) {
            py::arg("paused") = false, py::arg("device_seconds") = 0.0,
            py::arg("waited_seconds") = 0.0, py::arg("iterations") = 0,
            py::arg("paged_out_bytes") = 0, py::arg("busy") = true, py::arg("group") = "",
-           py::arg("domain") = "");
+           py::arg("domain") = "", py::arg("alone") = false);
 
   py::class_<Grant>(module, "Grant")
       .def_readonly("session", &Grant::session)
@@ -185,15 +186,16 @@ void register_picture(py::module_& module) {
       .def_readonly("name", &SessionState::name)
       .def_readonly("user", &SessionState::user)
       .def_property_readonly("state", [](const SessionState& s) { return name(s.state); })
+      .def("waits", [](SessionState& s) { s.state = State::waiting; })
       .def_readonly("demand", &SessionState::demand)
       .def_readonly("lane", &SessionState::lane)
-      .def_readonly("turn", &SessionState::turn)
-      .def_readonly("place", &SessionState::place)
-      .def_readonly("waiting", &SessionState::waiting)
-      .def_readonly("expected_wait", &SessionState::expected_wait)
-      .def_readonly("reason", &SessionState::reason)
+      .def_readwrite("turn", &SessionState::turn)
+      .def_readwrite("place", &SessionState::place)
+      .def_readwrite("waiting", &SessionState::waiting)
+      .def_readwrite("expected_wait", &SessionState::expected_wait)
+      .def_readwrite("reason", &SessionState::reason)
       .def_readonly("device_seconds", &SessionState::device_seconds)
-      .def_readonly("waited_seconds", &SessionState::waited_seconds)
+      .def_readwrite("waited_seconds", &SessionState::waited_seconds)
       .def_readonly("iterations", &SessionState::iterations)
       .def_readonly("remaining_iterations", &SessionState::remaining_iterations)
       .def_readonly("weight", &SessionState::weight)
@@ -293,6 +295,7 @@ void register_scheduler(py::module_& module) {
           id, py::arg("persistent"))
       .def("next_event", &Scheduler::next_event, now)
       .def("picture", &Scheduler::picture, now)
+      .def("has_place", &Scheduler::has_place, id)
       .def("lane_bytes", &Scheduler::lane_bytes, py::arg("lane"))
       .def("is_valid", &Scheduler::is_valid)
       .def_property_readonly("policy", &Scheduler::policy)

@@ -23,6 +23,8 @@ Decision Scheduler::assign(Seconds now) {
   ask_to_yield(contest, decision);
   ask_to_page_out(decision);
   probation_.runs(now_, static_cast<int>(contest.running.size()));
+  if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
+    seen_ = std::move(contest);
   decision.page_ins = std::exchange(came_in_, {});
   return decision;
 }
@@ -52,7 +54,8 @@ void Scheduler::follow_probation() {
   if (!packs()) return;
   std::vector<SessionNumber> wanting;
   for (const auto& [number, session] : sessions_)
-    if (session.turn || (wants_turn(session) && lanes_.contains(number))) wanting.push_back(number);
+    if (!session.alone && (session.turn || (wants_turn(session) && lanes_.contains(number))))
+      wanting.push_back(number);
   probation_.follow(now_, wanting);
 }
 
@@ -89,7 +92,7 @@ int Scheduler::lanes_at_once(const Session* newcomer) const {
   std::vector<Bytes> sizes;
   const auto add = [&](const Session& session) {
     const bool runs = session.busy || session.turn || session.request;
-    if (runs && session.demand.measured && !session.paused && !is_held(session))
+    if (runs && session.demand.measured && !session.alone && !session.paused && !is_held(session))
       sizes.push_back(session.demand.ephemeral);
   };
   for (const auto& [number, session] : sessions_)
@@ -112,8 +115,8 @@ SessionNumber Scheduler::first_with_room(
     if (session.residence == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return kNobody;  // it uses memory that is not counted
     if (is_held(session)) continue;
-    if (!reserves(session, now_) && !has_room(session)) continue;
-    const Contender contender = this->contender(number, session, now_);
+    if (!reserves(number, session, now_) && !has_room(session)) continue;
+    const Contender contender(*this, number, session, now_);
     if (!best || is_admitted_before(contender, *best, now_)) best = contender;
   }
   return best && has_room(*best->session) ? best->number : kNobody;
@@ -122,8 +125,10 @@ SessionNumber Scheduler::first_with_room(
 // Clocks of those who begin or cease to wait or run. Without a place, paused or held back, a
 // session earns no credit by waiting: it would have the device to itself once it comes back.
 void Scheduler::settle_clocks() {
+  const bool all_in = all_have_places();  // but those who are out, who want no turn
   for (auto& [number, session] : sessions_) {
-    const bool active = session.turn || (wants_turn(session) && lanes_.contains(number));
+    const bool active =
+        session.turn || (wants_turn(session) && (all_in || lanes_.contains(number)));
     if (active && !session.share.active) enter(session);
     if (!active && session.share.active) leave(session);
   }
@@ -189,9 +194,9 @@ Scheduler::Contest Scheduler::look(Seconds now) const {
   contest.waiting.reserve(sessions_.size());
   for (const auto& [number, session] : sessions_) {
     if (session.turn)
-      contest.running.push_back(contender(number, session, now));
+      contest.running.emplace_back(*this, number, session, now);
     else if (waits(session))
-      contest.waiting.push_back(contender(number, session, now));
+      contest.waiting.emplace_back(*this, number, session, now);
   }
   mark_those_who_must_end(contest.running);
   mark_who_needs_lanes_merged(contest.waiting, now);
@@ -239,7 +244,7 @@ void Scheduler::grant(Contest& contest, Decision& decision) {
     end_wait(session);
     begin_turn(session, turn);
     lanes_.hold(next->number);
-    contest.running.push_back(contender(next->number, session, now_));
+    contest.running.emplace_back(*this, next->number, session, now_);
     decision.grants.push_back({session.id, turn, lanes_.lane_of(next->number)});
   }
   std::erase_if(contest.waiting,
@@ -249,6 +254,7 @@ void Scheduler::grant(Contest& contest, Decision& decision) {
 
 // The best of those who can start. If the best of all has to run alone, the device drains for it.
 Scheduler::Contender* Scheduler::next_to_start(Contest& contest) const {
+  if (limit() != 0 && lanes_.held() >= limit()) return nullptr;
   if (std::ranges::any_of(contest.running, &Contender::everywhere)) return nullptr;
   Contender *best = nullptr, *able = nullptr;
   for (Contender& waiting : contest.waiting) {
@@ -260,7 +266,6 @@ Scheduler::Contender* Scheduler::next_to_start(Contest& contest) const {
 }
 
 bool Scheduler::can_start(const Contender& waiting) const {
-  if (limit() != 0 && lanes_.held() >= limit()) return false;
   if (waiting.everywhere) return lanes_.held() == 0;
   return lanes_.holder_of(waiting.lane) == kNobody || lanes_.can_move(waiting.number, limit());
 }
@@ -313,6 +318,7 @@ void Scheduler::time_turns(Contest& contest, Seconds now) const {
     return a.number > b.number;
   });
   std::vector<const Contender*> left;
+  left.reserve(contest.waiting.size());
   for (const Contender& waiting : contest.waiting) left.push_back(&waiting);
   for (Contender& holder : contest.running) time_turn(holder, left);
 }
@@ -321,29 +327,42 @@ void Scheduler::time_turns(Contest& contest, Seconds now) const {
 void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left) const {
   if (holder.must_end || holder.session->turn->asked) holder.ends_in = 0;
   const Bytes room = holder.lane == kNoLane ? 0 : lanes_.could_grow_to(holder.lane);
-  auto best = left.end();
-  for (auto waiting = left.begin(); waiting != left.end(); ++waiting) {
-    const Contender& other = **waiting;
-    const bool excludes = holder.everywhere || other.everywhere;
-    const bool fits = other.lane == holder.lane || room_for(*other.session).ephemeral <= room;
-    if (!excludes && (other.lane == kNoLane || !fits)) continue;
-    holder.ends_in =
-        std::min(holder.ends_in, gpushare::ends_in(*policy_, holder.view, other.view, quantum()));
-    if (!excludes && (best == left.end() || goes_before(other, **best))) best = waiting;
-  }
-  if (holder.ends_in > kSoon || best == left.end()) return;
+  const auto excludes = [&](const Contender* other) {
+    return holder.everywhere || other->everywhere;
+  };
+  const auto fits = [&](const Contender* other) {
+    return other->lane == holder.lane || room_for(*other->session).ephemeral <= room;
+  };
+  const auto follows = [&](const Contender* other) {
+    return !excludes(other) && other->lane != kNoLane && fits(other);
+  };
+  for (const Contender* other : left)
+    if (excludes(other) || follows(other))
+      holder.ends_in = std::min(holder.ends_in,
+                                gpushare::ends_in(*policy_, holder.view, other->view, quantum()));
+  if (holder.ends_in > kSoon) return;
+  const auto best = std::ranges::min_element(left, [&](const Contender* a, const Contender* b) {
+    return follows(a) != follows(b) ? follows(a) : follows(a) && goes_before(*a, *b);
+  });
+  if (best == left.end() || !follows(*best)) return;
   holder.successor = *best;
   left.erase(best);
 }
 
 std::optional<Seconds> Scheduler::next_event(Seconds now) const {
   now = latest(now);
+  if (seen_ && now == now_) return next_change(*seen_, now);
+  Contest contest = look(now);
+  time_turns(contest, now);
+  return next_change(contest, now);
+}
+
+// Of a contest whose turns are timed.
+std::optional<Seconds> Scheduler::next_change(const Contest& contest, Seconds now) const {
   Seconds next = kNever;
   const auto at = [&](Seconds time) {
     if (time > now) next = std::min(next, time);
   };
-  Contest contest = look(now);
-  time_turns(contest, now);
   for (const Contender& holder : contest.running) {
     if (const auto asked = holder.session->turn->asked)
       at(*asked + rules_.lease);
@@ -352,8 +371,9 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
   }
   for (const Contender& waiting : contest.waiting)
     if (waiting.lane == kNoLane) at(loses_patience_at(*waiting.session));
-  for (const auto& [number, session] : sessions_)
-    if (session.residence == Residence::leaving) at(leaves_by(session));
+  if (leaving_ > 0)
+    for (const auto& [number, session] : sessions_)
+      if (session.residence == Residence::leaving) at(leaves_by(session));
   if (packs()) at(probation_.next_event().value_or(kNever));
   return next == kNever ? std::nullopt : std::optional(next);
 }

@@ -50,13 +50,15 @@ void GangSimulation::run(Seconds until) {
   if (until != kNever) scheduler_.advance(now_ = std::max(now_, until));
 }
 
+// Time passes in any case: far from its zero, what is to come may be closer than its numbers are.
 Seconds GangSimulation::next_event() const {
-  Seconds next = coming_.empty() ? kNever : gangs_[coming_.back()].arrival;
+  Seconds next = scheduler_.next_event();
   for (const std::size_t each : running_) {
     const GangProgress& progress = scheduler_.progress(gangs_[each].id);
     next = std::min(next, now_ + progress.resumes + gangs_[each].duration - progress.executed);
   }
-  return std::min(next, scheduler_.next_event());
+  next = std::max(next, std::nextafter(now_, kNever));
+  return coming_.empty() ? next : std::min(next, gangs_[coming_.back()].arrival);
 }
 
 void GangSimulation::end() {

@@ -66,14 +66,16 @@ std::string Scheduler::holds_agree() const {
 }
 
 std::string Scheduler::paging_agrees() const {
-  std::size_t out = 0, refusals = 0;
+  std::size_t out = 0, leaving = 0, refusals = 0;
   for (const auto& [number, session] : sessions_) {
     const std::string broken = paging_agrees(number, session);
     if (!broken.empty()) return broken;
     out += session.residence == Residence::out;
+    leaving += session.residence == Residence::leaving;
     refusals += session.refused;
   }
   if (!came_in_.empty()) return "a session has come in and was not told";
+  if (leaving != leaving_) return "the sessions that are asked to page out are counted wrong";
   if (refusals != refusals_) return "the sessions that cannot be paged out are counted wrong";
   return out == out_ ? "" : "the sessions that are out are counted wrong";
 }

@@ -101,10 +101,14 @@ bool Scheduler::may_keep(const std::string& id, Bytes persistent) const {
 
 // --- one session -------------------------------------------------------------------------------
 
-// All changes pass here, so that those who are out are counted.
+// All changes pass here, so that those who are out, or leaving, are counted.
 void Scheduler::move_to(Session& session, Residence residence) {
-  if (session.residence == Residence::out) --out_;
-  if (residence == Residence::out) ++out_;
+  const auto count = [](std::size_t& those, Residence there, Residence from, Residence to) {
+    those += to == there;
+    those -= from == there;
+  };
+  count(out_, Residence::out, session.residence, residence);
+  count(leaving_, Residence::leaving, session.residence, residence);
   if (residence == Residence::leaving) session.asked_to_leave = now_;
   session.residence = residence;
   if (residence == Residence::in) session.makes_room_for.clear();
@@ -155,6 +159,7 @@ Seconds Scheduler::leaves_by(const Session& session) const {
 
 // As if they had said that they cannot. If they page out later all the same, so much the better.
 void Scheduler::give_up_those_who_do_not_leave() {
+  if (leaving_ == 0) return;
   for (auto& [number, session] : sessions_) {
     if (session.residence != Residence::leaving || now_ < leaves_by(session) - kSoon) continue;
     move_to(session, Residence::in);
@@ -166,6 +171,7 @@ void Scheduler::give_up_those_who_do_not_leave() {
 
 void Scheduler::ask_to_page_out(Decision& decision) {
   for (PageOuts asked; !(asked = who_should_page_out()).sessions.empty();) {
+    awaits_room_ = asked.beneficiary;
     for (const SessionNumber number : asked.sessions) {
       Session& session = sessions_.at(number);
       move_to(session, Residence::leaving);
@@ -216,7 +222,7 @@ std::optional<Scheduler::Contender> Scheduler::first_without_patience() const {
     if (session.residence == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return std::nullopt;  // it uses memory that is not counted
     if (!has_waited_too_long(session, now_)) continue;
-    const Contender contender = this->contender(number, session, now_);
+    const Contender contender(*this, number, session, now_);
     if (!first || goes_before(contender, *first)) first = contender;
   }
   return first;
@@ -231,7 +237,7 @@ std::vector<const Scheduler::Entry*> Scheduler::who_waits_behind(const Contender
   for (const Entry& entry : sessions_) {
     const auto& [number, session] = entry;
     if (!session.request || !can_be_paged_out(session) || !lanes_.contains(number)) continue;
-    const Contender contender = this->contender(number, session, now_);
+    const Contender contender(*this, number, session, now_);
     if (!promised.contains(number) && goes_before(first, contender))
       behind.emplace_back(contender, &entry);
   }
@@ -285,8 +291,8 @@ Demand Scheduler::what_stays(const std::vector<const Entry*>& may_leave) const {
 }
 
 bool Scheduler::can_be_paged_out(const Session& session) const {
-  return session.residence == Residence::in && !session.refused && !session.turn &&
-         session.demand.persistent > 0;
+  return session.residence == Residence::in && !session.refused && !session.alone &&
+         !session.turn && session.demand.persistent > 0;
 }
 
 bool Scheduler::may_be_paged_out(const Session& session) const {

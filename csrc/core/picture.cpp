@@ -27,7 +27,7 @@ Picture Scheduler::picture(Seconds now) const {
   std::unordered_map<SessionNumber, std::size_t> index;
   for (const auto& [number, session] : sessions_) {
     index[number] = picture.sessions.size();
-    picture.sessions.push_back(session_state(contender(number, session, now), contest, now));
+    picture.sessions.push_back(session_state(Contender(*this, number, session, now), contest, now));
   }
   int place = 0;
   for (const Queued& queued : queue(contest, now)) {
@@ -157,6 +157,7 @@ std::string Scheduler::reason(const Contender& of, const Contest& contest, Secon
 
 std::string Scheduler::why_it_runs(const Session& session) const {
   if (session.turn->asked) return "ends its iteration, then lets others run";
+  if (session.alone) return "runs, and has the whole device";
   if (!session.demand.measured) return "runs alone until its memory is measured";
   return "runs";
 }
@@ -169,12 +170,16 @@ std::string Scheduler::why_it_is_out(const Session& session) const {
 
 std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
                                     Seconds now) const {
-  std::string text = of.everywhere ? "runs alone until its memory is measured; waits" : "waits";
+  std::string text = "waits";
+  if (of.everywhere) text = "runs alone until its memory is measured; waits";
+  if (of.session->alone) text = "needs the whole device; waits";
   if (const Contender* other = who_is_in_the_way(of, contest)) {
     const Session& session = *other->session;
     text += " for " + title(session);
     if (state(session, now) == State::overdue)
       text += ", which is overdue";
+    else if (session.alone)
+      text += ", which has the whole device";
     else if (!session.demand.measured)
       text += ", which runs alone until its memory is measured";
   }
@@ -206,7 +211,7 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
   if (!lanes_.fits(room))
     return text + "needs " + bytes_in_words(lanes_.needs(room)) + ", " +
            bytes_in_words(lanes_.free()) + " are free" + who_else_has_memory() +
-           (reserves(*of.session, now) ? ", and is next" : "");
+           (reserves(of.number, *of.session, now) ? ", and is next" : "");
   if (!may_come_in(*of.session, now)) return text + "with it, fewer could run at once";
   for (const Contender& running : contest.running)
     if (running.lane == kNoLane) return text + title(*running.session) + " runs and has no lane";

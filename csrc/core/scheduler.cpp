@@ -66,6 +66,7 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   session.share.weigh(now_, rules_.half_life, spec.weight);
   session.priority = spec.priority;
   session.paused = spec.paused;
+  session.alone = spec.alone;
   session.demand = spec.demand;
   session.remaining_iterations = spec.remaining_iterations;
   session.last_turn = spec.turn;
@@ -252,6 +253,11 @@ void Scheduler::check(const Demand& demand) const {
                             exact(lanes_.capacity()));
 }
 
+void Scheduler::advance(Seconds now) {
+  now_ = latest(now);
+  seen_.reset();
+}
+
 Seconds Scheduler::latest(Seconds now) const {
   require(std::isfinite(now), "a time must be a finite number of seconds");
   return std::max(now, now_);
@@ -393,6 +399,8 @@ void Scheduler::fit_to_demand(SessionNumber number, const Session& session) {
   if (!lanes_.resize(number, room_for(session)) && !session.turn) lanes_.remove(number);
 }
 
+bool Scheduler::has_place(const std::string& id) const { return lanes_.contains(number_of(id)); }
+
 Bytes Scheduler::lane_bytes(LaneId lane) const {
   const auto found = lanes_.lanes().find(lane);
   return found == lanes_.lanes().end() ? 0 : found->second.bytes();
@@ -413,9 +421,11 @@ bool Scheduler::has_waited_too_long(const Session& session, Seconds now) const {
   return waits(session) && now >= loses_patience_at(session) - kSoon;
 }
 
-// Nobody else is admitted before there is room for it. Where all make way, that is not needed.
-bool Scheduler::reserves(const Session& session, Seconds now) const {
-  return has_waited_too_long(session, now) && !all_make_way();
+// Nobody else is admitted before there is room for it. Where all make way, that is only needed
+// while they do: else who has left would be back before the others are out, and leave again.
+bool Scheduler::reserves(SessionNumber number, const Session& session, Seconds now) const {
+  const bool is_made_room = leaving_ > 0 && number == awaits_room_;
+  return has_waited_too_long(session, now) && (!all_make_way() || is_made_room);
 }
 
 // Who has made way for another waits for room since then.
@@ -431,7 +441,7 @@ bool Scheduler::goes_before(const Contender& a, const Contender& b) const {
 // policy; then who only is open.
 bool Scheduler::is_admitted_before(const Contender& a, const Contender& b, Seconds now) const {
   const auto rank = [&](const Contender& of) {
-    if (reserves(*of.session, now)) return 0;
+    if (reserves(of.number, *of.session, now)) return 0;
     return waits(*of.session) ? 1 : 2;
   };
   const int a_ranks = rank(a), b_ranks = rank(b);
@@ -442,51 +452,57 @@ bool Scheduler::is_admitted_before(const Contender& a, const Contender& b, Secon
 
 Candidate Scheduler::candidate(const Session& session, Seconds now) const {
   const Share &group = session.group->second.share, &user = session.user->second.share;
-  Candidate view;
-  view.priority = session.priority;
-  view.weight = session.share.weight;
-  view.group = &group;
-  view.group_weight = group.weight;
-  view.group_turns = group.running;
-  view.group_clock = clock(group, now);
-  view.user = &user;
-  view.user_weight = user.weight;
-  view.user_turns = user.running;
-  view.user_clock = clock(user, now);
-  view.user_served = user.served;
-  view.clock = clock(session.share, now);
-  view.running = running_seconds(session, now);
-  view.boost = std::max(0.0, session.boost - view.running);
-  view.begun = session.turn || session.device_seconds > session.before_cell;
-  view.attained = session.attained.at(now, rules_.half_life) + view.running;
-  if (const Wait* wait = wait_of(session)) {
-    view.waiting = now - wait->since;
-    view.order = wait->order;
-  }
-  if (session.iterations > 0)
-    view.iteration = session.reported_seconds / static_cast<double>(session.iterations);
-  view.remaining = remaining(session, now);
-  return view;
+  const Seconds running = running_seconds(session, now);
+  const Wait* wait = wait_of(session);
+  return {
+      .priority = session.priority,
+      .weight = session.share.weight,
+      .group = &group,
+      .group_weight = group.weight,
+      .group_turns = group.running,
+      .group_clock = clock(group, now),
+      .user = &user,
+      .user_weight = user.weight,
+      .user_turns = user.running,
+      .user_clock = clock(user, now),
+      .user_served = user.served,
+      .clock = clock(session.share, now),
+      .attained = session.attained.at(now, rules_.half_life) + running,
+      .waiting = wait ? now - wait->since : 0,
+      .running = running,
+      .iteration = iteration(session),
+      .remaining = remaining(session, running),
+      .boost = std::max(0.0, session.boost - running),
+      .begun = session.turn || session.device_seconds > session.before_cell,
+      .order = wait ? wait->order : 0,
+  };
 }
 
-Scheduler::Contender Scheduler::contender(SessionNumber number, const Session& session,
-                                          Seconds now) const {
-  Contender contender{candidate(session, now), number, &session, lanes_.lane_of(number)};
-  if (contender.lane != kNoLane)
-    contender.everywhere = !session.demand.measured;  // it runs alone
+Scheduler::Contender::Contender(const Scheduler& scheduler, SessionNumber number,
+                                const Session& session, Seconds now)
+    : view(scheduler.candidate(session, now)),
+      number(number),
+      session(&session),
+      lane(scheduler.lanes_.lane_of(number)) {
+  if (lane != kNoLane)
+    everywhere = session.alone || !session.demand.measured;
   else
-    contender.everywhere = session.turn.has_value();  // its memory is not counted
-  return contender;
+    everywhere = session.turn.has_value();  // its memory is not counted
+}
+
+// Mean duration of one so far.
+std::optional<Seconds> Scheduler::iteration(const Session& session) {
+  if (session.iterations == 0) return std::nullopt;
+  return session.reported_seconds / static_cast<double>(session.iterations);
 }
 
 // Declared iterations times their mean duration so far, less the time since they were declared;
 // nothing once that is used up, so that who overruns is not the shortest for ever.
-std::optional<Seconds> Scheduler::remaining(const Session& session, Seconds now) const {
+std::optional<Seconds> Scheduler::remaining(const Session& session, Seconds running) {
   if (!session.remaining_iterations || session.iterations == 0) return std::nullopt;
-  const Seconds iteration = session.reported_seconds / static_cast<double>(session.iterations);
-  const Seconds since =
-      session.device_seconds + running_seconds(session, now) - session.reported_seconds;
-  const Seconds left = static_cast<double>(*session.remaining_iterations) * iteration - since;
+  const Seconds since = session.device_seconds + running - session.reported_seconds;
+  const Seconds left =
+      static_cast<double>(*session.remaining_iterations) * *iteration(session) - since;
   return left > 0 ? std::optional(left) : std::nullopt;
 }
 

@@ -99,6 +99,8 @@ class Scheduler {
   std::string_view policy() const { return policy_->name; }
   Bytes free() const { return lanes_.free(); }
   Bytes foreign() const { return lanes_.foreign(); }
+  // Whether there is room for it, so that it waits for turns alone, and not for memory.
+  bool has_place(const std::string& id) const;
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   std::size_t size() const { return sessions_.size(); }
   Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane
@@ -142,6 +144,7 @@ class Scheduler {
     Share share;
     int priority = 0;
     bool paused = false;
+    bool alone = false;     // nobody runs beside it, and it cannot be paged out
     std::string held_back;  // why, in words; empty: it is not
     bool busy = true;
     bool refused = false;  // it could not be paged out, and no cell of it has begun since
@@ -168,10 +171,12 @@ class Scheduler {
   using Entry = std::map<SessionNumber, Session>::value_type;
   // A session that waits or runs, in one pass.
   struct Contender {
+    Contender(const Scheduler&, SessionNumber, const Session&, Seconds now);
+
     Candidate view;
-    SessionNumber number = kNobody;
-    const Session* session = nullptr;
-    LaneId lane = kNoLane;     // none: it waits for memory, or runs and could not be placed
+    SessionNumber number;
+    const Session* session;
+    LaneId lane;               // none: it waits for memory, or runs and could not be placed
     bool everywhere = false;   // it and all others exclude each other, whatever their lanes
     bool must_end = false;     // runs, and should not
     Seconds ends_in = kNever;  // runs: until somebody who waits should have its turn
@@ -192,7 +197,7 @@ class Scheduler {
   void check(const SessionSpec& spec) const;
   void check(const Demand& demand) const;
   static void check_paged_out(Bytes bytes);
-  void advance(Seconds now) { now_ = latest(now); }
+  void advance(Seconds now);
   Seconds latest(Seconds now) const;  // time does not go back
 
   // Changes of one session.
@@ -253,6 +258,7 @@ class Scheduler {
   void boost_cells();
   Seconds boost_of(Session& session);
   Contest look(Seconds now) const;
+  std::optional<Seconds> next_change(const Contest& contest, Seconds now) const;
   void mark_those_who_must_end(std::vector<Contender>& running) const;
   void mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const;
   void grant(Contest& contest, Decision& decision);
@@ -289,13 +295,13 @@ class Scheduler {
     return session.request ? &*session.request : nullptr;
   }
   bool has_waited_too_long(const Session& session, Seconds now) const;
-  bool reserves(const Session& session, Seconds now) const;
+  bool reserves(SessionNumber number, const Session& session, Seconds now) const;
   Seconds loses_patience_at(const Session& session) const;
   bool goes_before(const Contender& a, const Contender& b) const;
   bool is_admitted_before(const Contender& a, const Contender& b, Seconds now) const;
   Candidate candidate(const Session& session, Seconds now) const;
-  Contender contender(SessionNumber number, const Session& session, Seconds now) const;
-  std::optional<Seconds> remaining(const Session& session, Seconds now) const;
+  static std::optional<Seconds> iteration(const Session& session);
+  static std::optional<Seconds> remaining(const Session& session, Seconds running);
   Seconds quantum() const { return rules_.quantum * policy_->turn; }
   static Seconds running_seconds(const Session& session, Seconds now);
 
@@ -329,10 +335,13 @@ class Scheduler {
   std::unordered_map<std::string, SessionNumber> numbers_;
   std::map<std::string, Group> groups_;  // of those sessions, and of those that were lately
   std::map<std::string, double> group_weights_, user_weights_;  // that are not 1
-  std::size_t out_ = 0;               // of the sessions, those that are out and not returning
-  std::size_t refusals_ = 0;          // of the sessions, those that could not be paged out
-  std::vector<std::string> came_in_;  // ids to be told so in the next decision
-  Successor due_;                     // of a turn that this event has ended
+  std::size_t out_ = 0;                  // of the sessions, those that are out and not returning
+  std::size_t leaving_ = 0;              // of the sessions, those that are asked to page out
+  SessionNumber awaits_room_ = kNobody;  // for whom somebody was asked to page out last
+  std::size_t refusals_ = 0;             // of the sessions, those that could not be paged out
+  std::vector<std::string> came_in_;     // ids to be told so in the next decision
+  Successor due_;                        // of a turn that this event has ended
+  std::optional<Contest> seen_;  // by the last pass, if it left all as it was; until an event
   Seconds now_ = -kNever;
   SessionNumber last_number_ = kNobody;
   std::uint64_t last_order_ = 0;

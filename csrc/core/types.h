@@ -73,6 +73,7 @@ struct SessionSpec {
   Bytes paged_out_bytes = 0;
   bool busy = true;  // a cell runs in it; a script is always busy
   std::string group, domain;
+  bool alone = false;  // nobody runs beside it, whatever its memory is
 };
 
 struct Grant {

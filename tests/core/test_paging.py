@@ -229,6 +229,20 @@ def test_who_waits_makes_way_for_one_before_it_that_has_lost_its_patience() -> N
     assert (list(decision.page_ins), granted(decision)) == (["long"], ["long"])
 
 
+def test_who_has_made_way_stays_out_until_the_others_have_too() -> None:
+    it = Scheduler(10 * GIB, "srtf", Rules(patience=60, swaps=True))
+    for id, gibibytes, left in (("runs", 4, 5000), ("long", 2, 10000), ("longer", 2, 20000)):
+        it.open(0, id, spec(gibibytes, iterations=1, device_seconds=1.0))
+        it.report(0, id, 0, Demand(gibibytes * GIB, GIB), left)
+        it.request(1, id, 1)
+    short(it, 2)
+    assert sorted(it.assign(62).page_outs) == ["long", "longer"]
+    assert not it.paged_out(63, "long", GIB).page_ins
+    assert where(it, 63) == {"runs": "in", "long": "out", "longer": "in", "short": "nowhere"}
+    it.paged_out(64, "longer", GIB)
+    assert where(it, 64) == {"runs": "in", "long": "out", "longer": "out", "short": "in"}
+
+
 def test_nobody_makes_way_where_that_is_not_wanted() -> None:
     it = two_wait()
     it.set_rules(2, Rules(patience=60))

@@ -359,6 +359,32 @@ def test_an_unmeasured_session_runs_alone() -> None:
     assert sorted(grants(decision)) == [("a", 2), ("b", 2)]  # measured: the others join
 
 
+def test_who_is_alone_has_the_whole_device_however_much_is_known_of_it() -> None:
+    it = scheduler("a", "b", running_lanes=2)
+    it.open(0, "n", spec(name="n.ipynb", alone=True))
+    it.request(0, "a", 1)
+    it.request(0.1, "n", 1)
+    assert look(it, "n", 0.1).reason == "needs the whole device; waits for a.ipynb"
+    it.request(0.2, "b", 1)  # the device drains for who came before
+    assert grants(it.finish(0.3, "a", 1)) == [("n", 1)]
+    assert look(it, "n", 0.3).reason == "runs, and has the whole device"
+    assert look(it, "b", 0.3).reason == "waits for n.ipynb, which has the whole device"
+    assert grants(it.report(0.4, "n", 1, Demand(GIB, GIB))) == []
+
+
+def test_who_is_alone_is_not_paged_out_and_knows_whether_it_has_a_place() -> None:
+    it = Scheduler(12 * GIB)
+    it.open(0, "n", spec(persistent=8, alone=True))
+    it.set_busy(1, "n", False)
+    decision = it.open(2, "large", spec(persistent=9))
+    assert decision.page_outs == []
+    assert (it.has_place("n"), it.has_place("large")) == (True, False)
+    with pytest.raises(ValueError, match="cannot be paged out"):
+        it.dismiss(3, "n")
+    it.close(4, "n")
+    assert it.has_place("large")
+
+
 def test_an_unmeasured_session_needs_no_room_in_a_lane() -> None:
     it = scheduler("a")
     it.report(0, "a", 1, Demand(1 * GIB, 11 * GIB))
