@@ -10,15 +10,23 @@ floor's two processes stay awake on one core. The figures `at_1_ms` have both in
 short iteration: whoever has the turn, or the message, computes for HOLD_SECONDS before it passes it
 on. In those `at_cell_end` each turn ends after one iteration, before anybody asks for it, so that
 it goes by way of the broker. All are measured in alternating blocks within the same two processes.
+
+Meanwhile the cores are kept from sleeping, as for cyclictest: the floor's core never sleeps, while
+those of a change-over would, and what it takes to wake one, in a virtual machine a tenth of a
+millisecond and more, would be most of what is seen. The figures `with_sleep` are those of `ratio`
+where the cores may sleep.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import socket
 import statistics
+import sys
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 from measure import Figure, broker, percentile, publish
@@ -34,6 +42,7 @@ PER_BLOCK = 100
 TURN_SECONDS = 0.02  # at most, where the other has had all its turns
 WARM_UP = 10  # of each block: sockets, caches, the other process waking up
 MESSAGE = bytes(64)
+NO_SLEEP = "/dev/cpu_dma_latency"  # for root alone
 
 
 class Known(WholeProcess):
@@ -133,6 +142,18 @@ def measure(
     return floor, [time for blocks in zip(a, b, strict=True) for time in change_overs(*blocks)]
 
 
+@contextlib.contextmanager
+def awake_cores() -> Iterator[None]:
+    """While the file is open, the kernel lets no core sleep any deeper than this many us."""
+    with contextlib.ExitStack() as opened:
+        try:
+            latency = opened.enter_context(open(NO_SLEEP, "wb", buffering=0))
+            latency.write((0).to_bytes(4, sys.byteorder))
+        except OSError as error:
+            print(f"the cores may sleep: {error}")
+        yield
+
+
 def figures(prefix: str, floor: list[float], across: list[float]) -> list[Figure]:
     p50, floor_p50 = statistics.median(across), statistics.median(floor)
     return [
@@ -145,11 +166,13 @@ def figures(prefix: str, floor: list[float], across: list[float]) -> list[Figure
 
 def main() -> None:
     with broker(quantum_seconds=1e-6, half_life_seconds=1e-6) as (settings, _):
-        measured = {
-            "": measure(settings),
-            "at_1_ms_": measure(settings, hold=HOLD_SECONDS),
-            "at_cell_end_": measure(settings, most=0.0),
-        }
+        with awake_cores():
+            measured = {
+                "": measure(settings),
+                "at_1_ms_": measure(settings, hold=HOLD_SECONDS),
+                "at_cell_end_": measure(settings, most=0.0),
+            }
+        measured["with_sleep_"] = measure(settings)
     publish(
         "handover", [row for prefix, times in measured.items() for row in figures(prefix, *times)]
     )

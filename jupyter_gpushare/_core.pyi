@@ -42,7 +42,8 @@ class SessionSpec:
     """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
 
     Time is shared over groups, then users, then notebooks; "" is a group like any other. Sessions
-    of one domain trust each other, and hand turns on directly; "" is the user's own.
+    of one domain trust each other, and hand turns on directly; "" is the user's own. Who is `alone`
+    has the whole device in its turn, and is not paged out.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class SessionSpec:
         busy: bool = True,
         group: str = "",
         domain: str = "",
+        alone: bool = False,
     ) -> None: ...
 
 class Grant:
@@ -90,7 +92,10 @@ class Decision:
     def __bool__(self) -> bool: ...
 
 class SessionState:
-    """One session in a picture; the fields of protocol.SessionView (without pid)."""
+    """One session in a picture; the fields of protocol.SessionView (without pid).
+
+    Who knows more than the scheduler of one device writes it in.
+    """
 
     id: str
     name: str
@@ -111,6 +116,9 @@ class SessionState:
     priority: int
     paged_out_bytes: int
     busy: bool
+
+    def waits(self) -> None:
+        """From now on its state is `waiting`."""
 
 class LaneState:
     id: int
@@ -220,6 +228,8 @@ class Scheduler:
     def next_event(self, now: float) -> float | None:
         """When time alone changes something (a quantum, a lease, patience), or None."""
     def picture(self, now: float) -> Picture: ...
+    def has_place(self, id: str) -> bool:
+        """Whether there is room for it, so that it waits for turns alone."""
     def lane_bytes(self, lane: int) -> int:
         """0 if there is no such lane."""
     def is_valid(self) -> str:
@@ -773,6 +783,28 @@ class BlockAllocator:
     @property
     def footprint(self) -> int:
         """One past the highest page that was in a live block since the last reset."""
+
+class Mailbox:
+    """Where a session finds a turn that is handed on, and hands its own on. For one thread at a
+    time, but any may close it."""
+
+    def __init__(self, name: str) -> None:
+        """Closed from the start where there is none to be had, or `name` is empty."""
+    @property
+    def is_open(self) -> bool: ...
+    def close(self) -> None: ...
+    def renew(self, key: str) -> None:
+        """From now on letters with this key count; with the empty one none does."""
+    def look(self, connection: int, turn: int) -> bool:
+        """Whether there is something to be received by this descriptor; nothing is taken."""
+    def has_successor(self) -> bool:
+        """Whether the last look found who is next after its turn."""
+    def hand_on(self) -> None:
+        """Give it the turn."""
+    def send(self, mailbox: str, letter: str | bytes) -> None: ...
+    def wait(self, connection: int, turn: int) -> tuple[int, int, int, int, int] | None:
+        """Wait for a letter that gives `turn`: the fields of its Grant. None where something else
+        came first, as a message or a signal."""
 
 class Pager:
     """Pages the CPU storages that AllocationCounter knows out to a file, and in again.

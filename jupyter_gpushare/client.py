@@ -167,17 +167,16 @@ class Client:
                 self._descriptors.extend(array("i", descriptors))
         return data
 
-    def receive_or_find(self, mailbox: Mailbox) -> ToClient | None:
-        """As `receive`, or what comes into `mailbox` if that is first; None if that was nothing."""
-        if self._received:
-            return self._next()
-        both = select.poll()
-        both.register(self._socket, select.POLLIN)
-        if mailbox.is_open:
-            both.register(mailbox, select.POLLIN)
-        if any(descriptor == mailbox.fileno() for descriptor, _ in both.poll()):
-            return mailbox.receive()
-        return self.receive()
+    def has_news_of(self, turn: int, mailbox: Mailbox) -> bool:
+        """As `has_news`; after it `mailbox` knows the successor of `turn`, if one is named."""
+        return mailbox.look(self.fileno(), turn) or bool(self._received)
+
+    def await_turn(self, turn: int, mailbox: Mailbox) -> ToClient | None:
+        """As `receive`, or the Grant of `turn` that comes into `mailbox` if that is first; None if
+        neither came, as after a signal."""
+        if not self._received and (given := mailbox.wait(self.fileno(), turn)) is not None:
+            return Grant(*given)
+        return self.receive() if self.has_news() else None
 
     def ask(self, message: Message, aside: Callable[[ToClient], None] | None = None) -> ToClient:
         """Send and wait for the answer; news that comes in between goes to `aside`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .cuda_context import context_bytes
@@ -127,3 +128,19 @@ class ProcessOnGpu(WholeProcess):
         if not has_begun():
             return 0
         return context_bytes(self._uuid, 0)
+
+
+class ProcessOnGpus(WholeProcess):
+    """The same on several GPUs at once: the most that it has on one of them counts on each."""
+
+    how = "the most that this process has on one of its GPUs counts as persistent memory on each"
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self._each = [ProcessOnGpu(uuid) for uuid in uuids]
+
+    def demand(self) -> Demand:
+        size = self.live()
+        return Demand(size, 0, measured=size > 0)
+
+    def live(self) -> int:
+        return max(each.live() for each in self._each)

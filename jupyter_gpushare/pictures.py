@@ -158,7 +158,7 @@ def rules(snapshot: Snapshot) -> list[Table]:
 
 def sentence(snapshot: Snapshot) -> str:
     """The broker in one sentence."""
-    count = sum(len(device.sessions) for device in snapshot.devices)
+    count = len({view.id for device in snapshot.devices for view in device.sessions})
     notebooks = {0: "no notebooks", 1: "one notebook"}.get(count, f"{count} notebooks")
     broker = f"broker {snapshot.broker.pid}, version {snapshot.version}"
     return f"Policy {snapshot.policy}, {notebooks}; {broker}."

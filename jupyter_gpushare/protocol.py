@@ -12,7 +12,6 @@ parser of our own and with an import ten times lighter than pydantic's.
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias, TypeVar
 
@@ -77,6 +76,8 @@ class Open(Message, frozen=True):
 
     `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
     those that the process sees (none: any will do), of which it gets the one with most room.
+    With more `devices` than one it is a gang, which has so many of these whole, all at once or
+    none; who comes back names those that it has, and `demand` is what it takes of each.
 
     `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
     `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
@@ -91,6 +92,7 @@ class Open(Message, frozen=True):
     name: str
     device: str = "auto"
     among: list[str] = []
+    devices: int = 1
     weight: float = 1.0
     priority: int = 0
     demand: Demand = Demand()
@@ -260,6 +262,8 @@ class Opened(Message, frozen=True):
     Where lanes are made of chunks, these have `chunk_bytes`, and with the first message of a
     connection that says so comes the descriptor of a socket for them (chunks.py).
     `uuid` is a GPU's, whose number in the client's process may be another than in `device`.
+    A gang is told all `gang` devices and their `uuids`, and the capacity of the smallest; the other
+    fields are of the first. It has no part in the memory of lanes.
     """
 
     id: str
@@ -267,6 +271,8 @@ class Opened(Message, frozen=True):
     capacity_bytes: int = 0
     chunk_bytes: int = 0
     uuid: str = ""
+    gang: list[str] = []
+    uuids: list[str] = []
 
 
 class Grant(Message, frozen=True):
@@ -404,6 +410,7 @@ class SessionView(msgspec.Struct, frozen=True):
     `group` is one of the admin's file; it is empty for those who are in none.
     `idle_step` is the highest that was taken since nothing runs in it: `caches`, `page_out`,
     `release` or `cull`; empty, if none.
+    A `gang` has all these devices at once, and is there on each; the list is empty for all others.
     """
 
     id: str
@@ -430,6 +437,7 @@ class SessionView(msgspec.Struct, frozen=True):
     group: str
     idle_seconds: float | None
     idle_step: str
+    gang: list[str] = []
 
 
 class RestingView(msgspec.Struct, frozen=True):
@@ -653,16 +661,8 @@ def sealed(secret: str) -> str:
 
 
 def write_letter(key: str, grant: Grant) -> str:
-    """What a session finds in its mailbox: its own key, then the Grant."""
-    return key + encode_body(grant).decode()
-
-
-def read_letter(letter: bytes, key: str) -> Grant | None:
-    """None for a letter with another key, or that is no Grant. Raises ProtocolError."""
-    if not hmac.compare_digest(letter[:KEY_LENGTH], key.encode()):
-        return None
-    message = decode_from_broker(letter[KEY_LENGTH:])
-    return message if isinstance(message, Grant) else None
+    """What a session finds in its mailbox: its own key, then what the Grant says (csrc/turns)."""
+    return f"{key} {grant.turn} {grant.lane} {grant.bytes} {grant.memory} {grant.chunks}"
 
 
 def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memoryview) -> Kind:

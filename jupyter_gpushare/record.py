@@ -92,6 +92,8 @@ class Recorder:
             yield from self._close(gone, time)
         for device in snapshot.devices:
             for view in device.sessions:
+                if device.name != (view.gang or [device.name])[0]:
+                    continue  # simulated notebooks have one device: of several, the first
                 yield from self._follow(device, view, time)
 
     def _follow(self, device: DeviceView, view: SessionView, time: float) -> Iterator[Event]:

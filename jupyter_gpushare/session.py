@@ -30,7 +30,7 @@ from .errors import (
     from_code,
 )
 from .mailbox import Mailbox
-from .memory import Memory, ProcessOnGpu, WholeProcess
+from .memory import Memory, ProcessOnGpu, ProcessOnGpus, WholeProcess
 from .protocol import (
     Busy,
     Change,
@@ -66,11 +66,18 @@ FIRST_RETRY_SECONDS = 0.02
 LAST_RETRY_SECONDS = 0.25  # a new broker waits twice as long for those who have turns
 HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
 ON_GPU = "a cell runs, and a GPU cannot wait for memory that another thread of it may use"
+OLD_BROKER = (
+    "this broker gives one device at a time, being older than this notebook: end it with"
+    " `jupyter gpushare broker --stop`, and a new one starts"
+)
 UNCOUNTED_BYTES = 1 << 20  # who has less on the device may leave it there and rest
 
 
 class Session:
-    """A notebook or script at the broker. Times are seconds, sizes bytes."""
+    """A notebook or script at the broker. Times are seconds, sizes bytes.
+
+    With more `devices` than one it has so many whole GPUs at once in its turn, all or none.
+    """
 
     def __init__(
         self,
@@ -78,6 +85,7 @@ class Session:
         *,
         name: str,
         device: str | None = None,
+        devices: int = 1,
         weight: float = 1.0,
         priority: int = 0,
         remaining_iterations: int | None = None,
@@ -87,7 +95,10 @@ class Session:
         self.id = sealed(self._secret)
         self.name = name
         self.device = device or self._settings.device  # as it is called in this process
-        self.host_device = ""  # as the broker calls it
+        self.devices = devices
+        self.host_device = ""  # as the broker calls it; of several at once, the first
+        self.host_devices: list[str] = []  # all, where it has several at once
+        self._uuids: list[str] = []  # of these
         self._uuid = ""  # of the GPU that this session has
         self.weight = weight
         self.priority = priority
@@ -179,7 +190,7 @@ class Session:
         with self._lock:
             if not self._restored():
                 raise BrokerUnavailable("the broker is away, so nothing was changed: try again")
-            self._connected().ask(Change(None, weight, priority, paused), aside=self._take)
+            self._ask(Change(None, weight, priority, paused))
             self.weight = self.weight if weight is None else weight
             self.priority = self.priority if priority is None else priority
             self.paused = self.paused if paused is None else paused
@@ -226,8 +237,10 @@ class Session:
             return  # training goes on without a broker
         with self._lock:  # an interrupt would come between `acquire` and `try`
             try:
-                self._look()
-                if self._asked is not None and self._may_part():
+                if self._connected().has_news_of(self._turn, self._mailbox):
+                    self._hand_on()
+                    self._look()
+                if self._asked is not None and self.holding and self._may_part():
                     self._part()
                 if (now := time.monotonic()) >= self._next_report or self.memory.has_news:
                     self._say(self._report(now))
@@ -287,7 +300,7 @@ class Session:
 
     def _await_news(self) -> None:
         try:
-            news = self._connected().receive_or_find(self._mailbox)
+            news = self._connected().await_turn(self._turn, self._mailbox)
             if news is not None:
                 self._take(news)
         except (ConnectionLost, ProtocolError):
@@ -324,7 +337,7 @@ class Session:
         if not (survivors := self.memory.survivors()):
             return True
         try:
-            self._connected().ask(Keep(self.memory.demand()), aside=self._take)
+            self._ask(Keep(self.memory.demand()))
             self.memory.evacuate()
         except (NoRoom, DoesNotFit, MemoryError):
             self._tell_of_survivors(survivors)
@@ -416,19 +429,38 @@ class Session:
         with contextlib.suppress(OSError):  # the keeper has ended
             self._wake.send(b"!")
 
+    def _hand_on(self) -> None:
+        """As `_part`, before what has come is received: who is named in it finds the turn sooner,
+        and what has come finds this turn over."""
+        if self._mailbox.has_successor() and not self.memory.survivors():
+            self.memory.evacuate()
+            self._stop_holding()
+            self._mailbox.hand_on()
+            self._say_end()
+
     def _part(self) -> None:
         """This process uses the device no more, and its successor may. Where an interrupt hits
         in between, this process has no turn, and says so at the end of its cell."""
         self.memory.evacuate()
         self._stop_holding()
-        if self._asked is not None and self._asked.successor is not None:
-            self._mailbox.send(self._asked.successor)
+        if self._asked is not None and (successor := self._asked.successor) is not None:
+            self._mailbox.send(successor.mailbox, successor.letter)
         self._say_end()
 
     def _say_end(self) -> None:
         if self._ended != self._turn:
             self._say(Finish(self._turn))
             self._ended = self._turn
+
+    def _ask(self, message: Message) -> None:
+        """Send and wait until it is done. Raises the error that the broker answered."""
+        try:
+            self._connected().ask(message, aside=self._take)
+        except GpuShareError:
+            raise
+        except BaseException:  # its answer is still to come, and would be taken for the next one's
+            self._drop_connection()
+            raise
 
     def _say(self, message: Message) -> None:
         """Send; if the connection is lost, the next one's registration says the same."""
@@ -533,6 +565,8 @@ class Session:
         answer = client.ask(self._registration(), aside=self._take)
         if not isinstance(answer, Opened):
             raise ProtocolError(f"Opened was due, {type(answer).__name__} came")
+        if len(answer.gang or [answer.device]) != self.devices:
+            raise ProtocolError(OLD_BROKER)
         if not self.host_device:
             self._settle(answer)
         self.host_device = answer.device
@@ -546,16 +580,27 @@ class Session:
     def _settle(self, answer: Opened) -> None:
         """The first answer says where; later it is the same device."""
         self._uuid = answer.uuid
-        if not answer.uuid:
+        self.host_devices, self._uuids = answer.gang, answer.uuids
+        if answer.gang:
+            self.device = visible.settle_at_once(answer.uuids)
+            if type(self.memory) is WholeProcess:
+                self.memory = ProcessOnGpus(answer.uuids)
+        elif not answer.uuid:
             self.device = answer.device
         else:
             self.device = visible.settle(self.device, answer.uuid)
             if type(self.memory) is WholeProcess:  # nobody knows better
                 self.memory = ProcessOnGpu(answer.uuid)
 
-    def _registration(self) -> Open:
+    def _where(self) -> tuple[str, list[str]]:
+        """The device to ask for, and those among which to choose; once it is open, what it has."""
+        if self.devices != 1:
+            return "auto", self._uuids or visible.wanted_at_once(self.device, self.devices)
         here = self._uuid or self.host_device
-        device, among = (here, []) if here else visible.wanted(self.device)
+        return (here, []) if here else visible.wanted(self.device)
+
+    def _registration(self) -> Open:
+        device, among = self._where()
         waiting = self._waiting and not self.holding
         lasted = time.monotonic() - self._since  # this turn, or this wait
         return Open(
@@ -563,6 +608,7 @@ class Session:
             name=self.name,
             device=device,
             among=among,
+            devices=self.devices,
             weight=self.weight,
             priority=self.priority,
             demand=self.memory.demand() if self.iterations else Demand(),

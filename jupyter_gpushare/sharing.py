@@ -36,7 +36,8 @@ class _Sharing:
         from .torch_boundaries import Boundaries
         from .torch_memory import Memory
 
-        self.session.memory = memory = Memory(self.session.device, self.session.capacity)
+        session = self.session
+        session.memory = memory = Memory(session.device, session.capacity, session.devices)
         self._boundaries = Boundaries(self.session, memory)
         self._notice()
 

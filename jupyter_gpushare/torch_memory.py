@@ -141,6 +141,34 @@ class CudaAllocator:
             self._cuda.empty_cache()
 
 
+class CudaAllocators:
+    """The same on several GPUs at once; the most on one of them counts on each."""
+
+    def __init__(self, devices: int) -> None:
+        self._each = [CudaAllocator(f"cuda:{number}") for number in range(devices)]
+        self.how = (
+            f"PyTorch's CUDA allocator is asked at each boundary; the most on one of {devices} GPUs"
+            " counts on each of them"
+        )
+
+    def live(self) -> int:
+        return max(each.live() for each in self._each)
+
+    def peak(self) -> int:
+        return max(each.peak() for each in self._each)
+
+    def take_peak(self) -> tuple[int, int]:
+        lives, peaks = zip(*(each.take_peak() for each in self._each), strict=True)
+        return max(lives), max(peaks)
+
+    def settle(self) -> bool:
+        settled = [each.settle() for each in self._each]  # also after one that has failed
+        return all(settled)
+
+    def give_back(self) -> None:
+        self._each[0].give_back()  # of all GPUs
+
+
 class Iteration(NamedTuple):
     """Bytes of one iteration. `footprint` is what it takes of the lane, holes included."""
 
@@ -291,6 +319,16 @@ class NoLane:
     def evacuate(self) -> None: ...
 
 
+class NoLaneOfSeveral(NoLane):
+    """On several GPUs at once: PyTorch gives what it caches back at each turn's end."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def evacuate(self) -> None:
+        self._source.give_back()
+
+
 class Memory:
     """Keeps and learns the memory of this process's iterations. `device` is ``host`` or ``cuda:N``.
 
@@ -300,9 +338,10 @@ class Memory:
     for good. Until the demand is known, iterations stay outside of the lane.
     """
 
-    def __init__(self, device: str = "host", capacity: int = sys.maxsize) -> None:
-        """`capacity` is the device's, in bytes."""
-        self._source = _source(device)
+    def __init__(self, device: str = "host", capacity: int = sys.maxsize, devices: int = 1) -> None:
+        """`capacity` is the device's, in bytes. Of several `devices` at once, which are the first
+        that PyTorch sees, it is that of the smallest, and they have no lanes."""
+        self._source = _source(device) if devices == 1 else CudaAllocators(devices)
         self._lane, self._pager = _lane_and_pager(self._source, device, capacity)
         self.how = self._source.how
         self.live = self._source.live  # bytes now
@@ -456,6 +495,8 @@ def _lane_and_pager(
         if trouble:
             source.how += f", and nothing can be paged out: {trouble}"
         return lane, None if trouble else _core.CudaSegments
+    if isinstance(source, CudaAllocators):
+        return NoLaneOfSeveral(source), None
     if isinstance(source, CountedStorages):
         return HostLane(), _core.Pager
     return NoLane(), None

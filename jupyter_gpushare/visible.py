@@ -103,9 +103,48 @@ def settle(asked: str, uuid: str) -> str:
     number = visible.number_of(uuid)
     is_one_of_many = asked == "auto" and len(visible.allowed) > 1
     if (number is None or is_one_of_many) and not has_begun():
-        os.environ[VARIABLE] = uuid
+        _narrow_to(uuid)
         number = 0
     return f"cuda:{number or 0}"
+
+
+def wanted_at_once(device: str, count: int) -> list[str]:
+    """What to ask the broker for, for `count` devices at once: the UUIDs among which to choose. A
+    device that is named is the only one. CUDA computes on one slice, and once it runs, on the first
+    GPUs that it has numbered. Raises GpuShareError."""
+    if device != "auto":
+        named, _ = wanted(device)
+        return [named]
+    if has_begun():
+        usable = Visible(gpus()).numbered[:count]
+    else:
+        allowed = Visible(gpus(), _as_before()).allowed
+        usable = [gpu for gpu in allowed if not gpu.is_slice] or allowed[:1]
+    return [gpu.uuid for gpu in usable] or ["host"]
+
+
+def settle_at_once(uuids: Sequence[str]) -> str:
+    """From now on this process sees these GPUs alone; what PyTorch calls the first of them."""
+    if not has_begun():
+        _narrow_to(",".join(uuids))
+    return "cuda:0"
+
+
+def _narrow_to(setting: str) -> None:
+    before = _as_before().get(VARIABLE)
+    _narrowed[:] = [setting, before]
+    os.environ[VARIABLE] = setting
+
+
+def _as_before() -> Mapping[str, str]:
+    """The environment as it was before a session of this process had its GPU alone visible."""
+    if not _narrowed or os.environ.get(VARIABLE) != _narrowed[0]:
+        return os.environ
+    others = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    return others if _narrowed[1] is None else {**others, VARIABLE: _narrowed[1]}
+
+
+_narrowed: list[str | None] = []  # what this module has set, and what was there before
 
 
 def has_begun() -> bool:

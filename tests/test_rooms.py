@@ -17,6 +17,7 @@ SERVER = ROOT / "server_ext" / "jupyter_gpushare_server"
 KERNEL = ROOT / "kernel_ext" / "jupyter_gpushare_kernel"
 CORE = ROOT / "csrc" / "core"
 MEMORY = ROOT / "csrc" / "memory"
+TURNS = ROOT / "csrc" / "turns"
 VIEW = ROOT / "labextension" / "src"
 
 FRAMEWORKS = {
@@ -50,7 +51,7 @@ MAY_KNOW = {
     "rulebook.py": {"errors"},
     "broker/accounts.py": {"ledger", "protocol", "rulebook", "settings"},
     "broker/audience.py": {
-        *("authority", "caretaker", "governor", "names", "peer", "protocol", "turns"),
+        *("_core", "authority", "caretaker", "governor", "names", "peer", "protocol", "turns"),
     },
     "broker/authority.py": {"errors", "peer", "rulebook"},
     "broker/caretaker.py": {
@@ -74,6 +75,7 @@ MAY_KNOW = {
     "broker/names.py": set(),
     "broker/placement.py": {"devices", "errors", "protocol"},
     "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "standing"},
+    "broker/reports.py": {"accounts", "authority", "errors", "ledger", "peer", "protocol"},
     "broker/reservations.py": {"errors", "protocol", "rulebook"},
     "broker/service.py": {
         "accounts",
@@ -81,13 +83,14 @@ MAY_KNOW = {
         "authority",
         "caretaker",
         "foreign",
+        "gangs",
         "governor",
         "history",
-        "ledger",
         "names",
         "peer",
         "placement",
         "quotas",
+        "reports",
         "reservations",
         "rulebook",
         "rules",
@@ -190,20 +193,27 @@ def test_a_file_knows_no_more_of_the_library_than_it_may(name: str) -> None:
     assert known <= MAY_KNOW[name]
 
 
-def test_the_two_cxx_rooms_exist() -> None:
+def test_the_cxx_rooms_exist() -> None:
     assert cxx_files(CORE)
     assert cxx_files(MEMORY)
+    assert cxx_files(TURNS)
 
 
 @pytest.mark.parametrize("path", cxx_files(CORE), ids=named)
 def test_the_core_knows_neither_memory_nor_python_nor_the_outside(path: Path) -> None:
-    forbidden = re.compile(rf"(memory/.*|bindings/.*|{PYTHON}|{INPUT_OUTPUT})$")
+    forbidden = re.compile(rf"(memory/.*|turns/.*|bindings/.*|{PYTHON}|{INPUT_OUTPUT})$")
     assert not [name for name in includes(path) if forbidden.match(name)]
 
 
 @pytest.mark.parametrize("path", cxx_files(MEMORY), ids=named)
 def test_the_memory_knows_neither_core_nor_python(path: Path) -> None:
-    forbidden = re.compile(rf"(core/.*|bindings/.*|{PYTHON})$")
+    forbidden = re.compile(rf"(core/.*|turns/.*|bindings/.*|{PYTHON})$")
+    assert not [name for name in includes(path) if forbidden.match(name)]
+
+
+@pytest.mark.parametrize("path", cxx_files(TURNS), ids=named)
+def test_who_hands_turns_on_knows_neither_core_nor_memory_nor_python(path: Path) -> None:
+    forbidden = re.compile(rf"(core/.*|memory/.*|bindings/.*|{PYTHON})$")
     assert not [name for name in includes(path) if forbidden.match(name)]
 
 

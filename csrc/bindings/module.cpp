@@ -3,7 +3,7 @@
 #include "bindings/register.h"
 
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
-  module.doc() = "The C++ of jupyter_gpushare: scheduler and memory.";
+  module.doc() = "The C++ of jupyter_gpushare: scheduler, memory and turns.";
   module.attr("__version__") = GPUSHARE_VERSION;
   gpushare::register_block_allocator(module);
   gpushare::register_core(module);
@@ -14,4 +14,5 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_pager(module);
   gpushare::register_probation(module);
   gpushare::register_simulation(module);
+  gpushare::register_turns(module);
 }

@@ -1,11 +1,11 @@
-"""Who looks at the broker, and which names each of them may see."""
+"""Who looks at the broker or waits there, and which names each of them may see."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .. import protocol
-from ..protocol import Snapshot
+from .. import _core, protocol
+from ..protocol import Snapshot, Wait
 from . import names
 from .authority import Deed, Object, Person
 from .caretaker import Caretaker
@@ -15,6 +15,7 @@ from .peer import Peer
 from .turns import Place
 
 LEAST_WATCH_SECONDS = 0.05
+FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
 
 
@@ -72,6 +73,18 @@ class Audience:
     def show(self, peer: Peer, sequence: int, now: float) -> None:
         peer.send_frame(self._frame(self._governor.person(peer), sequence, now))
 
+    def tell_waiters(self, device: str, picture: _core.Picture) -> None:
+        """Why they wait, and for whom."""
+        holders = {lane.id: names.mark(lane.holder) for lane in picture.lanes if lane.holder}
+        anybody = next(iter(holders.values()), None)
+        for state in picture.sessions:
+            place = self._places[state.id]
+            if place.device != device:  # a gang, which is told once
+                continue
+            if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
+                holder = None if place.gang else holders.get(state.lane or 0, anybody)
+                self._tell(place.peer, state, holder)
+
     def namer(self, person: Person) -> Namer:
         """Names of notebooks as this person may see them."""
 
@@ -85,6 +98,20 @@ class Audience:
 
     def namer_for(self, peer: Peer) -> Namer:
         return self.namer(self._governor.person(peer))
+
+    def _tell(self, peer: Peer, state: _core.SessionState, holder: str | None) -> None:
+        if not peer.is_behind():
+            namer = self.namer_for(peer)
+            peer.send(
+                Wait(
+                    turn=state.turn,
+                    place=state.place or 0,
+                    waiting_seconds=state.waiting or 0.0,
+                    reason=names.unmarked(state.reason, namer),
+                    holder=None if holder is None else names.unmarked(holder, namer),
+                    expected_seconds=state.expected_wait,
+                )
+            )
 
     def _frame(self, person: Person, sequence: int, now: float) -> bytes:
         """The encoded snapshot, made once for all lookers, and put together once for all who see

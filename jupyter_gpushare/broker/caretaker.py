@@ -87,7 +87,7 @@ class Caretaker:
                 idle_step=self.idle_step(session),
             )
             for session, one in self._resting.items()
-            if one.place.device == device
+            if device in one.place.devices
         ]
 
     # --- what people see -----------------------------------------------------------------------

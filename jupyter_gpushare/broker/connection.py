@@ -185,6 +185,11 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def send(self, *messages: Message) -> None:
         self.send_frame(b"".join(map(protocol.encode, messages)))
 
+    def send_soon(self, message: Message) -> None:
+        """Whoever is asked for its turn wakes its successor at once. By then the broker sleeps, or
+        the two of them would wait for its processor where there are few."""
+        self._endpoint.soon(partial(self.send, message))
+
     def send_frame(self, frame: bytes) -> None:
         if self._transport.is_closing():
             return

@@ -115,6 +115,10 @@ class Endpoint:
             connection.stands_for(identity)
             self.service.follow_identity(connection)
 
+    def soon(self, call: Callable[[], None]) -> None:
+        """After the present event."""
+        self._loop.call_soon(call)
+
     def attend(self, channel: Channel, reader: Callable[[], None]) -> None:
         self._loop.add_reader(channel.fileno(), reader)
 

@@ -160,11 +160,16 @@ class Governor:
         self.quotas.check_demand(self.rules, session, demand)
 
     def _check_part(self, session: str, claim: Claim, capacity_bytes: int) -> None:
-        one = self.classes.on(claim.device)
+        for device in claim.devices:
+            self._check_part_of(device, session, claim, capacity_bytes)
+
+    def _check_part_of(self, device: str, session: str, claim: Claim, capacity_bytes: int) -> None:
+        one = self.classes.on(device)
         if one is None or one.group != claim.group or one.group in self.rules.taught_by(claim.user):
             return
-        students = self._students(one.group, claim.device)
-        claims = [*self.quotas.beside(session, claim.user, claim.device), claim]
+        students = self._students(one.group, device)
+        here = claim._replace(devices=(device,))
+        claims = [*self.quotas.beside(session, claim.user, device), here]
         wanted = quotas.persistent_bytes(claims) + quotas.lane_bytes(claims)
         if wanted > capacity_bytes // students:
             raise OverQuota(

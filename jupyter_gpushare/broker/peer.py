@@ -30,6 +30,10 @@ class Peer(ABC):
     @abstractmethod
     def send(self, *messages: Message) -> None: ...
 
+    def send_soon(self, message: Message) -> None:
+        """Send what is answered by using the processor that this event still needs: after it."""
+        self.send(message)
+
     @abstractmethod
     def send_frame(self, frame: bytes) -> None: ...
 

@@ -19,11 +19,11 @@ MEMORY = ("persistent", "lane")
 
 
 class Claim(NamedTuple):
-    """What one session was allowed to have."""
+    """What one session was allowed to have, on each of its devices."""
 
     user: str
     group: str
-    device: str
+    devices: tuple[str, ...]
     persistent_bytes: int = 0
     ephemeral_bytes: int = 0
 
@@ -49,7 +49,7 @@ class Measure(NamedTuple):
 
 
 def persistent_bytes(claims: Iterable[Claim]) -> int:
-    return sum(claim.persistent_bytes for claim in claims)
+    return sum(claim.persistent_bytes * len(claim.devices) for claim in claims)
 
 
 def lane_bytes(claims: Iterable[Claim]) -> int:
@@ -91,16 +91,16 @@ class Quotas:
         return self._claims[session]
 
     def beside(self, session: str, user: str, device: str) -> list[Claim]:
-        """What the user's other sessions on that device have."""
+        """What the user's other sessions have on that device."""
         return [
-            claim
+            claim._replace(devices=(device,))
             for other, claim in self._claims.items()
-            if other != session and (claim.user, claim.device) == (user, device)
+            if other != session and claim.user == user and device in claim.devices
         ]
 
     def users(self, group: str, device: str) -> set[str]:
         """Those of the group who have notebooks there."""
-        there = (claim for claim in self._claims.values() if claim.device == device)
+        there = (claim for claim in self._claims.values() if device in claim.devices)
         return {claim.user for claim in there if claim.group == group}
 
     def forget(self, session: str) -> None:

@@ -29,6 +29,8 @@ def check_open(message: Open) -> None:
         raise NotPermitted(f"the session {message.id} opens with the secret of its own alone")
     if len(message.among) > MAX_AMONG:
         raise InvalidValue(f"a session may be on one of at most {MAX_AMONG} devices")
+    if not 1 <= message.devices <= MAX_AMONG:
+        raise InvalidValue(f"a session has 1 to {MAX_AMONG} devices at once")
     check_demand(message.demand)
     if message.holding and message.waiting:
         raise InvalidValue("a session holds its turn or waits for it, not both")

@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 from msgspec.structs import replace
@@ -34,7 +33,6 @@ from ..errors import (
 from ..protocol import (
     PROTOCOL,
     Account,
-    AccountRow,
     Busy,
     Cancel,
     Change,
@@ -67,7 +65,6 @@ from ..protocol import (
     StaysIn,
     ToBroker,
     Vouch,
-    Wait,
     Watch,
     Welcome,
     Withdraw,
@@ -78,24 +75,23 @@ from ..settings import Settings
 from . import names, placement, rules, translation
 from .accounts import Accounts
 from .audience import Audience
-from .authority import Deed, Object, Person
+from .authority import Deed, Object
 from .caretaker import Caretaker, Due, Resting
 from .foreign import Foreign
+from .gangs import Decision, Gangs
 from .governor import ALL_SEEING, Governor, Orders
 from .history import History, Holder
-from .ledger import Scope
 from .names import Namer
 from .peer import Peer
 from .quotas import Claim
+from .reports import Reports
 from .reservations import CLASS_POLICY
 from .tickets import Tickets
 from .turns import Place, Turns
 
 log = logging.getLogger("jupyter_gpushare.broker")
-FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 WAIT_INTERVAL_SECONDS = 0.5
 GOVERN_SECONDS = 0.25  # between two looks at what the rules ask for
-REPORTS_OF_A_USER = 4  # at a time
 COUNT_SECONDS = 1.0  # between two looks at who has used what
 STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
 
@@ -128,10 +124,13 @@ class Service:
         self._foreign = Foreign(devices)
         self._places: dict[str, Place] = {}
         self._turns = Turns(self._devices, self._places, self._lane_bytes)
+        self._gangs = Gangs(
+            self._schedulers, enact=self._enact, grant=self._grant_gang, ask=self._ask_gang
+        )
         self.accounts = accounts or Accounts(clock=clock)
         self._next_count = 0.0
         self._caretaker = Caretaker()
-        self._askers: list[tuple[Peer, Future[list[AccountRow]]]] = []  # of accounts
+        self._reports = Reports(self.accounts)
         self.tickets = Tickets()
         self._grants_from = grants_from
         self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
@@ -164,7 +163,7 @@ class Service:
             self._refuse(peer, DoesNotFit.code, str(error))
         except ValueError as error:
             self._refuse(peer, InvalidValue.code, str(error))
-        self._remember(now)
+        self._conclude(now)
 
     def _refuse(self, peer: Peer, code: str, sentence: str) -> None:
         """The scheduler's sentences have marks in them where people read names."""
@@ -174,13 +173,13 @@ class Service:
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
         self._audience.leave(peer)
-        self._askers = [asker for asker in self._askers if asker[0] is not peer]
+        self._reports.forget(peer)
         self._caretaker.lost(peer)
         self.tickets.forget(peer)
         if peer.session is not None:
             self._turns.leave_lane_to(peer, peer.session)
             self._close(peer.session, now)
-            self._remember(now)
+            self._conclude(now)
 
     def close(self, now: float) -> None:
         """The broker ends: what was used until now is counted."""
@@ -196,6 +195,7 @@ class Service:
     def next_event(self, now: float) -> float | None:
         """When `pass_time` has something to do that no message announces."""
         times = [scheduler.next_event(now) for scheduler in self._schedulers.values()]
+        times.append(self._gangs.next_event())
         if self._deferred:
             times.append(self._grants_from)
         return min((time for time in times if time is not None), default=None)
@@ -205,7 +205,7 @@ class Service:
             self._take_deferred(now)
         for scheduler in self._schedulers.values():
             self._enact(scheduler.assign(now))
-        self._remember(now)
+        self._conclude(now)
 
     def tick(self, now: float) -> None:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
@@ -224,8 +224,8 @@ class Service:
         for device, scheduler in self._schedulers.items():
             if len(scheduler):
                 self._count_foreign(device, now)
-        self._remember(now)
-        self._answer_askers()
+        self._conclude(now)
+        self._reports.answer()
         self._turns.follow_lanes()
         if now >= self._next_wait:
             self._next_wait = now + WAIT_INTERVAL_SECONDS
@@ -243,7 +243,7 @@ class Service:
             devices=[
                 translation.device_view(
                     name,
-                    scheduler.picture(now),
+                    self._gangs.picture(name, now),
                     self._places,
                     self._histories[name].turns(now),
                     self._histories[name].users(now),
@@ -251,7 +251,7 @@ class Service:
                     self._caretaker,
                     now,
                 )
-                for name, scheduler in self._schedulers.items()
+                for name in self._schedulers
             ],
             interventions=self._caretaker.interventions(now),
             groups=self._governor.groups(),
@@ -277,20 +277,21 @@ class Service:
 
     def _open(self, peer: Peer, message: Open, now: float) -> None:
         rules.check_open(message)
-        device = self._device_for(peer, message, now)
-        place = self._place(peer, message, device)
-        claim = Claim(peer.user, place.group, device).with_demand(message.demand)
+        devices = self._devices_for(peer, message, now)
+        place = self._place(peer, message, devices)
+        claim = Claim(peer.user, place.group, place.devices).with_demand(message.demand)
         self._check_open(peer, message, claim, now)
-        self._count_foreign(device, now, peer)
-        if message.id in self._places:
-            self._count(device, now, message.id)  # what it says of its past changes nothing of it
-        scheduler = self._schedulers[device]
-        decision, refusal = self._admit(scheduler, place, message, now)
+        for device in devices:
+            self._count_foreign(device, now, peer)
+            if message.id in self._places:
+                self._count(device, now, message.id)  # what it says of its past changes nothing
+        decision, refusal = self._admit(place, message, now)
         self._caretaker.wake(message.id)
         self._settle(peer, message.id, place)
         self._governor.quotas.adopt(message.id, claim)
-        self._count(device, now, message.id)
-        self._welcome_session(peer, message.id, device)
+        for device in devices:
+            self._count(device, now, message.id)
+        self._welcome_session(peer, message.id, place)
         if refusal is not None:
             self._answer_demand(peer, message.id, message.demand, refusal)
         if message.holding:
@@ -300,45 +301,59 @@ class Service:
         if message.waiting:  # only now, when it is held back if the rules hold it back
             self._ask_for_turn(message.id, message.turn, now)
 
-    def _admit(
-        self, scheduler: _core.Scheduler, place: Place, message: Open, now: float
-    ) -> tuple[_core.Decision, DoesNotFit | None]:
+    def _admit(self, place: Place, message: Open, now: float) -> tuple[Decision, DoesNotFit | None]:
         """Who has been here before comes back whatever it needs by now, since it may have a turn:
         nobody runs beside it, and it is refused as after a Report."""
         try:
-            return scheduler.open(now, message.id, translation.spec(place, message)), None
+            return self._register(place, message, now), None
         except OverflowError as error:
             if not message.turn:
                 raise
             refusal = DoesNotFit(str(error))
-        capacity = self._devices[place.device].capacity_bytes
+        capacity = self._capacity(place.devices)
         demand = Demand(min(message.demand.persistent_bytes, capacity), 0, measured=False)
-        fitting = replace(message, demand=demand)
-        return scheduler.open(now, message.id, translation.spec(place, fitting)), refusal
+        return self._register(place, replace(message, demand=demand), now), refusal
 
-    def _place(self, peer: Peer, message: Open, device: str) -> Place:
+    def _register(self, place: Place, message: Open, now: float) -> Decision:
+        spec = translation.spec(place, message)
+        if place.gang:
+            return self._gangs.open(now, spec, place.gang, message)
+        return self._schedulers[place.device].open(now, message.id, spec)
+
+    def _place(self, peer: Peer, message: Open, devices: Sequence[str]) -> Place:
         group, domain = self._belonging(peer)
         name = translation.printable(message.name)
-        return Place(peer, device, domain, message.mailbox, message.key, name, group)
+        gang = tuple(devices) if len(devices) > 1 else ()
+        return Place(peer, devices[0], domain, message.mailbox, message.key, name, group, gang)
 
     def _belonging(self, peer: Peer) -> tuple[str, str]:
         """Its group, and with whom it shares memory."""
         group = self._governor.group_of(peer)
         return group, self._governor.rules.domain_of(peer.user, group)
 
-    def _welcome_session(self, peer: Peer, session: str, device: str) -> None:
-        told = self._devices[device]
-        opened = Opened(session, device, told.capacity_bytes, told.chunk_bytes, told.uuid)
+    def _welcome_session(self, peer: Peer, session: str, place: Place) -> None:
+        told = self._devices[place.device]
+        if place.gang:
+            uuids = [self._devices[device].uuid for device in place.gang]
+            capacity, gang = self._capacity(place.gang), list(place.gang)
+            peer.send(Opened(session, told.name, capacity, 0, told.uuid, gang, uuids))
+            return
+        opened = Opened(session, told.name, told.capacity_bytes, told.chunk_bytes, told.uuid)
         if told.chunk_bytes:
             peer.open_channel(opened)
         else:
             peer.send(opened)
 
+    def _capacity(self, devices: Sequence[str]) -> int:
+        """Of the smallest."""
+        return min(self._devices[device].capacity_bytes for device in devices)
+
     def _close_own(self, peer: Peer, message: Close, now: float) -> None:
         if peer.session is not None:
-            session = peer.session
+            session, place = peer.session, self._places[peer.session]
             self._close(session, now)
-            self.accounts.closed(session)
+            for device in place.devices:
+                self.accounts.closed(translation.account(session, place, device))
         peer.send(Done())
 
     def _request(self, peer: Peer, message: Request, now: float) -> None:
@@ -375,9 +390,9 @@ class Service:
         self._answer_demand(peer, session, message.demand, refusal)
 
     def _over_quota(self, session: str, demand: Demand) -> DoesNotFit | None:
-        device = self._devices[self._places[session].device]
+        capacity = self._capacity(self._places[session].devices)
         try:
-            self._governor.check_demand(session, demand, device.capacity_bytes)
+            self._governor.check_demand(session, demand, capacity)
         except OverQuota as refusal:
             return refusal
         return None
@@ -405,7 +420,8 @@ class Service:
         rules.check_demand(message.demand)
         scheduler = self._scheduler(session)
         if not scheduler.may_keep(session, message.demand.persistent_bytes):
-            raise NoRoom(f"the device has {scheduler.free} bytes free, which is too little")
+            free = min(self._schedulers[one].free for one in self._places[session].devices)
+            raise NoRoom(f"the device has {free} bytes free, which is too little")
         decision = scheduler.report(now, session, 0, translation.demand(message.demand), None)
         peer.send(Done())
         self._enact(decision)
@@ -455,7 +471,7 @@ class Service:
     def _cancel(self, peer: Peer, message: Cancel, now: float) -> None:
         """The session withdraws its request by itself: it may have been handed the turn by now."""
         self._check_right(peer, Deed.CHANGE, message.session)
-        picture = self._scheduler(message.session).picture(now)
+        picture = self._gangs.picture(self._places[message.session].device, now)
         turns = {
             state.id: state.turn for state in picture.sessions if state.state in protocol.WAITING
         }
@@ -509,15 +525,10 @@ class Service:
     def _account(self, peer: Peer, message: Account, now: float) -> None:
         """Answered at a tick, when the database has been read."""
         rules.check_span(message)
-        if any(asker is peer for asker, _ in self._askers):
-            raise LimitExceeded("one report at a time: this connection waits for one already")
-        if sum(asker.user == peer.user for asker, _ in self._askers) >= REPORTS_OF_A_USER:
-            raise LimitExceeded(f"{REPORTS_OF_A_USER} reports of a user are made at a time")
+        self._reports.check(peer)
         for device in self._schedulers:
             self._count(device, now)
-        scope = _scope(self._governor.person(peer))
-        rows = self.accounts.rows(message.by, message.start, message.end, scope)
-        self._askers.append((peer, rows))
+        self._reports.ask(peer, self._governor.person(peer), message)
 
     def _shutdown(self, peer: Peer, message: Shutdown, now: float) -> None:
         self._governor.person(peer).check(Deed.END_BROKER)
@@ -526,19 +537,19 @@ class Service:
 
     # --- rules -------------------------------------------------------------------------------
 
-    def _device_for(self, peer: Peer, message: Open, now: float) -> str:
-        """The one that the message names, or else the best of those that will do.
+    def _devices_for(self, peer: Peer, message: Open, now: float) -> list[str]:
+        """The one that the message names, or else the best of those that will do; or several.
 
         Who opens again keeps its place.
         """
-        if message.device != "auto":
-            return placement.named(self._devices, message.device).name
-        if (place := self._places.get(message.id)) is not None:
-            return place.device
-        will_do = placement.among(self._devices, message.among)
+        place = self._places.get(message.id)
+        if message.device == "auto" and place and len(place.devices) == message.devices:
+            return [*place.devices]
+        names = message.among if message.device == "auto" else [message.device]
+        will_do = placement.among(self._devices, names)
         for device in will_do:
             self._count_foreign(device.name, now, peer)
-        return placement.choose(map(self._room, will_do), message.demand)
+        return placement.choose(map(self._room, will_do), message.demand, message.devices)
 
     def _meant(self, device: str | None) -> list[str]:
         """One, or all where none is named."""
@@ -559,14 +570,14 @@ class Service:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
             self._check_room(peer)
-        if place is not None and place.device != claim.device:
-            raise InvalidValue(f"the session {message.id} is open on the device {place.device}")
+        if place is not None and place.devices != claim.devices:
+            there = ", ".join(place.devices)
+            raise InvalidValue(f"the session {message.id} is open on the device {there}")
         rules.check_values(message.weight, message.priority)
         if message.priority > 0:
             self._governor.person(peer).check(Deed.RAISE_PRIORITY)
         if not (message.holding and now < self._grants_from):  # it has its turn since before us
-            capacity = self._devices[claim.device].capacity_bytes
-            self._governor.check_newcomer(message.id, claim, capacity)
+            self._governor.check_newcomer(message.id, claim, self._capacity(claim.devices))
 
     def _check_room(self, peer: Peer) -> None:
         own = sum(place.peer.user == peer.user for place in self._places.values())
@@ -611,7 +622,9 @@ class Service:
         peer.session = session
 
     def _close(self, session: str, now: float) -> None:
-        self._count(self._places[session].device, now, session)
+        for device in self._places[session].devices:
+            self._count(device, now, session)
+        scheduler = self._scheduler(session)
         place = self._places.pop(session)
         self._audience.look_around()
         place.peer.session = None
@@ -619,7 +632,7 @@ class Service:
         self._refused.discard(session)
         self._turns.forget(session)
         self._governor.quotas.forget(session)
-        self._enact(self._schedulers[place.device].close(now, session))
+        self._enact(scheduler.close(now, session))
 
     def _take_deferred(self, now: float) -> None:
         deferred, self._deferred = self._deferred, {}
@@ -633,21 +646,32 @@ class Service:
         """What a session has made for its lane."""
         self._turns.take_chunks(peer, batch)
 
-    def _scheduler(self, session: str) -> _core.Scheduler:
+    def _scheduler(self, session: str) -> _core.Scheduler | Gangs:
+        if session in self._gangs:
+            return self._gangs
         return self._schedulers[self._places[session].device]
 
-    def _enact(self, decision: _core.Decision) -> None:
+    def _grant_gang(self, session: str, turn: int) -> None:
+        self._turns.grant_devices(session, turn)
+        self.accounts.granted(session)
+
+    def _ask_gang(self, session: str, turn: int) -> None:
+        self._places[session].peer.send_soon(Yield(turn))
+
+    def _enact(self, decision: Decision) -> None:
         """Send what was decided. Every event comes through here, so here the picture is old."""
         self._sequence += 1
         if decision:
             for session in decision.page_ins:  # before its grant
                 self._places[session].peer.send(PageIn())
             for grant in decision.grants:
-                self._turns.grant(grant)
-                self.accounts.granted(grant.session)
+                if not self._gangs.keeps(grant):
+                    self._turns.grant(grant)
+                    self.accounts.granted(grant.session)
             for wish in decision.yields:
-                peer = self._places[wish.session].peer
-                peer.send(Yield(wish.turn, self._turns.successor(wish.successor)))
+                if not self._gangs.hears(wish):
+                    peer = self._places[wish.session].peer
+                    peer.send_soon(Yield(wish.turn, self._turns.successor(wish.successor)))
             for session in decision.page_outs:
                 self._places[session].peer.send(PageOut())
         self._turns.tell_holders()
@@ -678,22 +702,13 @@ class Service:
         """What all its sessions have used by now, or one."""
         scheduler = self._schedulers[device]
         if len(scheduler):
-            picture = scheduler.picture(now)
+            picture = self._gangs.picture(device, now)
             self.accounts.follow(now, translation.seen(device, picture, self._places, only))
-
-    def _answer_askers(self) -> None:
-        answered = [(peer, rows) for peer, rows in self._askers if rows.done()]
-        self._askers = [(peer, rows) for peer, rows in self._askers if not rows.done()]
-        for peer, rows in answered:
-            if (error := rows.exception()) is not None:
-                peer.send(Error(GpuShareError.code, f"the accounts cannot be read: {error}"))
-            else:
-                peer.send(protocol.Accounts(rows.result(), self.accounts.trouble))
 
     # --- the idle and the overdue ------------------------------------------------------------
 
     def _take_care(self, now: float) -> None:
-        pictures = [scheduler.picture(now) for scheduler in self._schedulers.values()]
+        pictures = [self._gangs.picture(device, now) for device in self._schedulers]
         states = [state for picture in pictures for state in picture.sessions]
         for due in list(self._caretaker.follow(now, states, self._governor.rules)):
             self._take_step(due, now)
@@ -726,8 +741,10 @@ class Service:
             self._sequence += 1
         standings = [
             standing
-            for device, scheduler in self._schedulers.items()
-            for standing in translation.standings(device, scheduler.picture(now), self._places)
+            for device in self._schedulers
+            for standing in translation.standings(
+                device, self._gangs.picture(device, now), self._places
+            )
         ]
         for device, orders in self._governor.orders(standings, unix).items():
             self._give(device, orders, now)
@@ -739,6 +756,7 @@ class Service:
         if before is None or (before.groups, before.users) != (orders.groups, orders.users):
             self._enact(scheduler.set_shares(now, orders.groups, orders.users))
         if before is None or before.held_back != orders.held_back:
+            self._gangs.hold_back(device, orders.held_back)
             self._enact(scheduler.hold_back(now, orders.held_back))
 
     def _follow_policies(self, policies: Mapping[str, str], now: float) -> None:
@@ -751,14 +769,16 @@ class Service:
         """Now and then; not after a crash, before the sessions that were there had time to come."""
         if now < self._grants_from or not self._foreign.is_due(device, now):
             return
-        peers = [place.peer for place in self._places.values() if place.device == device]
+        peers = [place.peer for place in self._places.values() if device in place.devices]
         ours = {peer.pid for peer in (*peers, newcomer) if peer is not None}
         scheduler = self._schedulers[device]
         size = self._foreign.ask(device, ours, scheduler.picture(now), now)
         if size is not None and size != scheduler.foreign:
             self._enact(scheduler.set_foreign(now, size))
 
-    def _remember(self, now: float) -> None:
+    def _conclude(self, now: float) -> None:
+        """Every event ends here: gangs follow it, and who has turns by now is written down."""
+        self._gangs.assign(now)
         for device, history in self._histories.items():
             history.follow(
                 now,
@@ -769,30 +789,9 @@ class Service:
             )
 
     def _tell_waiters(self, now: float) -> None:
-        for scheduler in self._schedulers.values():
-            if not len(scheduler):
-                continue
-            picture = scheduler.picture(now)
-            holders = {lane.id: names.mark(lane.holder) for lane in picture.lanes if lane.holder}
-            anybody = next(iter(holders.values()), None)
-            for state in picture.sessions:
-                if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
-                    holder = holders.get(state.lane or 0, anybody)
-                    self._tell(self._places[state.id].peer, state, holder)
-
-    def _tell(self, peer: Peer, state: _core.SessionState, holder: str | None) -> None:
-        if not peer.is_behind():
-            namer = self._audience.namer_for(peer)
-            peer.send(
-                Wait(
-                    turn=state.turn,
-                    place=state.place or 0,
-                    waiting_seconds=state.waiting or 0.0,
-                    reason=names.unmarked(state.reason, namer),
-                    holder=None if holder is None else names.unmarked(holder, namer),
-                    expected_seconds=state.expected_wait,
-                )
-            )
+        for device, scheduler in self._schedulers.items():
+            if len(scheduler):
+                self._audience.tell_waiters(device, self._gangs.picture(device, now))
 
 
 _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
@@ -819,11 +818,6 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Account: Service._account,
     Shutdown: Service._shutdown,
 }
-
-
-def _scope(person: Person) -> Scope:
-    """Whose figures they may see."""
-    return Scope(person.is_admin, person.user, person.teaches)
 
 
 def _own(peer: Peer) -> str:

@@ -52,6 +52,7 @@ def spec(place: Place, message: Open) -> _core.SessionSpec:
         iterations=message.iterations,
         paged_out_bytes=message.paged_out_bytes,
         busy=message.busy,
+        alone=bool(place.gang),
     )
 
 
@@ -93,19 +94,24 @@ def device_view(
     )
 
 
+def account(session: str, place: Place, device: str) -> str:
+    """What the accounts know a session by: a gang uses each of its devices, and waits once."""
+    return session if device == place.device else f"{session} on {device}"
+
+
 def seen(
     device: str, picture: _core.Picture, places: Mapping[str, Place], only: str | None
 ) -> dict[str, Seen]:
     """The sessions of a device as the accounts see them, or one of them."""
     lanes = {lane.id: lane.bytes for lane in picture.lanes}
     return {
-        state.id: Seen(
+        account(state.id, places[state.id], device): Seen(
             user=state.user,
             group=places[state.id].group,
             notebook=places[state.id].name,
             device=device,
             device_seconds=state.device_seconds,
-            waited_seconds=state.waited_seconds,
+            waited_seconds=state.waited_seconds if device == places[state.id].device else 0.0,
             persistent_bytes=max(0, state.demand.persistent - state.paged_out_bytes),
             lane_bytes=lanes.get(state.lane or 0, 0),
         )
@@ -149,4 +155,5 @@ def session_view(
         priority=state.priority,
         idle_seconds=caretaker.idle_seconds(state.id, now),
         idle_step=caretaker.idle_step(state.id),
+        gang=list(place.gang),
     )

@@ -18,6 +18,7 @@ class Place(NamedTuple):
     """Where a session's messages go, which scheduler has it, and with whom it shares memory.
 
     `name` and `group` are for people and rules; the scheduler's sentences have no names in them.
+    Of a gang `device` is the first; it has no memory of lanes.
     """
 
     peer: Peer
@@ -27,6 +28,11 @@ class Place(NamedTuple):
     key: str
     name: str = ""
     group: str = ""
+    gang: tuple[str, ...] = ()  # all of its devices, where it has several at once
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.gang or (self.device,)
 
 
 class Turns:
@@ -54,6 +60,11 @@ class Turns:
     def grant(self, given: _core.Grant) -> None:
         self._tell(given.session, given.turn, given.lane)
 
+    def grant_devices(self, session: str, turn: int) -> None:
+        """A gang has them all, and in none of them a lane's memory."""
+        self._granted[session] = message = Grant(turn, 0)
+        self._places[session].peer.send(message)
+
     def adopt(self, session: str, turn: int) -> None:
         """It has had this turn since before this broker, with memory that is its own by now."""
         self._granted[session] = Grant(turn, 0)
@@ -71,7 +82,7 @@ class Turns:
     def holders(self, device: str) -> Iterator[tuple[str, int]]:
         """The sessions of a device that have a turn, each with its lane."""
         for session, grant in self._granted.items():
-            if self._places[session].device == device:
+            if device in self._places[session].devices:
                 yield session, grant.lane
 
     def successor(self, following: _core.Grant | None) -> Successor | None:

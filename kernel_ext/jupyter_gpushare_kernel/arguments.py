@@ -52,6 +52,12 @@ def _count(word: str) -> int:
     return count
 
 
+def _devices(word: str) -> int:
+    if not (count := _count(word)):
+        raise ValueError(word)
+    return count
+
+
 SHARING = (
     Option(
         "--device",
@@ -59,6 +65,12 @@ SHARING = (
         str,
         "where this notebook computes, as PyTorch numbers the GPUs here; auto: the visible GPU"
         " with most room, else host",
+    ),
+    Option(
+        "--devices",
+        "N",
+        _devices,
+        "a whole number from 1 on: so many whole GPUs at once, all or none, as for DataParallel",
     ),
     Option(
         "--weight",

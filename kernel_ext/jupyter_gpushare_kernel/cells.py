@@ -60,11 +60,20 @@ class Cells:
                 show(sentence)
 
     def _ended(self) -> None:
+        """Who is impatient and interrupts once more does not keep the turn by that."""
+        try:
+            self._clean_up()
+        except KeyboardInterrupt:
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Each step may come twice."""
         cell_ended()
         self._show_notices()
         self._line.cell_ended()
         while self._at_end:
-            self._at_end.pop()()
+            self._at_end[-1]()
+            self._at_end.pop()
 
 
 def share_one_cell(lines: list[str]) -> list[str]:

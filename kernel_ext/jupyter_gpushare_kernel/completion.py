@@ -76,7 +76,7 @@ def _next(words: list[str]) -> Iterable[str]:
     if command is None:
         return ()
     if words[-1] in (option.flag for option in SHARING):
-        return _devices() if words[-1] == "--device" else ()
+        return _VALUES.get(words[-1], tuple)()
     flags = [option.flag for option in command.options if option.flag not in words]
     return [*flags, *(_WORDS[command.name]() if command.takes else ())]
 
@@ -85,6 +85,12 @@ def _devices() -> Iterable[str]:
     return dict.fromkeys(
         ("auto", "host", *_seen(lambda snapshot: [d.name for d in snapshot.devices]))
     )
+
+
+def _counts() -> Iterable[str]:
+    """Of devices that one may have at once."""
+    there = [name for name in _devices() if name not in ("auto", "host")]
+    return map(str, range(1, len(there) + 1))
 
 
 def _notebooks() -> Iterable[str]:
@@ -97,6 +103,7 @@ def _policies() -> Iterable[str]:
     return [name for name, _ in policies()]
 
 
+_VALUES: dict[str, Callable[[], Iterable[str]]] = {"--device": _devices, "--devices": _counts}
 _WORDS = {"pause": _notebooks, "policy": _policies}
 
 

@@ -179,6 +179,8 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
 
     def _move(self, session: Session, wanted: dict[str, Any]) -> Session:
         options = _options(session)
+        if wanted.get("devices", 1) != 1:
+            wanted = {"device": "auto"} | wanted
         try:
             return self._start(options | {name: wanted[name] for name in PLACE if name in wanted})
         except GpuShareError:
@@ -196,7 +198,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
 
 
 ANY_DEVICE = ("device", "auto")  # where sharing is on, that is the device it is on
-PLACE = ("device", "name")  # what a session has for life
+PLACE = ("device", "devices", "name")  # what a session has for life
 LIVE = ("weight", "priority", "paused")  # what it may change
 
 
@@ -207,7 +209,10 @@ def default_name(names: dict[str, Any]) -> str:
 
 
 def _options(session: Session) -> dict[str, Any]:
-    return {name: getattr(session, name) for name in ("name", "device", "weight", "priority")}
+    """A gang may have any devices; which it has now, its session alone knows."""
+    names = ("name", "device", "devices", "weight", "priority")
+    options = {name: getattr(session, name) for name in names}
+    return options if session.devices == 1 else options | {"device": "auto"}
 
 
 def _look() -> Snapshot:
@@ -233,7 +238,8 @@ def _pause_another(name: str, paused: bool, session: Session | None) -> str:
 
 def _find(name: str, snapshot: Snapshot, session: Session | None) -> SessionView:
     """The notebook of that name or id; one's own where several users have one of that name."""
-    views = [view for device in snapshot.devices for view in device.sessions]
+    there = {view.id: view for device in snapshot.devices for view in device.sessions}
+    views = list(there.values())  # who has several devices is on each
     users = {view.user for view in views if session is not None and view.id == session.id}
     named = [view for view in views if name in (view.id, view.name)]
     found = [view for view in named if view.user in users] or named

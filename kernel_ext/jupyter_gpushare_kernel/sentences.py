@@ -17,6 +17,8 @@ def begun(session: Session) -> str:
 
 def _device(session: Session) -> str:
     """As PyTorch calls it here, and as others see it where they call it otherwise."""
+    if session.host_devices:
+        return f"{session.devices} devices ({', '.join(session.host_devices)} of this host)"
     same = session.host_device in ("", session.device)
     return session.device if same else f"{session.device} ({session.host_device} of this host)"
 

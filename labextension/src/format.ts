@@ -89,6 +89,15 @@ export function resting(device: IDeviceView): IRestingView[] {
   return device.resting ?? [];
 }
 
+/** The devices of one that has several at once; a broker that is older knows of none. */
+export function gang(session: ISessionView): string[] {
+  return session.gang ?? [];
+}
+
+export function atOnce(session: ISessionView, trans: ITranslate): string {
+  return trans.__('%1 at once', gang(session).join(', '));
+}
+
 export function rests(notebook: Notebook): notebook is IRestingView {
   return !('state' in notebook);
 }
@@ -331,9 +340,11 @@ export function summary(state: State, trans: ITranslate): string {
   if (!isSnapshot(state)) {
     return away(state, trans);
   }
-  const sessions = state.devices.flatMap(device => device.sessions);
-  const running = sessions.filter(runs).length;
-  const waiting = sessions.filter(waits).length;
+  const there = state.devices.flatMap(device => device.sessions);
+  const count = (is: (session: ISessionView) => boolean) =>
+    new Set(there.filter(is).map(({ id }) => id)).size;
+  const running = count(runs);
+  const waiting = count(waits);
   if (running + waiting === 0) {
     return trans.__('○ GPU is free');
   }

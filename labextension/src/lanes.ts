@@ -2,9 +2,11 @@
 
 import { div, h, INode } from './dom';
 import {
+  atOnce,
   byName,
   bytes,
   clock,
+  gang,
   inOrder,
   QUICK_SIGN,
   runs,
@@ -154,11 +156,16 @@ function memberRow(
   return div(
     'div',
     `member jp-mod-${kind}`,
-    { key: session.id, title: `${session.name} (${session.user})` },
+    { key: session.id, title: whose(session, scene) },
     div('span', 'sign', { 'aria-hidden': 'true' }, shown),
     div('span', 'name', {}, stem(session.name)),
     strip(turns, session.name, waitLine(session, scene.elapsed), scene)
   );
+}
+
+function whose(session: ISessionView, { trans }: IScene): string {
+  const who = `${session.name} (${session.user})`;
+  return gang(session).length > 0 ? `${who}: ${atOnce(session, trans)}` : who;
 }
 
 /** The turns of notebooks that have gone since; without them the lane would seem to have idled. */

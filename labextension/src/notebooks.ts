@@ -2,11 +2,13 @@
 
 import { Child, div, h, INode } from './dom';
 import {
+  atOnce,
   byName,
   bytes,
   clock,
   expectedShort,
   fileName,
+  gang,
   idleFor,
   inOrder,
   isOwn,
@@ -371,6 +373,9 @@ function facts(session: ISessionView, scene: IScene): [string, string][] {
     ...identity(session, scene),
     ...(session.group
       ? [[trans.__('Group'), session.group] as [string, string]]
+      : []),
+    ...(gang(session).length > 0
+      ? [[trans.__('Devices'), atOnce(session, trans)] as [string, string]]
       : []),
     [trans.__('Keeps'), size(session.persistent_bytes)],
     [trans.__('In an iteration'), size(session.ephemeral_bytes)],

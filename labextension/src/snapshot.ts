@@ -104,6 +104,7 @@ export interface ISessionView {
   group: string;
   idle_seconds: number | null;
   idle_step: string;
+  gang: string[];
 }
 
 export interface ISnapshot {

@@ -73,7 +73,10 @@ describe('summary', () => {
     expect(text()).toBe('○ GPU is free');
     expect(text(running)).toBe('▶ 1 running');
     expect(text(running, waiting)).toBe('▶ 1 running, 1 waits');
-    expect(text(running, waiting, waiting)).toBe('▶ 1 running, 2 wait');
+    const third = session({ ...waiting, id: 'c' });
+    expect(text(running, waiting, third)).toBe('▶ 1 running, 2 wait');
+    // one that has several devices is on each of them
+    expect(text(running, running, waiting)).toBe('▶ 1 running, 1 waits');
   });
 
   it('says when the broker, or the server, is away', () => {

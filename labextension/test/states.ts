@@ -40,6 +40,7 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     group: '',
     idle_seconds: null,
     idle_step: '',
+    gang: [],
     ...changes
   };
 }

@@ -703,3 +703,21 @@ describe('when things are odd', () => {
     expect(texts('dd')).toContain('not measured yet');
   });
 });
+
+describe('a notebook that has several devices at once', () => {
+  const gang = session({
+    state: 'running',
+    gang: ['cuda:0', 'cuda:1'],
+    reason: 'runs, and has 2 whole devices: cuda:0, cuda:1'
+  });
+
+  it('says so in its reason, its tooltip and its details', () => {
+    show([gang]);
+    expect(texts('.jp-GpuShare-reason')[0]).toContain(gang.reason);
+    expect(
+      all<HTMLElement>('.jp-GpuShare-member').map(row => row.title)
+    ).toEqual(['lab/alice.ipynb (alice): cuda:0, cuda:1 at once']);
+    all<HTMLElement>('.jp-GpuShare-notebook button')[0].click();
+    expect(texts('dd')).toContain('cuda:0, cuda:1 at once');
+  });
+});

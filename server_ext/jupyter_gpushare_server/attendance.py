@@ -13,7 +13,7 @@ from jupyter_gpushare.protocol import SessionView, Snapshot
 RETURN_SECONDS = 60.0
 
 
-class SessionOnDevice(SessionView, frozen=True):
+class SessionOnDevice(SessionView, frozen=True, kw_only=True):
     """A session and the name of its device."""
 
     device: str

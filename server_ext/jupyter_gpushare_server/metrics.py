@@ -65,8 +65,8 @@ USER_GAUGES: dict[str, tuple[str, Callable[[SessionView], float]]] = {
 }
 COUNTERS: dict[str, tuple[str, Callable[[SessionView], float]]] = {
     "device_seconds": (
-        "Time that a user's notebooks held turns.",
-        lambda view: view.device_seconds,
+        "Time that a user's notebooks held turns, of each device.",
+        lambda view: view.device_seconds * max(1, len(view.gang)),
     ),
     "waited_seconds": (
         "Time that a user's notebooks waited for turns.",

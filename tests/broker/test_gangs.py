@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Demand, GangRules, Rules, Scheduler, SessionSpec
-from jupyter_gpushare.broker.gangs import Gangs, Outcome
+from jupyter_gpushare.broker.gangs import Decision, Gangs
+from jupyter_gpushare.protocol import HOLDING, Open
 
 GIB = 1 << 30
-UNKNOWN = Demand(GIB, 0, measured=False)
 IN_TURN = GangRules(tick=0.5)
 WITH_KNOB = GangRules(thresholds=[2.0], knob=2.0, tick=0.5)
 
@@ -24,7 +24,9 @@ class Host:
         self.schedulers = {
             name: Scheduler(16 * GIB, "fair", Rules(quantum=0.25)) for name in self.names
         }
-        self.gangs = Gangs(self.schedulers, rules)
+        self.gangs = Gangs(
+            self.schedulers, enact=self.enact, grant=self.granted, ask=self.asks, rules=rules
+        )
         self.now = 0.0
         self.on: dict[str, list[str]] = {}  # gang -> devices
         self.turns: dict[str, int] = {}
@@ -33,21 +35,34 @@ class Host:
         self.grants: list[str] = []
         for name in self.names:
             spec = SessionSpec("p", demand=Demand(GIB, GIB))
-            self.take(self.gangs.follow(0, name, self.schedulers[name].open(0, name, spec)))
+            self.take(self.schedulers[name].open(0, name, spec))
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, decision: Decision) -> None:
         """As a broker does; afterwards all that must always hold is looked at."""
-        for _, grant in outcome.others:
-            assert grant.turn == self.turns[grant.session]
-            self.has.add(grant.session)
-        for decision in outcome.decisions:
-            self.asked |= {wish.session for wish in decision.yields} & {*self.names}
-        assert not self.has & {*outcome.granted}
-        self.has |= {*outcome.granted}
-        self.grants += outcome.granted
-        assert {*outcome.yields} <= self.has
-        self.asked |= {*outcome.yields}
+        self.enact(decision)
+        self.gangs.assign(self.now)
         self.look()
+
+    def enact(self, decision: Decision) -> None:
+        for grant in decision.grants:
+            if not self.gangs.keeps(grant):
+                assert grant.turn == self.turns[grant.session]
+                self.has.add(grant.session)
+        for wish in decision.yields:
+            if not self.gangs.hears(wish):
+                self.asked.add(wish.session)
+
+    def granted(self, gang: str, turn: int) -> None:
+        assert gang not in self.has
+        assert turn == self.turns[gang]
+        self.has.add(gang)
+        self.grants.append(gang)
+
+    def asks(self, gang: str, turn: int) -> None:
+        assert gang in self.has
+        assert turn == self.turns[gang]
+        assert gang not in self.asked  # once for each turn
+        self.asked.add(gang)
 
     def look(self) -> None:
         assert all(scheduler.is_valid() == "" for scheduler in self.schedulers.values())
@@ -61,11 +76,12 @@ class Host:
 
     def runs(self, device: str) -> set[str]:
         picture = self.schedulers[device].picture(self.now)
-        return {state.id for state in picture.sessions if state.state in ("running", "overdue")}
+        return {state.id for state in picture.sessions if state.state in HOLDING}
 
     def open(self, gang: str, devices: list[str]) -> None:
         self.on[gang] = devices
-        self.take(self.gangs.open(self.now, gang, SessionSpec("g", demand=UNKNOWN), devices))
+        spec = SessionSpec("g", demand=Demand(GIB, GIB), alone=True)
+        self.take(self.gangs.open(self.now, spec, devices, Open(gang, gang)))
 
     def request(self, id: str) -> None:
         if id in self.has:
@@ -74,8 +90,7 @@ class Host:
         if id in self.on:
             self.take(self.gangs.request(self.now, id, self.turns[id]))
         else:
-            decision = self.schedulers[id].request(self.now, id, self.turns[id])
-            self.take(self.gangs.follow(self.now, id, decision))
+            self.take(self.schedulers[id].request(self.now, id, self.turns[id]))
 
     def finish(self, id: str) -> None:
         self.has.discard(id)
@@ -84,8 +99,7 @@ class Host:
         if id in self.on:
             self.take(self.gangs.finish(self.now, id, turn))
         else:
-            decision = self.schedulers[id].finish(self.now, id, turn)
-            self.take(self.gangs.follow(self.now, id, decision))
+            self.take(self.schedulers[id].finish(self.now, id, turn))
 
     def close(self, gang: str) -> None:
         self.has.discard(gang)
@@ -96,8 +110,8 @@ class Host:
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        for name, scheduler in self.schedulers.items():
-            self.take(self.gangs.follow(self.now, name, scheduler.assign(self.now)))
+        for scheduler in self.schedulers.values():
+            self.take(scheduler.assign(self.now))
 
     def obey(self) -> None:
         """Everybody who was asked to yield does, and wants the next turn."""

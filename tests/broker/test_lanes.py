@@ -39,7 +39,7 @@ from jupyter_gpushare.protocol import (
     SetPolicy,
     ToBroker,
     Yield,
-    read_letter,
+    write_letter,
 )
 from jupyter_gpushare.settings import Settings, load
 
@@ -214,7 +214,7 @@ def handed(
     second.says(Request(2))
     service.pass_time(1.0)
     letter = first.last(Yield).successor.letter
-    assert read_letter(letter.encode(), KEY) == Grant(2, 1, SIZE, second.last(Grant).memory)
+    assert letter == write_letter(KEY, Grant(2, 1, SIZE, second.last(Grant).memory))
     return first, second, third
 
 

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 
 from .kernels import PAGED, WINDOW_SECONDS, holder, paged
 from .matrix import OF_A_BROKER, row
@@ -128,37 +129,33 @@ CATCHES = PAGED.replace(
 )
 
 
-def whole_after(victim: Party) -> None:
-    victim.say("a cell")
-    victim.hear_until("whole")
+def interrupted_moves(scene: Scene, bring_to: Callable[[Scene, Party], None]) -> float:
+    """Three times: its memory is on its way at the moment that `bring_to` returns."""
+    for _ in range(3):
+        victim = paged(scene, CATCHES)
+        bring_to(scene, victim)
+        time.sleep(random.uniform(0, WINDOW_SECONDS))
+        since, turn = victim.signal(signal.SIGINT), scene.take_turn_aside()
+        victim.hear_until("interrupted")
+        victim.say("a cell")
+        victim.hear_until("whole")
+        turn.join()
+        victim.kill()
+    return since
 
 
 @row("a kernel is interrupted while its memory is paged out, three times", is_quick=False)
 def while_paging_out(scene: Scene) -> float:
-    for _ in range(3):
-        victim = paged(scene, CATCHES)
-        victim.hear_until("page_out")
-        time.sleep(random.uniform(0, WINDOW_SECONDS))
-        since, turn = victim.signal(signal.SIGINT), scene.take_turn_aside()
-        victim.hear_until("interrupted")
-        whole_after(victim)
-        turn.join()
-        victim.kill()
-    return since
+    return interrupted_moves(scene, lambda _, victim: victim.hear_until("page_out"))
 
 
 @row("a kernel is interrupted while its memory is paged in, three times", is_quick=False)
 def while_paging_in(scene: Scene) -> float:
-    for _ in range(3):
-        victim = paged(scene, CATCHES)
-        victim.hear_until("page_out ended")
-        scene.await_state("victim", "paged_out")
-        victim.say("a cell")
-        victim.hear_until("page_in")
-        time.sleep(random.uniform(0, WINDOW_SECONDS))
-        since, turn = victim.signal(signal.SIGINT), scene.take_turn_aside()
-        victim.hear_until("interrupted")
-        whole_after(victim)
-        turn.join()
-        victim.kill()
-    return since
+    return interrupted_moves(scene, begins_to_page_in)
+
+
+def begins_to_page_in(scene: Scene, victim: Party) -> None:
+    victim.hear_until("page_out ended")
+    scene.await_state("victim", "paged_out")
+    victim.say("a cell")
+    victim.hear_until("page_in")

@@ -62,6 +62,26 @@ def test_an_awaiting_cell_gives_the_turn_back_too(
     wait_until(lambda states: states == {"train.ipynb": "idle"})
 
 
+INTERRUPT_AT_LEAVE = """
+import sys
+def interrupt(frame, event, argument):
+    if frame.f_code.co_name == "leave":
+        sys.settrace(None)
+        raise KeyboardInterrupt
+sys.settrace(interrupt)
+"""
+
+
+def test_a_second_interrupt_does_not_keep_the_turn(
+    notebook: Any, wait_until: Callable[..., Any]
+) -> None:
+    notebook.run("%gpushare on")
+    notebook.run(TRAIN)
+    notebook.run(f"step()\n{INTERRUPT_AT_LEAVE}")
+    wait_until(lambda states: states == {"train.ipynb": "idle"})
+    assert notebook.run("print(sys.gettrace())").stdout == "None\n", "nothing was interrupted"
+
+
 def test_an_interrupted_training_gives_the_turn_back(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:

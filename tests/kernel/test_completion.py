@@ -13,6 +13,7 @@ LINES = {
     "%gpushare on --we": ["%gpushare on --weight"],
     "%gpushare on --device h": ["%gpushare on --device host"],
     "%gpushare on --device=a": ["%gpushare on --device=auto"],
+    "%gpushare on --devices=1 --n": ["%gpushare on --devices=1 --name"],
     "%%gpushare --pri": ["%%gpushare --priority"],
     "%gpushare pause cn": ["%gpushare pause cnn.ipynb"],
     "%gpushare pause --r": ["%gpushare pause --resume"],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare import _core
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.protocol import Change
@@ -84,6 +85,29 @@ def test_a_move_to_a_device_that_is_not_there_leaves_it_where_it_was(
     assert (one(sessions).name, one(sessions).weight) == ("train.ipynb", 2)
 
 
+def test_a_notebook_may_have_several_gpus_at_once(
+    gpus: Any, start: Callable[..., Any], look: Callable[[], Any]
+) -> None:
+    gpus.say(*(f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "ab"))
+    notebook = start(JUPYTER_GPUSHARE_DEVICE="auto", JPY_SESSION_NAME="train.ipynb")
+    notebook.run("%load_ext jupyter_gpushare")
+
+    def on() -> list[list[str]]:
+        return [[view.name for view in device.sessions] for device in look().devices]
+
+    shared = notebook.run("%gpushare on --devices 2").text
+    assert "Sharing 2 devices (cuda:0, cuda:1 of this host) as train.ipynb." in shared
+    assert on() == [["train.ipynb"], ["train.ipynb"], []]
+    assert notebook.run("%gpushare on --name other --weight 2").status == "ok"
+    assert on() == [["other"], ["other"], []]
+    assert "one notebook" in notebook.run("%gpushare status").text
+    assert notebook.run("%gpushare pause other").status == "ok"
+    notebook.run("%gpushare on --devices 1")
+    assert on() == [["other"], [], []]
+    notebook.run("%gpushare on --devices 2")
+    assert on() == [["other"], ["other"], []]
+
+
 def test_off_frees_the_place_and_tells_what_was_used(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
@@ -139,6 +163,7 @@ def test_without_pytorch_sharing_is_on_and_says_how_to_use_it(
     start: Callable[..., Any], broker_pid: int, tmp_path: Path
 ) -> None:
     notebook = start("-S", PYTHONPATH=path_without_torch(tmp_path))
+    notebook.run("import sys\nsys.path.remove('')")  # where the library may lie uncompiled
     notebook.run("%load_ext jupyter_gpushare")
     cell = notebook.run("%gpushare on")
     assert cell.stderr == ""
@@ -154,9 +179,13 @@ def path_without_torch(directory: Path) -> str:
     for entry in installed.iterdir():
         if entry.name.split("-")[0] not in ("torch", "functorch", "jupyter_gpushare"):
             (directory / entry.name).symlink_to(entry)
+    (library := directory / "jupyter_gpushare").mkdir()
+    # Where it is installed editable, what is compiled lies elsewhere.
+    for part in (*Path(settings_module.__file__).parent.iterdir(), Path(_core.__file__)):
+        if not (library / part.name).exists():
+            (library / part.name).symlink_to(part)
     own = [path for path in sys.path if (Path(path) / "jupyter_gpushare_kernel").is_dir()]
-    root = Path(settings_module.__file__).parents[1]
-    return os.pathsep.join([str(directory), str(root), *own])
+    return os.pathsep.join([str(directory), *own])
 
 
 # --- the other commands ---------------------------------------------------------------------------
@@ -252,6 +281,8 @@ MISTAKES = {
     "on --iterations -1": "--iterations -1 is wrong; it takes a whole number from 0 on",
     "on --weight 5000": "a weight is above 0 and at most 1000, not 5000",
     "on --device gpu": "there is no device 'gpu' here; there is host",
+    "on --devices 0": "--devices 0 is wrong; it takes a whole number from 1 on",
+    "on --devices 2": "2 devices at once are more than this notebook may use here: host",
     "on now": "`now` is too much; right is: %gpushare on [--device",
     "on --name 'lab": "a quotation mark is not closed",
     "pause": "sharing is not on here, so there is nothing to pause",

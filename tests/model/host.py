@@ -8,24 +8,27 @@ the broker's sockets: here each message is heard, or told, or lost, when the dri
 from __future__ import annotations
 
 import os
+import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from math import inf
 
 import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare import client
-from jupyter_gpushare._core import HostLaneMemory, Scheduler
+from jupyter_gpushare._core import HostLaneMemory, Picture, Scheduler
 from jupyter_gpushare.broker.accounts import Accounts
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.client import LaneMemory
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.errors import BrokerUnavailable, GpuShareError
+from jupyter_gpushare.mailbox import Mailbox
 from jupyter_gpushare.memory import WholeProcess
 from jupyter_gpushare.protocol import (
     PROTOCOL,
@@ -34,6 +37,7 @@ from jupyter_gpushare.protocol import (
     Frames,
     Hello,
     Message,
+    SetPolicy,
     ToBroker,
     decode_from_client,
     encode,
@@ -46,6 +50,8 @@ from .lockstep import Lockstep, Process, Thread
 MIB = 1 << 20
 CAPACITY = 100 * MIB
 STEP_SECONDS = 0.05  # whoever sleeps looks again within so long
+FAIR = ("fair", "pack", "classroom")  # under these nobody who asks again passes others for ever
+ROUNDS, ROUND_SECONDS = 200, 0.25  # in which all who wait for a turn then have one
 QUIET_STEPS = 400  # that all take together until nothing is left to do, or they never will
 
 
@@ -166,6 +172,36 @@ class Notebook(Process):
     def _leaves(self) -> None:
         self.session.leave()
         self.session.cell_ends()
+
+
+class Letters(Mailbox):
+    """Waits in lockstep; what is in it may be slow, or lost."""
+
+    def __init__(self, lockstep: Lockstep) -> None:
+        os.close(lowest := os.dup(0))  # the descriptor that it will have
+        super().__init__()
+        self._lockstep = lockstep
+        self._end = socket.socket(fileno=os.dup(lowest))
+        assert self._end.getsockname() == f"\0{self.name}".encode()
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def lose(self) -> None:
+        with suppress(OSError):
+            self._end.recv(1 << 12, socket.MSG_DONTWAIT)
+
+    def wait(self, connection: int, turn: int) -> tuple[int, int, int, int, int] | None:
+        both = self._lockstep.select.poll()
+        for descriptor in (connection, self.fileno()):
+            if descriptor >= 0:
+                both.register(descriptor, select.POLLIN)
+        is_here = any(descriptor == self.fileno() for descriptor, _ in both.poll())
+        return super().wait(connection, turn) if is_here else None
+
+    def close(self) -> None:
+        super().close()
+        self._end.close()
 
 
 class Line(Peer):
@@ -356,8 +392,9 @@ class Admin(Peer):
 
 
 class Host:
-    def __init__(self, lanes: int = 1) -> None:
-        self.settings = Settings(running_lanes=lanes)
+    def __init__(self) -> None:
+        self.settings = Settings(running_lanes=1)
+        self.most_lanes: float = 1  # that could run at once since it was here
         self.lockstep = Lockstep()
         self.notebooks: list[Notebook] = []
         self.broker: Broker | None = None
@@ -365,6 +402,7 @@ class Host:
         self._patch = pytest.MonkeyPatch()
         for name in ("threading", "select", "time"):
             self._patch.setattr(SESSION_MODULE, name, getattr(self.lockstep, name))
+        self._patch.setattr(SESSION_MODULE, "Mailbox", partial(Letters, self.lockstep))
         self._patch.setattr(client, "select", self.lockstep.select)
         self._patch.setattr(client.broker_start, "connect", self._connect)
         self.start_broker()
@@ -376,6 +414,13 @@ class Host:
             self.end_broker()
         self.lockstep.close()
         self._patch.undo()
+
+    def begin_with(self, policy: str, lanes: int) -> None:
+        """As if the broker had been started with these. `lanes` run at once: 0 is `auto`."""
+        self.end_broker()
+        self.settings = replace(self.settings, policy=policy, running_lanes=lanes)
+        self.most_lanes = lanes or inf
+        self.start_broker()
 
     # --- who comes and goes ------------------------------------------------------------------
 
@@ -435,6 +480,8 @@ class Host:
 
     def hear_admin(self, message: ToBroker, about: Notebook) -> None:
         assert self.broker is not None
+        if isinstance(message, SetPolicy) and message.running_lanes is not None:
+            self.most_lanes = max(self.most_lanes, message.running_lanes or inf)
         if hasattr(message, "session"):
             message = replace(message, session=about.name)
         self.broker.hear_admin(message)
@@ -527,15 +574,14 @@ class Host:
         holders = [each for each in self.here if each.session.holding]
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
-        if self.settings.running_lanes:
-            assert len(holders) <= self.settings.running_lanes, f"{holders} have turns"
+        assert len(holders) <= self.most_lanes, f"{holders} have turns"
 
     def check_agreement(self) -> None:
         """When all is settled, the broker and the notebooks mean the same."""
         assert self.broker is not None
-        states = {
-            each.id: each for each in self.broker.scheduler.picture(self.lockstep.now).sessions
-        }
+        picture = self.broker.scheduler.picture(self.lockstep.now)
+        check_safety(picture)
+        states = {each.id: each for each in picture.sessions}
         assert set(states) == {notebook.name for notebook in self.here}
         for notebook in self.here:
             session, state = notebook.session, states[notebook.name]
@@ -546,6 +592,35 @@ class Host:
             assert bool(session.paged_out_bytes) == bool(state.paged_out_bytes), notebook
             if session.holding or session._waiting:
                 assert session._turn == state.turn, notebook
+
+    def go_round(self) -> None:
+        """Under a fair policy who waits for a turn has it, though all others ask again at once."""
+        self.settle()
+        assert self.broker is not None
+        if self.broker.scheduler.policy not in FAIR:
+            self.broker.hear_admin(SetPolicy("fair"))
+        for notebook in self.here:
+            notebook.memory.alive = 0
+            self.hear_admin(Change(paused=False, priority=0), notebook)
+        self.exchange()
+        waiting = self._waiting_with_room()
+        for _ in range(ROUNDS):
+            self.check()
+            waiting = [each for each in waiting if each.is_here and not each.session.holding]
+            if not waiting:
+                return
+            self.pass_time(ROUND_SECONDS)
+            self.exchange()
+            for notebook in [each for each in self.here if each.is_free]:
+                notebook.leaves() if notebook.must_leave else notebook.begins()
+            self.exchange()
+        raise AssertionError(f"{waiting} are passed over again and again")
+
+    def _waiting_with_room(self) -> list[Notebook]:
+        assert self.broker is not None
+        picture = self.broker.scheduler.picture(self.lockstep.now)
+        placed = {each.id for each in picture.sessions if each.lane is not None}
+        return [each for each in self.here if each.session._waiting and each.name in placed]
 
     def serve(self) -> None:
         """Who waits has its turn and ends; nobody asks anew. So each has one, after as many turns
@@ -572,3 +647,13 @@ class Host:
                 notebook.closes()
         self.exchange()
         assert not self.broker.service.has_sessions
+
+
+def check_safety(picture: Picture) -> None:
+    """What is kept, and each lane for the largest of its members, fit. Whose turn it is may have
+    outgrown its place, until the boundary at which it leaves it."""
+    size = {lane.id: lane.bytes for lane in picture.lanes}
+    assert picture.persistent + sum(size.values()) <= picture.capacity
+    for each in picture.sessions:
+        if each.lane is not None and each.state not in ("running", "overdue"):
+            assert each.demand.ephemeral <= size[each.lane], each.name

@@ -1,4 +1,10 @@
-"""turns.pml, gone through by SPIN: every state and every way without end."""
+"""turns.pml, gone through by SPIN: every state and every way without end.
+
+So it is proven of the model, for two sessions that ask twice and for three that ask once, and for
+as many ends as the rows say: not for any number of them. That session 0, which is neither killed
+nor interrupted, is served, it is under weak fairness. Three sessions with both an end of the broker
+and a kill were not gone through for that: it takes longer than minutes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ SAFE = ("-DSAFETY", "-DNOCLAIM")  # one holder at most, and no message without r
 SERVED = ("-DNFAIR=5",)  # the formula at the end of the model
 TWO = ("-DSESSIONS=2", "-DASKS=2")
 ONCE = ("-DSESSIONS=2", "-DASKS=1", "-DINTERRUPTS=0")
-THREE = ("-DSESSIONS=3", "-DASKS=1", "-DINTERRUPTS=0", "-DKILLS=0")
+THREE = ("-DSESSIONS=3", "-DASKS=1", "-DINTERRUPTS=0")
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +53,11 @@ def errors(folder: Path, model: tuple[str, ...], search: tuple[str, ...]) -> int
     [
         ((*TWO, "-DBROKER_ENDS=1", "-DKILLS=0"), SAFE),
         ((*TWO, "-DBROKER_ENDS=0", "-DKILLS=1"), SAFE),
-        (THREE, SAFE),
-        ((*ONCE, "-DBROKER_ENDS=1", "-DKILLS=0"), SERVED),
-        ((*ONCE, "-DBROKER_ENDS=0", "-DKILLS=1"), SERVED),
+        ((*THREE, "-DKILLS=0"), SAFE),
+        (TWO, SERVED),  # a broker that ends, a kill and an interrupt
+        ((*TWO, "-DBROKER_ENDS=2", "-DINTERRUPTS=0", "-DKILLS=0"), SERVED),
+        ((*THREE, "-DBROKER_ENDS=1", "-DKILLS=0"), SERVED),
+        ((*THREE, "-DBROKER_ENDS=0", "-DKILLS=1"), SERVED),
     ],
 )
 def test_one_has_the_turn_at_most_and_who_waits_is_served(
@@ -61,7 +69,7 @@ def test_one_has_the_turn_at_most_and_who_waits_is_served(
 @pytest.mark.parametrize(
     ("model", "search"),
     [
-        ((*THREE, "-DOLD_LETTERS"), SAFE),
+        ((*THREE, "-DKILLS=0", "-DOLD_LETTERS"), SAFE),
         ((*ONCE, "-DBROKER_ENDS=0", "-DKILLS=1", "-DFORGETS"), SERVED),
     ],
 )

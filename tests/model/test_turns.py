@@ -1,9 +1,10 @@
 """Whose turn it is, whatever is slow, is lost or ends: the real broker and real sessions, in every
 order in which things can happen (host.py).
 
-At any time: nobody has a turn that another one has, nor memory of the lane that another one uses;
-the scheduler is valid. When all has arrived: the broker and the notebooks mean the same. At the
-end: who waits has its turn, after no more turns of others than there are others.
+At any time: no more have turns than may at once, nobody memory of the lane that another one uses;
+the scheduler is valid. When all has arrived: the broker and the notebooks mean the same, and what
+has a place fits. At the end: who waits has its turn under a fair policy though all others ask again
+and again; and where nobody does, after no more turns of others than there are others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from .host import MIB, Host, Line, Notebook
 
 MOST = 4  # notebooks at a time
 picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
-ONE_AT_A_TIME = ("fair", "fifo", "las", "srtf", "classroom")
+POLICIES = ("fair", "fifo", "las", "srtf", "classroom", "pack")
+LANES = (1, 2, 0)  # that run at once; 0: as the policy says
 
 
 class Turns(RuleBasedStateMachine):
@@ -38,14 +40,21 @@ class Turns(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
+            self.host.go_round()
             self.host.serve()
         finally:
             self.host.close()
 
-    @initialize(users=st.sampled_from(["uuu", "uuv"]), persistent=st.sampled_from([10, 30]))
-    def some_are_open(self, users: str, persistent: int) -> None:
-        """All have had the lane. One has the turn, the others wait for it; or for room, where each
-        has much."""
+    @initialize(
+        policy=st.sampled_from(["fair", "pack"]),
+        lanes=st.sampled_from(LANES),
+        users=st.sampled_from(["uuu", "uuv"]),
+        persistent=st.sampled_from([10, 30]),
+    )
+    def some_are_open(self, policy: str, lanes: int, users: str, persistent: int) -> None:
+        """All have had the lane. As many have a turn as may run at once, the others wait for one;
+        or for room, where each has much."""
+        self.host.begin_with(policy, lanes)
         for user in users:
             self.opens(user, persistent, 20, 1.0)
             self.host.settle()
@@ -118,8 +127,10 @@ class Turns(RuleBasedStateMachine):
         pick=picks,
         what=st.sampled_from(
             [
-                *map(SetPolicy, ONE_AT_A_TIME),
+                *map(SetPolicy, POLICIES),
+                *(SetPolicy(running_lanes=lanes) for lanes in LANES),
                 *(Change(weight=weight) for weight in (0.5, 2.0)),
+                *(Change(priority=priority) for priority in (0, 0, 1)),
                 *(Change(paused=paused) for paused in (True, False, False)),
                 Recall(""),
                 Cancel(""),
@@ -157,7 +168,7 @@ class Turns(RuleBasedStateMachine):
     def letters_are_slow_or_lost(self, pick: int, is_lost: bool) -> None:
         mailbox = self.pick(pick, "is_here").session._mailbox
         if is_lost:
-            mailbox.receive()
+            mailbox.lose()
         else:
             self.host.lockstep.hidden.add(mailbox.fileno())
 

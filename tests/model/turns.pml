@@ -20,7 +20,7 @@
      killed         the end of a kernel: what it had said is heard, or the last of it is lost
 
    With -DOLD_LETTERS a session takes letters that were written before it came to this broker, with
-   -DFORGETS the broker does not grant when a connection ends: then SPIN must find an error. */
+   -DFORGETS the broker does not grant when a turn ends: then SPIN must find an error. */
 
 #ifndef SESSIONS
 #define SESSIONS 2
@@ -188,7 +188,7 @@ proctype Hears(byte i) { /* a connection of the broker */
 		hear(i);
 #ifdef FORGETS
 		if
-		:: is_known[i] -> assign()
+		:: seen[i] != idle -> assign()
 		:: else -> due = NOBODY
 		fi;
 #else

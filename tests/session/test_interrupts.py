@@ -18,7 +18,7 @@ import pytest
 
 import jupyter_gpushare
 from jupyter_gpushare.client import Client
-from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.memory import WholeProcess
 from jupyter_gpushare.protocol import Dismiss
 from jupyter_gpushare.session import Session
@@ -126,6 +126,20 @@ def test_an_interrupt_at_any_line_leaves_no_turn_behind(
         ours.cell_ends()
         for _ in range(2):  # ours may have handed it the first
             assert other.had_a_turn(), f"interrupted at line {nth}"
+        if interrupted.lines_left > 0:
+            return
+
+
+def test_after_an_interrupt_at_any_line_of_a_change_answers_belong_to_what_was_asked(
+    opened: Callable[[str], Session],
+) -> None:
+    ours = opened("ours")
+    for nth in itertools.count(1):
+        with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
+            ours.change(weight=2.0)
+        with pytest.raises(InvalidValue):
+            ours.change(weight=-1.0)
+        ours.change(weight=1.0)
         if interrupted.lines_left > 0:
             return
 

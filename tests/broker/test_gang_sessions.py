@@ -1,0 +1,549 @@
+"""Notebooks that have several whole devices at once, as a broker serves them beside all others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare import protocol
+from jupyter_gpushare.broker.accounts import Accounts
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.protocol import (
+    PROTOCOL,
+    Account,
+    Busy,
+    Cancel,
+    Change,
+    Close,
+    Demand,
+    Error,
+    Finish,
+    Grant,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    PagedOut,
+    PageOut,
+    Recall,
+    Report,
+    Request,
+    SessionView,
+    SetPolicy,
+    ToBroker,
+    Wait,
+    Withdraw,
+    Yield,
+)
+from jupyter_gpushare.settings import load
+
+from .listener import Listener
+
+GB = 1 << 30
+GPUS = [Device(f"cuda:{number}", 16 * GB, "a GPU", uuid=f"GPU-{number}") for number in range(3)]
+ALL = [device.name for device in GPUS]
+LEASE = load({}).lease_seconds
+PATIENCE = load({}).patience_seconds
+
+
+class Host:
+    """A broker of three GPUs, which may end and be started again, and its notebooks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.notebooks: dict[str, Notebook] = {}
+        self.accounts = Accounts()
+        self.service = Service(load({}), GPUS, started=0.0, accounts=self.accounts)
+
+    def close(self) -> None:
+        self.accounts.close()
+
+    def open(self, name: str, devices: int = 1, among: list[str] | None = None) -> Notebook:
+        notebook = Notebook(self, name, devices, among or [])
+        self.notebooks[name] = notebook
+        return notebook
+
+    def lose(self, name: str) -> None:
+        self.service.lost(self.notebooks.pop(name), self.now)
+
+    def restart(self) -> None:
+        """The broker is killed; all sessions come to the next one before it grants anything."""
+        self.service = Service(
+            load({}), GPUS, started=0.0, grants_from=self.now + 1.0, accounts=self.accounts
+        )
+        for notebook in self.notebooks.values():
+            notebook.register()
+        self.look()
+        self.pass_time(1.0)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.service.pass_time(self.now)
+        self.service.tick(self.now)
+
+    def views(self, name: str) -> dict[str, SessionView]:
+        """By device."""
+        return {
+            device.name: view
+            for device in self.service.snapshot(self.now).devices
+            for view in device.sessions
+            if view.name == name
+        }
+
+    def holders(self) -> set[str]:
+        return {name for name, notebook in self.notebooks.items() if notebook.has}
+
+    def look(self) -> None:
+        """A gang has all of its devices or none, and nobody has a device beside somebody else."""
+        for scheduler in self.service._schedulers.values():
+            assert scheduler.is_valid() == ""
+        used = [device for name in self.holders() for device in self.notebooks[name].on]
+        assert len(used) == len({*used})
+        for name, notebook in self.notebooks.items():
+            views = self.views(name)
+            assert [*views] == notebook.on
+            for view in views.values():
+                assert (view.state in ("running", "overdue")) == notebook.has
+                assert view.gang == (notebook.on if len(notebook.on) > 1 else [])
+
+
+class Notebook(Listener):
+    """A session that does what it is told; `on` are its devices."""
+
+    def __init__(self, host: Host, name: str, devices: int, among: list[str]) -> None:
+        self.host, self.name, self.devices, self.on = host, name, devices, among
+        self.turn, self.wants, self.has = 0, False, False
+        self.demand = Demand(GB, GB, measured=True)
+        self.connect()
+        self.register()
+
+    def connect(self) -> None:
+        super().__init__("ada")
+        self.is_owner, self.asked = True, False
+
+    def register(self) -> None:
+        self.connect()
+        self.says(Hello(PROTOCOL))
+        place: dict[str, Any] = {"among": self.on, "devices": self.devices}
+        turn = {"turn": self.turn, "holding": self.has, "waiting": self.wants and not self.has}
+        self.says(Open(self.name, self.name, demand=self.demand, **place, **turn))
+        for opened in self.heard_of(Opened):
+            self.on = opened.gang or [opened.device]
+
+    def says(self, message: ToBroker) -> None:
+        self.host.service.handle(self, message, self.host.now)
+
+    def send(self, *messages: Message) -> None:
+        super().send(*messages)
+        for message in messages:
+            if isinstance(message, Grant) and message.turn == self.turn and self.wants:
+                assert self.devices == 1 or not (self.has or message.bytes)
+                self.has = True
+            elif isinstance(message, Yield) and message.turn == self.turn:
+                assert self.has
+                assert not self.asked
+                self.asked = True
+
+    def request(self) -> None:
+        if not self.wants:
+            self.turn, self.wants = self.turn + 1, True
+            self.says(Request(self.turn))
+
+    def finish(self) -> None:
+        if self.wants:
+            self.wants = self.has = self.asked = False
+            self.says(Finish(self.turn))
+
+    def report(self, persistent: int) -> None:
+        """So many GB."""
+        self.demand = Demand(persistent * GB, GB, measured=True)
+        self.says(Report(1, self.demand))
+
+    @property
+    def error(self) -> str:
+        *_, last = self.heard_of(Error)
+        return last.message
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with contextlib.closing(Host()) as host:
+        yield host
+
+
+# --- all or none ------------------------------------------------------------------------------
+
+
+def test_a_gang_has_the_emptiest_devices_and_is_told_which(host: Host) -> None:
+    host.open("single", among=["cuda:0"])
+    (opened,) = host.open("gang", 2).heard_of(Opened)
+    assert opened == Opened(
+        "gang", "cuda:1", 16 * GB, 0, "GPU-1", ["cuda:1", "cuda:2"], ["GPU-1", "GPU-2"]
+    )
+
+
+def test_a_gang_is_on_those_that_it_sees(host: Host) -> None:
+    assert host.open("gang", 2, ["GPU-2", "GPU-0", "GPU-2"]).on == ["cuda:2", "cuda:0"]
+
+
+@pytest.mark.parametrize(
+    ("device", "among", "there"),
+    [
+        ("auto", [], "cuda:0, cuda:1, cuda:2"),
+        ("auto", ["GPU-1", "cuda:1"], "cuda:1"),
+        ("cuda:2", [], "cuda:2"),
+    ],
+)
+def test_more_devices_than_there_are_is_one_sentence(
+    host: Host, device: str, among: list[str], there: str
+) -> None:
+    peer = host.open("single")
+    host.lose("single")
+    peer.connect()
+    peer.says(Hello(PROTOCOL))
+    peer.says(Open("gang", "gang", device, among, 4))
+    assert peer.error == f"4 devices at once are more than this notebook may use here: {there}"
+
+
+def test_a_gang_waits_until_all_are_free_and_is_told_who_has_them(host: Host) -> None:
+    single = host.open("single", among=["cuda:1"])
+    gang = host.open("gang", 2, ["cuda:0", "cuda:1"])
+    single.request()
+    gang.request()
+    assert host.holders() == {"single"}
+    host.pass_time(1.0)
+    (wait,) = gang.heard_of(Wait)  # one, and not one for each device
+    why = "waits until all of its 2 devices are free: cuda:1 is held by single"
+    assert (wait.reason, wait.waiting_seconds, wait.place) == (why, 1.0, 1)
+    views = host.views("gang")
+    assert {view.reason for view in views.values()} == {why}
+    assert {view.state for view in views.values()} == {"waiting"}
+    assert single.asked
+    single.finish()
+    assert host.holders() == {"gang"}
+    reasons = {view.reason for view in host.views("gang").values()}
+    assert reasons == {"runs, and has 2 whole devices: cuda:0, cuda:1"}
+    single.request()
+    (view,) = host.views("single").values()
+    assert view.reason == "waits for gang, which has the whole device"
+
+
+def test_a_gang_shares_no_lane_and_nobody_runs_beside_it(host: Host) -> None:
+    gang = host.open("gang", 3)
+    gang.says(SetPolicy(running_lanes=0))
+    gang.says(SetPolicy("pack"))
+    others = [host.open(f"single{number}", among=[ALL[number % 3]]) for number in range(6)]
+    gang.request()
+    for other in others:
+        other.request()
+    assert host.holders() == {"gang"}
+    assert gang.heard_of(Grant) == [Grant(1, 0)]
+
+
+def test_two_gangs_with_a_device_in_common_take_turns(host: Host) -> None:
+    gangs = [host.open("left", 2, ALL[:2]), host.open("right", 2, ALL[1:])]
+    had = []
+    for gang in gangs:
+        gang.request()
+    for _ in range(100):
+        (holder,) = host.holders()
+        had.append(holder)
+        host.pass_time(1.0)
+        if host.notebooks[holder].asked:
+            host.notebooks[holder].finish()
+            host.notebooks[holder].request()
+    assert abs(had.count("left") - had.count("right")) <= 20  # seconds of ticks of the line
+
+
+# --- what a single session survives -----------------------------------------------------------
+
+
+def test_a_killed_gang_frees_all_its_devices(host: Host) -> None:
+    host.open("gang", 3).request()
+    singles = {f"single{number}": [device] for number, device in enumerate(ALL)}
+    for name, device in singles.items():
+        host.open(name, among=device).request()
+    assert host.holders() == {"gang"}
+    host.lose("gang")
+    assert host.holders() == {*singles}
+    host.look()
+
+
+def test_a_gang_that_closes_frees_all_its_devices(host: Host) -> None:
+    gang = host.open("gang", 2)
+    gang.request()
+    other = host.open("other", 3)
+    other.request()
+    gang.says(Close())
+    del host.notebooks["gang"]
+    assert host.holders() == {"other"}
+
+
+def test_a_wait_that_is_interrupted_leaves_nothing_behind(host: Host) -> None:
+    single = host.open("single", among=["cuda:1"])
+    single.request()
+    gang = host.open("gang", 2, ALL[:2])
+    gang.request()
+    third = host.open("third", among=["cuda:0"])
+    third.request()
+    assert host.holders() == {"single"}  # what the gang has already is kept for it
+    gang.finish()
+    assert host.holders() == {"single", "third"}
+    host.look()
+
+
+def test_a_wait_that_is_cancelled_is_withdrawn_by_the_gang(host: Host) -> None:
+    single = host.open("single", among=["cuda:1"])
+    single.request()
+    gang = host.open("gang", 2, ALL[:2])
+    gang.request()
+    single.says(Cancel("gang"))
+    assert [withdraw.turn for withdraw in gang.heard_of(Withdraw)] == [gang.turn]
+
+
+def test_a_gang_that_holds_keeps_all_its_devices_when_the_broker_is_killed(host: Host) -> None:
+    gang = host.open("gang", 2)
+    gang.request()
+    host.open("single", among=["cuda:1"]).request()
+    host.restart()
+    assert host.holders() == {"gang"}
+    assert {view.state for view in host.views("gang").values()} == {"running"}
+    host.pass_time(1.0)
+    assert gang.asked
+    gang.finish()
+    assert host.holders() == {"single"}
+
+
+def test_a_gang_that_waits_goes_on_waiting_when_the_broker_is_killed(host: Host) -> None:
+    single = host.open("single", among=["cuda:1"])
+    single.request()
+    host.open("gang", 2, ALL[:2]).request()
+    host.restart()
+    assert host.holders() == {"single"}
+    single.finish()
+    assert host.holders() == {"gang"}
+
+
+def test_a_gang_whose_connection_breaks_comes_back_to_its_devices_and_its_turn(host: Host) -> None:
+    gang = host.open("gang", 2, ALL[1:])
+    gang.request()
+    gang.register()  # before the broker has found the old connection ended
+    host.look()
+    assert gang.on == ALL[1:]
+    assert host.holders() == {"gang"}
+
+
+# --- what keeps a gang from its devices -------------------------------------------------------
+
+
+def test_a_paused_gang_keeps_no_device_from_others(host: Host) -> None:
+    host.open("single", among=["cuda:1"]).request()
+    gang = host.open("gang", 2, ALL[:2])
+    gang.request()
+    third = host.open("third", among=["cuda:0"])
+    third.request()
+    gang.says(Change(paused=True))
+    assert host.holders() == {"single", "third"}
+    for name in ("single", "third"):
+        host.notebooks[name].finish()
+    assert host.holders() == set()
+    gang.says(Change(paused=False))
+    assert host.holders() == {"gang"}
+
+
+def test_a_gang_that_is_paused_in_its_turn_is_asked_to_end_it_once(host: Host) -> None:
+    gang = host.open("gang", 3)
+    gang.request()
+    gang.says(Change(paused=True))
+    assert gang.asked
+    gang.finish()
+    gang.request()
+    assert {view.state for view in host.views("gang").values()} <= {"paused", "idle"}
+    assert host.holders() == set()
+
+
+def test_a_gang_can_be_recalled(host: Host) -> None:
+    gang = host.open("gang", 2)
+    gang.request()
+    gang.says(Recall("gang"))
+    assert gang.asked
+    gang.finish()
+    gang.says(Recall("gang"))
+    assert gang.error == "gang has no turn to end"
+
+
+def test_who_hangs_on_one_device_keeps_a_gang_from_it_and_no_other_device_idle(host: Host) -> None:
+    hanging = host.open("hanging", among=["cuda:1"])
+    hanging.request()
+    gang = host.open("gang", 2, ALL[:2])
+    gang.request()
+    third = host.open("third", among=["cuda:0"])
+    third.request()
+    assert host.holders() == {"hanging"}
+    host.pass_time(1.0)
+    assert hanging.asked
+    host.pass_time(LEASE)
+    assert host.holders() == {"hanging", "third"}
+    (reason,) = {view.reason for view in host.views("gang").values()}
+    assert reason == (
+        "waits until all of its 2 devices are free: cuda:0 is held by third;"
+        " cuda:1 is held by hanging, which is overdue"
+    )
+    hanging.finish()
+    third.finish()
+    assert host.holders() == {"gang"}
+
+
+def test_a_gang_without_room_on_one_device_keeps_no_other_device_idle(host: Host) -> None:
+    large = host.open("large", among=["cuda:1"])
+    large.says(Report(1, Demand(15 * GB, 0, measured=True)))
+    gang = host.open("gang", 2, ALL[:2])
+    third = host.open("third", among=["cuda:0"])
+    gang.request()
+    third.request()
+    assert host.holders() == {"third"}
+    (reason,) = {view.reason for view in host.views("gang").values()}
+    assert reason.endswith("cuda:0 is held by third; cuda:1 has too little room")
+    third.finish()
+    host.lose("large")
+    assert host.holders() == {"gang"}
+
+
+def test_the_idle_are_paged_out_for_a_gang(host: Host) -> None:
+    idle = host.open("idle", among=["cuda:1"])
+    idle.says(Report(1, Demand(15 * GB, 0, measured=True)))
+    idle.says(Busy(False))
+    gang = host.open("gang", 2, ALL[:2])
+    gang.request()
+    assert host.holders() == set()
+    assert idle.heard_of(PageOut) == [PageOut()]
+    idle.says(PagedOut(15 * GB))
+    assert host.holders() == {"gang"}
+    host.look()
+
+
+def test_a_gang_that_waits_for_memory_is_not_overtaken_for_ever(host: Host) -> None:
+    host.open("large", among=["cuda:1"]).says(Report(1, Demand(9 * GB, 0, measured=True)))
+    gang = host.open("gang", 2, ALL[:2])
+    gang.says(Report(1, Demand(9 * GB, 0, measured=True)))
+    gang.request()
+    host.pass_time(PATIENCE + 1.0)
+    newcomer = host.open("newcomer", among=["cuda:1"])
+    newcomer.request()
+    assert host.holders() == set()  # although there is room for it
+    host.lose("large")
+    newcomer.finish()
+    assert host.holders() == {"gang"}
+    host.look()
+
+
+def test_a_demand_that_no_device_can_hold_is_refused_and_changes_nothing(host: Host) -> None:
+    gang = host.open("gang", 2)
+    gang.says(Report(1, Demand(17 * GB, 0, measured=True)))
+    assert "17.0 GiB" in gang.error
+    gang.request()
+    assert host.holders() == {"gang"}
+    host.look()
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def test_a_gangs_seconds_count_for_each_device_and_its_waits_once(host: Host) -> None:
+    single = host.open("single", among=["cuda:0"])
+    gang = host.open("gang", 2, ALL[:2])
+    single.request()
+    gang.request()
+    for _ in range(4):
+        host.pass_time(1.0)
+    single.finish()
+    for _ in range(3):
+        host.pass_time(1.0)
+    assert [view.waited_seconds for view in host.views("gang").values()] == [4.0, 4.0]
+    gang.says(Account(0.0, 4e9, "notebook"))
+    while not gang.heard_of(protocol.Accounts):
+        host.service.tick(host.now)
+    (answer,) = gang.heard_of(protocol.Accounts)
+    used = {row.name: (row.device_seconds, row.waited_seconds) for row in answer.rows}
+    # cuda:1 was kept for it while it waited for cuda:0
+    assert used["ada: gang"] == (10.0, 4.0)
+
+
+# --- whatever happens -------------------------------------------------------------------------
+
+NAMES = ("gang0", "gang1", "gang2", "single0", "single1", "single2", "single3")
+DEEDS = (
+    *("request", "request", "request", "finish", "finish", "obey", "time", "lose", "reconnect"),
+    *("restart", "pause", "goes on", "policy", "grow", "shrink"),
+)
+steps = st.tuples(
+    st.sampled_from(DEEDS),
+    st.sampled_from(NAMES),
+)
+devices = st.sets(st.sampled_from(ALL), min_size=2).map(sorted)
+POLICIES = ("fair", "fifo", "srtf", "pack", "las", "classroom")
+
+
+def obey(host: Host) -> None:
+    for notebook in host.notebooks.values():
+        if notebook.asked:
+            notebook.finish()
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(devices, min_size=3, max_size=3), st.lists(steps, max_size=50))
+def test_a_gang_has_all_or_none_and_everybody_is_served_whatever_happens(
+    wanted: list[list[str]], path: list[tuple[str, str]]
+) -> None:
+    with contextlib.closing(Host()) as host:
+        live_through(host, wanted, path)
+
+
+def live_through(host: Host, wanted: list[list[str]], path: list[tuple[str, str]]) -> None:
+    on = {f"gang{number}": among for number, among in enumerate(wanted)}
+    on |= {f"single{number}": [ALL[number % 3]] for number in range(4)}
+    for name in NAMES:
+        host.open(name, len(on[name]), on[name])
+    for number, (what, name) in enumerate(path):
+        notebook = host.notebooks[name]
+        if what == "lose":
+            host.lose(name)
+            host.open(name, len(on[name]), on[name])
+        elif what == "restart":
+            host.restart()
+        elif what == "reconnect":
+            notebook.register()
+        elif what == "time":
+            host.pass_time(0.3 * number)
+        elif what == "obey":
+            obey(host)
+        elif what in ("pause", "goes on"):
+            notebook.says(Change(paused=what == "pause"))
+        elif what in ("grow", "shrink"):
+            notebook.report(12 if what == "grow" else 1)
+        elif what == "policy":
+            notebook.says(SetPolicy(POLICIES[number % len(POLICIES)]))
+        else:
+            getattr(notebook, what)()
+        host.look()
+    for notebook in host.notebooks.values():
+        notebook.says(Change(paused=False))
+        notebook.report(1)
+    served: set[str] = set()
+    for _ in range(300):
+        for name, notebook in host.notebooks.items():
+            if notebook.has:
+                served.add(name)
+                notebook.finish()  # an iteration is over; under some policies nobody is asked
+            notebook.request()
+        if served == {*NAMES}:
+            return
+        host.pass_time(0.3)
+        host.look()
+    raise AssertionError(f"{ {*NAMES} - served } never had a turn")
