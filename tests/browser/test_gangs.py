@@ -1,0 +1,55 @@
+"""A notebook that has several GPUs at once, as the panel shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.protocol import Demand, Open, Request
+from jupyter_gpushare.settings import Settings
+
+if TYPE_CHECKING:
+    from ..conftest import FakeGpus
+
+expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
+GIB = 1 << 30
+PARALLEL, SINGLE = "parallel.ipynb", "single.ipynb"
+
+
+@pytest.fixture(autouse=True)
+def three_gpus(gpus: FakeGpus) -> None:
+    """Before anything starts that looks for GPUs."""
+    gpus.say(*(f"gpu GPU-{name} {16 * GIB} 0 NVIDIA L4" for name in "abc"))
+
+
+@pytest.fixture
+def joins(settings: Settings) -> Iterator[Callable[..., None]]:
+    """Opens a session of other programs that asks for a turn at once."""
+    clients: list[Client] = []
+
+    def joins(name: str, device: str, devices: int = 1) -> None:
+        clients.append(client := Client.connect(settings, "tests"))
+        demand = Demand(2 * GIB, 3 * GIB, measured=True)
+        client.ask(Open(f"s{len(clients)}", name, device, demand=demand, devices=devices))
+        client.send(Request(1))
+
+    yield joins
+    for client in clients:
+        client.close()
+
+
+def test_a_gang_is_shown_with_all_the_gpus_that_it_has(visit: Any, joins: Any) -> None:
+    joins(PARALLEL, "auto", 2)
+    joins(SINGLE, "cuda:0")
+    lab = visit("empty.ipynb")
+    gang = lab.panel.locator("tbody.jp-GpuShare-notebook.jp-mod-running")
+    gang.first.locator("button.jp-GpuShare-name").click()
+    for device in ("cuda:0", "cuda:1"):
+        there = lab.panel.get_by_role("region", name=f"Device {device}")
+        expect(there).to_contain_text("cuda:0, cuda:1 at once")
+    expect(lab.row(SINGLE)).to_contain_text(f"waits for {PARALLEL}")
+    lab.page.wait_for_timeout(3_000)  # a timeline worth a picture
+    lab.picture("gang")
