@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         """A killed one is seen for a while after its connection ended, but computes no more."""
         if self.pid == 0:
             return True  # of another container, whose processes cannot be seen
-        return any(map(_computes, Path(f"/proc/{self.pid}/task").glob("*/stat")))
+        return computes(self.pid)
 
     def abort_if_orphaned(self) -> None:
         """Its process may end and leave the connection to a child: C code that forks tells no
@@ -275,6 +275,15 @@ class Connection(asyncio.BufferedProtocol, Peer):
         if self.channel is not None:
             self._endpoint.forget(self.channel)
         self.close()
+
+
+def computes(pid: int) -> bool:
+    """Whether a thread of a process still runs its program; it may end while this is looked at."""
+    threads = Path(f"/proc/{pid}/task")
+    try:
+        return any(_computes(threads / name / "stat") for name in os.listdir(threads))
+    except OSError:
+        return False
 
 
 def _computes(thread: Path) -> bool:

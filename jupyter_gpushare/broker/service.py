@@ -177,9 +177,11 @@ class Service:
         self._caretaker.lost(peer)
         self.tickets.forget(peer)
         if peer.session is not None:
-            self._turns.leave_lane_to(peer, peer.session)
-            self._close(peer.session, now)
-            self._conclude(now)
+            try:
+                self._turns.leave_lane_to(peer, peer.session)
+            finally:  # whatever goes wrong with its memory, nobody waits for it
+                self._close(peer.session, now)
+                self._conclude(now)
 
     def close(self, now: float) -> None:
         """The broker ends: what was used until now is counted."""

@@ -246,6 +246,19 @@ def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
     assert third.last(Grant).memory not in (0, second.last(Grant).memory)
 
 
+def test_whatever_goes_wrong_with_its_memory_a_session_that_is_lost_is_waited_for_no_more(
+    handed: tuple[Notebook, Notebook, Notebook],
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As an error of the system's in a look at its process."""
+    first, second, _ = handed
+    monkeypatch.setattr(first, "is_alive", lambda: os.stat("/nowhere"))
+    with pytest.raises(FileNotFoundError):
+        service.lost(first, 1.1)
+    assert second.last(Grant).turn == 2
+
+
 def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
