@@ -203,14 +203,16 @@ class Connection(asyncio.BufferedProtocol, Peer):
         if self._transport.is_closing():
             return
         own = self._transport.get_extra_info("socket").fileno()
-        with socket.socket(fileno=os.dup(own)) as connection:
-            try:
-                if self.is_behind():
-                    raise BlockingIOError
+        try:
+            if self.is_behind():
+                raise BlockingIOError("it does not read")
+            with socket.socket(fileno=os.dup(own)) as connection:
                 socket.send_fds(connection, [protocol.encode(message)], [descriptor])
-            except OSError:
-                log.warning("process %d does not read: connection closed", self.pid)
-                self._transport.abort()
+        except OSError as error:  # it comes again; what else this event decides is not lost
+            log.warning(
+                "process %d is sent no memory, so its connection is closed: %s", self.pid, error
+            )
+            self._transport.abort()
 
     def open_channel(self, message: Message) -> None:
         super().open_channel(message)

@@ -22,7 +22,7 @@ from jupyter_gpushare.broker.lanes import Lanes
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.client import Client
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.errors import NotPermitted
+from jupyter_gpushare.errors import ConnectionLost, NotPermitted
 from jupyter_gpushare.protocol import (
     KEY_LENGTH,
     PROTOCOL,
@@ -306,13 +306,14 @@ def test_a_turn_has_no_memory_where_the_system_has_none_to_give(
 
 
 @contextlib.contextmanager
-def no_more_descriptors() -> Iterator[None]:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+def no_more_descriptors(pid: int = 0) -> Iterator[None]:
+    """For that process, or this one."""
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 # --- over the socket of a real broker -------------------------------------------------------------
@@ -413,6 +414,23 @@ def test_the_descriptor_comes_with_the_first_grant_and_not_again(
         assert member.take().memory == grant.memory
     assert member.client.lane_memory is first
     assert not member.client._descriptors
+
+
+def test_who_cannot_be_given_the_memory_comes_again_and_costs_the_others_nothing(
+    join: Callable[..., Member], broker_pid: int
+) -> None:
+    """The broker has no descriptor left with which to send it. They have one piece in turn."""
+    first, second = join("first"), join("second")
+    first.take()
+    second.ask()
+    second.client.look()  # so that it waits by now
+    with no_more_descriptors(broker_pid):
+        first.finish()
+        with pytest.raises(ConnectionLost):
+            second.await_grant()
+        assert first.take().memory
+    first.finish()
+    assert join("second", turn=1, waiting=True).await_grant().memory
 
 
 def test_the_descriptor_comes_again_after_reconnecting(join: Callable[..., Member]) -> None:
