@@ -66,6 +66,11 @@ def check_bytes(count: int) -> None:
         raise InvalidValue("bytes are counted from 0 upwards")
 
 
+def check_turn(number: int) -> None:
+    if not 0 <= number < MAX_COUNT:
+        raise InvalidValue("turns are counted from 0 upwards")
+
+
 def check_running_lanes(lanes: int | None) -> None:
     if lanes is not None and not 0 <= lanes <= MAX_LANES:
         raise InvalidValue(

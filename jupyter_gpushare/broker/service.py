@@ -360,6 +360,7 @@ class Service:
 
     def _request(self, peer: Peer, message: Request, now: float) -> None:
         session = _own(peer)
+        rules.check_turn(message.turn)
         self._refused.discard(session)
         self._turns.are_over(session, message.turn - 1)
         self._ask_for_turn(session, message.turn, now)
@@ -372,6 +373,7 @@ class Service:
 
     def _finish(self, peer: Peer, message: Finish, now: float) -> None:
         session = _own(peer)
+        rules.check_turn(message.turn)
         if self._deferred.get(session) == message.turn:
             del self._deferred[session]
         self._turns.are_over(session, message.turn)

@@ -374,6 +374,21 @@ def test_a_request_withdrawn_before_anybody_is_granted_is_forgotten() -> None:
     assert not notebook.heard_of(Grant)
 
 
+@pytest.mark.parametrize("number", [-1, 2**64, 2**70])
+def test_a_turn_with_a_number_that_cannot_be_costs_nobody_else_a_turn(number: int) -> None:
+    service = Service(load({}), DEVICES, started=0.0, grants_from=10.0)
+    odd, waiter = Notebook(service, "odd"), Notebook(service, "waiter")
+    odd.says(Request(number), 9.0)
+    waiter.says(Request(1), 9.1)
+    assert refusal(odd) == "invalid"
+    service.pass_time(10.0)
+    assert waiter.heard_of(Grant)
+    waiter.says(Finish(number), 10.1)
+    assert refusal(waiter) == "invalid"
+    (turn,) = service.snapshot(10.2).devices[0].turns
+    assert turn.ended is None
+
+
 # --- what people ask for ------------------------------------------------------------------------
 
 
