@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import cycle, islice
 
 from measure import Figure, broker, publish
@@ -31,9 +31,15 @@ MIB = 1 << 20
 
 def lane_bytes(broker_pid: int) -> int:
     """What the lanes of a broker have of the machine's memory."""
-    descriptors = os.scandir(f"/proc/{broker_pid}/fd")
-    memories = (entry for entry in descriptors if "memfd:" in os.readlink(entry.path))
-    return sum(os.stat(entry.path).st_blocks * 512 for entry in memories)
+    return sum(_bytes_of_memory(entry.path) for entry in os.scandir(f"/proc/{broker_pid}/fd"))
+
+
+def _bytes_of_memory(descriptor: str) -> int:
+    """Of a file that is nowhere else; the broker may close one while it is looked at."""
+    with suppress(FileNotFoundError):
+        if "memfd:" in os.readlink(descriptor):
+            return os.stat(descriptor).st_blocks * 512
+    return 0
 
 
 @contextmanager

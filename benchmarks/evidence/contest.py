@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from memory import lane_bytes
 
 COUNTS = (2, 4, 8)
-ROUNDS = 1
+ROUNDS = 2
 ITERATIONS = 96  # of all trainings of a run
 LENGTHS = (1.7, 0.5, 1.2, 0.6)  # of the trainings, over their mean; in turn
 CELLS, PAUSE = 2, 4  # of a training; the time of so many iterations is between its cells
