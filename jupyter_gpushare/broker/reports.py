@@ -35,14 +35,18 @@ class Reports:
         self._asked.append((peer, rows))
 
     def answer(self) -> None:
-        """Those that are there by now."""
-        there = [(peer, rows) for peer, rows in self._asked if rows.done()]
-        self._asked = [(peer, rows) for peer, rows in self._asked if not rows.done()]
-        for peer, rows in there:
-            if (error := rows.exception()) is not None:
-                peer.send(Error(GpuShareError.code, f"the accounts cannot be read: {error}"))
+        """Those that are there by now; each is looked at once, for it may arrive meanwhile."""
+        asked, self._asked = self._asked, []
+        for peer, rows in asked:
+            if rows.done():
+                peer.send(self._answer(rows))
             else:
-                peer.send(protocol.Accounts(rows.result(), self._accounts.trouble))
+                self._asked.append((peer, rows))
+
+    def _answer(self, rows: Future[list[AccountRow]]) -> protocol.Accounts | Error:
+        if (error := rows.exception()) is not None:
+            return Error(GpuShareError.code, f"the accounts cannot be read: {error}")
+        return protocol.Accounts(rows.result(), self._accounts.trouble)
 
     def forget(self, peer: Peer) -> None:
         self._asked = [(asker, rows) for asker, rows in self._asked if asker is not peer]
