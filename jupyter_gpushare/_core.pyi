@@ -221,6 +221,8 @@ class Scheduler:
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
     def set_foreign(self, now: float, bytes: int) -> Decision:
         """Programs that are no sessions have so many bytes. Nobody loses a place to them."""
+    def set_recovering(self, now: float, recovering: bool) -> Decision:
+        """While it recovers nobody is granted a turn, but those who come with one keep it."""
     def assign(self, now: float) -> Decision:
         """The one pass; call it when `next_event` has come. The events above end in it."""
     def may_keep(self, id: str, persistent: int) -> bool:
@@ -242,6 +244,8 @@ class Scheduler:
     @property
     def foreign(self) -> int:
         """Bytes that programs have which are no sessions."""
+    @property
+    def recovering(self) -> bool: ...
     def __contains__(self, id: str) -> bool: ...
     def __len__(self) -> int: ...
 

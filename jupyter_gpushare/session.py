@@ -368,7 +368,7 @@ class Session:
                 self._drop_connection()
             self._page_in()
         except BaseException:  # who knows what has been said: the next connection says it all
-            self._drop_connection()
+            self._break_off()
             raise
         finally:
             self._returning = False
@@ -459,8 +459,14 @@ class Session:
         except GpuShareError:
             raise
         except BaseException:  # its answer is still to come, and would be taken for the next one's
-            self._drop_connection()
+            self._break_off()
             raise
+
+    def _break_off(self) -> None:
+        """End the connection after an interrupt, and the turn, which others may have from then on.
+        What is alive in the lane stays there: the broker leaves that memory to this process."""
+        self._stop_holding()
+        self._drop_connection()
 
     def _say(self, message: Message) -> None:
         """Send; if the connection is lost, the next one's registration says the same."""

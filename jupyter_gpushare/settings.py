@@ -166,7 +166,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         NotNegative,
         Meta(
-            description="after a crash a new broker waits so long for old holders before it grants"
+            description="after a crash a new broker waits at least so long for old sessions before"
+            " it grants, and up to lease_seconds more for those that had turns"
         ),
     ] = 0.5
     start_seconds: Annotated[

@@ -92,6 +92,7 @@ MAY_KNOW = {
         "quotas",
         "reports",
         "reservations",
+        "roll",
         "rulebook",
         "rules",
         "tickets",

@@ -286,6 +286,7 @@ void register_scheduler(py::module_& module) {
             return self.set_foreign(now, whole<Bytes>(bytes, "bytes"));
           },
           now, py::arg("bytes"))
+      .def("set_recovering", &Scheduler::set_recovering, now, py::arg("recovering"))
       .def("assign", &Scheduler::assign, now)
       .def(
           "may_keep",
@@ -301,6 +302,7 @@ void register_scheduler(py::module_& module) {
       .def_property_readonly("policy", &Scheduler::policy)
       .def_property_readonly("free", &Scheduler::free)
       .def_property_readonly("foreign", &Scheduler::foreign)
+      .def_property_readonly("recovering", &Scheduler::recovering)
       .def("__contains__", &Scheduler::contains)
       .def("__len__", &Scheduler::size);
 }

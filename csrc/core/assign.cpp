@@ -18,10 +18,10 @@ Decision Scheduler::assign(Seconds now) {
   admit();
   settle_clocks();
   boost_cells();
-  Contest contest = look(now_);
+  Contest contest = this->contest(now_);
   grant(contest, decision);
   ask_to_yield(contest, decision);
-  ask_to_page_out(decision);
+  if (!recovering_) ask_to_page_out(decision);
   probation_.runs(now_, static_cast<int>(contest.running.size()));
   if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
     seen_ = std::move(contest);
@@ -203,6 +203,12 @@ Scheduler::Contest Scheduler::look(Seconds now) const {
   return contest;
 }
 
+Scheduler::Contest Scheduler::contest(Seconds now) const {
+  Contest contest = look(now);
+  if (recovering_) contest.waiting.clear();
+  return contest;
+}
+
 // Held lanes do not merge. If merging would make room for somebody, the first of them waits for all
 // holders, so that their turns end.
 void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const {
@@ -246,6 +252,8 @@ void Scheduler::grant(Contest& contest, Decision& decision) {
     lanes_.hold(next->number);
     contest.running.emplace_back(*this, next->number, session, now_);
     decision.grants.push_back({session.id, turn, lanes_.lane_of(next->number)});
+    if (limit() != 1)  // somebody else may start, and this turn counts for its whole user
+      for (Contender& other : contest.waiting) other.view = candidate(*other.session, now_);
   }
   std::erase_if(contest.waiting,
                 [](const Contender& other) { return other.session->turn.has_value(); });
@@ -352,7 +360,7 @@ void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left
 std::optional<Seconds> Scheduler::next_event(Seconds now) const {
   now = latest(now);
   if (seen_ && now == now_) return next_change(*seen_, now);
-  Contest contest = look(now);
+  Contest contest = this->contest(now);
   time_turns(contest, now);
   return next_change(contest, now);
 }

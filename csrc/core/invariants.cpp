@@ -97,9 +97,9 @@ std::string Scheduler::paging_agrees(SessionNumber number, const Session& sessio
 std::string Scheduler::nobody_waits_in_vain() const {
   if (sessions_.empty()) return "";
   if (next_to_admit() != kNobody) return "a session has no place although there is one";
-  if (!who_should_page_out().sessions.empty())
+  if (!recovering_ && !who_should_page_out().sessions.empty())
     return "room is needed that others were not asked to make";
-  Contest contest = look(now_);
+  Contest contest = this->contest(now_);
   if (next_to_start(contest)) return "a session waits although it could start";
   for (const Contender& holder : contest.running) {
     const bool asked = holder.session->turn->asked.has_value();

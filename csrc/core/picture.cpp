@@ -6,6 +6,13 @@
 
 namespace gpushare {
 
+namespace {
+
+constexpr const char* kRecovering =
+    "waits until all have come back who had turns before the broker was started anew";
+
+}  // namespace
+
 // A session that waits, in the order in which those who wait will be served.
 struct Scheduler::Queued {
   Contender contender;
@@ -110,7 +117,7 @@ std::vector<Scheduler::Queued> Scheduler::queue(const Contest& contest, Seconds 
   };
   std::unordered_map<LaneId, std::optional<Seconds>> ahead;
   for (auto& [waiting, expected_wait] : queue) {
-    if (waiting.lane == kNoLane) continue;
+    if (waiting.lane == kNoLane || recovering_) continue;
     if (!ahead.contains(waiting.lane)) {
       const Contender* holder = who_is_in_the_way(waiting, contest);
       ahead[waiting.lane] = holder ? expected(*holder) : 0;
@@ -152,6 +159,7 @@ std::string Scheduler::reason(const Contender& of, const Contest& contest, Secon
       break;
   }
   if (is_held(session)) return session.held_back;  // it is paused too, and on disk
+  if (recovering_) return kRecovering;
   return of.lane == kNoLane ? why_no_place(of, contest, now) : why_it_waits(of, contest, now);
 }
 

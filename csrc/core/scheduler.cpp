@@ -220,6 +220,12 @@ Decision Scheduler::set_foreign(Seconds now, Bytes bytes) {
   return assign(now);
 }
 
+Decision Scheduler::set_recovering(Seconds now, bool recovering) {
+  advance(now);
+  recovering_ = recovering;
+  return assign(now);
+}
+
 // --- one session -------------------------------------------------------------------------------
 
 SessionNumber Scheduler::number_of(const std::string& id) const {

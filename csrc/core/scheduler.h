@@ -87,6 +87,9 @@ class Scheduler {
   // What programs that are no sessions have of the device, at most all of it. Nobody loses a turn
   // or a place to them, but idle sessions are asked to page out; who comes finds less room.
   Decision set_foreign(Seconds now, Bytes bytes);
+  // While it recovers, who comes with a turn keeps it and who asks for one waits: others may have
+  // turns that are not known yet.
+  Decision set_recovering(Seconds now, bool recovering);
 
   Decision assign(Seconds now);
   // Would this session keep its place, or find one, if its persistent memory were at least this?
@@ -99,6 +102,7 @@ class Scheduler {
   std::string_view policy() const { return policy_->name; }
   Bytes free() const { return lanes_.free(); }
   Bytes foreign() const { return lanes_.foreign(); }
+  bool recovering() const { return recovering_; }
   // Whether there is room for it, so that it waits for turns alone, and not for memory.
   bool has_place(const std::string& id) const;
   bool contains(const std::string& id) const { return numbers_.contains(id); }
@@ -258,6 +262,7 @@ class Scheduler {
   void boost_cells();
   Seconds boost_of(Session& session);
   Contest look(Seconds now) const;
+  Contest contest(Seconds now) const;  // of those who may have turns now
   std::optional<Seconds> next_change(const Contest& contest, Seconds now) const;
   void mark_those_who_must_end(std::vector<Contender>& running) const;
   void mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const;
@@ -335,8 +340,9 @@ class Scheduler {
   std::unordered_map<std::string, SessionNumber> numbers_;
   std::map<std::string, Group> groups_;  // of those sessions, and of those that were lately
   std::map<std::string, double> group_weights_, user_weights_;  // that are not 1
-  std::size_t out_ = 0;                  // of the sessions, those that are out and not returning
-  std::size_t leaving_ = 0;              // of the sessions, those that are asked to page out
+  std::size_t out_ = 0;      // of the sessions, those that are out and not returning
+  std::size_t leaving_ = 0;  // of the sessions, those that are asked to page out
+  bool recovering_ = false;
   SessionNumber awaits_room_ = kNobody;  // for whom somebody was asked to page out last
   std::size_t refusals_ = 0;             // of the sessions, those that could not be paged out
   std::vector<std::string> came_in_;     // ids to be told so in the next decision

@@ -26,8 +26,9 @@ from .connection import Connection
 from .crowd import Crowd
 from .door import Door
 from .identity import NOBODY, Identity, of_process
+from .roll import Roll
 from .service import Service
-from .socket_file import SocketFile, leave_word, listen, open_lock, own_socket
+from .socket_file import SocketFile, leave_word, listen, open_lock, open_roll, own_socket
 from .start import checked, is_shared, make_directory
 
 TICK_SECONDS = 0.1
@@ -193,18 +194,21 @@ def run(settings: Settings) -> None:
     rulebook = RulebookFile(settings.rulebook)  # before there is anything of this broker
     make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
-    with open_lock(path.with_suffix(".lock")) as lock:
+    with open_lock(path.with_suffix(".lock")) as lock, open_roll(path) as roll_file:
         was_in_use = own_socket(lock, path)
         listener = listen(path, settings)
         file = SocketFile(path)
         log.info("broker %d listens on %s", os.getpid(), path)
         accounts = Accounts.of(settings)
-        is_in_use = asyncio.run(_serve(settings, rulebook, accounts, listener, file, was_in_use))
+        roll = Roll(roll_file.fileno())
+        is_in_use = asyncio.run(
+            _serve(settings, rulebook, accounts, roll, listener, file, was_in_use)
+        )
         accounts.close()
         if not is_in_use:
             lock.truncate(0)
         elif not file.is_there():
-            leave_word(path, settings)
+            leave_word(path, settings, roll)
         file.remove()
     log.info("broker %d ends", os.getpid())
 
@@ -213,6 +217,7 @@ async def _serve(
     settings: Settings,
     rulebook: RulebookFile,
     accounts: Accounts,
+    roll: Roll,
     listener: socket.socket,
     file: SocketFile,
     was_in_use: bool,
@@ -227,6 +232,7 @@ async def _serve(
         grants_from=grants_from,
         rulebook=rulebook,
         accounts=accounts,
+        roll=roll,
     )
     is_in_use = await Endpoint(settings, service).serve(listener, file)
     service.close(time.monotonic())

@@ -368,6 +368,8 @@ class Gangs:
         """What keeps it from this device, or nothing does."""
         scheduler = self._schedulers[device]
         picture = scheduler.picture(now)
+        if scheduler.recovering:
+            return f"{device} is kept for those who had it before the broker was started anew"
         if id in self._held.get(device, ()):
             own = next(state for state in picture.sessions if state.id == id)
             return f"on {device} it is {own.reason}"

@@ -86,12 +86,14 @@ from .peer import Peer
 from .quotas import Claim
 from .reports import Reports
 from .reservations import CLASS_POLICY
+from .roll import Roll
 from .tickets import Tickets
 from .turns import Place, Turns
 
 log = logging.getLogger("jupyter_gpushare.broker")
 WAIT_INTERVAL_SECONDS = 0.5
 GOVERN_SECONDS = 0.25  # between two looks at what the rules ask for
+ROLL_SECONDS = 0.05  # between two looks whether all have come back
 COUNT_SECONDS = 1.0  # between two looks at who has used what
 STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
 
@@ -108,10 +110,12 @@ class Service:
         grants_from: float = 0.0,
         rulebook: RulebookFile | None = None,
         accounts: Accounts | None = None,
+        roll: Roll | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`started` is Unix time, which `clock` says. Before `grants_from` no request is looked at:
-        after a crash the sessions that still hold a turn must be heard first."""
+        """`started` is Unix time, which `clock` says. Nobody is granted anything before
+        `grants_from`, nor for a lease after it while somebody on the roll is absent: after a crash
+        the sessions that still hold a turn must be heard first."""
         self._settings = settings
         self._started = started
         self._schedulers = {
@@ -123,7 +127,8 @@ class Service:
         self._devices = {device.name: device for device in devices}
         self._foreign = Foreign(devices)
         self._places: dict[str, Place] = {}
-        self._turns = Turns(self._devices, self._places, self._lane_bytes)
+        self._roll = roll or Roll()
+        self._turns = Turns(self._devices, self._places, self._lane_bytes, self._roll)
         self._gangs = Gangs(
             self._schedulers, enact=self._enact, grant=self._grant_gang, ask=self._ask_gang
         )
@@ -133,7 +138,9 @@ class Service:
         self._reports = Reports(self.accounts)
         self.tickets = Tickets()
         self._grants_from = grants_from
-        self._deferred: dict[str, int] = {}  # session -> turn, asked for before `grants_from`
+        self._recovering = grants_from > 0.0
+        for scheduler in self._schedulers.values():
+            scheduler.set_recovering(0.0, self._recovering)
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
         self._sequence = 0
         self._histories = {device.name: History() for device in devices}
@@ -198,16 +205,31 @@ class Service:
         """When `pass_time` has something to do that no message announces."""
         times = [scheduler.next_event(now) for scheduler in self._schedulers.values()]
         times.append(self._gangs.next_event())
-        if self._deferred:
-            times.append(self._grants_from)
+        if self._recovering:
+            times.append(max(self._grants_from, now + ROLL_SECONDS))
         return min((time for time in times if time is not None), default=None)
 
     def pass_time(self, now: float) -> None:
-        if self._deferred and now >= self._grants_from:
-            self._take_deferred(now)
+        if self._recovering and self._have_come_back(now):
+            self._end_recovery(now)
         for scheduler in self._schedulers.values():
             self._enact(scheduler.assign(now))
         self._conclude(now)
+
+    def _have_come_back(self, now: float) -> bool:
+        """All who had turns before this broker; or they had a lease's time for it, and are overdue:
+        they compute in memory of their own, as no lane of this broker is theirs."""
+        if now < self._grants_from:
+            return False
+        return self._roll.is_complete() or now >= self._grants_from + self._settings.lease_seconds
+
+    def _end_recovery(self, now: float) -> None:
+        self._recovering = False
+        for mailbox in self._roll.absent:
+            log.warning("the session with the mailbox %s had a turn, and is away", mailbox)
+        self._roll.absent.clear()
+        for scheduler in self._schedulers.values():
+            self._enact(scheduler.set_recovering(now, False))
 
     def tick(self, now: float) -> None:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
@@ -301,7 +323,7 @@ class Service:
         self._enact(decision)
         self._govern(now)
         if message.waiting:  # only now, when it is held back if the rules hold it back
-            self._ask_for_turn(message.id, message.turn, now)
+            self._enact(self._scheduler(message.id).request(now, message.id, message.turn))
 
     def _admit(self, place: Place, message: Open, now: float) -> tuple[Decision, DoesNotFit | None]:
         """Who has been here before comes back whatever it needs by now, since it may have a turn:
@@ -363,19 +385,11 @@ class Service:
         rules.check_turn(message.turn)
         self._refused.discard(session)
         self._turns.are_over(session, message.turn - 1)
-        self._ask_for_turn(session, message.turn, now)
-
-    def _ask_for_turn(self, session: str, turn: int, now: float) -> None:
-        if now < self._grants_from:
-            self._deferred[session] = turn
-        else:
-            self._enact(self._scheduler(session).request(now, session, turn))
+        self._enact(self._scheduler(session).request(now, session, message.turn))
 
     def _finish(self, peer: Peer, message: Finish, now: float) -> None:
         session = _own(peer)
         rules.check_turn(message.turn)
-        if self._deferred.get(session) == message.turn:
-            del self._deferred[session]
         self._turns.are_over(session, message.turn)
         self._enact(self._scheduler(session).finish(now, session, message.turn))
 
@@ -580,7 +594,7 @@ class Service:
         rules.check_values(message.weight, message.priority)
         if message.priority > 0:
             self._governor.person(peer).check(Deed.RAISE_PRIORITY)
-        if not (message.holding and now < self._grants_from):  # it has its turn since before us
+        if not (message.holding and self._recovering):  # it has its turn since before us
             self._governor.check_newcomer(message.id, claim, self._capacity(claim.devices))
 
     def _check_room(self, peer: Peer) -> None:
@@ -624,6 +638,7 @@ class Service:
         self._places[session] = place
         self._audience.look_around()
         peer.session = session
+        self._roll.absent.discard(place.mailbox)
 
     def _close(self, session: str, now: float) -> None:
         for device in self._places[session].devices:
@@ -632,16 +647,10 @@ class Service:
         place = self._places.pop(session)
         self._audience.look_around()
         place.peer.session = None
-        self._deferred.pop(session, None)
         self._refused.discard(session)
         self._turns.forget(session)
         self._governor.quotas.forget(session)
         self._enact(scheduler.close(now, session))
-
-    def _take_deferred(self, now: float) -> None:
-        deferred, self._deferred = self._deferred, {}
-        for session, turn in deferred.items():
-            self._enact(self._scheduler(session).request(now, session, turn))
 
     def _lane_bytes(self, device: str, lane: int) -> int:
         return self._schedulers[device].lane_bytes(lane)
@@ -771,7 +780,7 @@ class Service:
 
     def _count_foreign(self, device: str, now: float, newcomer: Peer | None = None) -> None:
         """Now and then; not after a crash, before the sessions that were there had time to come."""
-        if now < self._grants_from or not self._foreign.is_due(device, now):
+        if self._recovering or not self._foreign.is_due(device, now):
             return
         peers = [place.peer for place in self._places.values() if device in place.devices]
         ours = {peer.pid for peer in (*peers, newcomer) if peer is not None}

@@ -13,6 +13,7 @@ from typing import IO
 
 from ..errors import BrokerUnavailable, GpuShareError, InvalidValue
 from ..settings import Settings
+from .roll import Roll
 from .start import RETRY_SECONDS, is_shared, make_directory, try_connect
 
 ENDING_SECONDS = 2.0  # that a broker which nobody can reach any more may take to end
@@ -47,14 +48,16 @@ class SocketFile:
 
 
 def open_lock(path: Path) -> IO[str]:
-    """For nobody else, who could take the lock as well; and no link to a file of somebody's, which
-    would be emptied."""
+    """For nobody else, who could take the lock as well."""
+    return open(open_own(path, os.O_APPEND), "a+")
+
+
+def open_own(path: Path, flags: int = 0) -> int:
+    """A file of the broker's alone, and no link to one of somebody's, which would be emptied."""
     try:
-        return open(
-            path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)
-        )
+        return os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise BrokerUnavailable(f"the lock {path} cannot be opened: {error.strerror}") from None
+        raise BrokerUnavailable(f"{path} cannot be opened: {error.strerror}") from None
 
 
 def own_socket(lock: IO[str], path: Path) -> bool:
@@ -74,7 +77,7 @@ def own_socket(lock: IO[str], path: Path) -> bool:
     return was_in_use
 
 
-def leave_word(path: Path, settings: Settings) -> None:
+def leave_word(path: Path, settings: Settings, roll: Roll) -> None:
     """The lock is gone, with its directory, from a broker that had sessions: who comes next finds
     another one, which says so. It need not be there, or may be the next one's already."""
     with contextlib.suppress(GpuShareError, OSError):
@@ -82,6 +85,13 @@ def leave_word(path: Path, settings: Settings) -> None:
         with open_lock(path.with_suffix(".lock")) as lock:
             if _is_taken(lock):
                 _sign(lock)
+                with open_roll(path) as file:
+                    roll.copy_to(file.fileno())
+
+
+def open_roll(path: Path) -> IO[bytes]:
+    """Of the broker at this socket, which reads and writes it by its descriptor."""
+    return open(open_own(path.with_suffix(".turns")), "rb")
 
 
 def _is_taken(lock: IO[str]) -> bool:

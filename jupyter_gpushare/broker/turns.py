@@ -12,6 +12,7 @@ from ..devices import Device
 from ..protocol import Grant, Successor, Trim
 from .lanes import Lanes, Piece
 from .peer import Peer
+from .roll import Roll
 
 
 class Place(NamedTuple):
@@ -43,10 +44,12 @@ class Turns:
         devices: Mapping[str, Device],
         places: Mapping[str, Place],
         lane_bytes: Callable[[str, int], int],
+        roll: Roll,
     ) -> None:
         self._devices = devices
         self._places = places
         self._lane_bytes = lane_bytes
+        self._roll = roll
         self._lanes = {
             device.name: Lanes(device.make_lane_memory, partial(self._trim, device.name))
             for device in devices.values()
@@ -63,21 +66,25 @@ class Turns:
     def grant_devices(self, session: str, turn: int) -> None:
         """A gang has them all, and in none of them a lane's memory."""
         self._granted[session] = message = Grant(turn, 0)
+        self._call_roll()
         self._places[session].peer.send(message)
 
     def adopt(self, session: str, turn: int) -> None:
         """It has had this turn since before this broker, with memory that is its own by now."""
         self._granted[session] = Grant(turn, 0)
+        self._call_roll()
 
     def are_over(self, session: str, last: int) -> None:
         """Those up to `last`: what was told of them does not count any more."""
         for turns in (self._granted, self._handed):
             if session in turns and turns[session].turn <= last:
                 del turns[session]
+        self._call_roll()
 
     def forget(self, session: str) -> None:
         self._granted.pop(session, None)
         self._handed.pop(session, None)
+        self._call_roll()
 
     def holders(self, device: str) -> Iterator[tuple[str, int]]:
         """The sessions of a device that have a turn, each with its lane."""
@@ -97,6 +104,7 @@ class Turns:
         self._handed[following.session] = grant = Grant(
             following.turn, following.lane, size, number, place.peer.chunks
         )
+        self._call_roll()
         return Successor(place.mailbox, protocol.write_letter(place.key, grant))
 
     # --- lanes grow and shrink -----------------------------------------------------------------
@@ -151,11 +159,17 @@ class Turns:
         if piece is not None and self._devices[place.device].chunk_bytes:
             self._send_chunks(place, piece)
         self._granted[session] = message = Grant(turn, lane, size, number, place.peer.chunks)
+        self._call_roll()
         if piece is None or place.peer.memory == number:
             place.peer.send(message)
         else:
             place.peer.memory = number
             place.peer.send_with(message, piece.memory.descriptors[0])
+
+    def _call_roll(self) -> None:
+        sessions = self._granted.keys() | self._handed.keys()
+        mailboxes = (self._places[session].mailbox for session in sessions)
+        self._roll.note({mailbox for mailbox in mailboxes if mailbox})
 
     def _size(self, place: Place, lane: int) -> int:
         return self._lane_bytes(place.device, lane)

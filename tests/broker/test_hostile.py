@@ -254,7 +254,7 @@ def test_files_of_a_broker_are_its_users_alone(settings: Settings) -> None:
         os.umask(umask)
     directory = Path(settings.socket).parent
     modes = {file.name: oct(file.stat().st_mode & 0o777) for file in directory.iterdir()}
-    assert {"b.sock", "b.lock", "b.log", "b.start", "accounts.sqlite"} <= modes.keys()
+    assert {"b.sock", "b.lock", "b.turns", "b.log", "b.start", "accounts.sqlite"} <= modes.keys()
     assert set(modes.values()) == {"0o600"}, modes
 
 

@@ -178,6 +178,7 @@ class Gpu:
         return self.usage
 
     def foreign(self, now: float) -> int:
+        self.service.pass_time(now)
         self.service.tick(now)
         return self.service.snapshot(now).devices[0].foreign_bytes
 

@@ -194,12 +194,13 @@ def test_a_directory_of_a_stranger_below_one_for_all_makes_him_no_broker(
         assert "and is told nothing" in as_user(ADA, lambda: whose(at))
 
 
+@pytest.mark.parametrize("kind", [".lock", ".turns"])
 def test_a_lock_that_is_a_link_empties_nobodys_file(
-    settings: Settings, socket_directory: Path
+    settings: Settings, socket_directory: Path, kind: str
 ) -> None:
     precious = socket_directory / "precious"
     precious.write_text("mine")
-    Path(settings.socket).with_suffix(".lock").symlink_to(precious)
+    Path(settings.socket).with_suffix(kind).symlink_to(precious)
     done = subprocess.run(
         [sys.executable, "-m", "jupyter_gpushare.broker"],
         env={**os.environ, **settings_module.as_environment(settings)},

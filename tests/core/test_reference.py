@@ -124,6 +124,7 @@ class Model:
     named: tuple[Notebook, int] | None = None  # who has the turn next, and which of its turns
     due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
     foreign: int = 0
+    recovers: bool = False
 
     # what it is
 
@@ -186,6 +187,8 @@ class Model:
         return next((n for n in self.notebooks.values() if n.runs_since is not None), None)
 
     def waiting(self, placed: bool = True) -> list[Notebook]:
+        if placed and self.recovers:
+            return []
         return [n for n in self.notebooks.values() if n.waits and n.placed == placed]
 
     def should_end(self, now: float) -> bool:
@@ -318,6 +321,8 @@ class Model:
 
     def who_leaves(self, now: float) -> list[Notebook]:
         """Those for whom others leave no room, and those for the first who waits for room."""
+        if self.recovers:
+            return []
         asked = [n for n in self.notebooks.values() if n.where == "leaving"]
         idle = [n for n in self.notebooks.values() if n.may_leave]
         idle.sort(key=lambda n: (n.last_used, n.opened))
@@ -663,12 +668,19 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.model.foreign = foreign
         self.agree(self.real.set_foreign(self.now, foreign))
 
+    @rule(recovers=st.sampled_from([False, False, True]))
+    def the_broker_recovers(self, recovers: bool) -> None:
+        self.model.recovers = recovers
+        self.agree(self.real.set_recovering(self.now, recovers))
+
     @rule()
     def wakes_at_the_next_event(self) -> None:
         """Then something happens, and nothing would have before."""
         due = self.real.next_event(self.now)
         holder = self.model.holder
         marks = [n.is_patient_until for n in self.model.waiting(placed=False)]
+        if self.model.recovers:
+            marks = []
         if holder is not None and holder.asked is not None:
             marks.append(holder.asked + LEASE)
         those = self.model.notebooks.values()

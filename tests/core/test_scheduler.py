@@ -539,6 +539,50 @@ def test_the_stubs_name_what_the_module_has() -> None:
             assert name is None or hasattr(runtime, name), f"{node.name}.{name}"
 
 
+def test_a_turn_counts_for_its_user_before_the_next_lane_is_granted() -> None:
+    it = scheduler(policy="classroom", running_lanes=3)
+    alone = SessionSpec("ada", demand=Demand(0, GIB, measured=False))
+    for id, user in (("a", "ada"), ("b", "bob"), ("x", "eve")):
+        it.open(0, id, spec(1, 1, user=user))
+        it.request(0, id, 1)
+        it.finish(1, id, 1)
+    it.open(2, "all", SessionSpec("eve", demand=Demand(0, GIB, measured=False)))
+    it.request(2, "all", 1)
+    it.open(3, "alone", alone)
+    for id, turn in (("a", 2), ("b", 2), ("alone", 1)):
+        it.request(3, id, turn)
+    assert grants(it.finish(4, "all", 1)) == [("a", 2), ("b", 2)]  # and then ada's other one
+    assert look(it, "alone", 4).state == "waiting"
+
+
+# --- after a crash of the broker ---------------------------------------------------------------
+
+
+def test_while_it_recovers_holders_come_back_and_nobody_else_runs() -> None:
+    it = scheduler("waiter")
+    it.set_recovering(1, True)
+    assert not it.request(1, "waiter", 1)
+    assert not it.open(2, "holder", spec(1, 1, turn=7, holding=True))
+    assert look(it, "holder", 2).state == "running"
+    waiter = look(it, "waiter", 3)
+    assert (waiter.state, waiter.waiting, waiter.expected_wait) == ("waiting", 2, None)
+    assert waiter.reason == (
+        "waits until all have come back who had turns before the broker was started anew"
+    )
+    assert it.next_event(3) is None
+    assert not it.finish(4, "holder", 7)
+    assert grants(it.set_recovering(5, False)) == [("waiter", 1)]
+    assert look(it, "waiter", 5).waited_seconds == 4
+
+
+def test_while_it_recovers_nobody_is_asked_to_page_out() -> None:
+    it = scheduler()
+    it.set_recovering(0, True)
+    it.open(0, "idle", spec(6, 1, busy=False))
+    assert not it.open(1, "b", spec(6, 1, waiting=True, turn=1))
+    assert list(it.set_recovering(2, False).page_outs) == ["idle"]
+
+
 # --- memory of programs that do not share ---------------------------------------------------------
 
 

@@ -63,6 +63,7 @@ class Clients {
     if (kind < 94) return scheduler_.set_policy(now_, policies()[below(6)].name);
     if (kind < 96) return scheduler_.set_running_lanes(now_, static_cast<int>(below(4)));
     if (kind < 97) return scheduler_.set_foreign(now_, below(2) == 0 ? 0 : below(110));
+    if (kind < 98) return scheduler_.set_recovering(now_, below(4) == 0);
     now_ = scheduler_.next_event(now_).value_or(now_);
     return scheduler_.assign(now_);
   }

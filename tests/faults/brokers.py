@@ -16,7 +16,7 @@ import psutil
 from jupyter_gpushare.broker.start import try_connect
 
 from ..session.test_upgrade import BROKER, NEWER
-from .kernels import HOLDER, WAITER, holder, paged
+from .kernels import HOLDER, ITERATING, WAITER, holder, paged
 from .matrix import OF_A_BROKER, row
 from .scene import Party, Scene, comes
 
@@ -77,6 +77,20 @@ def killed_of_a_holder(scene: Scene) -> float:
     scene.await_state("ours", "waiting")
     has_turn.say()
     turn.join()
+    return since
+
+
+@row("the broker is killed while a kernel is stopped that has the turn, for longer", OF_A_BROKER)
+def killed_of_a_stopped_holder(scene: Scene) -> float:
+    """For longer than the next broker waits for it. Then it goes on, in memory of its own."""
+    victim = holder(scene, ITERATING)
+    victim.signal(signal.SIGSTOP)
+    since = kill(scene.broker_pid)
+    scene.await_turn()
+    assert scene.session("victim") is None
+    victim.signal(signal.SIGCONT)
+    assert comes(lambda: scene.session("victim") is not None)
+    victim.kill()
     return since
 
 

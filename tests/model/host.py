@@ -24,6 +24,7 @@ from jupyter_gpushare import client
 from jupyter_gpushare._core import HostLaneMemory, Picture, Scheduler
 from jupyter_gpushare.broker.accounts import Accounts
 from jupyter_gpushare.broker.peer import Peer
+from jupyter_gpushare.broker.roll import Roll
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.client import LaneMemory
 from jupyter_gpushare.devices import Device
@@ -308,17 +309,21 @@ class Line(Peer):
 class Broker:
     """A broker process: its service, the alarm of its endpoint, and its connections."""
 
-    def __init__(self, settings: Settings, lockstep: Lockstep, was_in_use: bool) -> None:
+    def __init__(
+        self, settings: Settings, lockstep: Lockstep, was_in_use: bool, roll: Roll
+    ) -> None:
         self._lockstep = lockstep
         self._accounts = Accounts(clock=lambda: lockstep.now, now=lockstep.now)
-        self.grants_from = lockstep.now + settings.recovery_seconds if was_in_use else 0.0
+        grants_from = lockstep.now + settings.recovery_seconds if was_in_use else 0.0
+        self.waits_until = grants_from + settings.lease_seconds
         device = Device("host", CAPACITY, "main memory", partial(HostLaneMemory, CAPACITY))
         self.service = Service(
             settings,
             [device],
             started=0.0,
-            grants_from=self.grants_from,
+            grants_from=grants_from,
             accounts=self._accounts,
+            roll=roll,
             clock=lambda: lockstep.now,
         )
         self.lines: list[Line] = []
@@ -331,7 +336,7 @@ class Broker:
 
     @property
     def is_recovering(self) -> bool:
-        return self._lockstep.now < self.grants_from
+        return self.scheduler.recovering
 
     def hear(self, line: Line) -> None:
         message = line.next_said()
@@ -397,6 +402,7 @@ class Host:
         self.most_lanes: float = 1  # that could run at once since it was here
         self.lockstep = Lockstep()
         self.notebooks: list[Notebook] = []
+        self._roll_file = os.memfd_create("roll")
         self.broker: Broker | None = None
         self._was_in_use = False
         self._patch = pytest.MonkeyPatch()
@@ -412,6 +418,7 @@ class Host:
             self.kill(notebook)
         if self.broker is not None:
             self.end_broker()
+        os.close(self._roll_file)
         self.lockstep.close()
         self._patch.undo()
 
@@ -436,7 +443,8 @@ class Host:
         self.notebooks.remove(notebook)
 
     def start_broker(self) -> None:
-        self.broker = Broker(self.settings, self.lockstep, self._was_in_use)
+        roll = Roll(self._roll_file)
+        self.broker = Broker(self.settings, self.lockstep, self._was_in_use, roll)
 
     def end_broker(self, told: int = 0) -> None:
         """However it ends, as long as it had sessions. Of what it has said, each is told so much,
@@ -496,14 +504,15 @@ class Host:
         ]
 
     def pass_time(self, seconds: float) -> None:
-        """While a broker waits for those who have turns, each of them can act."""
+        """Who had a turn under the broker before comes back within a lease."""
         end = self.lockstep.now + seconds
         while self.lockstep.now < end:
             broker, now = self.broker, self.lockstep.now
             next_step = end
             if broker is not None and broker.is_recovering:
-                self.exchange()
                 next_step = min(end, now + STEP_SECONDS)
+                if next_step + STEP_SECONDS > broker.waits_until:
+                    self.exchange()
             if broker is not None and broker.alarm is not None:
                 next_step = max(now, min(next_step, broker.alarm))
             self.lockstep.now = next_step

@@ -113,3 +113,38 @@ def test_a_holder_that_has_outgrown_the_device_comes_back_to_the_next_broker(hos
     host.exchange()
     assert holder.main is not None
     assert isinstance(holder.main.error, DoesNotFit)
+
+
+def test_who_is_interrupted_while_it_asks_for_room_has_no_turn_beside_the_next(host: Host) -> None:
+    """Its connection ends, since the answer to come would be taken for another one's."""
+    holder, waiter = opened(host, "holder", "waiter")
+    all_begin(host, holder, waiter)
+    host.pass_time(1.0)
+    holder.memory.alive = CAPACITY  # so that the broker is asked whether there is room
+    host.exchange(waiter)
+    for line in host.lines:
+        line.tell_all()
+    holder.begins()
+    assert holder.main is not None
+    host.go_on(holder.main)  # until it waits for the answer
+    holder.is_interrupted()
+    host.exchange()
+    host.check()
+    assert waiter.session.holding
+
+
+def test_a_holder_that_cannot_come_back_at_once_keeps_its_turn(host: Host) -> None:
+    holder, waiter = opened(host, "holder", "waiter")
+    all_begin(host, holder, waiter)
+    host.end_broker()
+    host.start_broker()
+    for _ in range(20):
+        host.exchange(waiter)
+        host.pass_time(0.5)
+    assert host.broker is not None
+    assert host.broker.is_recovering
+    assert not waiter.session.holding
+    host.settle()
+    host.check_agreement()
+    assert holder.session.holding
+    host.serve()

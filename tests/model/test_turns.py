@@ -31,7 +31,8 @@ LANES = (1, 2, 0)  # that run at once; 0: as the policy says
 
 
 class Turns(RuleBasedStateMachine):
-    """Connections end only when a process does, so nobody computes whom the broker thinks lost."""
+    """Connections end only when a process does, or by its user's interrupt, which ends the turn: so
+    nobody computes whom the broker thinks lost."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,8 +15,9 @@
      assign         assign.cpp assign, start_successor, grant
      ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/turns.py successor
      broker_ends    a crash, or an end in good order: what it had sent may arrive or not
-     recovered      service.py grants_from: who has a turn has come back by then, since a session
-                    tries at least twice as often (session.py LAST_RETRY_SECONDS)
+     recovered      service.py _have_come_back: all who are on the roll have come back, or have
+                    ended (roll.py); who has no turn may be away still. The lease that it waits at
+                    most does not pass
      killed         the end of a kernel: what it had said is heard, or the last of it is lost
 
    With -DOLD_LETTERS a session takes letters that were written before it came to this broker, with
@@ -69,6 +70,7 @@ byte line[SESSIONS] = NOBODY; /* who waits, the longest first */
 bool was_asked[SESSIONS];
 byte next[SESSIONS] = NOBODY, nexts_turn[SESSIONS]; /* as was said with the yield */
 byte due = NOBODY, due_turn;
+bool is_on_roll[SESSIONS]; /* it had a turn when a broker ended, or may have had it by letter */
 bool is_recovering;
 byte broker_ends, kills, interrupts;
 
@@ -171,6 +173,7 @@ inline hear(i) {
 	:: said[i] ? open, t, s ->
 		vacate(i);
 		is_known[i] = true; due = NOBODY; seen_turn[i] = t; seen_key[i] = key[i];
+		is_on_roll[i] = false;
 		if
 		:: s == running -> seen[i] = running
 		:: s == waiting -> begin_wait(i, t)
@@ -206,7 +209,7 @@ proctype Hears(byte i) { /* a connection of the broker */
 #define all(what) (what(0) && what(1) && what(2))
 #endif
 #define runs_unasked(i) (seen[i] == running && !was_asked[i])
-#define has_come_back(i) (is_known[i] && !is_cut[i])
+#define has_come_back(i) (!is_on_roll[i])
 
 active proctype Alarm() { /* of the broker: turns that have lasted, and the end of its recovery */
 	byte b, c, d; bool is_free;
@@ -233,6 +236,17 @@ active proctype Fate() { /* of the broker */
 	do
 	:: atomic { broker_ends < BROKER_ENDS ->
 		broker_ends++;
+		i = 0;
+		do
+		:: i < SESSIONS ->
+			is_on_roll[i] = is_on_roll[i] || seen[i] == running;
+			if
+			:: next[i] != NOBODY -> is_on_roll[next[i]] = true
+			:: else
+			fi;
+			i++
+		:: else -> break
+		od;
 		i = 0;
 		do
 		:: i < SESSIONS ->
@@ -356,7 +370,7 @@ proctype Session(byte i) {
 		   od
 		:: true
 		fi;
-		state[i] = idle;
+		state[i] = idle; is_on_roll[i] = false;
 		forget_asked(i);
 		say(i, gone);
 		is_cut[i] = true }

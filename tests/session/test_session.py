@@ -73,8 +73,11 @@ class Process:
         return self.popen.stdout.readline().strip()
 
     def result(self) -> dict[str, object]:
-        out, err = self.popen.communicate(timeout=90)
-        assert self.popen.returncode == 0, err
+        """Of its last line. Not by `communicate`, which misses what `line` has read ahead."""
+        assert self.popen.stdout is not None
+        assert self.popen.stderr is not None
+        out, err = self.popen.stdout.read(), self.popen.stderr.read()
+        assert self.popen.wait(timeout=90) == 0, err
         assert "Traceback" not in err
         return dict(json.loads(out.splitlines()[-1]))
 

@@ -1,0 +1,293 @@
+"""Who had a turn when a broker ended, as the next one knows it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from jupyter_gpushare.broker.roll import Roll
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.client import Client
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.mailbox import Mailbox
+from jupyter_gpushare.protocol import (
+    KEY_LENGTH,
+    PROTOCOL,
+    Close,
+    Demand,
+    Finish,
+    Grant,
+    Hello,
+    Open,
+    Request,
+    SessionView,
+    ToBroker,
+)
+from jupyter_gpushare.settings import Settings, load
+
+from ..conftest import wait_for_exit
+from .listener import Listener
+
+MIB = 1 << 20
+ADA, BOB, EVE = "mailbox-a", "mailbox-b", "mailbox-e"
+KEY = "0" * KEY_LENGTH
+HOST = Device("host", 100 * MIB, "main memory")
+HOLDER = """
+import time
+import jupyter_gpushare as gpushare
+with gpushare.session(name="holder", device="host") as session:
+    session.enter()
+    print("holds", flush=True)
+    while True:
+        time.sleep(0.001)
+        session.boundary()
+        session.enter()
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "roll", os.O_RDWR | os.O_CREAT)
+    yield descriptor
+    os.close(descriptor)
+
+
+# --- the file -----------------------------------------------------------------------------------
+
+
+def test_the_next_broker_knows_who_had_turns_last(file: int) -> None:
+    roll = Roll(file)
+    roll.note({ADA, BOB, EVE})
+    roll.note({BOB})
+    assert Roll(file).absent == {BOB}
+    roll.note(set())
+    assert Roll(file).absent == set()
+
+
+def test_who_has_not_come_back_is_known_to_the_broker_after_the_next_too(file: int) -> None:
+    Roll(file).note({ADA})
+    Roll(file).note({BOB})
+    assert Roll(file).absent == {ADA, BOB}
+
+
+def test_who_has_ended_is_not_waited_for(file: int) -> None:
+    mailbox = Mailbox()
+    Roll(file).note({mailbox.name, BOB})
+    roll = Roll(file)
+    assert not roll.is_complete()
+    assert roll.absent == {mailbox.name}
+    mailbox.close()
+    assert roll.is_complete()
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"\nada\n", b"1 2\n", b"\xff\0\n", b"a" * 200])
+def test_a_file_of_something_else_makes_nobody_wait(file: int, text: bytes) -> None:
+    os.write(file, text)
+    assert Roll(file).is_complete()
+
+
+def test_a_full_disk_is_said_once_and_costs_nobody_a_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with open("/dev/full", "r+b", buffering=0) as full, caplog.at_level(logging.WARNING):
+        roll = Roll()
+        roll._file = full.fileno()
+        roll.note({ADA})
+        roll.note({BOB})
+    (record,) = caplog.records
+    assert "cannot know who has turns: [Errno 28] No space left on device" in record.message
+
+
+# --- the broker that starts anew ----------------------------------------------------------------
+
+
+class Notebook(Listener):
+    def __init__(self, host: Host, name: str, mailbox: str) -> None:
+        super().__init__("ada")
+        self._host, self._name, self._mailbox = host, name, mailbox
+        self.says(Hello(PROTOCOL))
+
+    def says(self, message: ToBroker) -> None:
+        self._host.service.handle(self, message, self._host.now)
+
+    def opens(self, holding: bool = False) -> Notebook:
+        demand = Demand(MIB, MIB, measured=True)
+        opening = Open(self._name, self._name, mailbox=self._mailbox, key=KEY, demand=demand)
+        self.says(replace(opening, turn=int(holding), holding=holding))
+        return self
+
+    @property
+    def has_a_turn(self) -> bool:
+        return bool(self.heard_of(Grant))
+
+
+class Host:
+    """Brokers one after the other, which have a file, and the mailboxes that are open."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self.now = 0.0
+        self.here = {ADA, BOB, EVE}
+        self.settings = load({}, recovery_seconds=1.0, lease_seconds=20.0)
+        self.start()
+
+    def start(self, grants_from: float = 0.0) -> None:
+        roll = Roll(self._file, self.here.__contains__)
+        self.service = Service(
+            self.settings, [HOST], started=0.0, grants_from=grants_from, roll=roll
+        )
+
+    def restart(self) -> None:
+        self.start(self.now + self.settings.recovery_seconds)
+
+    def notebook(self, name: str, mailbox: str) -> Notebook:
+        return Notebook(self, name, mailbox)
+
+    def pass_time(self, seconds: float) -> None:
+        """As an endpoint: it rings when the service wants it, and ticks."""
+        end = self.now + seconds
+        while (due := self.service.next_event(self.now)) is not None and due < end:
+            assert due > self.now
+            self.now = due
+            self.service.pass_time(due)
+        self.now = end
+        self.service.pass_time(end)
+        self.service.tick(end)
+
+    def look(self, name: str) -> SessionView:
+        sessions = self.service.snapshot(self.now).devices[0].sessions
+        return next(view for view in sessions if view.name == name)
+
+
+@pytest.fixture
+def host(file: int) -> Host:
+    """Ada had the turn, Eve waited, and Bob was to have it next, by letter."""
+    host = Host(file)
+    for name, mailbox in (("ada", ADA), ("bob", BOB), ("eve", EVE)):
+        host.notebook(name, mailbox).opens().says(Request(1))
+    host.restart()
+    return host
+
+
+def test_nobody_has_a_turn_before_the_holder_has_come_back(host: Host) -> None:
+    bob = host.notebook("bob", BOB).opens()
+    bob.says(Request(1))
+    host.pass_time(5.0)
+    assert not bob.has_a_turn
+    view = host.look("bob")
+    assert (view.state, view.waiting_seconds, view.expected_wait_seconds) == ("waiting", 5.0, None)
+    assert view.reason.startswith("waits until all have come back who had turns before")
+    ada = host.notebook("ada", ADA).opens(holding=True)
+    host.pass_time(0.1)
+    assert host.look("ada").state == "running"
+    assert not bob.has_a_turn
+    ada.says(Finish(1))
+    assert bob.has_a_turn
+
+
+def test_a_holder_that_has_ended_or_comes_back_without_its_turn_is_not_waited_for(
+    host: Host,
+) -> None:
+    bob = host.notebook("bob", BOB).opens()
+    bob.says(Request(1))
+    host.pass_time(2.0)
+    host.here.remove(ADA)
+    host.pass_time(0.1)
+    assert bob.has_a_turn
+    host.restart()
+    eve = host.notebook("eve", EVE).opens()
+    eve.says(Request(1))
+    host.pass_time(2.0)
+    assert not eve.has_a_turn
+    host.notebook("bob", BOB).opens()
+    host.pass_time(0.1)
+    assert eve.has_a_turn
+
+
+def test_who_waits_for_a_turn_is_not_waited_for(host: Host) -> None:
+    ada = host.notebook("ada", ADA).opens(holding=True)
+    host.pass_time(1.1)
+    assert host.service.next_event(host.now) == pytest.approx(1.15)
+    host.notebook("bob", BOB).opens()
+    host.pass_time(0.1)
+    ada.says(Finish(1))
+    ada.says(Request(2))
+    assert ada.has_a_turn
+
+
+def test_a_holder_that_is_away_for_longer_than_a_lease_is_overdue_and_has_its_own_lane(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    bob = host.notebook("bob", BOB).opens()
+    bob.says(Request(1))
+    host.pass_time(20.9)
+    assert not bob.has_a_turn
+    with caplog.at_level(logging.WARNING):
+        host.pass_time(0.2)
+    assert bob.has_a_turn
+    assert [record.message for record in caplog.records] == [
+        "the session with the mailbox mailbox-a had a turn, and is away"
+    ]
+    host.notebook("ada", ADA).opens(holding=True)
+    ada, bobs = host.look("ada"), host.look("bob")
+    assert (ada.state, bobs.state) == ("running", "running")
+    assert ada.lane != bobs.lane
+
+
+def test_it_is_waited_for_by_the_broker_after_the_next_too(host: Host) -> None:
+    bob = host.notebook("bob", BOB).opens()
+    bob.says(Request(1))
+    host.pass_time(0.5)
+    host.restart()
+    eve = host.notebook("eve", EVE).opens()
+    eve.says(Request(1))
+    host.pass_time(3.0)
+    assert not eve.has_a_turn
+    host.notebook("ada", ADA).opens().says(Close())
+    host.pass_time(0.1)
+    assert eve.has_a_turn
+
+
+# --- real processes -----------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_killed_while_the_holder_is_stopped_grants_nobody_its_turn(
+    settings: Settings,
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "holds\n"
+        with Client.connect(settings, start=False) as client:
+            first = client.welcome.pid
+        holder.send_signal(signal.SIGSTOP)
+        os.kill(first, signal.SIGKILL)
+        wait_for_exit(first)
+        with Client.connect(settings) as client:
+            client.ask(Open("waiter", "waiter", demand=Demand(MIB, MIB, measured=True)))
+            client.send(Request(1))
+            stopped_until = time.monotonic() + 3 * settings.recovery_seconds
+            assert not has_turn(client, stopped_until)
+            holder.send_signal(signal.SIGCONT)
+            assert has_turn(client, time.monotonic() + 60.0)
+        holder.kill()
+
+
+def has_turn(client: Client, until: float) -> bool:
+    """By then; what else it is told is no matter."""
+    while (left := until - time.monotonic()) > 0:
+        is_there, _, _ = select.select([client], [], [], left)
+        if is_there and isinstance(client.receive(), Grant):
+            return True
+    return False
