@@ -13,9 +13,11 @@ BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/
     -not -path '*/.yarn/*' -type f -not -name '*.md')
 CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
 STRICT := GPUSHARE_WERROR
-# Those that drive the C++ module. Of the core's, not those that simulate for hours of virtual time.
-SANITIZED_TESTS := $(patsubst %,tests/core/test_%.py,lane_allocator paging probation scheduler shares) \
-  tests/memory tests/torch tests/fuzz/test_found.py
+# Those that drive the C++ module, with what its threads meet in a session.
+SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_session.py \
+  tests/session/test_interrupts.py tests/model/test_orders.py tests/fuzz/test_found.py
+# The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
+THREADED := *thread*
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help build demo hub lab test test-bindings test-cpp test-frontend test-python faults load \
@@ -58,16 +60,19 @@ test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and 
 	ctest --test-dir build/sanitize --output-on-failure
 	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	  -DGPUSHARE_SANITIZE=thread
-	cmake --build build/sanitize-thread --target memory_test cuda_test turns_test
-	build/sanitize-thread/tests/memory_test --test-case='*thread*'
-	build/sanitize-thread/tests/cuda_test --test-case='*thread*'
-	build/sanitize-thread/tests/turns_test --test-case='*thread*'
+	cmake --build build/sanitize-thread --target core_test memory_test cuda_test turns_test
+	for test in core memory cuda turns; do \
+	  build/sanitize-thread/tests/$${test}_test --test-case='$(THREADED)' || exit; \
+	done
 
-test-bindings: $(INSTALLED)  ## what Python calls of the C++, under address and undefined-behaviour sanitizers
-	cmake -S csrc -B build/sanitize-bindings -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
-	  -DGPUSHARE_SANITIZE=address,undefined -Dpybind11_DIR=$$(python -m pybind11 --cmakedir)
-	cmake --build build/sanitize-bindings --target _core
-	$(BIN)/python -m tests.sanitized build/sanitize-bindings $(SANITIZED_TESTS) --timeout 600
+test-bindings: $(INSTALLED)  ## what Python calls of the C++, under the same sanitizers
+	for kind in address,undefined thread; do \
+	  cmake -S csrc -B build/bindings-$$kind -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
+	    -DGPUSHARE_SANITIZE=$$kind -Dpybind11_DIR=$$(python -m pybind11 --cmakedir) && \
+	  cmake --build build/bindings-$$kind --target _core && \
+	  $(BIN)/python -m tests.sanitized $$kind build/bindings-$$kind $(SANITIZED_TESTS) \
+	    --timeout 600 || exit; \
+	done
 
 test-frontend: $(MODULES)  ## the unit tests of the front end
 	cd labextension && jlpm test
@@ -79,6 +84,7 @@ faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/rel
 	$(BIN)/pytest tests/faults --reliability docs/reliability.md
 	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
 	$(BIN)/pytest tests/model --hypothesis-profile=faults
+	$(MAKE) test-cpp THREADED='*'
 	$(MAKE) test-bindings
 
 load: $(INSTALLED)  ## a busy host for half an hour: docs/load.md

@@ -1,7 +1,7 @@
-"""Tests of `_core` under sanitizers: `python -m tests.sanitized BUILD_FOLDER PYTEST_ARGUMENTS`.
+"""Tests of `_core` under sanitizers: `python -m tests.sanitized KIND FOLDER PYTEST_ARGUMENTS`.
 
-The module was built with -DGPUSHARE_SANITIZE=address,undefined; Python was not, so that the
-sanitizers' run-time libraries have to be there before it starts.
+The module in FOLDER was built with -DGPUSHARE_SANITIZE=KIND, which is one of `KINDS`; Python was
+not, so that the sanitizers' run-time libraries have to be there before it starts.
 """
 
 from __future__ import annotations
@@ -10,20 +10,47 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
 COMPILER = os.environ.get("CXX", "c++")
-# libstdc++ too: AddressSanitizer looks for what throws as it starts, when Python has not loaded it.
-PRELOADED = ("libasan.so", "libubsan.so", "libstdc++.so")
-ASAN = {
-    "detect_leaks": 0,  # Python and PyTorch keep much until their end, on purpose
+OF_ALL = {
     "allocator_may_return_null": 1,  # a size that nobody has is refused, as without sanitizers
     "handle_segv": 0,  # memory that moves faults (fault_net.h), and what is behind is the default
 }
-UBSAN = {"print_stacktrace": 1, "halt_on_error": 1}
-# AddressSanitizer's own locks stay taken in a child that is forked while another thread allocates.
-# And its own heap gives nothing back to the system.
-LEAVES_OUT = ("-k", "not fork and not heap")
+
+
+class Kind(NamedTuple):
+    """`preloaded` are its libraries, `options` those of its environment variables, and
+    `leaves_out` says in pytest's words which tests it cannot run."""
+
+    preloaded: tuple[str, ...]
+    options: dict[str, dict[str, int]]
+    leaves_out: str
+
+
+KINDS = {
+    # libstdc++ too: AddressSanitizer looks for what throws as it starts, when Python has not loaded
+    # it. Its own locks stay taken in a child that is forked while another thread allocates, and its
+    # own heap gives nothing back to the system. Forks are in tests/cpp/memory_forks.cpp as well.
+    "address,undefined": Kind(
+        ("libasan.so", "libubsan.so", "libstdc++.so"),
+        {
+            # Python and PyTorch keep much until their end, on purpose
+            "ASAN_OPTIONS": {**OF_ALL, "detect_leaks": 0},
+            "UBSAN_OPTIONS": {"print_stacktrace": 1, "halt_on_error": 1},
+        },
+        "not fork and not heap",
+    ),
+    # Python and PyTorch are not instrumented, so it would not see by what their threads wait for
+    # each other. In a child that is forked beside other threads it starts no thread, as the workers
+    # of a DataLoader do.
+    "thread": Kind(
+        ("libtsan.so", "libstdc++.so"),
+        {"TSAN_OPTIONS": {**OF_ALL, "halt_on_error": 1, "ignore_noninstrumented_modules": 1}},
+        "not fork and not heap and not workers",
+    ),
+}
 
 
 def path_of(library: str) -> str:
@@ -37,22 +64,24 @@ def options(of: dict[str, int]) -> str:
     return ":".join(f"{name}={value}" for name, value in of.items())
 
 
-def environment(module: Path) -> dict[str, str]:
+def environment(name: str, module: Path) -> dict[str, str]:
+    kind = KINDS[name]
     return {
         **os.environ,
         "SANITIZED_CORE": str(module),
+        "SANITIZED_WITH": name,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
         "PYTHONMALLOC": "malloc",  # what Python hands to C++ is watched too
-        "LD_PRELOAD": " ".join(map(path_of, PRELOADED)),
-        "ASAN_OPTIONS": options(ASAN),
-        "UBSAN_OPTIONS": options(UBSAN),
+        "LD_PRELOAD": " ".join(map(path_of, kind.preloaded)),
+        **{variable: options(of) for variable, of in kind.options.items()},
     }
 
 
-def main(folder: str, *arguments: str) -> None:
+def main(name: str, folder: str, *arguments: str) -> None:
     (module,) = Path(folder).resolve().glob("bindings/_core*.so")
-    command = [sys.executable, "-m", "pytest", str(HERE), *LEAVES_OUT, *arguments]
-    os.execve(sys.executable, command, environment(module))
+    leaves_out = ("-k", KINDS[name].leaves_out)
+    command = [sys.executable, "-m", "pytest", str(HERE), *leaves_out, *arguments]
+    os.execve(sys.executable, command, environment(name, module))
 
 
 main(*sys.argv[1:])

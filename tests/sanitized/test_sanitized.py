@@ -11,15 +11,28 @@ import pytest
 
 from jupyter_gpushare import _core
 
-MODULE = os.environ.get("SANITIZED_CORE", "")
+MODULE, KIND = os.environ.get("SANITIZED_CORE", ""), os.environ.get("SANITIZED_WITH", "")
+CALLS = {
+    "address,undefined": (b"__asan_report_load8", b"__ubsan_handle_type_mismatch"),
+    "thread": (b"__tsan_read8", b"__tsan_func_entry"),
+}
+RACE = """
+from threading import Thread
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Simulation
+jobs = [Job(f"{n}", [Cell(50_000, 0.05)], demand=Demand(1, 1)) for n in range(20)]
+simulation = Simulation(jobs, 100, conduct=Conduct(steps=True))
+runs = Thread(target=simulation.run)
+runs.start()
+while runs.is_alive():
+    simulation.now
+"""
 pytestmark = pytest.mark.skipif(not MODULE, reason="`make test-bindings` has it")
 
 
 def test_the_module_is_the_sanitized_one() -> None:
     assert _core.__file__ == MODULE
     code = Path(MODULE).read_bytes()
-    assert b"__asan_report_load8" in code
-    assert b"__ubsan_handle_type_mismatch" in code
+    assert all(call in code for call in CALLS[KIND])
 
 
 def test_so_it_is_in_the_processes_that_tests_start() -> None:
@@ -27,9 +40,20 @@ def test_so_it_is_in_the_processes_that_tests_start() -> None:
     assert subprocess.check_output([sys.executable, "-c", says], text=True).strip() == MODULE
 
 
+@pytest.mark.skipif(KIND == "thread", reason="that is another sanitizer's")
 def test_a_write_past_the_end_of_a_block_ends_the_process() -> None:
     """In main memory that any part of the process has asked for."""
     wrong = "import ctypes; ctypes.memset(ctypes.create_string_buffer(1000), 0, 1001)"
-    ended = subprocess.run([sys.executable, "-c", wrong], capture_output=True, text=True)
+    assert "AddressSanitizer: heap-buffer-overflow" in last_words(wrong)
+
+
+@pytest.mark.skipif(KIND != "thread", reason="that is the thread sanitizer's")
+def test_a_look_at_a_simulation_that_runs_in_another_thread_ends_the_process() -> None:
+    """It has no lock, and runs without Python's."""
+    assert "ThreadSanitizer: data race" in last_words(RACE)
+
+
+def last_words(program: str) -> str:
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode != 0
-    assert "AddressSanitizer: heap-buffer-overflow" in ended.stderr
+    return ended.stderr
