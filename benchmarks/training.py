@@ -23,14 +23,18 @@ MODEL = "perceptron"  # about 10 ms an iteration
 
 
 class Trainer:
-    """Such a process, seen from the benchmark that started it. Without `settings` it shares not."""
+    """Such a process, seen from the benchmark that started it. Without `settings` it shares not.
+    Its idle OpenMP threads sleep, or, as `spins` says, wait for a moment as they do by default."""
 
-    def __init__(self, settings: Settings | None, name: str, model: str = MODEL) -> None:
+    def __init__(
+        self, settings: Settings | None, name: str, model: str = MODEL, spins: bool = False
+    ) -> None:
         command = [sys.executable, __file__, name, model] + ["--stock"] * (settings is None)
         ours = {} if settings is None else as_environment(settings)
+        waits = {} if spins else {"OMP_WAIT_POLICY": "PASSIVE"}
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **ours, "OMP_WAIT_POLICY": "PASSIVE"},
+            env={**os.environ, **ours, **waits},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -60,12 +64,14 @@ class Trainer:
 
 
 @contextmanager
-def trainers(settings: Settings | None, models: Iterable[str]) -> Iterator[list[Trainer]]:
+def trainers(
+    settings: Settings | None, models: Iterable[str], spins: bool = False
+) -> Iterator[list[Trainer]]:
     """A process for each of the models, ready to train; ended with the block."""
     with ExitStack() as stops:
         started = []
         for number, model in enumerate(models):
-            started.append(Trainer(settings, f"notebook-{number}", model))
+            started.append(Trainer(settings, f"notebook-{number}", model, spins))
             stops.callback(started[-1].stop)
         for trainer in started:
             trainer.is_ready()

@@ -330,6 +330,22 @@ def test_a_gang_that_waits_goes_on_waiting_when_the_broker_is_killed(host: Host)
     assert host.holders() == {"gang"}
 
 
+def test_a_gang_that_asks_a_broker_which_recovers_waits_and_is_told_so(host: Host) -> None:
+    host.service = Service(load({}), GPUS, started=0.0, grants_from=5.0, accounts=host.accounts)
+    gang = host.open("gang", 2)
+    gang.request()
+    host.pass_time(1.0)
+    (wait,) = gang.heard_of(Wait)
+    kept = "is kept for those who had it before the broker was started anew"
+    assert wait.reason == (
+        f"waits until all of its 2 devices are free: cuda:0 {kept}; cuda:1 {kept}"
+    )
+    host.look()
+    assert host.holders() == set()
+    host.pass_time(4.0)
+    assert host.holders() == {"gang"}
+
+
 def test_a_gang_whose_connection_breaks_comes_back_to_its_devices_and_its_turn(host: Host) -> None:
     gang = host.open("gang", 2, ALL[1:])
     gang.request()
