@@ -108,13 +108,14 @@ sys.stdin.readline()
 """
 
 
-# PAGED, whose cells may be interrupted, and the pauses between them.
-CELL = PAGED[PAGED.index("    for line in sys.stdin:") :]
+# PAGED, whose cells may be interrupted, and the pauses between them from the first one on.
+CELL = PAGED[PAGED.index('    print("idle"') :]
 CATCHES = PAGED.replace(
     CELL,
     """    is_over = False
     while not is_over:
         try:
+            print("idle", flush=True)
             for line in sys.stdin:
                 try:
                     sharing.cell_begins()
