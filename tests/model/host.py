@@ -584,6 +584,9 @@ class Host:
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
         assert len(holders) <= self.most_lanes, f"{holders} have turns"
+        on_roll = Roll(self._roll_file).absent
+        unknown = [each for each in holders if each.session._mailbox.name not in on_roll]
+        assert not unknown, f"the next broker would not know that {unknown} have turns"
 
     def check_agreement(self) -> None:
         """When all is settled, the broker and the notebooks mean the same."""
