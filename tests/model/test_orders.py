@@ -148,3 +148,27 @@ def test_a_holder_that_cannot_come_back_at_once_keeps_its_turn(host: Host) -> No
     host.check_agreement()
     assert holder.session.holding
     host.serve()
+
+
+def test_who_has_a_turn_by_letter_is_known_to_the_next_broker(host: Host) -> None:
+    """The broker that ends has not heard that the turn before it is over."""
+    first, second = opened(host, "first", "second")
+    all_begin(host, first, second)
+    host.pass_time(1.0)
+    for line in host.lines:
+        line.tell_all()
+    first.begins()
+    assert first.main is not None
+    host.go_on(first.main)
+    assert second.main is not None
+    host.go_on(second.main)
+    assert (first.session.holding, second.session.holding) == (False, True)
+    host.check()
+    host.end_broker()
+    host.start_broker()
+    host.exchange(first)
+    host.pass_time(2.0)
+    assert not first.session.holding
+    host.settle()
+    assert second.session.holding
+    host.check_agreement()
