@@ -29,6 +29,10 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.protocol import SessionView, Shutdown, Snapshot
 from jupyter_gpushare.settings import Settings
 
+# A shell that starts us in the background has us ignore interrupts, and with us all processes that
+# tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 pytest_plugins = ("pytest_jupyter.jupyter_server",)
 
 ROOT = Path(__file__).resolve().parents[1]
