@@ -36,8 +36,6 @@ def main() -> None:
 
 def live(stream: int, environment: dict[str, str], program: str) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # As at a terminal: who is started by a shell in the background has none.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(stream, 0)
     os.dup2(stream, 1)
     os.close(stream)
