@@ -5,6 +5,8 @@ Larger pictures and batches make the activations larger, and leave the parameter
 
 from __future__ import annotations
 
+import os
+import random
 import time
 from collections.abc import Callable
 
@@ -48,14 +50,16 @@ def perceptron() -> Iterate:
 
 
 def half_idle() -> Iterate:
-    """On one core, and waiting for its data half of the time."""
+    """On one core, and waiting for its data half of the time: now shorter, now longer, or two of
+    them would compute in the same rhythm, and how much they gain would be luck."""
     torch.set_num_threads(1)
-    iterate = perceptron()
+    iterate = cnn()
+    luck = random.Random(os.getpid())
 
     def load_and_iterate() -> None:
         begun = time.process_time()
         iterate()
-        time.sleep(time.process_time() - begun)
+        time.sleep(2 * luck.random() * (time.process_time() - begun))
 
     return load_and_iterate
 

@@ -22,7 +22,7 @@ from jupyter_gpushare.protocol import SetPolicy
 PAIRS = {"half_idle": ("half_idle", False), "busy": ("busy", False), "spinning": ("busy", True)}
 LANES = {"auto": 0, "one": 1, "two": 2}
 ROUNDS = 3
-ROUND_SECONDS = 40.0  # of one lane
+ROUND_SECONDS = 90.0  # of one lane
 WARM_UP_ITERATIONS = 50
 
 
@@ -38,7 +38,8 @@ def rotated(by: int) -> list[tuple[str, int]]:
 
 
 def measure(pair: str) -> Iterator[Figure]:
-    """Median ratios within a round: it is one machine's minutes that they have in common."""
+    """Median ratios within a round, which has a machine's minutes in common. Which is the better
+    of one lane and two is decided after all rounds: in each it would be the luckier."""
     model, spins = PAIRS[pair]
     with (
         broker(policy="pack") as (settings, client),
@@ -56,12 +57,13 @@ def measure(pair: str) -> Iterator[Figure]:
                     found.append(client.look().devices[0].probation)
             rounds.append(times)
             print(pair, {name: round(time, 2) for name, time in times.items()}, found[-1])
-    yield Figure(f"{pair}_two", statistics.median(each["one"] / each["two"] for each in rounds))
-    yield Figure(
-        f"{pair}_auto_over_better",
-        statistics.median(each["auto"] / min(each["one"], each["two"]) for each in rounds),
-        target=1.03,
-    )
+
+    def ratio(way: str, other: str) -> float:
+        return statistics.median(each[way] / each[other] for each in rounds)
+
+    yield Figure(f"{pair}_two", ratio("one", "two"))
+    worse = max(ratio("auto", "one"), ratio("auto", "two"))
+    yield Figure(f"{pair}_auto_over_better", worse, target=1.03)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ holds the turn, even while user code computes for minutes.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import select
@@ -70,6 +71,7 @@ OLD_BROKER = (
     "this broker gives one device at a time, being older than this notebook: end it with"
     " `jupyter gpushare broker --stop`, and a new one starts"
 )
+AT_END_OF_TURN = 0.1  # of the time between two reports, as in csrc/core/simulation.cpp
 UNCOUNTED_BYTES = 1 << 20  # who has less on the device may leave it there and rest
 
 
@@ -118,7 +120,7 @@ class Session:
         self._mailbox = Mailbox()
         self._since = 0.0  # when this turn, or this wait, began
         self._reported = 0
-        self._next_report = 0.0
+        self._reported_at = -math.inf
         self._busy = True  # a cell runs; scripts do not know cells
         self._returning = False  # a cell waits for this process's memory
         self.paged_out_bytes = 0
@@ -242,7 +244,7 @@ class Session:
                     self._look()
                 if self._asked is not None and self.holding and self._may_part():
                     self._part()
-                if (now := time.monotonic()) >= self._next_report or self.memory.has_news:
+                if self._owes_report(now := time.monotonic()) or self.memory.has_news:
                     self._say(self._report(now))
             except (ConnectionLost, ProtocolError):
                 self._drop_connection()  # the keeper restores it
@@ -537,10 +539,15 @@ class Session:
         if refusal is not None:
             raise refusal
 
+    def _owes_report(self, now: float) -> bool:
+        """Sooner at the end of a turn, which is when others decide by what was done in it."""
+        part = 1 if self.holding else AT_END_OF_TURN
+        return now >= self._reported_at + part * self._settings.report_seconds
+
     def _report(self, now: float) -> Report:
         done = self.iterations - self._reported
         self._reported = self.iterations
-        self._next_report = now + self._settings.report_seconds
+        self._reported_at = now
         return Report(done, self.memory.demand(), self._remaining())
 
     def _remaining(self) -> int | None:

@@ -176,7 +176,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     report_seconds: Annotated[
         float,
         Positive,
-        Meta(description="a session reports iterations and memory at most this often"),
+        Meta(
+            description="a session reports iterations and memory at most this often,"
+            " and at the end of a turn after a tenth of it"
+        ),
     ] = 0.5
     max_sessions: Annotated[int, Positive, Meta(description="sessions that one broker takes")] = (
         20_000

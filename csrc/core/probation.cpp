@@ -21,7 +21,8 @@ constexpr double kIsFull = 0.9;
 constexpr double kOtherWork = 1.5;
 
 // In turns of one quantum, since sessions are seen at their turns' ends.
-constexpr double kAlone = 4;       // of each, until it is known
+constexpr double kAlone = 1.5;  // of each, until it is known
+constexpr double kRemembered = 16;
 constexpr double kTogether = 8;    // until a leg is judged
 constexpr double kWatched = 16;    // until what is kept is judged again
 constexpr double kLegOfEach = 20;  // a leg with one lane is over after so many for each
@@ -57,7 +58,7 @@ void Probation::report(Seconds now, SessionNumber session, std::int64_t iteratio
 void Probation::count_alone(Worker& worker, double iterations, Seconds seconds) {
   if (worker.reported == -kNever || seconds <= 0) return;
   if (worker.seen < since_ - turns(kOld)) worker.iterations = worker.seconds = 0;
-  if (worker.seconds >= turns(4 * kAlone)) {
+  if (worker.seconds >= turns(kRemembered)) {
     worker.iterations /= 2;
     worker.seconds /= 2;
   }

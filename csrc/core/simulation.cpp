@@ -9,6 +9,7 @@ namespace gpushare {
 namespace {
 
 constexpr std::string_view kClassPolicy = "classroom";
+constexpr double kAtEndOfTurn = 0.1;  // of the time between two reports, as in session.py
 
 void require(bool condition, const std::string& sentence) {
   if (!condition) throw std::invalid_argument(sentence);
@@ -229,7 +230,7 @@ void Simulation::reaches_boundary(std::size_t job) {
   if (running.done == running.job.cells[running.cell].iterations) return ends_cell(job);
   const bool asked = running.asked;
   if (asked) parts(job);
-  if (now_ >= running.next_report) reports(job);
+  if (now_ >= due_report(running)) reports(job);
   if (asked)
     requests(job);
   else
@@ -247,11 +248,16 @@ void Simulation::parts(std::size_t job) {
   enact(running.device, scheduler_of(job).finish(now_, running.job.id, running.turn));
 }
 
+// As sessions do.
+Seconds Simulation::due_report(const Running& running) const {
+  return running.reported + (running.holds ? 1 : kAtEndOfTurn) * conduct_.report;
+}
+
 void Simulation::reports(std::size_t job) {
   Running& running = jobs_[job];
   Demand demand = running.job.demand;
   demand.measured = true;
-  running.next_report = now_ + conduct_.report;
+  running.reported = now_;
   const std::int64_t iterations = std::exchange(running.unreported, 0);
   enact(running.device,
         scheduler_of(job).report(now_, running.job.id, iterations, demand, declared(running)));
@@ -377,8 +383,8 @@ void Simulation::aim(std::size_t job) {
   std::int64_t next = first_boundary(running, present_);
   if (next == running.done) ++next;
   const std::int64_t last = running.job.cells[running.cell].iterations;
-  if (!conduct_.steps && !running.asked && running.next_report > now_)
-    next = std::max(next, first_boundary(running, {running.next_report, Kind{}, 0}));
+  if (!conduct_.steps && !running.asked && due_report(running) > now_)
+    next = std::max(next, first_boundary(running, {due_report(running), Kind{}, 0}));
   schedule(Kind::boundary, job, boundary_time(running, std::min(next, last)));
 }
 

@@ -53,7 +53,7 @@ struct Shares {
 
 // How sessions behave, beside what the scheduler's rules say.
 struct Conduct {
-  Seconds report = 0.5;         // at most so often
+  Seconds report = 0.5;         // at most so often; at the end of a turn ten times as often
   Seconds handover = 0;         // from a grant to the first computation
   double paging_rate = 0;       // bytes a second, out and in; 0: nobody is paged out between cells
   double contention = 0;        // part of the speed that each one who computes costs the others
@@ -130,7 +130,7 @@ class Simulation {
     double progress = 0, rate = 0;
     Seconds since = 0;
     std::int64_t unreported = 0;
-    Seconds next_report = 0;
+    Seconds reported = -kNever;
   };
   struct Device {
     Scheduler scheduler;
@@ -157,6 +157,7 @@ class Simulation {
   void begins_to_compute(std::size_t job);
   void reaches_boundary(std::size_t job);
   void parts(std::size_t job);
+  Seconds due_report(const Running& running) const;
   void reports(std::size_t job);
   void ends_cell(std::size_t job);
   void ends(std::size_t job);

@@ -87,7 +87,7 @@ def says(sentence: str, start: str, percent: int) -> bool:
 
 
 def machine(sums: Mapping[int, float], count: int = 2) -> Machine:
-    return Machine(sums, [0.1] * count)
+    return Machine(sums, [4 * STEP] * count)
 
 
 def test_nobody_is_put_on_trial_alone() -> None:
@@ -244,8 +244,8 @@ def test_who_comes_and_goes_costs_little_more() -> None:
 
 
 def test_who_waits_is_told_what_was_found(simulate: Callable, new_job: Callable) -> None:
-    run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(2)
-    picture = run.scheduler.picture(2)
+    run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(1)
+    picture = run.scheduler.picture(1)
     assert picture.probation == "2 lanes at once: each notebook is measured alone first"
     waiting = [state.reason for state in picture.sessions if state.state == "waiting"]
     assert waiting
