@@ -14,7 +14,7 @@ void register_probation(py::module_& module) {
   py::class_<Probation>(module, "Probation")
       .def(py::init<Seconds>(), py::arg("quantum") = 0.25)
       .def("report", &Probation::report, now, py::arg("session"), py::arg("iterations"),
-           py::arg("used"))
+           py::arg("seconds"))
       .def("forget", &Probation::forget, py::arg("session"))
       .def("follow", &Probation::follow, now, py::arg("wanting"))
       .def("runs", &Probation::runs, now, py::arg("running"))

@@ -41,22 +41,25 @@ std::optional<double> Probation::Evidence::sum() const {
 // --- what is seen --------------------------------------------------------------------------------
 
 // A report that has no iterations comes from the middle of one.
-void Probation::report(Seconds now, SessionNumber session, std::int64_t iterations, Seconds used) {
+void Probation::report(Seconds now, SessionNumber session, std::int64_t iterations,
+                       Seconds seconds) {
   pass(now);
+  const auto found = workers_.find(session);
+  if (found == workers_.end()) return;
+  Worker& worker = found->second;
+  worker.unreported += seconds;
   if (iterations == 0) return;
-  Worker& worker = workers_[session];
-  const Seconds seconds = used - worker.used;
+  const Seconds took = std::exchange(worker.unreported, 0);
   if (worker.reported >= shared_)
-    count_alone(worker, static_cast<double>(iterations), seconds);
+    count_alone(worker, static_cast<double>(iterations), took);
   else if (is_settled_ && worker.reported >= since_)
-    count_together(session, worker, static_cast<double>(iterations), seconds);
+    count_together(session, worker, static_cast<double>(iterations), took);
   worker.reported = now;
-  worker.used = used;
 }
 
 // What it did since its last report, and nobody else ran. Half is forgotten again and again.
 void Probation::count_alone(Worker& worker, double iterations, Seconds seconds) {
-  if (worker.reported == -kNever || seconds <= 0) return;
+  if (seconds <= 0) return;
   if (worker.seen < since_ - turns(kOld)) worker.iterations = worker.seconds = 0;
   if (worker.seconds >= turns(kRemembered)) {
     worker.iterations /= 2;
@@ -135,7 +138,8 @@ void Probation::find_mix(const std::vector<SessionNumber>& wanting) {
     if (const auto worker = workers_.find(session); worker != workers_.end())
       worker->second.wanted = now_;
   wanting_ = wanting;
-  for (const SessionNumber session : wanting) workers_[session].wanted = now_;
+  for (const SessionNumber session : wanting)
+    workers_.try_emplace(session, Worker{.reported = now_}).first->second.wanted = now_;
   mix_.clear();
   for (const auto& [session, worker] : workers_)
     if (worker.wanted >= now_ - turns(kGone)) mix_.insert(session);

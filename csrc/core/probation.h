@@ -27,8 +27,8 @@ class Probation {
  public:
   explicit Probation(Seconds quantum) : quantum_(quantum) {}
 
-  // So many iterations since its last report; `used` are the seconds of all its turns until now.
-  void report(Seconds now, SessionNumber session, std::int64_t iterations, Seconds used);
+  // So many iterations since its last report, in so many seconds of its turns.
+  void report(Seconds now, SessionNumber session, std::int64_t iterations, Seconds seconds);
   // What was known of it does not hold any more.
   void forget(SessionNumber session) { workers_.erase(session); }
   // These want the device or have it. Decides how many may run at once from now on.
@@ -46,11 +46,12 @@ class Probation {
 
  private:
   struct Worker {
-    Seconds wanted = -kNever;              // until then it wanted the device, or had it
-    double iterations = 0;                 // that it did alone, in
-    Seconds seconds = 0;                   // so many, the older the less,
-    Seconds seen = -kNever;                // seen last then
-    Seconds reported = -kNever, used = 0;  // when it reported last, and `used` of then
+    Seconds reported;          // then, or it was met then
+    Seconds unreported = 0;    // what its turns have taken since then, as far as is known
+    Seconds wanted = -kNever;  // until then it wanted the device, or had it
+    double iterations = 0;     // that it did alone, in
+    Seconds seconds = 0;       // so many, the older the less,
+    Seconds seen = -kNever;    // seen last then
 
     Seconds iteration() const { return seconds / iterations; }
   };

@@ -125,9 +125,10 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
   else if (session.remaining_iterations)
     *session.remaining_iterations -= std::min(iterations, *session.remaining_iterations);
   session.iterations += iterations;
-  session.reported_seconds = session.device_seconds + running_seconds(session, now_);
+  const Seconds used = session.device_seconds + running_seconds(session, now_);
+  const Seconds seconds = used - std::exchange(session.reported_seconds, used);
   if (demand.measured && session.demand.measured)
-    probation_.report(now_, number, iterations, session.reported_seconds);
+    probation_.report(now_, number, iterations, seconds);
   else
     probation_.forget(number);  // its first iterations are not like the others
   session.demand = demand;

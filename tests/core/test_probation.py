@@ -24,7 +24,7 @@ class Worker:
     iteration: float
     progress: float = 0.0
     reported: int = 0
-    used: float = 0.0
+    used: float = 0.0  # since it reported
     next_report: float = 0.0
 
 
@@ -77,6 +77,7 @@ class Machine:
             done = int(worker.progress) - worker.reported
             self.probation.report(self.now, number, done, worker.used)
             worker.reported += done
+            worker.used = 0.0
             worker.next_report = self.now + REPORT
 
 
@@ -102,18 +103,16 @@ def test_a_second_lane_that_gains_is_kept() -> None:
     assert says(pair.probation.sentence, "2 lanes at once: gain", 80)
 
 
+def test_few_turns_of_each_alone_are_enough() -> None:
+    [opened] = machine({2: 1.8}).run(5).opened
+    assert opened <= 6 * QUANTUM
+
+
 def test_a_second_lane_that_loses_is_closed() -> None:
     pair = machine({2: 0.88}).run(20)
     assert pair.seen == [1, 2, 1]
     assert pair.probation.hoped == 1
     assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 12)
-
-
-def test_what_a_notebook_did_before_does_not_count() -> None:
-    pair = machine({2: 1.8})
-    for worker in pair.workers.values():
-        worker.used = 1000.0
-    assert says(pair.run(30).probation.sentence, "2 lanes at once: gain", 80)
 
 
 def test_what_gains_next_to_nothing_is_closed() -> None:
@@ -241,6 +240,18 @@ def test_who_comes_and_goes_costs_little_more() -> None:
     ]
     auto, one = (makespan(jobs, lanes, 0.2) for lanes in (0, 1))
     assert auto <= 1.03 * one
+
+
+@pytest.mark.parametrize("before", ["fair", "pack"])
+def test_what_a_notebook_did_before_it_was_met_does_not_count(
+    before: str, simulate: Callable, new_job: Callable
+) -> None:
+    jobs = [new_job(f"j{n}", iteration=0.1) for n in range(2)]
+    rules = Rules(running_lanes=2 * (before == "pack"))
+    run = simulate(jobs, before, rules=rules).run(20)
+    run.enact(run.scheduler.set_policy(run.now, "pack"))
+    run.enact(run.scheduler.set_running_lanes(run.now, 0))
+    assert says(run.run(40).scheduler.picture(40).probation, "2 lanes at once: gain", 100)
 
 
 def test_who_waits_is_told_what_was_found(simulate: Callable, new_job: Callable) -> None:
