@@ -59,7 +59,7 @@ def half_idle() -> Iterate:
     def load_and_iterate() -> None:
         begun = time.process_time()
         iterate()
-        time.sleep(2 * luck.random() * (time.process_time() - begun))
+        time.sleep(luck.uniform(0.5, 1.5) * (time.process_time() - begun))
 
     return load_and_iterate
 
