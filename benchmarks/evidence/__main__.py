@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 import agreement
 import beyond
 import compare
+import pairs
 import salus
 import speed
 import tiresias
@@ -21,6 +22,7 @@ from document import Page
 PARTS = {
     "trace": salus.trace,
     "packing": salus.packing,
+    "pairs": pairs.section,
     "sharing": salus.sharing,
     "paging": beyond.paging,
     "overtaking": beyond.overtaking,
