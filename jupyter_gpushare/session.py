@@ -540,9 +540,10 @@ class Session:
             raise refusal
 
     def _owes_report(self, now: float) -> bool:
-        """Sooner at the end of a turn, which is when others decide by what was done in it."""
-        part = 1 if self.holding else AT_END_OF_TURN
-        return now >= self._reported_at + part * self._settings.report_seconds
+        """In the middle of a turn that is long, and else at its end."""
+        if self.holding:
+            return now >= max(self._since, self._reported_at) + self._settings.report_seconds
+        return now >= self._reported_at + AT_END_OF_TURN * self._settings.report_seconds
 
     def _report(self, now: float) -> Report:
         done = self.iterations - self._reported

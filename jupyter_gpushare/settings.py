@@ -177,8 +177,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Positive,
         Meta(
-            description="a session reports iterations and memory at most this often,"
-            " and at the end of a turn after a tenth of it"
+            description="a session reports iterations and memory this often in a long turn,"
+            " and at the end of each after a tenth of it"
         ),
     ] = 0.5
     max_sessions: Annotated[int, Positive, Meta(description="sessions that one broker takes")] = (

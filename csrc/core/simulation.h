@@ -53,7 +53,7 @@ struct Shares {
 
 // How sessions behave, beside what the scheduler's rules say.
 struct Conduct {
-  Seconds report = 0.5;         // at most so often; at the end of a turn ten times as often
+  Seconds report = 0.5;         // so often in a turn; at its end after a tenth of it
   Seconds handover = 0;         // from a grant to the first computation
   double paging_rate = 0;       // bytes a second, out and in; 0: nobody is paged out between cells
   double contention = 0;        // part of the speed that each one who computes costs the others
