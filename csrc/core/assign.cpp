@@ -199,6 +199,7 @@ Scheduler::Contest Scheduler::look(Seconds now) const {
       contest.waiting.emplace_back(*this, number, session, now);
   }
   mark_those_who_must_end(contest.running);
+  mark_promises(contest, now);
   mark_who_needs_lanes_merged(contest.waiting, now);
   return contest;
 }
@@ -242,6 +243,22 @@ void Scheduler::mark_those_who_must_end(std::vector<Contender>& running) const {
   for (std::size_t i = allowed; i < running.size(); ++i) running[i].must_end = true;
 }
 
+// Who was named may have begun by now, in the lane of the one before it, and is given no other: it
+// would use both for a moment, and another one the first of them. Not for longer than the lease.
+void Scheduler::mark_promises(Contest& contest, Seconds now) const {
+  for (Contender& holder : contest.running)
+    for (Contender& waiting : contest.waiting)
+      if (promises(*holder.session->turn, waiting, now)) holder.promised = waiting.promised = true;
+}
+
+bool Scheduler::promises(const Turn& turn, const Contender& waiting, Seconds now) const {
+  return turn.successor == successor_of(waiting) && now < *turn.asked + rules_.lease - kSoon;
+}
+
+Scheduler::Successor Scheduler::successor_of(const Contender& waiting) {
+  return {waiting.number, waiting.session->request->number};
+}
+
 void Scheduler::grant(Contest& contest, Decision& decision) {
   while (Contender* next = next_to_start(contest)) {
     Session& session = sessions_.at(next->number);
@@ -274,6 +291,7 @@ Scheduler::Contender* Scheduler::next_to_start(Contest& contest) const {
 }
 
 bool Scheduler::can_start(const Contender& waiting) const {
+  if (waiting.promised) return false;
   if (waiting.everywhere) return lanes_.held() == 0;
   return lanes_.holder_of(waiting.lane) == kNobody || lanes_.can_move(waiting.number, limit());
 }
@@ -291,7 +309,7 @@ void Scheduler::ask_to_yield(Contest& contest, Decision& decision) {
 Yield Scheduler::yield_of(const Contender& holder, const Contest& contest, Turn& turn) const {
   Yield yield{holder.session->id, turn.number, std::nullopt};
   if (const Contender* to = holder.successor; to && may_pass_on(holder, *to, contest)) {
-    turn.successor = {to->number, to->session->request->number};
+    turn.successor = successor_of(*to);
     yield.successor = Grant{to->session->id, turn.successor.turn, holder.lane};
   }
   return yield;
@@ -327,13 +345,15 @@ void Scheduler::time_turns(Contest& contest, Seconds now) const {
   });
   std::vector<const Contender*> left;
   left.reserve(contest.waiting.size());
-  for (const Contender& waiting : contest.waiting) left.push_back(&waiting);
+  for (const Contender& waiting : contest.waiting)
+    if (!waiting.promised) left.push_back(&waiting);
   for (Contender& holder : contest.running) time_turn(holder, left);
 }
 
 // For the soonest of those who are left. If it ends now, the best of them will have its lane.
 void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left) const {
   if (holder.must_end || holder.session->turn->asked) holder.ends_in = 0;
+  if (holder.promised) return;
   const Bytes room = holder.lane == kNoLane ? 0 : lanes_.could_grow_to(holder.lane);
   const auto excludes = [&](const Contender* other) {
     return holder.everywhere || other->everywhere;

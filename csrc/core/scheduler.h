@@ -129,6 +129,8 @@ class Scheduler {
   struct Successor {
     SessionNumber number = kNobody;
     TurnNumber turn = 0;  // that it waited for when it was named
+
+    bool operator==(const Successor&) const = default;
   };
   struct Turn {
     TurnNumber number;
@@ -183,6 +185,7 @@ class Scheduler {
     LaneId lane;               // none: it waits for memory, or runs and could not be placed
     bool everywhere = false;   // it and all others exclude each other, whatever their lanes
     bool must_end = false;     // runs, and should not
+    bool promised = false;     // has named one who still waits; or waits, and has been named
     Seconds ends_in = kNever;  // runs: until somebody who waits should have its turn
     const Contender* successor = nullptr;  // runs, and should end: who would have its lane next
   };
@@ -264,6 +267,9 @@ class Scheduler {
   Contest look(Seconds now) const;
   Contest contest(Seconds now) const;  // of those who may have turns now
   std::optional<Seconds> next_change(const Contest& contest, Seconds now) const;
+  void mark_promises(Contest& contest, Seconds now) const;
+  bool promises(const Turn& turn, const Contender& waiting, Seconds now) const;
+  static Successor successor_of(const Contender& waiting);
   void mark_those_who_must_end(std::vector<Contender>& running) const;
   void mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const;
   void grant(Contest& contest, Decision& decision);

@@ -109,6 +109,48 @@ def test_a_named_successor_that_withdraws_is_passed_over() -> None:
     assert grants(it.finish(10.1, "a", 1)) == [("c", 1)]
 
 
+def promised() -> Scheduler:
+    """a and b run in a lane each; a, who goes after b, was asked to yield to c."""
+    it = scheduler(*"abc", running_lanes=2)
+    it.change(0, "b", weight=2)
+    for id in "abc":
+        it.request(0, id, 1)
+    assert look(it, "c", 0).lane == look(it, "a", 0).lane
+    [asked] = it.assign(10).yields
+    assert asked.successor is not None
+    assert (asked.session, asked.successor.session) == ("a", "c")
+    return it
+
+
+def test_a_named_successor_is_given_no_other_lane() -> None:
+    """It may have begun in that of the one before it, and another one would be given that one."""
+    it = promised()
+    lane = look(it, "a", 10).lane
+    assert grants(it.finish(10.1, "b", 1)) == []
+    assert grants(it.request(10.1, "b", 2)) == [("b", 2)]
+    decision = it.finish(10.2, "a", 1)
+    assert [(grant.session, grant.lane) for grant in decision.grants] == [("c", lane)]
+
+
+def test_a_named_successor_that_asks_anew_is_given_any_lane() -> None:
+    it = promised()
+    it.finish(10.1, "b", 1)
+    it.finish(10.1, "c", 1)
+    assert grants(it.request(10.1, "c", 2)) == [("c", 2)]
+
+
+def test_a_named_successor_waits_no_longer_than_the_lease_for_one_who_does_not_yield() -> None:
+    it = promised()
+    it.finish(10.1, "b", 1)
+    assert it.next_event(10.1) == 10 + Rules().lease
+    assert grants(it.assign(10 + Rules().lease)) == [("c", 1)]
+
+
+def test_nobody_is_named_by_two() -> None:
+    it = promised()
+    assert it.recall(11, "b").yields[0].successor is None
+
+
 def test_a_named_successor_runs_after_a_holder_that_died() -> None:
     it, _ = asked_to_yield("a", "b")
     assert grants(it.close(10.1, "a")) == [("b", 1)]
