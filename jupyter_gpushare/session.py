@@ -540,8 +540,8 @@ class Session:
             raise refusal
 
     def _owes_report(self, now: float) -> bool:
-        """In the middle of a turn that is long, and else at its end."""
-        if self.holding:
+        """In the middle of a turn that is long, else at its end; the first iteration at once."""
+        if self.holding and self._reported_at > -math.inf:
             return now >= max(self._since, self._reported_at) + self._settings.report_seconds
         return now >= self._reported_at + AT_END_OF_TURN * self._settings.report_seconds
 

@@ -250,7 +250,8 @@ void Simulation::parts(std::size_t job) {
 
 // As sessions do.
 Seconds Simulation::due_report(const Running& running) const {
-  if (running.holds) return std::max(running.granted, running.reported) + conduct_.report;
+  if (running.holds && running.reported > -kNever)
+    return std::max(running.granted, running.reported) + conduct_.report;
   return running.reported + kAtEndOfTurn * conduct_.report;
 }
 
