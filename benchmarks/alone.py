@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 from measure import Figure, broker, publish
 
+from jupyter_gpushare.client.sharing import cell_ended, session
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.sharing import cell_ended, session
 
 WIDTHS = {1: 128, 10: 512, 100: 1536}  # about so many milliseconds an iteration: layer width
 SECONDS = 12.0  # for each of them

@@ -13,9 +13,18 @@ import time
 import psutil
 from measure import Figure, broker, publish
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Finish, Grant, Open, Report, Request, Watch, Yield
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import (
+    Demand,
+    Finish,
+    Grant,
+    Open,
+    Report,
+    Request,
+    Watch,
+    Yield,
+)
 
 SESSIONS = 200
 ACTIVE = 20

@@ -14,6 +14,8 @@ from measure import Figure, publish
 from jupyter_gpushare import _core
 
 SESSIONS = (4, 64, 1_000, 10_000)
+CROWDS = (100, 990)
+BOOSTED = _core.Rules(boost=0.5)  # as a broker has it
 EVENTS = 200
 CAPACITY = 1 << 40
 
@@ -46,10 +48,33 @@ def decisions(count: int) -> list[float]:
     return times
 
 
+def beside_a_crowd(count: int) -> list[float]:
+    """Seconds of each message of a neighbour that has a turn and gives it back."""
+    scheduler = _core.Scheduler(CAPACITY, "fair", BOOSTED)
+    demand = _core.Demand(1 << 20, 1 << 22, True)
+    neighbour = _core.SessionSpec("neighbour", demand=demand)
+    scheduler.open(0.0, "neighbour", neighbour)
+    scheduler.request(0.0, "neighbour", 1)
+    for number in range(count):
+        scheduler.open(0.0, f"s{number}", _core.SessionSpec("one", demand=demand, busy=False))
+        scheduler.set_busy(0.0, f"s{number}", True)
+        scheduler.request(0.0, f"s{number}", 1)
+    times, now = [], 0.0
+    for _ in range(EVENTS):
+        now += 1e-4
+        start = time.perf_counter()
+        scheduler.report(now, "neighbour", 1, demand, None)
+        times.append(time.perf_counter() - start)
+    return times
+
+
 def main() -> None:
     figures = []
     for count in SESSIONS:
         figures.append(Figure(str(count), statistics.median(decisions(count)) * 1e6, "us"))
+    for count in CROWDS:
+        seconds = statistics.median(beside_a_crowd(count))
+        figures.append(Figure(f"beside {count} of one user", seconds * 1e6, "us"))
     publish("decision_us", figures)
 
 

@@ -15,8 +15,8 @@ from measure import Figure, broker, publish
 from training import MODEL, trainers
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
 
 NOTEBOOKS = 5
 SECONDS = 20.0

@@ -17,9 +17,9 @@ from multiprocessing.process import BaseProcess
 
 from measure import Figure, broker, publish
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
 
 ROUNDS = 7
 ITERATION_SECONDS = 0.005

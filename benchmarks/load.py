@@ -33,10 +33,11 @@ import psutil
 from all import machine
 from measure import broker, percentile
 
-from jupyter_gpushare import plots
-from jupyter_gpushare.broker.start import connect
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.simulator import plots
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import connect
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Close,
     Demand,
@@ -50,7 +51,6 @@ from jupyter_gpushare.protocol import (
     Yield,
     encode,
 )
-from jupyter_gpushare.settings import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Shutdown
 from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Shutdown
 
 RESULTS = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 

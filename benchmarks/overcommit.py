@@ -13,7 +13,7 @@ from measure import Figure, broker, publish
 from total import one_after_the_other, together
 from training import trainers
 
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.wire.client import Client
 
 MODELS = ("large_cnn", "large_transformer")
 ITERATIONS = 20

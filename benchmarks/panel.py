@@ -19,9 +19,9 @@ from measure import Figure, broker, percentile, publish
 from playwright.sync_api import sync_playwright
 
 import jupyter_gpushare
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Snapshot, Watch
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Snapshot, Watch
 
 PAGES = 50
 SESSIONS = 100

@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
-from .session import Session
-from .sharing import iterations, session, turn  # `session` is the function, not its module
+from .client.session import Session
+from .client.sharing import iterations, session, turn  # `session` is the function, not its module
 
 if TYPE_CHECKING:
-    from .simulation import simulate
+    from .simulator.simulate import simulate
 
 __all__ = ["Session", "__version__", "iterations", "session", "simulate", "turn"]
 
@@ -28,7 +28,7 @@ __all__ = ["Session", "__version__", "iterations", "session", "simulate", "turn"
 def __getattr__(name: str) -> Any:
     """`simulate` is imported when it is used: a kernel that shares a device never needs it."""
     if name == "simulate":
-        from .simulation import simulate
+        from .simulator.simulate import simulate
 
         return simulate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

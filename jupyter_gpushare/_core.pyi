@@ -1,7 +1,7 @@
 """Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 class Demand:
     """Bytes: persistent, and the peak inside one iteration. Unmeasured sessions run alone."""
@@ -17,7 +17,7 @@ class Rules:
     `boost`: the first seconds of a cell go before all others, as far as its user, its group and
     itself are not further than that beyond the clocks of the others; 0: they do not. `swaps`: who
     waits for a turn is asked to page out for one that comes before it, and has waited for room for
-    longer than its `patience`.
+    longer than its `patience`. `report`: how often a session reports in its turn.
     """
 
     def __init__(
@@ -29,6 +29,7 @@ class Rules:
         running_lanes: int = 0,
         boost: float = 0.0,
         swaps: bool = False,
+        report: float = 0.5,
     ) -> None: ...
     quantum: float
     half_life: float
@@ -198,8 +199,8 @@ class Scheduler:
         """A cell begins or ends. One that is out waits to come back, or does not any more."""
     def paged_out(self, now: float, id: str, bytes: int) -> Decision:
         """It is out, asked or not; if it is busy or wants a turn, it waits to come back."""
-    def page_out_failed(self, now: float, id: str) -> Decision:
-        """It stays, and is not asked again before it has been busy."""
+    def page_out_failed(self, now: float, id: str, why: str = "") -> Decision:
+        """It stays, and is not asked again before it has been busy; its user is told `why`."""
     def page_in(self, now: float, id: str) -> Decision:
         """It wants to come back although it is not busy. Harmless if it is not out."""
     def came_back(self, now: float, id: str) -> Decision:
@@ -573,7 +574,12 @@ class AllocationCounter:
     def reset_peak() -> None: ...
     @staticmethod
     def take_peak() -> tuple[int, int]:
-        """Live and peak bytes in one call; the next peak starts at what is alive now."""
+        """Live and peak bytes in one call, without what was never touched of large blocks; the next
+        peak starts at what is alive now."""
+
+def living_objects(kind: type) -> list[Any]:
+    """The objects of this type and its subtypes that the garbage collector knows, found without
+    running Python code or touching other objects."""
 
 def return_free_memory() -> None:
     """Give the system back what libc keeps of freed blocks, which may be hundreds of megabytes."""
@@ -817,13 +823,14 @@ class Pager:
     """
 
     @staticmethod
-    def page_out(directory: str) -> str:
+    def page_out(directory: str, lent: Sequence[tuple[int, int]] = ()) -> str:
         """Storages of at least 64 KiB go out to a file without a name; empty, or why not.
 
-        If not, nothing is out.
+        If not, nothing is out. Those that are lent, by address and size, stay: a system call may
+        write to them, and could not wait.
         """
     @staticmethod
-    def page_in() -> str:
+    def page_in(lent: Sequence[tuple[int, int]] = ()) -> str:
         """All comes back; empty, or what could not be read. Ends a `page_out` under way."""
     @staticmethod
     def cancel() -> None:

@@ -8,6 +8,11 @@ import msgspec
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+def cause(error: BaseException) -> str:
+    """What the system says of an error, without its number and what people have typed."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 class GpuShareError(Exception):
     """Base of all errors of this package. Its text is one sentence for people."""
 
@@ -26,6 +31,10 @@ class ConnectionLost(GpuShareError):
     code = "lost"
 
 
+class Unanswered(ConnectionLost):
+    """The broker stands still: what was asked is not answered in time, and the connection ended."""
+
+
 class ProtocolError(GpuShareError):
     """The other side sent something that is no message of this protocol."""
 
@@ -36,6 +45,10 @@ class InvalidValue(GpuShareError, ValueError):
     """A value is out of its range; the text says which and what would be right."""
 
     code = "invalid"
+
+
+class UnknownOption(InvalidValue, TypeError):
+    """There is no option of that name; the text says which is like it."""
 
 
 class UnknownDevice(GpuShareError):
@@ -81,7 +94,7 @@ class Unidentified(GpuShareError):
 
 
 class Cancelled(GpuShareError):
-    """Somebody who may has ended this wait."""
+    """Somebody with the permission has ended this wait."""
 
     code = "cancelled"
 

@@ -10,12 +10,16 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from . import refusals
 from .errors import InvalidValue
+
+if TYPE_CHECKING:
+    from . import _core
 
 PREFIX = "JUPYTER_GPUSHARE_"
 Positive = Meta(gt=0)
@@ -35,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^0?[0-7]{3}$",
+            examples=["0660"],
             description="who may connect to a broker that starts: the socket's mode, as 0660",
         ),
     ] = "0600"
@@ -48,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^(https?://.*[^/])?$",
+            examples=["http://127.0.0.1:8081/hub/api"],
             description="API of the JupyterHub whose users a broker serves, as"
             " http://127.0.0.1:8081/hub/api; empty: Unix users",
         ),
@@ -64,11 +70,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Positive,
         Meta(description="what the hub said of a token holds so long, and while it is down"),
     ] = 300.0
-    ticket_url: Annotated[
+    ticket_socket: Annotated[
         str,
         Meta(
-            pattern=r"^(https?://.*)?$",
-            description="where a kernel in a hub gets its tickets; set by its Jupyter server",
+            description="Unix socket where a kernel in a hub gets its tickets; set by its Jupyter"
+            " server",
         ),
     ] = ""
     device: Annotated[
@@ -212,8 +218,11 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
     values.update({name: value for name, value in given.items() if value is not None})
     try:
         return msgspec.convert(values, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidValue(f"a setting is wrong: {error} (environment: {PREFIX}<NAME>)") from None
+    except msgspec.ValidationError:
+        wrong = refusals.in_value(values, Settings, "the settings", strict=False)
+        setting = wrong.partition(" ")[0]
+        given_as = f"{PREFIX}{setting.upper()} in the environment"
+        raise InvalidValue(f"a setting is wrong: {wrong} ({given_as})") from None
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
@@ -244,3 +253,19 @@ def accounts_path(settings: Settings) -> Path:
     import platformdirs
 
     return Path(platformdirs.user_state_dir("jupyter_gpushare")) / "accounts.sqlite"
+
+
+def scheduler_rules(settings: Settings) -> _core.Rules:
+    """The settings that the scheduler reads, for one device."""
+    from . import _core
+
+    return _core.Rules(
+        quantum=settings.quantum_seconds,
+        half_life=settings.half_life_seconds,
+        lease=settings.lease_seconds,
+        patience=settings.patience_seconds,
+        report=settings.report_seconds,
+        running_lanes=settings.running_lanes,
+        boost=settings.boost_seconds,
+        swaps=settings.page_waiting,
+    )

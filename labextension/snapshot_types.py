@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 from jupyter_gpushare_server.messages import Viewer
 
-from jupyter_gpushare import __version__, protocol
+from jupyter_gpushare import __version__
+from jupyter_gpushare.wire import protocol
 
 FILE = Path(__file__).resolve().parent / "src" / "snapshot.ts"
-HEADER = "// Written by snapshot_types.py from jupyter_gpushare/protocol.py; change it there.\n"
+HEADER = "// Written by snapshot_types.py from wire/protocol.py; change it there.\n"
 SCALARS = {
     "string": "string",
     "integer": "number",

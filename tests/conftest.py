@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -21,13 +21,13 @@ import msgspec
 import pynvml
 import pytest
 
-from jupyter_gpushare import nvml, visible
 from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare.broker.start import try_connect
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.devices import nvml, visible
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.protocol import SessionView, Shutdown, Snapshot
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import try_connect
+from jupyter_gpushare.wire.protocol import SessionView, Shutdown, Snapshot
 
 # A shell that starts us in the background has us ignore interrupts, and with us all processes that
 # tests start and interrupt.
@@ -125,10 +125,15 @@ class StandInHub:
     def api_url(self) -> str:
         return f"http://127.0.0.1:{self._address[1]}/hub/api"
 
-    def user(self, name: str, **more: object) -> str:
-        """A token of that user, with what else the hub says of it."""
+    def user(self, name: str, scopes: Sequence[str] = (), **more: object) -> str:
+        """The token of a server of that user, with what else the hub says of it."""
+        return self.person(name, [*scopes, f"access:servers!server={name}/"], **more)
+
+    def person(self, name: str, scopes: Sequence[str] = (), **more: object) -> str:
+        """A token that the user has made."""
         token = secrets.token_hex(16)
-        self.of[token] = {"kind": "user", "name": name, "groups": [], "scopes": [], **more}
+        model = {"kind": "user", "name": name, "groups": [], "scopes": [*scopes]}
+        self.of[token] = {**model, **more}
         return token
 
     def start(self) -> None:
@@ -175,7 +180,7 @@ def hub_broker(
     settings: Settings, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[HubBroker]:
     """A broker that serves the users of `hub`, as whoever runs the hub starts it."""
-    for name in ("TICKET_URL", "HUB_API_URL"):
+    for name in ("TICKET_SOCKET", "TICKET_SECRET", "HUB_API_URL"):
         monkeypatch.delenv(f"JUPYTER_GPUSHARE_{name}", raising=False)
     for name in [name for name in os.environ if name.startswith("JUPYTERHUB_")]:
         monkeypatch.delenv(name)

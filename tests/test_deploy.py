@@ -17,9 +17,9 @@ import pytest
 import yaml
 from traitlets.config import Config
 
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import PREFIX, Settings, load
+from jupyter_gpushare.wire.client import Client
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 UNIT = DEPLOY / "systemd" / "gpushare.service"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare import pictures
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.client.waiting_line import sentence
+from jupyter_gpushare.format import duration, ordinal, size
+from jupyter_gpushare.tables import as_html, as_text
+from jupyter_gpushare.tools import overview
+from jupyter_gpushare.wire.protocol import (
     BrokerView,
     DeviceView,
     LaneView,
@@ -15,7 +18,6 @@ from jupyter_gpushare.protocol import (
     Snapshot,
     Wait,
 )
-from jupyter_gpushare.waiting import sentence
 
 GIB = 1 << 30
 IDLE = SessionView(
@@ -72,7 +74,7 @@ def snapshot_of(*sessions: SessionView) -> Snapshot:
 
 
 def text_of(snapshot: Snapshot, width: int = 120) -> str:
-    return pictures.as_text(pictures.tables(snapshot), width)
+    return as_text(overview.tables(snapshot), width)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def text_of(snapshot: Snapshot, width: int = 120) -> str:
     [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (300 << 20, "300 MiB"), (GIB, "1.0 GiB")],
 )
 def test_sizes_have_one_to_four_digits(count: int, words: str) -> None:
-    assert pictures.size(count) == words
+    assert size(count) == words
 
 
 @pytest.mark.parametrize(
@@ -96,11 +98,11 @@ def test_sizes_have_one_to_four_digits(count: int, words: str) -> None:
     ],
 )
 def test_durations_are_said_as_people_say_them(seconds: float, words: str) -> None:
-    assert pictures.duration(seconds) == words
+    assert duration(seconds) == words
 
 
 def test_places_are_ordinals() -> None:
-    said = [pictures.ordinal(place) for place in (1, 2, 3, 4, 11, 12, 13, 21, 112)]
+    said = [ordinal(place) for place in (1, 2, 3, 4, 11, 12, 13, 21, 112)]
     assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
 
 
@@ -118,11 +120,11 @@ def test_columns_that_say_nothing_are_left_out() -> None:
 
 def test_memory_of_programs_that_do_not_share_is_shown_where_there_is_some() -> None:
     snapshot = snapshot_of(IDLE)
-    assert "oreign" not in text_of(snapshot) + pictures.bars_html(snapshot)
+    assert "oreign" not in text_of(snapshot) + overview.bars_html(snapshot)
     device = replace(snapshot.devices[0], foreign_bytes=3 * GIB, free_bytes=2 * GIB)
     snapshot = replace(snapshot, devices=[device])
     assert "Foreign" in text_of(snapshot)
-    assert "3.0 GiB foreign" in pictures.bars_html(snapshot)
+    assert "3.0 GiB foreign" in overview.bars_html(snapshot)
 
 
 def test_what_needs_attention_comes_first() -> None:
@@ -143,7 +145,7 @@ def test_a_hundred_long_names_stay_readable_at_every_width(width: int) -> None:
     for number in range(100):
         (line,) = [line for line in lines if line.startswith(f"  {number:03} ")]
         assert "waiting" in line
-        assert pictures.ordinal(number + 1) in line
+        assert ordinal(number + 1) in line
 
 
 def test_a_name_cannot_steer_a_terminal() -> None:
@@ -155,20 +157,32 @@ def test_a_name_cannot_steer_a_terminal() -> None:
 
 def test_a_name_cannot_put_markup_into_a_page() -> None:
     named = replace(IDLE, name="<script>alert('1')</script>")
-    page = pictures.as_html(pictures.tables(snapshot_of(named)))
+    page = as_html(overview.tables(snapshot_of(named)))
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 
 
 def test_one_s_own_notebook_is_marked() -> None:
-    tables = pictures.tables(snapshot_of(IDLE, WAITING), "w")
-    assert "→ w.ipynb" in pictures.as_text(tables)
+    tables = overview.tables(snapshot_of(IDLE, WAITING), "w")
+    assert "→ w.ipynb" in as_text(tables)
 
 
 def test_a_picture_ages_as_waits_go_on() -> None:
-    (idle, waiting) = pictures.aged(snapshot_of(IDLE, WAITING), 70).devices[0].sessions
+    (idle, waiting) = overview.aged(snapshot_of(IDLE, WAITING), 50).devices[0].sessions
     assert idle == IDLE
-    assert (waiting.waiting_seconds, waiting.expected_wait_seconds) == (73.0, 0.0)
+    assert (waiting.waiting_seconds, waiting.expected_wait_seconds) == (53.0, 10.0)
+
+
+def test_an_expected_wait_runs_down_and_is_unknown_once_it_has_run_out() -> None:
+    expected = WAITING.expected_wait_seconds
+    assert expected is not None
+
+    def after(seconds: float) -> float | None:
+        (view,) = overview.aged(snapshot_of(WAITING), seconds).devices[0].sessions
+        return view.expected_wait_seconds
+
+    assert after(expected - 1) == 1.0
+    assert after(expected + 1) is None
 
 
 def test_several_devices_are_told_apart() -> None:

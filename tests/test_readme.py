@@ -41,7 +41,7 @@ def test_the_table_of_policies_is_the_table_of_policies() -> None:
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"jupyter gpushare ([a-z]+)", README))))
 def test_each_command_of_the_readme_exists(command: str) -> None:
-    code = "import sys; from jupyter_gpushare.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from jupyter_gpushare.tools.cli import main; sys.exit(main(sys.argv[1:]))"
     run = [sys.executable, "-c", code, command, "--help"]
     assert subprocess.run(run, capture_output=True, check=False).returncode == 0
 

@@ -13,11 +13,11 @@ from datetime import datetime
 
 import pytest
 
-from jupyter_gpushare import report
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.protocol import AccountRow, Demand, Open, Request
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.tools import usage_report as report
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import AccountRow, Demand, Open, Request
 
 
 def local(*moment: int) -> float:
@@ -47,6 +47,20 @@ def test_a_wrong_date_is_told_how_one_is_written(text: str) -> None:
         report.question(text)
 
 
+def test_a_day_after_which_none_comes_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="there are no accounts of the year 9999"):
+        report.question("", "9999-12-31")
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_a_name_is_no_formula_of_a_spreadsheet(name: str) -> None:
+    asked = report.question("2026-11-01")
+    rows = [AccountRow(one, 1.5, 0.5, 3.0, 4.0, 7) for one in (name, "ann")]
+    _, formula, plain = csv.reader(io.StringIO(report.as_csv(asked, rows), newline=""))
+    assert (formula[0], plain[0]) == (f"'{name}", "ann")
+    assert formula[1:] == plain[1:]
+
+
 def test_a_table_of_a_spreadsheet_has_a_title_for_each_column() -> None:
     asked = report.question("2026-11-01", by="group")
     lines = report.as_csv(asked, [AccountRow('a "b", c', 1.5, 0.5, 3.0, 4.0, 7)])
@@ -67,7 +81,7 @@ def test_a_table_of_a_spreadsheet_has_a_title_for_each_column() -> None:
 
 
 def gpushare(*words: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from jupyter_gpushare.cli import main; sys.exit(main())"
+    code = "import sys; from jupyter_gpushare.tools.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "report", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "jupyter_gpushare"
+TORCH = LIBRARY / "client" / "torch"
 SERVER = ROOT / "server_ext" / "jupyter_gpushare_server"
 KERNEL = ROOT / "kernel_ext" / "jupyter_gpushare_kernel"
 CORE = ROOT / "csrc" / "core"
@@ -38,77 +39,20 @@ NEVER = {
     KERNEL: {"jupyter_server", "tornado", "torch", "jupyter_gpushare_server"},
 }
 
-# one file each: the modules of the library that it may know
-MAY_KNOW = {
-    "errors.py": set(),
-    "protocol.py": {"errors"},
-    "record.py": {"errors", "protocol"},
-    "settings.py": {"errors"},
-    "remaining.py": set(),
-    "workload.py": {"_core", "errors", "record"},
-    "credentials.py": {"errors", "protocol", "settings", "web"},
-    "web.py": set(),
-    "rulebook.py": {"errors"},
-    "broker/accounts.py": {"ledger", "protocol", "rulebook", "settings"},
-    "broker/audience.py": {
-        *("_core", "authority", "caretaker", "governor", "names", "peer", "protocol", "turns"),
-    },
-    "broker/authority.py": {"errors", "peer", "rulebook"},
-    "broker/caretaker.py": {
-        "ladder",
-        "names",
-        "peer",
-        "turns",
-        "_core",
-        "pictures",
-        "protocol",
-        "rulebook",
-    },
-    "broker/foreign.py": {"_core", "devices", "nvml"},
-    "broker/hub.py": {"errors", "identity", "settings", "web"},
-    "broker/identity.py": set(),
-    "broker/tickets.py": {"errors", "identity", "peer"},
-    "broker/lanes.py": {"devices"},
-    "broker/history.py": {"protocol"},
-    "broker/ladder.py": {"rulebook"},
-    "broker/ledger.py": {"protocol"},
-    "broker/names.py": set(),
-    "broker/placement.py": {"devices", "errors", "protocol"},
-    "broker/quotas.py": {"errors", "pictures", "protocol", "rulebook", "standing"},
-    "broker/reports.py": {"accounts", "authority", "errors", "ledger", "peer", "protocol"},
-    "broker/reservations.py": {"errors", "protocol", "rulebook"},
-    "broker/roll.py": set(),
-    "broker/service.py": {
-        "accounts",
-        "audience",
-        "authority",
-        "caretaker",
-        "foreign",
-        "gangs",
-        "governor",
-        "history",
-        "names",
-        "peer",
-        "placement",
-        "quotas",
-        "reports",
-        "reservations",
-        "roll",
-        "rulebook",
-        "rules",
-        "tickets",
-        "translation",
-        "turns",
-        "_core",
-        "_version",
-        "chunks",
-        "devices",
-        "errors",
-        "protocol",
-        "settings",
-    },
-    "broker/standing.py": set(),
-    "broker/start.py": {"errors", "settings"},
+# folder or module of the library -> what it may import of the others, by the process that runs it
+BASE = {"_core", "_version", "errors", "format", "refusals", "settings"}
+LAYERS = {
+    "errors": set(),
+    "refusals": {"errors"},
+    "settings": {"_core", "errors", "refusals"},
+    "format": set(),
+    "tables": {"format"},
+    "wire": BASE,
+    "devices": BASE | {"wire"},
+    "client": BASE | {"wire", "devices"},
+    "broker": BASE | {"wire", "devices"},
+    "simulator": BASE | {"tables", "wire"},
+    "tools": BASE | {"tables", "wire", "devices", "broker", "simulator"},
 }
 
 # what keeps the core a function of its events, and the memory free of the interpreter
@@ -162,13 +106,13 @@ def named(path: Path) -> str:
 
 @pytest.mark.parametrize("path", python_files(LIBRARY), ids=named)
 def test_the_library_imports_no_framework_when_it_is_imported(path: Path) -> None:
-    allowed = {"torch"} if path.name.startswith("torch_") else set()
+    allowed = {"torch"} if path.is_relative_to(TORCH) else set()
     assert packages(path, whole_file=False) & (FRAMEWORKS | HOOKS) <= allowed
 
 
 @pytest.mark.parametrize("path", python_files(LIBRARY), ids=named)
-def test_torch_is_imported_in_the_torch_files_alone(path: Path) -> None:
-    assert "torch" not in packages(path) or path.name.startswith("torch_")
+def test_torch_is_imported_in_its_own_folder_alone(path: Path) -> None:
+    assert "torch" not in packages(path) or path.is_relative_to(TORCH)
 
 
 @pytest.mark.parametrize("path", python_files(LIBRARY), ids=named)
@@ -187,12 +131,30 @@ def test_a_room_keeps_to_itself(room: Path) -> None:
     assert {path: names for path, names in found.items() if names} == {}
 
 
-@pytest.mark.parametrize("name", MAY_KNOW)
-def test_a_file_knows_no_more_of_the_library_than_it_may(name: str) -> None:
-    known = {
-        module.lstrip(".").split(".")[0] for module in imports(LIBRARY / name) if module[0] == "."
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_only_what_it_may(layer: str) -> None:
+    files = python_files(LIBRARY / layer) or [LIBRARY / f"{layer}.py"]
+    found = {f"{named(path)}: {room}" for path in files for room in rooms(path) - {layer}}
+    assert {line for line in found if line.split(": ")[1] not in LAYERS[layer]} == set()
+
+
+def test_each_part_of_the_library_has_a_layer() -> None:
+    parts = {
+        path.relative_to(LIBRARY).parts[0].removesuffix(".py") for path in python_files(LIBRARY)
     }
-    assert known <= MAY_KNOW[name]
+    assert parts - {"__init__", "_version"} == LAYERS.keys()
+
+
+def rooms(path: Path) -> set[str]:
+    """The folders and modules at the top of the library that a file in it imports."""
+    package = [*path.relative_to(LIBRARY).parent.parts]
+    found = set()
+    for name in imports(path):
+        level = len(name) - len(name.lstrip("."))
+        if level:
+            absolute = [*package[: len(package) - level + 1], *name.lstrip(".").split(".")]
+            found.add(absolute[0])
+    return found
 
 
 def test_the_cxx_rooms_exist() -> None:
@@ -237,13 +199,13 @@ def test_the_view_needs_no_framework(name: str) -> None:
     assert all(module.startswith("./") for module in imported)
 
 
-@pytest.mark.parametrize("module", ["jupyter_gpushare", "jupyter_gpushare.session"])
+@pytest.mark.parametrize("module", ["jupyter_gpushare", "jupyter_gpushare.client.session"])
 def test_importing_the_library_is_light(module: str) -> None:
     assert loaded_by(module) == set()
 
 
 def test_a_broker_process_has_no_framework_in_it() -> None:
-    assert loaded_by("jupyter_gpushare.broker.endpoint") == set()
+    assert loaded_by("jupyter_gpushare.broker.transport.server") == set()
 
 
 def loaded_by(module: str) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -11,9 +12,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import fields
 
-from jupyter_gpushare import rulebook
-from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.rulebook import (
+from jupyter_gpushare.broker.admin import rulebook
+from jupyter_gpushare.broker.admin.rulebook import (
     Accounting,
     Group,
     Idle,
@@ -26,6 +26,7 @@ from jupyter_gpushare.rulebook import (
     User,
     Zone,
 )
+from jupyter_gpushare.errors import InvalidValue
 
 RULES = """
 contact = "gpu@example.org"
@@ -307,6 +308,112 @@ def test_a_wrong_file_leaves_the_old_rules_in_force_and_is_said_once(
     path.write_text("admins = ['bob']")
     assert file.follow()
     assert (file.rules.admins, file.error) == (["bob"], "")
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_a_file_that_is_empty_for_a_moment_lifts_no_rules(path: Path, content: str) -> None:
+    """While it is saved, or on a full disk; what has a comment in it is meant."""
+    file = RulebookFile(str(path))
+    path.write_text(content)
+    assert file.follow()
+    assert "is empty" in file.error
+    assert file.rules.admins == ["ada"]
+    path.write_text("# none any more")
+    assert file.follow()
+    assert (file.rules, file.error) == (Rulebook(), "")
+    path.write_text("")
+    assert file.follow()
+    assert (file.rules, file.error) == (Rulebook(), "")
+
+
+def as_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("becomes", [as_pipe, as_folder])
+def test_what_becomes_no_plain_file_is_not_waited_for(
+    path: Path, becomes: Callable[[Path], None]
+) -> None:
+    file = RulebookFile(str(path))
+    becomes(path)
+    assert file.follow()
+    assert "is no plain file" in file.error
+    assert file.rules.admins == ["ada"]
+
+
+STRANGER = 54322
+
+
+def by_a_stranger(path: Path) -> None:
+    os.chown(path, STRANGER, STRANGER)
+
+
+def in_a_strangers_folder(path: Path) -> None:
+    os.chown(path.parent, STRANGER, STRANGER)
+
+
+def writable_by_a_group(path: Path) -> None:
+    path.chmod(0o664)
+
+
+def in_a_folder_for_all(path: Path) -> None:
+    path.parent.chmod(0o777)
+
+
+def in_a_folder_of_a_group(path: Path) -> None:
+    path.parent.chmod(0o775)
+
+
+def by_a_link_in_a_folder_for_all(path: Path) -> None:
+    path.rename(kept := path.parent.parent / "rules.toml")
+    path.symlink_to(kept)
+    path.parent.chmod(0o777)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (by_a_stranger, "belongs to another user"),
+        (in_a_strangers_folder, "belongs to another user"),
+        (writable_by_a_group, "a group may write"),
+        (in_a_folder_for_all, "everybody may write"),
+        (in_a_folder_of_a_group, "a group may write"),
+        (by_a_link_in_a_folder_for_all, "everybody may write"),
+    ],
+)
+def test_rules_that_others_could_make_are_not_followed(
+    tmp_path: Path, made: Callable[[Path], None], sentence: str
+) -> None:
+    path = tmp_path / "own" / "rules.toml"
+    path.parent.mkdir(mode=0o755)
+    path.write_text(RULES)
+    file = RulebookFile(str(path))
+    made(path)
+    path.touch()
+    assert file.follow()
+    assert sentence in file.error
+    assert file.rules.admins == ["ada"]
+    with pytest.raises(InvalidValue, match=sentence):
+        RulebookFile(str(path))
+
+
+def test_a_folder_in_which_nobody_can_take_away_a_file_will_do(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    (path := tmp_path / "rules.toml").write_text(RULES)
+    path.chmod(0o644)
+    assert RulebookFile(str(path)).rules.admins == ["ada"]
+
+
+def test_a_draft_may_be_anybodys_and_lie_anywhere(path: Path) -> None:
+    path.parent.chmod(0o777)
+    assert rulebook.load(path).admins == ["ada"]
 
 
 # --- docs -----------------------------------------------------------------------------------------

@@ -11,12 +11,18 @@ import msgspec
 import pytest
 
 import jupyter_gpushare as gpushare
-from jupyter_gpushare import cli, record, simulation, workload
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, policies
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import InvalidValue
-from jupyter_gpushare.protocol import Demand as Told
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.simulator import recorder as record
+from jupyter_gpushare.simulator import simulate as simulation
+from jupyter_gpushare.simulator import workload
+from jupyter_gpushare.simulator.recorder import Event
+from jupyter_gpushare.simulator.workload import Workload
+from jupyter_gpushare.tools import cli
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand as Told
+from jupyter_gpushare.wire.protocol import (
     DeviceView,
     Finish,
     Grant,
@@ -28,9 +34,6 @@ from jupyter_gpushare.protocol import (
     Shutdown,
     Snapshot,
 )
-from jupyter_gpushare.record import Event
-from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.workload import Workload
 
 DATA = Path(__file__).parent / "data"
 GIB = 1 << 30
@@ -155,7 +158,7 @@ def test_changes_of_a_snapshot_are_events_without_names() -> None:
 def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Path) -> None:
     """Real broker, real recorder; it ends with the broker, and what it wrote can be simulated."""
     path = tmp_path / "record.jsonl"
-    code = f"from jupyter_gpushare.cli import main; main(['record', {str(path)!r}])"
+    code = f"from jupyter_gpushare.tools.cli import main; main(['record', {str(path)!r}])"
     with Client.connect(settings, "tests") as notebook:
         demand = Told(GIB // 64, GIB // 64, measured=True)
         notebook.ask(Open("id", "cnn.ipynb", "host", demand=demand))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Finish, Grant, Open, Request, Wait
+from jupyter_gpushare.client.waiting_line import WaitingLine
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.waiting import WaitingLine
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Cancel, Demand, Finish, Grant, Open, Request, Wait
 
 IPYTHON = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -76,6 +78,62 @@ def test_a_log_has_no_line(holder: Client, wait_until_it_waits: Callable[[], Non
     assert errors == ""
 
 
+SCRIPT = """
+import threading
+import jupyter_gpushare as gpushare
+
+def train():
+    with gpushare.turn():  # the user's own line
+        print("mine")
+
+def work():
+    train()
+
+with gpushare.session(name="script"):
+    if {in_thread}:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    else:
+        train()
+"""
+
+
+def test_a_script_that_stops_waiting_shows_its_own_lines_alone(
+    holder: Client, wait_until_it_waits: Callable[[], None], tmp_path: Path
+) -> None:
+    with script(tmp_path, in_thread=False) as process:
+        wait_until_it_waits()
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (-signal.SIGINT, "")
+    assert "the user's own line" in errors
+    assert "jupyter_gpushare/" not in errors
+    assert "contextlib" not in errors
+    assert "\nKeyboardInterrupt: You stopped waiting after " in errors
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_script_whose_wait_is_cancelled_shows_its_own_lines_alone(
+    holder: Client, wait_until_it_waits: Callable[[], None], tmp_path: Path, in_thread: bool
+) -> None:
+    with script(tmp_path, in_thread) as process:
+        wait_until_it_waits()
+        (waiter,) = (one for one in holder.look().devices[0].sessions if one.id != "cnn")
+        holder.ask(Cancel(waiter.id))
+        output, errors = process.communicate(timeout=60)
+    assert output == ""
+    assert "the user's own line" in errors
+    assert "jupyter_gpushare/" not in errors
+    assert "cancelled this cell's wait for the device after " in errors
+
+
+def script(folder: Path, in_thread: bool) -> subprocess.Popen[str]:
+    (file := folder / "script.py").write_text(SCRIPT.format(in_thread=in_thread))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, file], text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
 class Shown(WaitingLine):
     """A front end that remembers what it was told, and may be gone."""
 
@@ -109,9 +167,11 @@ def test_waits_are_summed_up_until_the_cell_ends() -> None:
     shown = Shown()
     for seconds in (60.0, 90.0):
         shown(Wait(1, 1, seconds, ""))
+        shown.count(seconds)
         shown(None)
     assert shown.lines[-1] == "Waited 2 min 30 s for the device, in 2 waits."
     shown.cell_ended()
     shown(Wait(1, 1, 60.0, ""))
+    shown.count(60.0)
     shown(None)
     assert shown.lines[-1] == "Waited 60 s for the device."

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from document import Section, table
 
 from jupyter_gpushare._core import Cell, Demand, Job
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings, load
-from jupyter_gpushare.simulation import run
-from jupyter_gpushare.workload import Workload
+from jupyter_gpushare.simulator.simulate import run
+from jupyter_gpushare.simulator.workload import Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from measure import broker

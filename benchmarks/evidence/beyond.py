@@ -12,10 +12,10 @@ import document
 import salus
 from document import Section, picture, spread, table
 
-from jupyter_gpushare import plots
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules
-from jupyter_gpushare.simulation import Run, run
-from jupyter_gpushare.workload import Workload
+from jupyter_gpushare.simulator import plots
+from jupyter_gpushare.simulator.simulate import Run, run
+from jupyter_gpushare.simulator.workload import Workload
 
 SEEDS = salus.SEEDS
 TARGET = 1.3
@@ -34,7 +34,7 @@ PAGES = Conduct(report=60.0, handover=0.0005, paging_rate=PAGING_RATE, remembers
 def notebooks(seed: int, stays: float) -> list[Job]:
     """Of drawn models: 2 to 8 cells of a minute in the median (lognormal, sigma 1), with pauses of
     5 minutes in the median (sigma 1) between; Poisson arrivals, one in 2 minutes. Each stays open
-    so many seconds after its last cell."""
+    so many seconds after its last cell. All are one user's, so that the policies differ."""
     draw = random.Random(seed)
     made, arrival = [], 0.0
     for number in range(NOTEBOOKS):
@@ -51,7 +51,7 @@ def notebooks(seed: int, stays: float) -> list[Job]:
             Job(
                 str(number),
                 cells,
-                user=str(number),
+                user="u",
                 arrival=arrival,
                 demand=Demand(model.persistent, model.ephemeral),
                 declares=True,

@@ -46,9 +46,9 @@ from ways import (
     Way,
 )
 
-from jupyter_gpushare import plots
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.simulation import percentile
+from jupyter_gpushare.simulator import plots
+from jupyter_gpushare.simulator.simulate import percentile
 
 MIB = 1 << 20
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import matplotlib as mpl
 
 import jupyter_gpushare
-from jupyter_gpushare import plots
-from jupyter_gpushare.simulation import percentile
+from jupyter_gpushare.simulator import plots
+from jupyter_gpushare.simulator.simulate import percentile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 from document import Section, spread, table
 
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules
-from jupyter_gpushare.simulation import run
-from jupyter_gpushare.workload import Workload
+from jupyter_gpushare.simulator.simulate import run
+from jupyter_gpushare.simulator.workload import Workload
 
 GB = 10**9
 SEEDS = 1_000

@@ -23,7 +23,6 @@ from document import (
     table,
 )
 
-from jupyter_gpushare import plots, workload
 from jupyter_gpushare._core import (
     Cell,
     Conduct,
@@ -34,8 +33,9 @@ from jupyter_gpushare._core import (
     Scheduler,
     SessionSpec,
 )
-from jupyter_gpushare.simulation import Run, percentile, run
-from jupyter_gpushare.workload import MEBIBYTE, Workload
+from jupyter_gpushare.simulator import plots, workload
+from jupyter_gpushare.simulator.simulate import Run, percentile, run
+from jupyter_gpushare.simulator.workload import MEBIBYTE, Workload
 
 SEEDS = 100
 JOBS = 100

@@ -110,22 +110,23 @@ void register_types(py::module_& module) {
   const Rules rules;
   py::class_<Rules>(module, "Rules")
       .def(py::init([](Seconds quantum, Seconds half_life, Seconds lease, Seconds patience,
-                       const py::int_& running_lanes, Seconds boost, bool swaps) {
+                       const py::int_& running_lanes, Seconds boost, bool swaps, Seconds report) {
              return Rules{quantum,  half_life, lease,
                           patience, boost,     whole<int>(running_lanes, "running_lanes"),
-                          swaps};
+                          swaps,    report};
            }),
            py::arg("quantum") = rules.quantum, py::arg("half_life") = rules.half_life,
            py::arg("lease") = rules.lease, py::arg("patience") = rules.patience,
            py::arg("running_lanes") = rules.running_lanes, py::arg("boost") = rules.boost,
-           py::arg("swaps") = rules.swaps)
+           py::arg("swaps") = rules.swaps, py::arg("report") = rules.report)
       .def_readonly("quantum", &Rules::quantum)
       .def_readonly("half_life", &Rules::half_life)
       .def_readonly("lease", &Rules::lease)
       .def_readonly("patience", &Rules::patience)
       .def_readonly("running_lanes", &Rules::running_lanes)
       .def_readonly("boost", &Rules::boost)
-      .def_readonly("swaps", &Rules::swaps);
+      .def_readonly("swaps", &Rules::swaps)
+      .def_readonly("report", &Rules::report);
 
   py::class_<SessionSpec>(module, "SessionSpec")
       .def(py::init([](std::string user, std::string name, double weight, const py::int_& priority,
@@ -265,7 +266,7 @@ void register_scheduler(py::module_& module) {
             return self.paged_out(now, id, whole<Bytes>(bytes, "bytes"));
           },
           now, id, py::arg("bytes"))
-      .def("page_out_failed", &Scheduler::page_out_failed, now, id)
+      .def("page_out_failed", &Scheduler::page_out_failed, now, id, py::arg("why") = "")
       .def("page_in", &Scheduler::page_in, now, id)
       .def("came_back", &Scheduler::came_back, now, id)
       .def("recall", &Scheduler::recall, now, id)

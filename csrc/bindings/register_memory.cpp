@@ -10,6 +10,20 @@ namespace {
 
 struct Counter {};  // the Python name of what the process has once
 
+// Half-made objects of other threads are among what the collector lists, and such a thread fails if
+// it goes on while somebody else refers to one of them. So no Python code runs from the list's
+// making to its end, and of objects of other types nothing is used but the type.
+py::list living_objects(const py::type& kind) {
+  py::list found;
+  const py::list all = py::module_::import("gc").attr("get_objects")();
+  for (const py::handle object : all) {
+    if (PyType_IsSubtype(Py_TYPE(object.ptr()), reinterpret_cast<PyTypeObject*>(kind.ptr()))) {
+      found.append(object);
+    }
+  }
+  return found;
+}
+
 py::tuple as_tuple(Usage usage) { return py::make_tuple(usage.live, usage.peak); }
 
 }  // namespace
@@ -24,16 +38,21 @@ void register_memory(py::module_& module) {
       .def_static(
           "adopt",
           [](uintptr_t address, size_t size) {
-            allocation_counter().adopt(reinterpret_cast<const void*>(address), size);
+            adopt_block(reinterpret_cast<const void*>(address), size);
           },
           py::arg("address"), py::arg("size"),
           "Count a storage that was allocated before `install`.")
-      .def_static("live", [] { return allocation_counter().usage().live; })
-      .def_static("peak", [] { return allocation_counter().usage().peak; })
+      .def_static("live", [] { return touched_usage().live; })
+      .def_static("peak", [] { return touched_usage().peak; })
       .def_static("reset_peak", [] { allocation_counter().take_peak(); })
       .def_static(
-          "take_peak", [] { return as_tuple(allocation_counter().take_peak()); },
-          "Live and peak bytes; the next peak starts at what is alive now.");
+          "take_peak", [] { return as_tuple(take_touched_peak()); },
+          "Live and peak bytes, without what was never touched of large blocks; the next peak "
+          "starts "
+          "at what is alive now.");
+  module.def("living_objects", &living_objects, py::arg("kind"),
+             "The objects of this type and its subtypes that the garbage collector knows, found "
+             "without running Python code or touching other objects.");
   module.def("return_free_memory", &return_free_memory, py::call_guard<py::gil_scoped_release>(),
              "Give the system back what libc keeps of freed blocks.");
 }

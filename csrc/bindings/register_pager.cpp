@@ -1,4 +1,5 @@
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "bindings/register.h"
 #include "memory/allocation_hook.h"
@@ -10,10 +11,20 @@ namespace {
 
 struct ProcessPager {};  // the Python name of what the process has once
 
+using Blocks = std::vector<std::pair<uintptr_t, size_t>>;  // addresses and sizes
+
+Pager::Ranges ranges_of(const Blocks& blocks) {
+  Pager::Ranges ranges;
+  for (const auto& [address, bytes] : blocks) {
+    ranges.push_back({reinterpret_cast<std::byte*>(address), bytes});
+  }
+  return ranges;
+}
+
 // What is out must not be freed unseen, so the hook comes first.
-std::string page_out(const std::string& directory) {
+std::string page_out(const std::string& directory, const Blocks& lent) {
   std::string reason = install_allocation_hook();
-  return reason.empty() ? pager().page_out(list_blocks, directory) : reason;
+  return reason.empty() ? pager().page_out(list_blocks, directory, ranges_of(lent)) : reason;
 }
 
 }  // namespace
@@ -23,11 +34,14 @@ void register_pager(py::module_& module) {
   py::class_<ProcessPager>(module, "Pager",
                            "Pages the CPU storages that AllocationCounter knows out to a file, and "
                            "in again at the same addresses.")
-      .def_static("page_out", &page_out, py::arg("directory"), Released(),
+      .def_static("page_out", &page_out, py::arg("directory"), py::arg("lent") = Blocks{},
+                  Released(),
                   "Storages of at least 64 KiB go out to a file without a name in `directory`; "
-                  "empty, or why not: then nothing is out.")
+                  "empty, or why not: then nothing is out. Those that are lent stay: a system call "
+                  "may write to them, and could not wait.")
       .def_static(
-          "page_in", [] { return pager().page_in(); }, Released(),
+          "page_in", [](const Blocks& lent) { return pager().page_in(ranges_of(lent)); },
+          py::arg("lent") = Blocks{}, Released(),
           "All comes back; empty, or what could not be read. Ends a page_out that is under way.")
       .def_static(
           "cancel", [] { pager().cancel(); },

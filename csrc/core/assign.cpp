@@ -21,6 +21,7 @@ Decision Scheduler::assign(Seconds now) {
   Contest contest = this->contest(now_);
   grant(contest, decision);
   ask_to_yield(contest, decision);
+  if (!decision.grants.empty() || !decision.yields.empty()) ordered_ = now_;
   if (!recovering_) ask_to_page_out(decision);
   probation_.runs(now_, static_cast<int>(contest.running.size()));
   if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
@@ -126,24 +127,56 @@ SessionNumber Scheduler::first_with_room(
 // session earns no credit by waiting: it would have the device to itself once it comes back.
 void Scheduler::settle_clocks() {
   const bool all_in = all_have_places();  // but those who are out, who want no turn
+  std::optional<ClocksBelow> below;       // one look for all who come in
   for (auto& [number, session] : sessions_) {
     const bool active =
         session.turn || (wants_turn(session) && (all_in || lanes_.contains(number)));
-    if (active && !session.share.active) enter(session);
-    if (!active && session.share.active) leave(session);
+    if (active && !session.share.active) {
+      if (!below) below = clocks_below(now_);
+      enter(session, *below);
+    }
+    if (!active && session.share.active) {
+      leave(session);
+      below.reset();
+    }
   }
 }
 
-void Scheduler::enter(Session& session) {
-  const auto peers = peers_of(session);
-  const auto shares = shares_of(session);
-  for (std::size_t level = 0; level < kLevels; ++level)
-    if (shares[level]->active++ == 0) lift(*shares[level], peers[level]);
+void Scheduler::enter(Session& session, ClocksBelow& below) const {
+  const Share* above = nullptr;
+  for (Share* share : shares_of(session)) {
+    Clocks& peers = below[above];
+    if (share->active++ == 0) lift(*share, peers);
+    add(*share, peers, now_);
+    above = share;
+  }
 }
 
+Scheduler::ClocksBelow Scheduler::clocks_below(Seconds now) const {
+  ClocksBelow below;
+  for (const auto& [name, group] : groups_) {
+    add(group.share, below[nullptr], now);
+    for (const auto& [user, node] : group.users) add(node.share, below[&group.share], now);
+  }
+  for (const auto& [number, session] : sessions_)
+    add(session.share, below[&session.user->second.share], now);
+  return below;
+}
+
+void Scheduler::add(const Share& share, Clocks& clocks, Seconds now) const {
+  const Faded own = clock(share, now);
+  if (share.active > 0) clocks.lowest = std::min(clocks.lowest.value_or(own), own);
+  clocks.highest = std::max(clocks.highest.value_or(own), own);
+}
+
+// Of one that runs it only becomes less: when others come, of whom it is ahead.
 void Scheduler::boost_cells() {
-  for (auto& [number, session] : sessions_)
-    if (!session.turn) session.boost = session.share.active ? boost_of(session) : 0;
+  const ClocksBelow below = clocks_below(now_);
+  for (auto& [number, session] : sessions_) {
+    const Seconds left = boost_of(session, below, now_);
+    const Seconds ran = running_seconds(session, now_);
+    session.boost = session.turn ? std::min(session.boost, ran + left) : left;
+  }
 }
 
 // How long it goes first: the rest of its cell's boost, but at no level of shares further than that
@@ -153,17 +186,17 @@ void Scheduler::boost_cells() {
 // thirty who work beside eight long trainings saw progress after 0.12 s in 95 of 100 cells instead
 // of 2 s, in virtual time; 0.1 s and 2 s did as well for them, but the former ends few cells, and
 // the latter makes the long ones wait longer.
-Seconds Scheduler::boost_of(Session& session) {
-  Seconds left = rules_.boost - (session.device_seconds - session.before_cell);
+Seconds Scheduler::boost_of(const Session& session, const ClocksBelow& below, Seconds now) const {
+  if (!session.share.active) return 0;
+  const Seconds used = session.device_seconds + running_seconds(session, now);
+  Seconds left = rules_.boost - (used - session.before_cell);
   if (left <= 0) return 0;
-  const auto peers = peers_of(session);
-  const auto shares = shares_of(session);
-  for (std::size_t level = 0; level < kLevels; ++level)
-    for (const Share* peer : peers[level])
-      if (peer->active > 0) {
-        const double ahead = clock(*shares[level], now_) - clock(*peer, now_);
-        left = std::min(left, rules_.boost - ahead * shares[level]->weight);
-      }
+  const Share* above = nullptr;
+  for (const Share* share : shares_of(session)) {
+    const Seconds ahead = clock(*share, now) - *below.at(above).lowest;
+    left = std::min(left, rules_.boost - ahead * share->weight);
+    above = share;
+  }
   return std::max(0.0, left);
 }
 
@@ -174,29 +207,24 @@ void Scheduler::leave(Session& session) {
 
 // Who was away starts where the others are: at the lowest clock of those who are active, or the
 // highest if none is. It counts as if it had run while it was away: idle time earns nothing, and a
-// short break does not cost what is owed from before it.
-void Scheduler::lift(Share& share, const std::vector<const Share*>& peers) const {
-  std::optional<double> lowest, highest;
-  for (const Share* peer : peers) {
-    const double value = clock(*peer, now_);
-    if (peer->active > 0) lowest = std::min(lowest.value_or(value), value);
-    highest = std::max(highest.value_or(value), value);
-  }
-  if (!highest) return;
-  const double own = clock(share, now_);
-  const double as_if_run = own + (now_ - share.idle_since) / share.weight;
-  const double lifted = std::min(lowest.value_or(*highest), as_if_run);
-  if (lifted > own) share.used = {lifted, now_};
+// short break does not cost what is owed from before it. That it is itself among its peers, and
+// not active, changes nothing.
+void Scheduler::lift(Share& share, const Clocks& peers) const {
+  if (!peers.highest) return;
+  const Faded own = clock(share, now_);
+  const Faded as_if_run = own + (now_ - share.idle_since) / share.weight;
+  const Faded lifted = std::min(peers.lowest.value_or(*peers.highest), as_if_run);
+  if (lifted > own) share.used.units = lifted.units;
 }
 
-Scheduler::Contest Scheduler::look(Seconds now) const {
+Scheduler::Contest Scheduler::look(Seconds now, Seconds ordered) const {
   Contest contest;
   contest.waiting.reserve(sessions_.size());
   for (const auto& [number, session] : sessions_) {
     if (session.turn)
-      contest.running.emplace_back(*this, number, session, now);
+      contest.running.emplace_back(*this, number, session, ordered);
     else if (waits(session))
-      contest.waiting.emplace_back(*this, number, session, now);
+      contest.waiting.emplace_back(*this, number, session, ordered);
   }
   mark_those_who_must_end(contest.running);
   mark_promises(contest, now);
@@ -205,7 +233,7 @@ Scheduler::Contest Scheduler::look(Seconds now) const {
 }
 
 Scheduler::Contest Scheduler::contest(Seconds now) const {
-  Contest contest = look(now);
+  Contest contest = look(now, now);
   if (recovering_) contest.waiting.clear();
   return contest;
 }

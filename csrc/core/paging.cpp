@@ -23,10 +23,12 @@ Demand together(const Demand& a, const Demand& b) {
 
 Decision Scheduler::set_busy(Seconds now, const std::string& id, bool busy) {
   Session& session = sessions_.at(number_of(id));
-  advance(now);
+  happen(now);
   if (session.busy && !busy) session.last_used = now_;
-  if (busy && !session.busy)
+  if (busy && !session.busy) {
     session.before_cell = session.device_seconds + running_seconds(session, now_);
+    session.position.reset();  // another cell
+  }
   session.busy = busy;
   if (busy) {
     set_refused(session, false);
@@ -40,7 +42,7 @@ Decision Scheduler::set_busy(Seconds now, const std::string& id, bool busy) {
 Decision Scheduler::paged_out(Seconds now, const std::string& id, Bytes bytes) {
   const SessionNumber number = number_of(id);
   check_paged_out(bytes);
-  advance(now);
+  happen(now);
   Session& session = sessions_.at(number);
   session.paged_out_bytes = bytes;
   if (!is_out(session)) move_to(session, Residence::out);
@@ -54,12 +56,13 @@ Decision Scheduler::paged_out(Seconds now, const std::string& id, Bytes bytes) {
   return assign(now);
 }
 
-Decision Scheduler::page_out_failed(Seconds now, const std::string& id) {
+Decision Scheduler::page_out_failed(Seconds now, const std::string& id, const std::string& why) {
   Session& session = sessions_.at(number_of(id));
-  advance(now);
+  happen(now);
   if (session.residence == Residence::leaving) {
     move_to(session, Residence::in);
     set_refused(session, true);
+    session.refusal = why;
   }
   return assign(now);
 }
@@ -70,7 +73,7 @@ Decision Scheduler::dismiss(Seconds now, const std::string& id) {
   if (!may_be_paged_out(session) || !lanes_.contains(number))
     throw std::invalid_argument(title(session) +
                                 " cannot be paged out: only who keeps memory and runs no cell can");
-  advance(now);
+  happen(now);
   move_to(session, Residence::leaving);
   Decision decision = assign(now);
   decision.page_outs.push_back(id);
@@ -79,14 +82,14 @@ Decision Scheduler::dismiss(Seconds now, const std::string& id) {
 
 Decision Scheduler::page_in(Seconds now, const std::string& id) {
   Session& session = sessions_.at(number_of(id));
-  advance(now);
+  happen(now);
   if (is_out(session)) call_back(session);
   return assign(now);
 }
 
 Decision Scheduler::came_back(Seconds now, const std::string& id) {
   Session& session = sessions_.at(number_of(id));
-  advance(now);
+  happen(now);
   if (is_out(session)) come_in(session);
   return assign(now);
 }
@@ -164,6 +167,7 @@ void Scheduler::give_up_those_who_do_not_leave() {
     if (session.residence != Residence::leaving || now_ < leaves_by(session) - kSoon) continue;
     move_to(session, Residence::in);
     set_refused(session, true);
+    session.refusal = "it has not answered";
   }
 }
 

@@ -13,15 +13,9 @@ constexpr const char* kRecovering =
 
 }  // namespace
 
-// A session that waits, in the order in which those who wait will be served.
-struct Scheduler::Queued {
-  Contender contender;
-  std::optional<Seconds> expected_wait;
-};
-
 Picture Scheduler::picture(Seconds now) const {
   now = latest(now);
-  const Contest contest = look(now);
+  const Contest contest = in_order(now);
   Picture picture;
   picture.policy = policy_->name;
   picture.capacity = lanes_.capacity();
@@ -37,12 +31,21 @@ Picture Scheduler::picture(Seconds now) const {
     picture.sessions.push_back(session_state(Contender(*this, number, session, now), contest, now));
   }
   int place = 0;
-  for (const Queued& queued : queue(contest, now)) {
-    SessionState& state = picture.sessions[index.at(queued.contender.number)];
+  for (const Contender* waiting : queue(contest, now)) {
+    SessionState& state = picture.sessions[index.at(waiting->number)];
     state.place = ++place;
-    state.expected_wait = queued.expected_wait;
+    state.expected_wait = expected_wait(*waiting->session, now);
   }
   return picture;
+}
+
+// Time alone changes no place in the queue: clocks and boosts are those of the last event.
+Scheduler::Contest Scheduler::in_order(Seconds now) const {
+  Contest contest = look(now, ordered_);
+  const ClocksBelow below = clocks_below(ordered_);
+  for (Contender& waiting : contest.waiting)
+    waiting.view.boost = boost_of(*waiting.session, below, ordered_);
+  return contest;
 }
 
 std::vector<LaneState> Scheduler::lane_states() const {
@@ -95,36 +98,17 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   return state;
 }
 
-// A wait is the sum of the turns ahead in the same lane; nobody knows when memory comes free, or
-// when an iteration ends that has outlasted its turn.
-std::vector<Scheduler::Queued> Scheduler::queue(const Contest& contest, Seconds now) const {
-  std::vector<Queued> queue;
-  for (const Contender& waiting : contest.waiting) queue.push_back({waiting, std::nullopt});
-  std::ranges::sort(queue, [&](const Queued& a, const Queued& b) {
-    const bool a_has_place = a.contender.lane != kNoLane;
-    const bool b_has_place = b.contender.lane != kNoLane;
-    if (a_has_place != b_has_place) return a_has_place;
-    if (!a_has_place) return is_admitted_before(a.contender, b.contender, now);
-    return goes_before(a.contender, b.contender);
+// Those who wait, in the order in which they will be served: who was promised a turn has it next,
+// and who has no place waits for memory first.
+std::vector<const Scheduler::Contender*> Scheduler::queue(const Contest& contest,
+                                                          Seconds now) const {
+  std::vector<const Contender*> queue;
+  for (const Contender& waiting : contest.waiting) queue.push_back(&waiting);
+  std::ranges::sort(queue, [&](const Contender* a, const Contender* b) {
+    if ((a->lane != kNoLane) != (b->lane != kNoLane)) return a->lane != kNoLane;
+    if (a->promised != b->promised) return a->promised;
+    return a->lane == kNoLane ? is_admitted_before(*a, *b, now) : goes_before(*a, *b);
   });
-  const auto expected = [&](const Contender& of) {
-    const auto& turn = of.session->turn;
-    const bool is_late = turn && turn->asked && now > *turn->asked + rules_.quantum;
-    return is_late ? std::nullopt : policy_->expected(of.view, quantum());
-  };
-  const auto sum = [](std::optional<Seconds> a, std::optional<Seconds> b) {
-    return a && b ? std::optional(*a + *b) : std::nullopt;
-  };
-  std::unordered_map<LaneId, std::optional<Seconds>> ahead;
-  for (auto& [waiting, expected_wait] : queue) {
-    if (waiting.lane == kNoLane || recovering_) continue;
-    if (!ahead.contains(waiting.lane)) {
-      const Contender* holder = who_is_in_the_way(waiting, contest);
-      ahead[waiting.lane] = holder ? expected(*holder) : 0;
-    }
-    expected_wait = ahead[waiting.lane];
-    ahead[waiting.lane] = sum(expected_wait, expected(waiting));
-  }
   return queue;
 }
 
@@ -145,7 +129,7 @@ std::string Scheduler::reason(const Contender& of, const Contest& contest, Secon
     case State::overdue:
       return "overdue: was asked to yield and has not";
     case State::running:
-      return is_held(session) ? session.held_back : why_it_runs(session);
+      return is_held(session) ? session.held_back : why_it_runs(session, contest);
     case State::held:
       return session.held_back;
     case State::paused:
@@ -163,8 +147,11 @@ std::string Scheduler::reason(const Contender& of, const Contest& contest, Secon
   return of.lane == kNoLane ? why_no_place(of, contest, now) : why_it_waits(of, contest, now);
 }
 
-std::string Scheduler::why_it_runs(const Session& session) const {
-  if (session.turn->asked) return "ends its iteration, then lets others run";
+// Those for whom it was asked may have stopped waiting since.
+std::string Scheduler::why_it_runs(const Session& session, const Contest& contest) const {
+  if (session.turn->asked)
+    return contest.waiting.empty() ? "was asked to yield, and ends its turn with its iteration"
+                                   : "ends its iteration, then lets others run";
   if (session.alone) return "runs, and has the whole device";
   if (!session.demand.measured) return "runs alone until its memory is measured";
   return "runs";
@@ -219,7 +206,8 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
   if (!lanes_.fits(room))
     return text + "needs " + bytes_in_words(lanes_.needs(room)) + ", " +
            bytes_in_words(lanes_.free()) + " are free" + who_else_has_memory() +
-           (reserves(of.number, *of.session, now) ? ", and is next" : "");
+           (reserves(of.number, *of.session, now) ? ", and is next" : "") +
+           who_could_not_leave(*of.session);
   if (!may_come_in(*of.session, now)) return text + "with it, fewer could run at once";
   for (const Contender& running : contest.running)
     if (running.lane == kNoLane) return text + title(*running.session) + " runs and has no lane";
@@ -229,6 +217,20 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
         return is_admitted_before(a, b, now);
       });
   return text + title(*first->session) + " has waited longer and comes first";
+}
+
+// The one with most memory of those that were asked to make room, and could not. Why is for its own
+// user alone: it may name that user's directories.
+std::string Scheduler::who_could_not_leave(const Session& of) const {
+  const Session* largest = nullptr;
+  for (const auto& [number, session] : sessions_)
+    if (session.refused && &session != &of &&
+        (!largest || session.demand.persistent > largest->demand.persistent))
+      largest = &session;
+  if (!largest) return "";
+  const std::string text = "; " + title(*largest) + " could not be paged out";
+  const bool may_know = largest->user->first == of.user->first && !largest->refusal.empty();
+  return may_know ? text + ": " + largest->refusal : text;
 }
 
 std::string Scheduler::who_else_has_memory() const {

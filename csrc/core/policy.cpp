@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <string>
+#include <tuple>
 
 #include "core/policies/policies.h"
 
@@ -10,6 +12,20 @@ namespace gpushare {
 namespace {
 
 const std::array kPolicies{fair, fifo, srtf, pack, las, classroom};
+
+// Groups, then their users: who has used least for its weight is first.
+std::partial_ordering by_users(const Candidate& a, const Candidate& b) {
+  return std::tie(a.group_clock, a.user_clock) <=> std::tie(b.group_clock, b.user_clock);
+}
+
+// Until the clock of the holder's user, or of its group, has passed that of the other's.
+Seconds user_lead(const Candidate& holder, const Candidate& waiting) {
+  if (holder.group == waiting.group)
+    return (waiting.user_clock - holder.user_clock) * holder.user_weight /
+           std::max(1, holder.user_turns);
+  return (waiting.group_clock - holder.group_clock) * holder.group_weight /
+         std::max(1, holder.group_turns);
+}
 
 Seconds shortest_turn_left(Ends ends, const Candidate& holder, Seconds quantum) {
   switch (ends) {
@@ -54,7 +70,9 @@ const Policy& policy_named(std::string_view name) {
 bool before(const Policy& policy, const Candidate& a, const Candidate& b) {
   if (a.priority != b.priority) return a.priority > b.priority;
   const int a_is = urgency(policy, a), b_is = urgency(policy, b);
-  return a_is != b_is ? a_is > b_is : policy.before(a, b);
+  if (a_is != b_is) return a_is > b_is;
+  const auto users = by_users(a, b);
+  return users != 0 ? users < 0 : policy.before(a, b);
 }
 
 Seconds ends_in(const Policy& policy, const Candidate& holder, const Candidate& waiting,
@@ -62,9 +80,12 @@ Seconds ends_in(const Policy& policy, const Candidate& holder, const Candidate& 
   if (waiting.priority < holder.priority) return kNever;
   const int waits = urgency(policy, waiting), runs = urgency(policy, holder);
   if (waits > runs) return 0;
-  const Seconds shortest = shortest_turn_left(policy.ends, holder, quantum);
+  const bool alike = holder.user == waiting.user;
+  const Ends ends = alike ? policy.ends : Ends::after_quantum;
+  const Seconds shortest = shortest_turn_left(ends, holder, quantum);
   if (waiting.priority > holder.priority) return shortest;
-  const Seconds in_turn = std::max(shortest, policy.lead(holder, waiting, quantum));
+  const Seconds lead = alike ? policy.lead(holder, waiting, quantum) : user_lead(holder, waiting);
+  const Seconds in_turn = std::max(shortest, lead);
   if (runs == 0) return in_turn;
   return waits > 0 ? std::min(in_turn, holder.boost) : std::max(in_turn, holder.boost);
 }

@@ -1,4 +1,11 @@
-// What a policy is: an order of candidates, and how long a turn goes on while somebody waits.
+// What a policy is: an order of a user's notebooks, and how long a turn goes on while another of
+// them waits.
+//
+// Users come before that, under every policy: the device is shared by weight among groups, and a
+// group's part among its users, as the rulebook weighs both. So nobody gains over other users by
+// what notebooks say of themselves (weights, remaining iterations), nor by how many there are, how
+// new they are, or how long their cells last. policy.cpp holds this in one place, and a policy
+// cannot undo it.
 //
 // A policy sees one or two Candidates, which are plain numbers of one moment, and answers. It has
 // no state, no access to others and no power: the scheduler decides what is safe and enacts. To add
@@ -9,47 +16,50 @@
 #include <span>
 #include <string_view>
 
+#include "core/decayed.h"
 #include "core/types.h"
 
 namespace gpushare {
 
-// A session that runs or waits, at one moment. All seconds include the running turn so far.
+// A session that runs or waits, at one moment. All seconds include the running turn so far. Faded
+// ones are compared with each other exactly; their difference is in seconds of that moment.
 struct Candidate {
   int priority = 0;
   double weight = 1.0;
   const void* group = nullptr;  // only to be compared, as is its user
   double group_weight = 1.0;
   int group_turns = 0;         // turns of the group that run now: so fast does its clock go
-  Seconds group_clock = 0;     // fair clock of the group: seconds used / weight, faded
+  Faded group_clock;           // fair clock of the group: seconds used / weight, faded
   const void* user = nullptr;  // one of this group
   double user_weight = 1.0;
   int user_turns = 0;
-  Seconds user_clock = 0;            // the same within the group
+  Faded user_clock;                  // the same within the group
   Seconds user_served = -kNever;     // when a turn of this user began last
-  Seconds clock = 0;                 // the same as the other clocks, within the user
-  Seconds attained = 0;              // service so far, faded
+  Faded clock;                       // the same as the other clocks, within the user
+  Faded attained;                    // service so far, faded
   Seconds waiting = 0;               // since its request
+  Seconds queued = 0;                // since it came into its user's queue: Session::position
   Seconds running = 0;               // since its grant
   std::optional<Seconds> iteration;  // mean duration of one
   std::optional<Seconds> remaining;  // work left, if it was declared and is not overrun
   Seconds boost = 0;                 // for so long its cell still goes first
   bool begun = true;                 // its cell has had the device, or has it
   std::uint64_t order = 0;           // requests count up: the last word where all else is equal
+  std::uint64_t queue_order = 0;     // the same of when it came into its user's queue
 };
 
-// When a running turn may be ended for somebody else.
+// When a running turn may be ended for another notebook of its user; for another user, after a
+// quantum.
 enum class Ends { never, after_quantum, at_once };
 
 struct Policy {
   std::string_view name;
   std::string_view sentence;
-  // Strict weak order of candidates of equal priority: who is served first.
+  // Strict weak order of candidates of equal priority whose users are equal: who is served first.
   bool (*before)(const Candidate&, const Candidate&);
   Ends ends;
-  // How long the holder may run on before the one who waits should have its turn.
+  // How long the holder may run on before another of its user should have its turn.
   Seconds (*lead)(const Candidate& holder, const Candidate& waiting, Seconds quantum);
-  // How long what is left of a turn is expected to last, or nothing if nobody can know.
-  std::optional<Seconds> (*expected)(const Candidate&, Seconds quantum);
   bool packs = false;         // as many lanes at once as are safe and gain, instead of one
   bool boosts = false;        // the first seconds of a cell go first
   bool by_remaining = false;  // wants to know the remaining work
@@ -60,7 +70,8 @@ std::span<const Policy> policies();
 // Raises std::invalid_argument with the names that there are.
 const Policy& policy_named(std::string_view name);
 
-// Who is served first: priority, then who is boosted, then the policy.
+// Who is served first: priority, then who is boosted, then groups and users by what they have used
+// for their weight, then the policy.
 bool before(const Policy&, const Candidate&, const Candidate&);
 // Seconds until the holder's turn should end for the one who waits: 0 is now, kNever is not by
 // time alone.

@@ -37,6 +37,7 @@ class Probation {
   void runs(Seconds now, int running);
 
   int lanes() const { return lanes_; }
+  bool is_trying() const { return trial_.has_value(); }
   // So many may turn out to be worth it; 0: nobody knows.
   int hoped() const { return kept_; }
   // When time alone changes something, if nothing is reported until then.

@@ -31,6 +31,8 @@ void check_rules(const Rules& rules) {
   require(rules.quantum > 0, "the quantum must be above 0 seconds");
   require(rules.half_life > 0, "the half-life must be above 0 seconds");
   require(rules.lease > 0, "the lease must be above 0 seconds");
+  require(std::isfinite(rules.report) && rules.report >= 0,
+          "the time between two reports must be finite and not below 0 seconds");
   require(rules.patience >= 0, "the patience must not be below 0 seconds");
   require(std::isfinite(rules.boost) && rules.boost >= 0,
           "the boost must be finite and not below 0 seconds");
@@ -50,20 +52,36 @@ std::string exact(Bytes bytes) {
 }  // namespace
 
 Scheduler::Scheduler(Bytes capacity, std::string_view policy, const Rules& rules)
-    : rules_(rules), policy_(&policy_named(policy)), lanes_(capacity), probation_(rules.quantum) {
+    : rules_(rules),
+      fading_(rules.half_life),
+      policy_(&policy_named(policy)),
+      lanes_(capacity),
+      probation_(rules.quantum) {
   check_rules(rules);
+}
+
+// One of its own, in which what follows can be tried.
+std::unique_ptr<Scheduler> Scheduler::copy() const {
+  std::unique_ptr<Scheduler> twin(new Scheduler(*this));
+  for (auto& [number, session] : twin->sessions_) {
+    session.group = twin->groups_.find(session.group->first);
+    session.user = session.group->second.users.find(session.user->first);
+  }
+  twin->seen_.reset();
+  twin->forecast_ = {};
+  return twin;
 }
 
 // --- events ------------------------------------------------------------------------------------
 
 Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& spec) {
   check(spec);
-  advance(now);
+  happen(now);
   const SessionNumber number = prepare(id, spec);
   Session& session = sessions_.at(number);
   session.name = spec.name;
   session.domain = spec.domain;
-  session.share.weigh(now_, rules_.half_life, spec.weight);
+  session.share.weigh(now_, fading_, spec.weight);
   session.priority = spec.priority;
   session.paused = spec.paused;
   session.alone = spec.alone;
@@ -83,14 +101,14 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
 
 Decision Scheduler::close(Seconds now, const std::string& id) {
   const SessionNumber number = number_of(id);
-  advance(now);
+  happen(now);
   forget(number);
   return assign(now);
 }
 
 Decision Scheduler::request(Seconds now, const std::string& id, TurnNumber turn) {
   const SessionNumber number = number_of(id);
-  advance(now);
+  happen(now);
   Session& session = sessions_.at(number);
   const bool waits = session.request && turn <= session.request->number;
   const bool runs = session.turn && turn <= session.turn->number;
@@ -105,10 +123,13 @@ Decision Scheduler::request(Seconds now, const std::string& id, TurnNumber turn)
 
 Decision Scheduler::finish(Seconds now, const std::string& id, TurnNumber turn) {
   const SessionNumber number = number_of(id);
-  advance(now);
+  happen(now);
   Session& session = sessions_.at(number);
   if (session.turn && session.turn->number == turn) end_turn(number, session);
-  if (session.request && session.request->number == turn) end_wait(session);
+  if (session.request && session.request->number == turn) {
+    end_wait(session);
+    session.position.reset();
+  }
   return assign(now);
 }
 
@@ -118,7 +139,7 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
   check_iterations(iterations);
   check_iterations(remaining_iterations.value_or(0));
   check(demand);
-  advance(now);
+  happen(now);
   Session& session = sessions_.at(number);
   if (remaining_iterations)
     session.remaining_iterations = remaining_iterations;
@@ -127,6 +148,7 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
   session.iterations += iterations;
   const Seconds used = session.device_seconds + running_seconds(session, now_);
   const Seconds seconds = used - std::exchange(session.reported_seconds, used);
+  follow_pace(session, iterations, seconds, demand);
   if (demand.measured && session.demand.measured)
     probation_.report(now_, number, iterations, seconds);
   else
@@ -136,13 +158,21 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
   return assign(now);
 }
 
+// The first iterations, in which its memory is measured, are not like the others.
+void Scheduler::follow_pace(Session& session, std::int64_t iterations, Seconds seconds,
+                            const Demand& demand) {
+  if (iterations == 0) return;
+  if (session.demand.measured && demand.measured) session.pace.add(iterations, seconds);
+  if (session.turn) session.turn->boundary = now_;
+}
+
 Decision Scheduler::change(Seconds now, const std::string& id, std::optional<double> weight,
                            std::optional<int> priority, std::optional<bool> paused) {
   const SessionNumber number = number_of(id);
   if (weight) check_weight(*weight);
-  advance(now);
+  happen(now);
   Session& session = sessions_.at(number);
-  if (weight) session.share.weigh(now_, rules_.half_life, *weight);
+  if (weight) session.share.weigh(now_, fading_, *weight);
   session.priority = priority.value_or(session.priority);
   session.paused = paused.value_or(session.paused);
   return assign(now);
@@ -151,7 +181,7 @@ Decision Scheduler::change(Seconds now, const std::string& id, std::optional<dou
 Decision Scheduler::recall(Seconds now, const std::string& id) {
   Session& session = sessions_.at(number_of(id));
   if (!session.turn) throw std::invalid_argument(title(session) + " has no turn to end");
-  advance(now);
+  happen(now);
   session.turn->recalled = true;
   return assign(now);
 }
@@ -161,7 +191,7 @@ Decision Scheduler::hold_back(Seconds now, const std::map<std::string, std::stri
     number_of(id);
     require(!sentence.empty(), "who is held back must be told why");
   }
-  advance(now);
+  happen(now);
   for (auto& [number, session] : sessions_) {
     const auto held = sentences.find(session.id);
     if (held == sentences.end() && is_held(session)) wait_anew(session);
@@ -174,13 +204,13 @@ Decision Scheduler::set_shares(Seconds now, const std::map<std::string, double>&
                                const std::map<std::string, double>& users) {
   for (const auto& weights : {groups, users})
     for (const auto& [name, weight] : weights) check_weight(weight);
-  advance(now);
+  happen(now);
   group_weights_ = groups;
   user_weights_ = users;
   for (auto& [name, group] : groups_) {
-    group.share.weigh(now_, rules_.half_life, weight_of(group_weights_, name));
+    group.share.weigh(now_, fading_, weight_of(group_weights_, name));
     for (auto& [user, node] : group.users)
-      node.share.weigh(now_, rules_.half_life, weight_of(user_weights_, user));
+      node.share.weigh(now_, fading_, weight_of(user_weights_, user));
   }
   return assign(now);
 }
@@ -188,11 +218,8 @@ Decision Scheduler::set_shares(Seconds now, const std::map<std::string, double>&
 // What was used so far has faded by the old half-life.
 Decision Scheduler::set_rules(Seconds now, const Rules& rules) {
   check_rules(rules);
-  advance(now);
-  for (auto& [number, session] : sessions_) {
-    for (Share* share : shares_of(session)) share->count(now_, rules_.half_life);
-    session.attained.add(now_, rules_.half_life, 0);
-  }
+  happen(now);
+  fade_from(Fading(rules.half_life, now_));
   rules_ = rules;
   probation_ = Probation(rules.quantum);
   return assign(now);
@@ -200,7 +227,7 @@ Decision Scheduler::set_rules(Seconds now, const Rules& rules) {
 
 Decision Scheduler::set_policy(Seconds now, std::string_view name) {
   const Policy& policy = policy_named(name);
-  advance(now);
+  happen(now);
   if (policy_ != &policy) probation_ = Probation(rules_.quantum);
   policy_ = &policy;
   return assign(now);
@@ -208,7 +235,7 @@ Decision Scheduler::set_policy(Seconds now, std::string_view name) {
 
 Decision Scheduler::set_running_lanes(Seconds now, int lanes) {
   check_running_lanes(lanes);
-  advance(now);
+  happen(now);
   if (rules_.running_lanes != lanes) probation_ = Probation(rules_.quantum);
   rules_.running_lanes = lanes;
   return assign(now);
@@ -216,13 +243,13 @@ Decision Scheduler::set_running_lanes(Seconds now, int lanes) {
 
 Decision Scheduler::set_foreign(Seconds now, Bytes bytes) {
   require(bytes >= 0, "foreign memory in bytes must not be negative");
-  advance(now);
+  bytes == lanes_.foreign() ? advance(now) : happen(now);
   lanes_.set_foreign(bytes);
   return assign(now);
 }
 
 Decision Scheduler::set_recovering(Seconds now, bool recovering) {
-  advance(now);
+  happen(now);
   recovering_ = recovering;
   return assign(now);
 }
@@ -260,9 +287,33 @@ void Scheduler::check(const Demand& demand) const {
                             exact(lanes_.capacity()));
 }
 
+// Time has passed, and nothing else.
 void Scheduler::advance(Seconds now) {
+  const bool is_first = now_ == -kNever;
   now_ = latest(now);
   seen_.reset();
+  if (forecast_.is_cheap()) forecast_ = {};
+  if (is_first || fading_.is_stale(now_)) fade_from(Fading(rules_.half_life, now_));
+}
+
+// Something has, by which the order of those who wait may have become another.
+void Scheduler::happen(Seconds now) {
+  advance(now);
+  ordered_ = now_;
+}
+
+void Scheduler::fade_from(const Fading& fading) {
+  // Turns that run are not counted: the order is that of `ordered_`, which may be before now.
+  const auto convert = [&](Share& share) { share.used.convert(now_, fading_, fading); };
+  for (auto& [name, group] : groups_) {
+    convert(group.share);
+    for (auto& [user, node] : group.users) convert(node.share);
+  }
+  for (auto& [number, session] : sessions_) {
+    convert(session.share);
+    session.attained.convert(now_, fading_, fading);
+  }
+  fading_ = fading;
 }
 
 Seconds Scheduler::latest(Seconds now) const {
@@ -283,7 +334,7 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
   if (is_new) {
     last_number_ = number;
     session.id = id;
-    session.attained = {spec.device_seconds, now_};
+    session.attained.add(now_, fading_, spec.device_seconds);
     join(session, spec.group, spec.user);
   }
   vacate(number, session);
@@ -310,12 +361,13 @@ void Scheduler::quit(Session& session) {
 }
 
 // Who closes all notebooks and opens others owes what they owed: a user is known for as long as
-// what they have used is worth a turn.
+// what they have used is worth speaking of. Were that as much as a turn, short ones would be free
+// for those who open a notebook for each.
 void Scheduler::forget_faded() {
   for (auto group = groups_.begin(); group != groups_.end();) {
     auto& users = group->second.users;
     std::erase_if(users, [&](const auto& user) {
-      return user.second.sessions == 0 && clock(user.second.share, now_) < rules_.quantum;
+      return user.second.sessions == 0 && clock(user.second.share, now_).seconds() < kForgotten;
     });
     group = users.empty() ? groups_.erase(group) : std::next(group);
   }
@@ -326,6 +378,7 @@ void Scheduler::vacate(SessionNumber number, Session& session) {
   if (session.turn) end_turn(number, session);
   if (session.request) end_wait(session);
   if (lanes_.contains(number)) lanes_.remove(number);
+  session.position.reset();
   move_to(session, Residence::in);
   set_refused(session, false);
 }
@@ -358,16 +411,17 @@ void Scheduler::take_lane(SessionNumber number, const Session& session) {
 
 void Scheduler::begin_turn(Session& session, TurnNumber turn) {
   if (is_out(session)) bring_in(session);  // whoever runs has its memory, or gets it by touching it
-  session.turn = {turn, now_, std::nullopt, {}};
-  for (Share* share : shares_of(session)) share->begin_turn(now_, rules_.half_life);
+  session.turn = {turn, now_, std::nullopt, {}, now_};
+  for (Share* share : shares_of(session)) share->begin_turn(now_, fading_);
 }
 
 void Scheduler::end_turn(SessionNumber number, Session& session) {
   const Seconds used = running_seconds(session, now_);
   session.device_seconds += used;
-  session.attained.add(now_, rules_.half_life, used);
-  for (Share* share : shares_of(session)) share->end_turn(now_, rules_.half_life);
+  session.attained.add(now_, fading_, used);
+  for (Share* share : shares_of(session)) share->end_turn(now_, fading_);
   due_ = session.turn->successor;
+  if (!session.turn->asked || session.turn->recalled) session.position.reset();
   session.turn.reset();
   session.last_used = now_;
   if (!lanes_.contains(number)) return;
@@ -377,6 +431,7 @@ void Scheduler::end_turn(SessionNumber number, Session& session) {
 
 void Scheduler::begin_wait(Session& session, TurnNumber turn) {
   session.request = Request{{now_, ++last_order_}, turn};
+  if (!session.position) session.position = *session.request;
   session.last_turn = turn;
   call_back(session);
 }
@@ -397,6 +452,7 @@ void Scheduler::wait_anew(Session& session) {
   session.waited_seconds += now_ - wait->since;
   const Wait anew{now_, ++last_order_};
   if (session.request) static_cast<Wait&>(*session.request) = anew;
+  session.position.reset();
   session.back = anew;
 }
 
@@ -461,6 +517,7 @@ Candidate Scheduler::candidate(const Session& session, Seconds now) const {
   const Share &group = session.group->second.share, &user = session.user->second.share;
   const Seconds running = running_seconds(session, now);
   const Wait* wait = wait_of(session);
+  const Wait* queued = session.position ? &*session.position : wait;
   return {
       .priority = session.priority,
       .weight = session.share.weight,
@@ -474,14 +531,16 @@ Candidate Scheduler::candidate(const Session& session, Seconds now) const {
       .user_clock = clock(user, now),
       .user_served = user.served,
       .clock = clock(session.share, now),
-      .attained = session.attained.at(now, rules_.half_life) + running,
+      .attained = session.attained.at(now, fading_) + running,
       .waiting = wait ? now - wait->since : 0,
+      .queued = queued ? now - queued->since : 0,
       .running = running,
       .iteration = iteration(session),
       .remaining = remaining(session, running),
       .boost = std::max(0.0, session.boost - running),
       .begun = session.turn || session.device_seconds > session.before_cell,
       .order = wait ? wait->order : 0,
+      .queue_order = queued ? queued->order : 0,
   };
 }
 
@@ -517,18 +576,8 @@ std::array<Share*, Scheduler::kLevels> Scheduler::shares_of(Session& session) co
   return {&session.group->second.share, &session.user->second.share, &session.share};
 }
 
-// Those with whom each of its shares has to share.
-std::array<std::vector<const Share*>, Scheduler::kLevels> Scheduler::peers_of(
-    const Session& session) const {
-  std::array<std::vector<const Share*>, kLevels> peers;
-  auto& [groups, users, notebooks] = peers;
-  for (const auto& [name, group] : groups_)
-    if (&group != &session.group->second) groups.push_back(&group.share);
-  for (const auto& [name, user] : session.group->second.users)
-    if (&user != &session.user->second) users.push_back(&user.share);
-  for (const auto& [number, other] : sessions_)
-    if (&other != &session && other.user == session.user) notebooks.push_back(&other.share);
-  return peers;
+std::array<const Share*, Scheduler::kLevels> Scheduler::shares_of(const Session& session) const {
+  return {&session.group->second.share, &session.user->second.share, &session.share};
 }
 
 Seconds Scheduler::running_seconds(const Session& session, Seconds now) {

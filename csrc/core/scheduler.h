@@ -23,12 +23,14 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "core/lane_allocator.h"
+#include "core/pace.h"
 #include "core/policy.h"
 #include "core/probation.h"
 #include "core/share.h"
@@ -40,9 +42,14 @@ namespace gpushare {
 // lies a rounding error ahead would be asked for again and again.
 inline constexpr Seconds kSoon = 1e-6;
 
+// A user without a notebook that has used less, faded and by weight, is not known any more.
+inline constexpr Seconds kForgotten = 1e-3;
+
 class Scheduler {
  public:
   Scheduler(Bytes capacity, std::string_view policy, const Rules& rules);
+  Scheduler(Scheduler&&) = default;
+  Scheduler& operator=(Scheduler&&) = default;
 
   // A session that is open already is replaced, so that a repeated open is harmless.
   Decision open(Seconds now, const std::string& id, const SessionSpec& spec);
@@ -64,8 +71,9 @@ class Scheduler {
   // Its persistent memory is on disk, so it has no place any more. Who has come to need it
   // meanwhile waits to come back at once.
   Decision paged_out(Seconds now, const std::string& id, Bytes bytes);
-  // It stays, and is not asked again before it has been busy.
-  Decision page_out_failed(Seconds now, const std::string& id);
+  // It stays, and is not asked again before it has been busy. `why` is told those of its user who
+  // wait for its room.
+  Decision page_out_failed(Seconds now, const std::string& id, const std::string& why = "");
   // It wants to come back although it is not busy.
   Decision page_in(Seconds now, const std::string& id);
   // Its memory was touched and has come back by itself, whether there is room for it or not.
@@ -110,6 +118,9 @@ class Scheduler {
   Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane
 
  private:
+  Scheduler(const Scheduler&) = default;  // refers to the groups of the other: see copy()
+  std::unique_ptr<Scheduler> copy() const;
+
   // Fairness is over groups, then users, then notebooks.
   struct User {
     Share share;
@@ -137,6 +148,7 @@ class Scheduler {
     Seconds since;
     std::optional<Seconds> asked;  // when it was asked to yield
     Successor successor;           // as it was told then
+    Seconds boundary = 0;          // when an iteration of it ended last that is known, or its begin
     bool recalled = false;         // somebody wants it to end
   };
   // Where a session's persistent memory is: on the device; there, but asked to leave; on disk; or
@@ -154,14 +166,17 @@ class Scheduler {
     std::string held_back;  // why, in words; empty: it is not
     bool busy = true;
     bool refused = false;  // it could not be paged out, and no cell of it has begun since
+    std::string refusal;   // why, in words, where it has said so
     Residence residence = Residence::in;
     Demand demand;
     std::optional<Request> request;  // it waits; never together with a turn
+    std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
     std::optional<Turn> turn;        // it runs
     Seconds asked_to_leave = 0;      // while it is leaving: since when
     Wait back{};                     // while it is returning
     TurnNumber last_turn = 0;
     Decayed attained;
+    Pace pace;
     Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
     Seconds before_cell = 0;                         // device seconds when its cell began
     Seconds boost = 0;  // how long it goes first, as of the last pass or of its turn's begin
@@ -174,6 +189,12 @@ class Scheduler {
     std::string makes_room_for;  // title of the one for whom it was asked to leave
   };
   static constexpr std::size_t kLevels = 3;  // of shares: group, user, notebook
+  // Of the shares below one: the lowest clock of those that are active, and the highest of all.
+  // They are taken all at once, since a pass asks for each session. nullptr is above the groups.
+  struct Clocks {
+    std::optional<Faded> lowest, highest;
+  };
+  using ClocksBelow = std::unordered_map<const Share*, Clocks>;
   using Entry = std::map<SessionNumber, Session>::value_type;
   // A session that waits or runs, in one pass.
   struct Contender {
@@ -192,7 +213,15 @@ class Scheduler {
   struct Contest {
     std::vector<Contender> running, waiting;
   };
-  struct Queued;  // picture.cpp
+  // When those who wait begin, if nobody else comes; absent where nobody can know. It is made anew
+  // as soon as that costs little of the time since, so a look may be answered by the last one.
+  struct Forecast {
+    Seconds made = kNever, kept = -kNever;  // when, and until when it answers
+    std::unordered_map<SessionNumber, std::pair<TurnNumber, Seconds>> begins;
+
+    bool is_cheap() const { return kept - made < 0.02; }
+  };
+  friend class Rehearsal;  // forecast.cpp
   // Who should be asked to page out, longest idle first, and for whom: nobody of ours, if foreign
   // memory takes the room.
   struct PageOuts {
@@ -205,6 +234,8 @@ class Scheduler {
   void check(const Demand& demand) const;
   static void check_paged_out(Bytes bytes);
   void advance(Seconds now);
+  void happen(Seconds now);
+  void fade_from(const Fading& fading);
   Seconds latest(Seconds now) const;  // time does not go back
 
   // Changes of one session.
@@ -222,6 +253,8 @@ class Scheduler {
   void begin_wait(Session& session, TurnNumber turn);
   void end_wait(Session& session);
   void wait_anew(Session& session);
+  void follow_pace(Session& session, std::int64_t iterations, Seconds seconds,
+                   const Demand& demand);
   void fit_to_demand(SessionNumber number, const Session& session);
 
   // paging.cpp: where their memory is.
@@ -259,13 +292,15 @@ class Scheduler {
   int lanes_at_once(const Session* newcomer) const;
   SessionNumber first_with_room(const std::function<bool(const Session&)>& has_room) const;
   void settle_clocks();
-  void enter(Session& session);
+  void enter(Session& session, ClocksBelow& below) const;
   void leave(Session& session);
-  void lift(Share& share, const std::vector<const Share*>& peers) const;
+  ClocksBelow clocks_below(Seconds now) const;
+  void add(const Share& share, Clocks& clocks, Seconds now) const;
+  void lift(Share& share, const Clocks& peers) const;
   void boost_cells();
-  Seconds boost_of(Session& session);
-  Contest look(Seconds now) const;
-  Contest contest(Seconds now) const;  // of those who may have turns now
+  Seconds boost_of(const Session& session, const ClocksBelow& below, Seconds now) const;
+  Contest look(Seconds now, Seconds ordered) const;  // in their order of then
+  Contest contest(Seconds now) const;                // of those who may have turns now
   std::optional<Seconds> next_change(const Contest& contest, Seconds now) const;
   void mark_promises(Contest& contest, Seconds now) const;
   bool promises(const Turn& turn, const Contender& waiting, Seconds now) const;
@@ -286,10 +321,8 @@ class Scheduler {
   Demand room_for(const Session& session) const;  // what it needs in the lanes
   bool has_outgrown(SessionNumber number, const Session& session) const;
   std::array<Share*, kLevels> shares_of(Session& session) const;
-  std::array<std::vector<const Share*>, kLevels> peers_of(const Session& session) const;
-  Seconds clock(const Share& share, Seconds now) const {
-    return share.clock(now, rules_.half_life);
-  }
+  std::array<const Share*, kLevels> shares_of(const Session& session) const;
+  Faded clock(const Share& share, Seconds now) const { return share.clock(now, fading_); }
   static bool is_held(const Session& session) { return !session.held_back.empty(); }
   static bool wants_turn(const Session& session) {
     return session.request && !session.paused && !is_held(session);
@@ -317,16 +350,19 @@ class Scheduler {
   static Seconds running_seconds(const Session& session, Seconds now);
 
   // picture.cpp
+  Contest in_order(Seconds now) const;
   State state(const Session& session, Seconds now) const;
   SessionState session_state(const Contender& of, const Contest& contest, Seconds now) const;
   std::vector<LaneState> lane_states() const;
-  std::vector<Queued> queue(const Contest& contest, Seconds now) const;
+  std::vector<const Contender*> queue(const Contest& contest, Seconds now) const;
+  std::optional<Seconds> expected_wait(const Session& session, Seconds now) const;
   std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
-  std::string why_it_runs(const Session& session) const;
+  std::string why_it_runs(const Session& session, const Contest& contest) const;
   std::string why_it_is_out(const Session& session) const;
   std::string why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
   std::string who_else_has_memory() const;
+  std::string who_could_not_leave(const Session& of) const;
   const Contender* who_is_in_the_way(const Contender& of, const Contest& contest) const;
   static const std::string& title(const Session& session);
 
@@ -339,6 +375,7 @@ class Scheduler {
   std::string paging_agrees(SessionNumber number, const Session& session) const;
 
   Rules rules_;
+  Fading fading_;
   const Policy* policy_;
   LaneAllocator lanes_;
   Probation probation_;
@@ -353,8 +390,12 @@ class Scheduler {
   std::size_t refusals_ = 0;             // of the sessions, those that could not be paged out
   std::vector<std::string> came_in_;     // ids to be told so in the next decision
   Successor due_;                        // of a turn that this event has ended
+  mutable Forecast forecast_;
   std::optional<Contest> seen_;  // by the last pass, if it left all as it was; until an event
   Seconds now_ = -kNever;
+  // When something happened last that may explain another order of those who wait. Time alone
+  // does not: what is shown is their order then.
+  Seconds ordered_ = -kNever;
   SessionNumber last_number_ = kNobody;
   std::uint64_t last_order_ = 0;
 };

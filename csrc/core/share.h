@@ -17,25 +17,26 @@ struct Share {
   Decayed used;                  // seconds / weight, turns that run counted until `counted`
   Seconds counted = 0;
 
-  double clock(Seconds now, Seconds half_life) const {
-    return used.at(now, half_life) + running * (now - counted) / weight;
+  Faded clock(Seconds now, const Fading& fading) const {
+    const Faded clock = used.at(now, fading);
+    return running == 0 ? clock : clock + running * (now - counted) / weight;
   }
-  void count(Seconds now, Seconds half_life) {
-    used = {clock(now, half_life), now};
+  void count(Seconds now, const Fading& fading) {
+    used.units = clock(now, fading).units;
     counted = now;
   }
-  void begin_turn(Seconds now, Seconds half_life) {
-    count(now, half_life);
+  void begin_turn(Seconds now, const Fading& fading) {
+    count(now, fading);
     ++running;
     served = now;
   }
-  void end_turn(Seconds now, Seconds half_life) {
-    count(now, half_life);
+  void end_turn(Seconds now, const Fading& fading) {
+    count(now, fading);
     --running;
   }
   // Counts from now on.
-  void weigh(Seconds now, Seconds half_life, double by) {
-    count(now, half_life);
+  void weigh(Seconds now, const Fading& fading, double by) {
+    count(now, fading);
     weight = by;
   }
 };

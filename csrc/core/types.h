@@ -49,6 +49,7 @@ struct Rules {
   Seconds boost = 0;           // the first seconds of a cell go first; 0: they do not
   int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
   bool swaps = false;          // who waits for a turn pages out for one before it without patience
+  Seconds report = 0.5;        // so often at least a session says in its turn where it is
 };
 
 // What a session says of itself when it opens. The fields from `turn` to `iterations` bring its

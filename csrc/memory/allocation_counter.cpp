@@ -66,27 +66,29 @@ void AllocationCounter::Shard::close_gap(size_t gap) {
   blocks[gap] = {};
 }
 
-void AllocationCounter::insert(const Block& added, bool replace) {
-  if (added.address == 0) return;
+bool AllocationCounter::insert(const Block& added, bool replace) {
+  if (added.address == 0) return false;
   Shard& shard = shard_of(added.address);
   const std::lock_guard guard(shard.lock);
-  if (!shard.make_room()) return;  // then the block stays uncounted, as one that was never seen
+  if (!shard.make_room())
+    return false;  // then the block stays uncounted, as one that was never seen
   Block& block = shard.blocks[shard.slot_of(added.address)];
   if (block.address == 0) {
     ++shard.size;
   } else if (!replace) {
-    return;
+    return false;
   }
   change_live(static_cast<int64_t>(added.bytes) - static_cast<int64_t>(block.bytes));
   block = added;
+  return true;
 }
 
 void AllocationCounter::add(const void* address, size_t bytes, uint32_t note) {
   insert({reinterpret_cast<uintptr_t>(address), bytes, note}, true);
 }
 
-void AllocationCounter::adopt(const void* address, size_t bytes) {
-  insert({reinterpret_cast<uintptr_t>(address), bytes, 0}, false);
+bool AllocationCounter::adopt(const void* address, size_t bytes) {
+  return insert({reinterpret_cast<uintptr_t>(address), bytes, 0}, false);
 }
 
 AllocationCounter::Counted AllocationCounter::remove(const void* pointer) {

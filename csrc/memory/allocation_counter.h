@@ -33,8 +33,8 @@ class AllocationCounter {
   // A block lives at `address`; if one is known there, its end was missed and this one replaces it.
   // `remove` tells the note again.
   void add(const void* address, size_t bytes, uint32_t note = 0);
-  // As `add`, but a block that is known at `address` stays as it is.
-  void adopt(const void* address, size_t bytes);
+  // As `add`, but a block that is known at `address` stays as it is: then it is false.
+  bool adopt(const void* address, size_t bytes);
   // The block at `address` ends; call it before the memory can be used again. What was known of it;
   // zeros if nothing was.
   Counted remove(const void* address);
@@ -73,7 +73,7 @@ class AllocationCounter {
   static constexpr size_t kShards = 16;
 
   Shard& shard_of(uintptr_t address);
-  void insert(const Block& block, bool replace);
+  bool insert(const Block& block, bool replace);
   void change_live(int64_t bytes);
   void raise_peak(int64_t live);
 

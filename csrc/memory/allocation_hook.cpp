@@ -3,7 +3,9 @@
 #include <malloc.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -35,12 +37,14 @@ int hooked_posix_memalign(void** block, size_t alignment, size_t bytes) {
     lane().made(place.note, bytes);
   }
   allocation_counter().add(*block, bytes, place.note);
+  if (place.address == nullptr) touched_blocks().add(*block, bytes);
   return 0;
 }
 
 void hooked_free(void* block) {
   // First the books: the address may be another thread's at once.
   const auto counted = allocation_counter().remove(block);
+  touched_blocks().remove(block, counted.bytes);
   pager().before_free(block, counted.bytes);
   if (counted.note != 0) lane().ended(counted.note, counted.bytes);
   if (lane().owns(block)) {
@@ -56,18 +60,26 @@ void before_fork() {
   pager().before_fork();
   lane().before_fork();
   allocation_counter().lock_all();
+  touched_blocks().lock();
 }
 
 void after_fork_in_parent() {
+  touched_blocks().unlock();
   allocation_counter().unlock_all();
   lane().after_fork_in_parent();
   pager().after_fork_in_parent();
 }
 
 void after_fork_in_child() {
+  touched_blocks().unlock();
   allocation_counter().unlock_all();
   lane().after_fork_in_child();
   pager().after_fork_in_child();
+}
+
+double seconds_now() {
+  using std::chrono::duration, std::chrono::steady_clock;
+  return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
 std::string install() {
@@ -86,6 +98,24 @@ std::string install() {
 }  // namespace
 
 AllocationCounter& allocation_counter() { return immortal<AllocationCounter>(); }
+
+TouchedBlocks& touched_blocks() { return immortal<TouchedBlocks>(); }
+
+Usage take_touched_peak() {
+  const auto untouched = static_cast<int64_t>(touched_blocks().untouched_bytes(seconds_now()));
+  const Usage usage = allocation_counter().take_peak();
+  return {usage.live - untouched, std::max(usage.peak, usage.live) - untouched};
+}
+
+Usage touched_usage() {
+  const auto untouched = static_cast<int64_t>(touched_blocks().last_untouched_bytes());
+  const Usage usage = allocation_counter().usage();
+  return {usage.live - untouched, usage.peak - untouched};
+}
+
+void adopt_block(const void* address, size_t bytes) {
+  if (allocation_counter().adopt(address, bytes)) touched_blocks().add(address, bytes);
+}
 
 Pager& pager() { return immortal<Pager>(); }
 

@@ -5,6 +5,7 @@
 #include "memory/allocation_counter.h"
 #include "memory/lane.h"
 #include "memory/pager.h"
+#include "memory/touched_blocks.h"
 
 namespace gpushare {
 
@@ -16,6 +17,17 @@ namespace gpushare {
 
 // What the hook counts; alive until the process ends.
 AllocationCounter& allocation_counter();
+
+// Of the counted blocks that were not made in the lane, the large ones.
+TouchedBlocks& touched_blocks();
+
+// What the counter says, without what was never touched of large blocks. The second looks at them
+// now and then, and so belongs to boundaries.
+Usage touched_usage();
+Usage take_touched_peak();
+
+// Counts a block that was allocated before the hook was there.
+void adopt_block(const void* address, size_t bytes);
 
 // The lane of this process, on the device `host`; alive until the process ends.
 Lane& lane();

@@ -13,6 +13,8 @@
 namespace gpushare {
 namespace {
 
+std::mutex one_at_a_time;
+
 // What moves, as a sequence lock: `moves` is odd while something does, and changes before and after
 // every change of the bounds. One word more for everybody: how many moves there have been.
 std::atomic<uint32_t> moves = 0;
@@ -119,12 +121,16 @@ std::string install_fault_net() {
 }
 
 MovingPages::MovingPages(const std::byte* begin, size_t bytes) {
+  one_at_a_time.lock();
   moving_begin.store(reinterpret_cast<uintptr_t>(begin));
   moving_end.store(reinterpret_cast<uintptr_t>(begin) + bytes);
   moves.fetch_add(1);
 }
 
-MovingPages::~MovingPages() { moves.fetch_add(1); }
+MovingPages::~MovingPages() {
+  moves.fetch_add(1);
+  one_at_a_time.unlock();
+}
 
 void wait_a_little() {
   constexpr timespec kPause{0, 50'000};

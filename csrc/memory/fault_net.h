@@ -15,7 +15,8 @@ namespace gpushare {
 // that says why it is impossible.
 [[nodiscard]] std::string install_fault_net();
 
-// The pages [begin, begin + bytes) move as long as this lives; at most one moves at a time.
+// The pages [begin, begin + bytes) move as long as this lives. At most one moves at a time: a
+// second one waits for its turn.
 class MovingPages {
  public:
   MovingPages(const std::byte* begin, size_t bytes);

@@ -77,6 +77,18 @@ void HostPages::clear(Run run) {
   mmap(at(run.first), bytes(run.count), PROT_NONE, kNothing | MAP_FIXED, -1, 0);
 }
 
+// Without a net writes go on, and one that comes between copy and replacement is lost.
+void HostPages::hold(Run run) {
+  if (!install_fault_net().empty()) return;
+  held_.emplace(window_ + bytes(run.first), bytes(run.count));
+  mprotect(at(run.first), bytes(run.count), PROT_READ);
+}
+
+void HostPages::release(Run run) {
+  mprotect(at(run.first), bytes(run.count), PROT_READ | PROT_WRITE);
+  held_.reset();
+}
+
 void* HostPages::copy(Run run) {
   const size_t size = bytes(run.count);
   void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE,

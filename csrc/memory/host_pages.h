@@ -1,4 +1,7 @@
 #pragma once
+#include <optional>
+
+#include "memory/fault_net.h"
 #include "memory/lane_pages.h"
 
 namespace gpushare {
@@ -22,6 +25,8 @@ class HostPages : public LanePages {
 
   bool map(const Stretch& stretch) override;
   void clear(Run run) override;
+  void hold(Run run) override;
+  void release(Run run) override;
   void* copy(Run run) override;
   bool place(void* copy, Run run) override;
   void discard(void* copy, Page count) override;
@@ -35,6 +40,7 @@ class HostPages : public LanePages {
   std::byte* window_ = nullptr;
   size_t window_bytes_ = 0;
   int memory_ = -1;
+  std::optional<MovingPages> held_;
 };
 
 }  // namespace gpushare

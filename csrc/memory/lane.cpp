@@ -200,6 +200,13 @@ std::vector<Run> Lane::last_survivors() {
 }
 
 bool Lane::keep(const Run& run) {
+  pages_.hold(run);
+  const bool is_kept = replace(run);
+  pages_.release(run);
+  return is_kept;
+}
+
+bool Lane::replace(const Run& run) {
   void* copy = pages_.copy(run);
   if (copy == nullptr) return false;
   if (pages_.place(copy, run)) return true;

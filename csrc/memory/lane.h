@@ -162,6 +162,7 @@ class Lane {
   std::vector<Run> living() const;
   std::vector<Run> held() const;
   bool keep(const Run& run);
+  bool replace(const Run& run);
   Page hold(std::span<const Run> blocks);
   std::vector<Run> last_survivors();
   Page find(size_t block_bytes);

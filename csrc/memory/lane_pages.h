@@ -31,6 +31,11 @@ class LanePages {
   // These pages of the window can be touched no more, and show no memory.
   virtual void clear(Run run) = 0;
 
+  // Until `release`, whoever writes to these pages of the window waits, where that is possible:
+  // another thread may do so while they are copied and replaced.
+  virtual void hold(Run) {}
+  virtual void release(Run) {}
+
   // Pages of the window, copied to private memory elsewhere; null where there is not enough.
   virtual void* copy(Run run) = 0;
   // The copy takes the place of what it was made of: on the host at once for all who look, and on a

@@ -12,6 +12,7 @@
 
 #include "memory/fault_net.h"
 #include "memory/paging_file.h"
+#include "memory/touched_blocks.h"
 
 #ifndef MADV_POPULATE_READ  // Linux 5.14
 #define MADV_POPULATE_READ 22
@@ -56,6 +57,20 @@ void keep_disjoint(std::vector<Range>& ranges) {
     if (range.begin < end) return true;
     end = range.begin + range.bytes;
     return false;
+  });
+}
+
+bool overlap(const Range& a, const Range& b) {
+  return a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
+}
+
+// Of disjoint ranges by address, those that overlap none of `lent`.
+void leave_out(std::vector<Range>& ranges, std::vector<Range> lent) {
+  keep_disjoint(lent);
+  auto next = lent.begin();
+  std::erase_if(ranges, [&](const Range& range) {
+    while (next != lent.end() && next->begin + next->bytes <= range.begin) ++next;
+    return next != lent.end() && overlap(*next, range);
   });
 }
 
@@ -110,6 +125,17 @@ int replace_by_memory(std::byte* begin, size_t bytes, std::byte* fresh) {
   return error;
 }
 
+// The pages stay a private mapping, but each has memory of its own. The system copies them one by
+// one, so nobody has to wait for it, and no write is lost. Zero, or the error.
+int read_in_place(std::byte* begin, size_t bytes) {
+  if (madvise(begin, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+  if (errno != EINVAL) return errno == EFAULT ? EIO : errno;
+  for (std::byte* page = begin; page < begin + bytes; page += kPage) {
+    __atomic_fetch_or(reinterpret_cast<unsigned char*>(page), 0, __ATOMIC_RELAXED);
+  }
+  return 0;
+}
+
 // Fresh memory that lies to huge pages as `begin` does, so that they move whole; null if there is
 // none. Pieces that are moved from one such mapping become one mapping again.
 std::byte* fresh_memory(const std::byte* begin, size_t bytes) {
@@ -141,24 +167,25 @@ class Pager::Turn {
   Pager& pager_;
 };
 
-std::string Pager::page_out(const Source& source, const std::string& directory) {
+std::string Pager::page_out(const Source& source, const std::string& directory,
+                            const Ranges& lent) {
   const Turn turn(*this);
   cancelled_ = false;
   std::string reason = catch_faults();
-  if (reason.empty()) reason = move_all_out(add_pieces(source), directory);
+  if (reason.empty()) reason = move_all_out(add_pieces(source, lent), directory);
   if (!reason.empty()) {
-    const std::string unread = move_all_in();
+    const std::string unread = move_all_in(lent);
     if (!unread.empty()) reason += "; " + unread;
   }
   return reason;
 }
 
-std::string Pager::page_in() {
+std::string Pager::page_in(const Ranges& lent) {
   cancel();
   const Turn turn(*this);
   if (!is_active_) return {};
   const std::string reason = catch_faults();
-  return reason.empty() ? move_all_in() : reason;
+  return reason.empty() ? move_all_in(lent) : reason;
 }
 
 // Under the lock, so that no fork happens in the middle: the child would find the net locked.
@@ -168,7 +195,7 @@ std::string Pager::catch_faults() {
 }
 
 // Active before the source is asked: whoever frees a block after that finds it in the table.
-size_t Pager::add_pieces(const Source& source) {
+size_t Pager::add_pieces(const Source& source, const Ranges& lent) {
   const size_t most = most_ranges();
   const std::lock_guard guard(lock_);
   is_active_ = true;
@@ -177,22 +204,25 @@ size_t Pager::add_pieces(const Source& source) {
   for (Range& range : ranges) range = whole_pages(range);
   std::erase_if(ranges, [&](const Range& range) { return range.bytes == 0 || overlaps(range); });
   keep_disjoint(ranges);
+  leave_out(ranges, lent);
   keep_largest(ranges, most);
-  size_t bytes = 0;
-  for (const Range& range : ranges) {
-    add_range(range);
-    bytes += range.bytes;
-  }
+  for (const Range& range : ranges) add_range(range);
   std::ranges::sort(pieces_, {}, &Piece::begin);
+  size_t bytes = 0;
+  for (const Piece& piece : pieces_) {
+    if (piece.state == State::kIn) bytes += piece.bytes;
+  }
   return bytes;
 }
 
-// Cut at the same addresses whatever the range is: whole huge pages move whole.
+// Cut at the same addresses whatever the range is: whole huge pages move whole. What was never
+// touched has no memory to give back.
 void Pager::add_range(const Range& range) {
   std::byte* const end = range.begin + range.bytes;
   for (std::byte *begin = range.begin, *next; begin < end; begin = next) {
     next = std::min(end, round_up(begin + 1, kPiece));
-    pieces_.push_back({begin, static_cast<size_t>(next - begin)});
+    const auto bytes_here = static_cast<size_t>(next - begin);
+    if (resident_bytes(begin, bytes_here) > 0) pieces_.push_back({begin, bytes_here});
   }
 }
 
@@ -233,8 +263,11 @@ int Pager::move_out(Piece& piece, int file, size_t& offset) {
   return error;
 }
 
-std::string Pager::move_all_in() {
+std::string Pager::move_all_in(const Ranges& lent) {
   int error = 0;
+  for (const Range& range : lent) {
+    if (const int failed = bring_back(range)) error = failed;
+  }
   for (auto first = pieces_.begin(); first != pieces_.end();) {
     const auto last = end_of_batch(first);
     if (const int failed = move_batch_in(first, last)) error = failed;
@@ -242,6 +275,19 @@ std::string Pager::move_all_in() {
   }
   if (error == 0) return {};
   return because(mebibytes(bytes_out_) + " cannot be read back", error);
+}
+
+// What is out of a lent block. Zero, or the error.
+int Pager::bring_back(const Range& lent) {
+  int error = 0;
+  for (auto piece = first_after(lent.begin);
+       piece != pieces_.end() && piece->begin < lent.begin + lent.bytes; ++piece) {
+    if (!begin_move(*piece, State::kOut)) continue;
+    const int failed = read_in_place(piece->begin, piece->bytes);
+    end_move(*piece, failed == 0 ? State::kBack : State::kOut);
+    if (failed != 0) error = failed;
+  }
+  return error;
 }
 
 // A batch comes to one fresh mapping. It is a run of adjacent pieces, which are one mapping again
@@ -315,9 +361,11 @@ void Pager::set_state(Piece& piece, State state) {
   piece.state = state;
 }
 
-// Only what is out is remembered.
+// Only mappings of a file are remembered.
 void Pager::end_turn() {
-  std::erase_if(pieces_, [](const Piece& piece) { return piece.state != State::kOut; });
+  std::erase_if(pieces_, [](const Piece& piece) {
+    return piece.state != State::kOut && piece.state != State::kBack;
+  });
   is_active_ = !pieces_.empty();
   has_turn_ = false;
 }
@@ -332,7 +380,8 @@ bool Pager::try_let_go(const std::byte* begin, const std::byte* end) {
   const std::lock_guard guard(lock_);
   for (auto piece = first_after(begin); piece != pieces_.end() && piece->begin < end; ++piece) {
     if (piece->state == State::kMoving) return false;
-    if (piece->state == State::kOut) {  // else its room in the file would stay in use
+    if (piece->state == State::kOut || piece->state == State::kBack) {  // else its room in the
+      // file would stay in use, and what libc empties would read as the file, not as zeros
       mmap(piece->begin, piece->bytes, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     }
     set_state(*piece, State::kLeft);
@@ -379,7 +428,7 @@ std::string Pager::is_valid() {
     if (piece.bytes == 0 || piece.bytes > kPiece) return "a piece has no size or too much of it";
     if (next != pieces_.end() && next->begin < piece.end()) return "two pieces overlap";
     if ((piece.state == State::kMoving) != (moving_ == &piece)) return "not just one piece moves";
-    if (!has_turn_ && piece.state != State::kOut && piece.state != State::kLeft)
+    if (!has_turn_ && (piece.state == State::kIn || piece.state == State::kMoving))
       return "a piece is in, and remembered";
     if (piece.state == State::kOut) out += piece.bytes;
   }

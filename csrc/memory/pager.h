@@ -22,7 +22,9 @@ struct Range {
 // The file has no name and lives as long as a mapping of it, here or in a forked child.
 //
 // Blocks move in pieces of some MiB. A thread that writes to the piece that moves waits for it (see
-// fault_net.h); a system call that writes there in that moment fails with EFAULT.
+// fault_net.h); a system call that writes there in that moment would fail with EFAULT. So blocks
+// that system calls may write to, the lent ones, never move: they do not go out, and one that was
+// lent while it was out becomes memory again where it is, page by page, by the system.
 //
 // Thread-safe. Across a fork, hold it with `before_fork` and the two after it.
 class Pager {
@@ -30,6 +32,7 @@ class Pager {
   // Appends the blocks to page out, one range for each: neighbours are freed one by one. It is
   // called while no `before_free` can pass, so a block that it finds is alive.
   using Source = std::function<void(std::vector<Range>&)>;
+  using Ranges = std::vector<Range>;
 
   Pager() = default;
   Pager(const Pager&) = delete;
@@ -37,10 +40,11 @@ class Pager {
 
   // What is not out yet goes out to a file in `directory`. Returns an empty string, or the sentence
   // that says why not: then nothing is out.
-  [[nodiscard]] std::string page_out(const Source& source, const std::string& directory);
+  [[nodiscard]] std::string page_out(const Source& source, const std::string& directory,
+                                     const Ranges& lent = {});
   // All comes back; paging out that is under way is cancelled. Returns an empty string, or the
   // sentence that says what could not be read: that stays out, as far as it can be read.
-  [[nodiscard]] std::string page_in();
+  [[nodiscard]] std::string page_in(const Ranges& lent = {});
   // Ends paging out soon, with everything back in; nothing where none is under way.
   void cancel() { cancelled_ = true; }
 
@@ -58,7 +62,13 @@ class Pager {
   void after_fork_in_child();
 
  private:
-  enum class State { kIn, kMoving, kOut, kLeft };  // left: freed, and none of our business
+  enum class State {
+    kIn,
+    kMoving,
+    kOut,
+    kBack,  // in memory, but still a mapping of the file: for good, since it is lent
+    kLeft,  // freed, and none of our business
+  };
 
   struct Piece {
     std::byte* begin;
@@ -72,7 +82,7 @@ class Pager {
   class Turn;  // whoever pages out or in does it alone
 
   std::string catch_faults();
-  size_t add_pieces(const Source& source);
+  size_t add_pieces(const Source& source, const Ranges& lent);
   void add_range(const Range& range);
   bool overlaps(const Range& range);
   Pieces::iterator first_after(const std::byte* address);
@@ -80,9 +90,10 @@ class Pager {
   bool continues(Pieces::iterator piece);
 
   std::string move_all_out(size_t bytes, const std::string& directory);
-  std::string move_all_in();
+  std::string move_all_in(const Ranges& lent);
   // Zero, or the error.
   int move_out(Piece& piece, int file, size_t& offset);
+  int bring_back(const Range& lent);
   int move_batch_in(Pieces::iterator first, Pieces::iterator last);
   int move_in(Piece& piece, std::byte* fresh);
 

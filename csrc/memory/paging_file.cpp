@@ -1,6 +1,7 @@
 #include "memory/paging_file.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +19,13 @@ int reserve(int file, size_t bytes) {
   return error;
 }
 
+// On the disk of a file that is emptied, as a part of it may have been reserved.
+std::string what_is_free(int file) {
+  struct statvfs disk;
+  if (ftruncate(file, 0) != 0 || fstatvfs(file, &disk) != 0) return "";
+  return ", which has " + mebibytes(static_cast<size_t>(disk.f_bavail) * disk.f_frsize) + " free";
+}
+
 }  // namespace
 
 PagingFile::~PagingFile() {
@@ -30,7 +38,9 @@ std::string PagingFile::open(const std::string& directory, size_t bytes) {
   if (number_ < 0) return because("no file can be made in " + directory, errno);
   unlink(path.c_str());
   const int error = reserve(number_, bytes);
-  return error == 0 ? "" : because(mebibytes(bytes) + " do not fit into " + directory, error);
+  if (error == 0) return "";
+  const std::string lack = mebibytes(bytes) + " do not fit into " + directory;
+  return because(error == ENOSPC ? lack + what_is_free(number_) : lack, error);
 }
 
 std::string because(const std::string& what, int error) {

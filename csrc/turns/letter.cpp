@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cstddef>
 
+#include "turns/mac.h"
+
 namespace gpushare {
 namespace {
 
@@ -45,14 +47,6 @@ class Reader {
   bool ok_ = true;
 };
 
-// Takes as long wherever the difference is, or the key could be found out piece by piece.
-bool begins_with_key(std::string_view letter, std::string_view key) {
-  if (key.empty() || letter.size() < key.size()) return false;
-  int difference = 0;
-  for (size_t i = 0; i < key.size(); ++i) difference |= letter[i] ^ key[i];
-  return difference == 0;
-}
-
 // The body of the first frame, which is taken from `frames`; none if it is not complete.
 std::optional<std::string_view> take_frame(std::string_view& frames) {
   if (frames.size() < kHeaderBytes) return std::nullopt;
@@ -80,9 +74,11 @@ std::optional<Successor> successor_in(Reader rest) {
 }  // namespace
 
 std::optional<Turn> read_letter(std::string_view letter, std::string_view key) {
-  if (!begins_with_key(letter, key)) return std::nullopt;
+  if (key.empty() || letter.size() <= kMacDigits) return std::nullopt;
+  const std::string_view numbers = letter.substr(kMacDigits + 1);
+  if (!is_same(letter.substr(0, kMacDigits), mac(key, numbers))) return std::nullopt;
   Turn turn{};
-  Reader rest(letter.substr(key.size()));
+  Reader rest(letter.substr(kMacDigits));
   for (uint64_t* number : {&turn.number, &turn.lane, &turn.bytes, &turn.memory, &turn.chunks})
     rest.skip(" ").number(*number);
   return rest.is_over() ? std::optional(turn) : std::nullopt;

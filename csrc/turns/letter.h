@@ -16,8 +16,9 @@ struct Successor {
   std::string mailbox, letter;
 };
 
-// The turn in a letter, which is its key and then the numbers of the turn, with a blank before
-// each; none if it is anything else, or for another key.
+// The turn in a letter, which is a MAC of the numbers of the turn, and these with a blank before
+// each; none if it is anything else, or written with another key. Whoever hands a turn on has the
+// letter and not the key: so it gives the turn that the broker has written into it, and no other.
 [[nodiscard]] std::optional<Turn> read_letter(std::string_view letter, std::string_view key);
 
 // The successor that the newest Yield for `turn` names, in frames as they come from the broker, the

@@ -65,7 +65,7 @@ void Mailbox::send(const Successor& successor) const {
 
 std::optional<Turn> Mailbox::await(int connection, uint64_t number) const {
   std::array<pollfd, 2> ends{{{connection, POLLIN, 0}, {socket_, POLLIN, 0}}};
-  if (poll(ends.data(), ends.size(), -1) <= 0 || ends[1].revents == 0) return std::nullopt;
+  if (poll(ends.data(), ends.size(), -1) <= 0 || ends[0].revents != 0) return std::nullopt;
   return receive(number);
 }
 

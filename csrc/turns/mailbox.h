@@ -35,7 +35,8 @@ class Mailbox {
   void send(const Successor& successor) const;
 
   // Waits for a letter that gives the turn `number`. None where something else has come first, by
-  // `connection`, by letter or by a signal.
+  // `connection`, by letter or by a signal. What the broker says goes before a letter that is there
+  // as well: it may be that no letter counts any more.
   [[nodiscard]] std::optional<Turn> await(int connection, uint64_t number) const;
 
  private:

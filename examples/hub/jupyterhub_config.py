@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821  # JupyterHub's
-RULES = Path(__file__).with_name("rules.toml")
+RULES = os.environ.get("CLASS_RULES", Path(__file__).with_name("rules.toml"))
 HOME = Path(os.environ.get("CLASS_HOME", "/srv/class"))
 
 # --- jupyter_gpushare -----------------------------------------------------------------------------
@@ -23,7 +23,11 @@ c.JupyterHub.services = [
         "display": True,  # in the hub's menu of services
         "url": os.environ.get("CLASS_SERVICE_URL", "http://127.0.0.1:18090"),
         "command": [sys.executable, "-m", "jupyter_gpushare_server.hub_service"],
-        "environment": {**gpushare, "JUPYTER_GPUSHARE_RULEBOOK": str(RULES)},
+        "environment": {
+            **gpushare,
+            "JUPYTER_GPUSHARE_RULEBOOK": str(RULES),
+            "JUPYTER_GPUSHARE_ACCOUNTS": str(HOME / "run" / "accounts.sqlite"),
+        },
         "oauth_no_confirm": True,
         # without these a browser's token has none of our scopes
         "oauth_client_allowed_scopes": ["custom:gpushare:read", "custom:gpushare:admin"],

@@ -53,6 +53,10 @@ def surroundings(home: Path, port: int) -> dict[str, str]:
     """The environment of a hub in the folder `home`, of which nothing is seen from outside."""
     (home / "homes").mkdir(parents=True, exist_ok=True)
     (home / "run").mkdir(mode=0o700, exist_ok=True)
+    rules = home / "rules.toml"  # the broker follows those alone that nobody else may write
+    if not rules.exists():
+        rules.write_text((HERE / "rules.toml").read_text())
+        rules.chmod(0o644)
     places = {
         name: f"http://127.0.0.1:{free}"
         for name, free in zip(URLS, free_ports(len(URLS)), strict=True)
@@ -61,6 +65,7 @@ def surroundings(home: Path, port: int) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")},
         **places,
         "CLASS_HOME": str(home),
+        "CLASS_RULES": str(rules),
         "CLASS_URL": f"http://127.0.0.1:{port}",
         "PATH": f"{os.environ.get('PATH', os.defpath)}:{MODULES}",
     }

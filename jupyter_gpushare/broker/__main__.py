@@ -11,14 +11,14 @@ from ..settings import Settings, load
 
 def main(settings: Settings | None = None) -> int:
     """Run a broker until it ends; the exit status."""
-    from . import endpoint
-    from .throttle import Throttle
+    from .transport import server
+    from .transport.log_limit import Throttle
 
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
     for handler in logging.getLogger().handlers:
         handler.addFilter(Throttle())
     try:
-        endpoint.run(settings or load())
+        server.run(settings or load())
     except GpuShareError as error:
         print(error, file=sys.stderr)
         return 1

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from .. import _core
-from ..protocol import HOLDING, Open
-from . import names
+from ..wire.protocol import HOLDING, Open
+from .snapshot import names
 
 # Who has had least comes next, looked at so often: in a queue of its own one would run to its end,
 # and a notebook has none.
@@ -194,8 +194,8 @@ class Gangs:
         """Nobody has asked it to."""
         return Joint.of([each.paged_out(now, id, bytes) for each in self._of(id)])
 
-    def page_out_failed(self, now: float, id: str) -> Decision:
-        return Joint.of([each.page_out_failed(now, id) for each in self._of(id)])
+    def page_out_failed(self, now: float, id: str, why: str) -> Decision:
+        return Joint.of([each.page_out_failed(now, id, why) for each in self._of(id)])
 
     def dismiss(self, now: float, id: str) -> Decision:
         """Raises ValueError: its memory is in use on all of its devices, or on none."""
@@ -341,6 +341,7 @@ class Gangs:
         for state in picture.sessions:
             if (gang := self._gangs.get(state.id)) is not None:
                 self._complete(state, gang, last, now)
+                last = max(last, state.place or 0)  # two gangs have two positions
         return picture
 
     def _complete(self, state: _core.SessionState, gang: _Gang, last: int, now: float) -> None:

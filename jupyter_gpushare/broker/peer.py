@@ -6,8 +6,8 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from ..channel import Channel
-from ..protocol import Message
+from ..wire.fd_channel import Channel
+from ..wire.protocol import Message
 
 
 class Peer(ABC):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..devices import Device
 from ..errors import UnknownDevice
-from ..protocol import Demand
+from ..wire.protocol import Demand
 
 
 class Room(NamedTuple):

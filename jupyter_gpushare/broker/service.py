@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .. import _core, chunks, protocol
+from .. import _core
 from .._version import __version__
 from ..devices import Device
 from ..errors import (
@@ -30,7 +30,9 @@ from ..errors import (
     Unidentified,
     UnknownSession,
 )
-from ..protocol import (
+from ..settings import Settings, scheduler_rules
+from ..wire import chunks, protocol
+from ..wire.protocol import (
     PROTOCOL,
     Account,
     Busy,
@@ -48,6 +50,7 @@ from ..protocol import (
     Keep,
     Look,
     Message,
+    NewKey,
     Notice,
     Open,
     Opened,
@@ -55,6 +58,7 @@ from ..protocol import (
     PageIn,
     PageOut,
     Recall,
+    RenewKey,
     Report,
     Request,
     Rest,
@@ -70,31 +74,37 @@ from ..protocol import (
     Withdraw,
     Yield,
 )
-from ..rulebook import RulebookFile
-from ..settings import Settings
-from . import names, placement, rules, translation
-from .accounts import Accounts
-from .audience import Audience
-from .authority import Deed, Object
-from .caretaker import Caretaker, Due, Resting
-from .foreign import Foreign
+from . import placement
+from . import validation as rules
+from .access.permissions import Deed, Object
+from .access.tickets import Tickets
+from .accounting.accounts import Accounts, Past
+from .accounting.reports import Reports
+from .admin.idle import Caretaker, Due, Resting
+from .admin.quotas import Claim
+from .admin.reservations import CLASS_POLICY
+from .admin.rulebook import RulebookFile
+from .admin.rules import ALL_SEEING, Governor, Orders
 from .gangs import Decision, Gangs
-from .governor import ALL_SEEING, Governor, Orders
-from .history import History, Holder
-from .names import Namer
+from .grants.grants import Place, Turns
+from .grants.recovery import Roll
+from .grants.unmanaged import Foreign
 from .peer import Peer
-from .quotas import Claim
-from .reports import Reports
-from .reservations import CLASS_POLICY
-from .roll import Roll
-from .tickets import Tickets
-from .turns import Place, Turns
+from .snapshot import names
+from .snapshot import views as translation
+from .snapshot.history import History, Holder
+from .snapshot.names import Namer
+from .snapshot.publisher import Audience
 
 log = logging.getLogger("jupyter_gpushare.broker")
 WAIT_INTERVAL_SECONDS = 0.5
 GOVERN_SECONDS = 0.25  # between two looks at what the rules ask for
 ROLL_SECONDS = 0.05  # between two looks whether all have come back
 COUNT_SECONDS = 1.0  # between two looks at who has used what
+OUTGROWN = (
+    "this notebook {refusal}, so it goes on only while it is alone on the device, and waits until"
+    " it is: `del` what is not needed any more, and run `%gpushare tidy`"
+)
 STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
 
 
@@ -120,7 +130,7 @@ class Service:
         self._started = started
         self._schedulers = {
             device.name: _core.Scheduler(
-                device.capacity_bytes, settings.policy, translation.rules(settings)
+                device.capacity_bytes, settings.policy, scheduler_rules(settings)
             )
             for device in devices
         }
@@ -142,6 +152,8 @@ class Service:
         for scheduler in self._schedulers.values():
             scheduler.set_recovering(0.0, self._recovering)
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
+        self._fitted: set[str] = set()  # sessions that have reported a demand that does
+        self._outgrown: set[str] = set()  # of these, those that were told that it does no more
         self._sequence = 0
         self._histories = {device.name: History() for device in devices}
         self._governor = Governor(rulebook or RulebookFile(settings.rulebook), self.accounts)
@@ -153,6 +165,7 @@ class Service:
         self._next_govern = 0.0
         self._next_wait = 0.0
         self.is_stopping = False
+        self._has_ended = False
 
     # --- connections -------------------------------------------------------------------------
 
@@ -179,21 +192,35 @@ class Service:
 
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
+        if self._has_ended:
+            return
         self._audience.leave(peer)
         self._reports.forget(peer)
-        self._caretaker.lost(peer)
+        self._end_rest(peer)
         self.tickets.forget(peer)
         if peer.session is not None:
+            self._turns.lost(peer.session, now)
             try:
                 self._turns.leave_lane_to(peer, peer.session)
             finally:  # whatever goes wrong with its memory, nobody waits for it
                 self._close(peer.session, now)
                 self._conclude(now)
 
+    def end(self) -> None:
+        """Connections end with this broker, not with their sessions: turns go on at the next one,
+        and nobody is granted what the first of them seems to leave."""
+        self._has_ended = True
+        self._roll.leave()
+
     def close(self, now: float) -> None:
         """The broker ends: what was used until now is counted."""
         for device in self._schedulers:
             self._count(device, now)
+
+    def all_have_left(self) -> None:
+        """No memory of a lane stays with the broker, and what was used is in the database."""
+        self._turns.follow_lanes()
+        self.accounts.write()
 
     @property
     def has_sessions(self) -> bool:
@@ -225,8 +252,8 @@ class Service:
 
     def _end_recovery(self, now: float) -> None:
         self._recovering = False
-        for mailbox in self._roll.absent:
-            log.warning("the session with the mailbox %s had a turn, and is away", mailbox)
+        for held in self._roll.absent:
+            log.warning("the session %s had turn %d, and is away", held.session, held.turn)
         self._roll.absent.clear()
         for scheduler in self._schedulers.values():
             self._enact(scheduler.set_recovering(now, False))
@@ -260,7 +287,9 @@ class Service:
         """With all names, or with those that `namer` knows."""
         return Snapshot(
             version=__version__,
-            broker=protocol.BrokerView(os.getpid(), PROTOCOL, self._started, self.accounts.trouble),
+            broker=protocol.BrokerView(
+                os.getpid(), PROTOCOL, self._started, self.accounts.trouble, self._recovering
+            ),
             policy=next(iter(self._schedulers.values())).policy,
             policies=[protocol.PolicyView(name, text) for name, text in _core.policies()],
             sequence=self._sequence,
@@ -303,40 +332,67 @@ class Service:
         rules.check_open(message)
         devices = self._devices_for(peer, message, now)
         place = self._place(peer, message, devices)
-        claim = Claim(peer.user, place.group, place.devices).with_demand(message.demand)
-        self._check_open(peer, message, claim, now)
+        claim = Claim(peer.user, place.group, place.devices)
+        said, message = message, self._borne_out(peer, message, now)
+        self._check_open(peer, message, claim.with_demand(message.demand), now)
         for device in devices:
             self._count_foreign(device, now, peer)
-            if message.id in self._places:
-                self._count(device, now, message.id)  # what it says of its past changes nothing
-        decision, refusal = self._admit(place, message, now)
+        decision, refusal = self._admit(place, message, claim.with_demand(message.demand), now)
         self._caretaker.wake(message.id)
+        self._end_rest(peer)  # of another session: one connection carries one
         self._settle(peer, message.id, place)
+        self._turns.is_back(message.id)
         self._governor.quotas.adopt(message.id, claim)
         for device in devices:
             self._count(device, now, message.id)
         self._welcome_session(peer, message.id, place)
-        if refusal is not None:
-            self._answer_demand(peer, message.id, message.demand, refusal)
+        self._answer_demand(peer, message.id, message.demand, refusal)
         if message.holding:
             self._turns.adopt(message.id, message.turn)
+        elif said.holding:
+            peer.send_soon(Yield(said.turn))  # it has no turn here, and asks for one as all do
         self._enact(decision)
+        self._forget_orders(message.id, devices)
         self._govern(now)
         if message.waiting:  # only now, when it is held back if the rules hold it back
             self._enact(self._scheduler(message.id).request(now, message.id, message.turn))
 
-    def _admit(self, place: Place, message: Open, now: float) -> tuple[Decision, DoesNotFit | None]:
+    def _borne_out(self, peer: Peer, message: Open, now: float) -> Open:
+        """The message with as much of its session's past as this broker has seen, or as the one
+        before has left word of."""
+        if message.id in self._places:
+            for device in self._places[message.id].devices:
+                self._count(device, now, message.id)
+        has_turn = message.holding and self._turns.bears_out(message.id, message.turn, now)
+        had_turn = has_turn and self._turns.is_of_before(message.id)
+        said = Past(message.device_seconds, message.waited_seconds)
+        past = self.accounts.past(now, message.id, peer.user, said, had_turn)
+        return replace(message, holding=has_turn, **past._asdict())
+
+    def _admit(
+        self, place: Place, message: Open, claim: Claim, now: float
+    ) -> tuple[Decision, DoesNotFit | None]:
         """Who has been here before comes back whatever it needs by now, since it may have a turn:
         nobody runs beside it, and it is refused as after a Report."""
+        if message.turn and message.iterations:
+            self._fitted.add(message.id)
         try:
+            if message.holding:
+                self._governor.check_memory(message.id, claim, self._capacity(place.devices))
             return self._register(place, message, now), None
+        except OverQuota as error:
+            refusal: DoesNotFit = error
         except OverflowError as error:
             if not message.turn:
                 raise
             refusal = DoesNotFit(str(error))
-        capacity = self._capacity(place.devices)
-        demand = Demand(min(message.demand.persistent_bytes, capacity), 0, measured=False)
+        demand = self._whole_device(place.devices, message.demand)
         return self._register(place, replace(message, demand=demand), now), refusal
+
+    def _whole_device(self, devices: Sequence[str], demand: Demand) -> Demand:
+        """What stands for a demand that is larger than that: nobody is beside such a session."""
+        capacity = self._capacity(devices)
+        return Demand(min(demand.persistent_bytes, capacity), 0, measured=False)
 
     def _register(self, place: Place, message: Open, now: float) -> Decision:
         spec = translation.spec(place, message)
@@ -373,12 +429,18 @@ class Service:
         return min(self._devices[device].capacity_bytes for device in devices)
 
     def _close_own(self, peer: Peer, message: Close, now: float) -> None:
+        self._end_rest(peer)
         if peer.session is not None:
             session, place = peer.session, self._places[peer.session]
             self._close(session, now)
             for device in place.devices:
                 self.accounts.closed(translation.account(session, place, device))
         peer.send(Done())
+
+    def _new_key(self, peer: Peer, message: NewKey, now: float) -> None:
+        session = _own(peer)
+        rules.check_key(message.key)
+        self._places[session] = self._places[session]._replace(key=message.key)
 
     def _request(self, peer: Peer, message: Request, now: float) -> None:
         session = _own(peer)
@@ -403,9 +465,20 @@ class Service:
             decision = scheduler.report(now, session, message.iterations, demand, remaining)
         except OverflowError as error:
             refusal = DoesNotFit(str(error))
+            if session in self._fitted:
+                self._outgrew(session, message, now)
         else:
+            if message.iterations:
+                self._fitted.add(session)
             self._enact(decision)
         self._answer_demand(peer, session, message.demand, refusal)
+
+    def _outgrew(self, session: str, message: Report, now: float) -> None:
+        """It needs more than the whole device, and runs already: it waits until it has all."""
+        demand = self._whole_device(self._places[session].devices, message.demand)
+        counted, remaining = translation.demand(demand), message.remaining_iterations
+        scheduler = self._scheduler(session)
+        self._enact(scheduler.report(now, session, message.iterations, counted, remaining))
 
     def _over_quota(self, session: str, demand: Demand) -> DoesNotFit | None:
         capacity = self._capacity(self._places[session].devices)
@@ -425,10 +498,16 @@ class Service:
     def _answer_demand(
         self, peer: Peer, session: str, demand: Demand, refusal: DoesNotFit | None
     ) -> None:
-        """Refuse once until the session asks for a turn again, however often it reports."""
+        """Refuse once until the session asks for a turn again, however often it reports. One that
+        has fitted before does not fail for having grown: it is told once, until it fits again."""
         if refusal is None:
             self._refused.discard(session)
+            self._outgrown.discard(session)
             self._governor.quotas.claim(session, demand)
+        elif session in self._fitted and refusal.code == DoesNotFit.code:
+            if session not in self._outgrown:
+                self._outgrown.add(session)
+                peer.send(Notice(OUTGROWN.format(refusal=refusal)))
         elif session not in self._refused:
             self._refused.add(session)
             peer.send(Error(refusal.code, str(refusal)))
@@ -436,11 +515,14 @@ class Service:
     def _keep(self, peer: Peer, message: Keep, now: float) -> None:
         session = _own(peer)
         rules.check_demand(message.demand)
+        if (refusal := self._over_quota(session, message.demand)) is not None:
+            raise refusal
         scheduler = self._scheduler(session)
         if not scheduler.may_keep(session, message.demand.persistent_bytes):
             free = min(self._schedulers[one].free for one in self._places[session].devices)
             raise NoRoom(f"the device has {free} bytes free, which is too little")
         decision = scheduler.report(now, session, 0, translation.demand(message.demand), None)
+        self._governor.quotas.claim(session, message.demand)
         peer.send(Done())
         self._enact(decision)
 
@@ -456,14 +538,24 @@ class Service:
         session = _own(peer)
         rules.check_bytes(message.bytes)
         resting = Resting(self._places[session], message.bytes)
+        claim = self._governor.quotas.allowed(session)
         self._close(session, now)
+        self._governor.quotas.rests(session, claim)
         self._caretaker.rests(session, resting)
+
+    def _end_rest(self, peer: Peer) -> None:
+        """Of the session that rests on this connection, if there is one."""
+        if (session := self._caretaker.resting_of(peer)) is not None:
+            self._sequence += 1
+            self._caretaker.wake(session)
+            self._governor.quotas.forget(session)
+            self._audience.look_around()
 
     def _stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
         session = _own(peer)
         reason = translation.printable(message.reason)
         log.warning("process %d is not paged out: %s", peer.pid, reason)
-        self._enact(self._scheduler(session).page_out_failed(now, session))
+        self._enact(self._scheduler(session).page_out_failed(now, session, reason))
 
     def _change(self, peer: Peer, message: Change, now: float) -> None:
         session = message.session if message.session is not None else _own(peer)
@@ -495,7 +587,7 @@ class Service:
         }
         if message.session not in turns:
             raise InvalidValue("this notebook does not wait for a turn any more")
-        sentence = f"{peer.user} has cancelled this cell's wait for the device"
+        sentence = f"{peer.user} cancelled this cell's wait for the device"
         self._places[message.session].peer.send(Withdraw(turns[message.session], sentence))
         peer.send(Done())
 
@@ -587,7 +679,7 @@ class Service:
         if known is not None and known.peer.user != peer.user:
             raise NotPermitted(f"the session {message.id} belongs to somebody else")
         if place is None:
-            self._check_room(peer)
+            self._check_room(peer, message.id)
         if place is not None and place.devices != claim.devices:
             there = ", ".join(place.devices)
             raise InvalidValue(f"the session {message.id} is open on the device {there}")
@@ -597,10 +689,17 @@ class Service:
         if not (message.holding and self._recovering):  # it has its turn since before us
             self._governor.check_newcomer(message.id, claim, self._capacity(claim.devices))
 
-    def _check_room(self, peer: Peer) -> None:
-        own = sum(place.peer.user == peer.user for place in self._places.values())
+    def _check_room(self, peer: Peer, session: str) -> None:
+        """For one more beside all that are open or rest, but those whose place it takes."""
+        resting = [
+            place
+            for name, place in self._caretaker.places()
+            if name != session and place.peer is not peer
+        ]
+        others = [*self._places.values(), *resting]
+        own = sum(place.peer.user == peer.user for place in others)
         for count, limit, whose in (
-            (len(self._places), self._settings.max_sessions, "this broker"),
+            (len(others), self._settings.max_sessions, "this broker"),
             (own, self._settings.max_sessions_per_user, f"each user; {peer.user} has them"),
         ):
             if count >= limit:
@@ -638,7 +737,6 @@ class Service:
         self._places[session] = place
         self._audience.look_around()
         peer.session = session
-        self._roll.absent.discard(place.mailbox)
 
     def _close(self, session: str, now: float) -> None:
         for device in self._places[session].devices:
@@ -648,6 +746,8 @@ class Service:
         self._audience.look_around()
         place.peer.session = None
         self._refused.discard(session)
+        self._fitted.discard(session)
+        self._outgrown.discard(session)
         self._turns.forget(session)
         self._governor.quotas.forget(session)
         self._enact(scheduler.close(now, session))
@@ -709,14 +809,24 @@ class Service:
         with memory that it does not map."""
         if (place.group, place.domain) != self._belonging(place.peer):
             self._turns.leave_domain(place.domain)
+            self._renew_keys(place.domain)  # before whoever leaves learns of it
             place.peer.close()
+
+    def _renew_keys(self, domain: str) -> None:
+        """Whoever leaves a domain may have letters for the others, with turns in memory that it
+        maps. None of them counts once they have heard this, and they hear it before a letter."""
+        for session, place in self._places.items():
+            if place.domain == domain and place.mailbox:
+                self._places[session] = place._replace(key="")
+                place.peer.send(RenewKey())
 
     def _count(self, device: str, now: float, only: str | None = None) -> None:
         """What all its sessions have used by now, or one."""
-        scheduler = self._schedulers[device]
-        if len(scheduler):
+        seen = {}
+        if len(self._schedulers[device]):
             picture = self._gangs.picture(device, now)
-            self.accounts.follow(now, translation.seen(device, picture, self._places, only))
+            seen = translation.seen(device, picture, self._places, only)
+        self.accounts.follow(now, seen)  # also what was used by sessions that have gone
 
     # --- the idle and the overdue ------------------------------------------------------------
 
@@ -772,6 +882,13 @@ class Service:
             self._gangs.hold_back(device, orders.held_back)
             self._enact(scheduler.hold_back(now, orders.held_back))
 
+    def _forget_orders(self, session: str, devices: Sequence[str]) -> None:
+        """It opens anew, and what was given of it before its scheduler knows no more."""
+        for device in devices:
+            if (given := self._orders.get(device)) is not None:
+                others = {one: why for one, why in given.held_back.items() if one != session}
+                self._orders[device] = given._replace(held_back=others)
+
     def _follow_policies(self, policies: Mapping[str, str], now: float) -> None:
         for device, policy in policies.items():
             self._enact(self._schedulers[device].set_policy(now, policy))
@@ -811,6 +928,7 @@ _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {
     Hello: Service._hello,
     Open: Service._open,
     Close: Service._close_own,
+    NewKey: Service._new_key,
     Request: Service._request,
     Finish: Service._finish,
     Report: Service._report,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from .. import chunks, nvml
 from ..settings import Settings
+from ..wire import chunks
+from . import nvml
 from .device import Device
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from ..nvml import Usage
+from .nvml import Usage
 
 
 class LaneMemory(Protocol):

@@ -32,7 +32,7 @@ def load(ipython: Any) -> None:
 
 def unload(ipython: Any) -> None:
     """``%unload_ext jupyter_gpushare``: sharing off, and the shell as it was before."""
-    from jupyter_gpushare.sharing import stop
+    from jupyter_gpushare.client.sharing import stop
 
     from . import completion
     from .cells import share_one_cell

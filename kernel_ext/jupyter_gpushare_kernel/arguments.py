@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import shlex
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_gpushare.errors import InvalidValue
+from jupyter_gpushare.refusals import nearest
+from jupyter_gpushare.wire.protocol import MAX_NAME_LENGTH
 
 if TYPE_CHECKING:
-    from jupyter_gpushare.pictures import Table
+    from jupyter_gpushare.tables import Table
+
+
+SHOWN_LENGTH = 60
 
 
 class Option(NamedTuple):
@@ -58,6 +62,12 @@ def _devices(word: str) -> int:
     return count
 
 
+def _name(word: str) -> str:
+    if not word.strip() or len(word) > MAX_NAME_LENGTH:
+        raise ValueError(word)
+    return word
+
+
 SHARING = (
     Option(
         "--device",
@@ -85,8 +95,14 @@ SHARING = (
         _count,
         "a whole number from 0 on: the iterations that are still to come",
     ),
-    Option("--name", "TEXT", str, "what others see; by default the notebook's file name"),
+    Option(
+        "--name",
+        "TEXT",
+        _name,
+        f"what others see, up to {MAX_NAME_LENGTH} characters; by default the notebook's file name",
+    ),
 )
+HELP = {"-h", "--help"}
 RESUME = Option("--resume", "", None, "end the pause")
 
 COMMANDS = {
@@ -117,17 +133,25 @@ COMMANDS = {
 def read(line: str) -> Arguments:
     """Raises InvalidValue with a sentence that says what would be right."""
     words = _split(line) or ["status"]
-    command = COMMANDS.get(words[0])
+    if HELP.intersection(words):
+        return Arguments(COMMANDS["help"], None, {})
+    command = COMMANDS.get(words[0].lower())
     if command is None:
         raise InvalidValue(f"there is no `%gpushare {words[0]}`; {nearest(words[0], COMMANDS)}")
     return _read_rest(command, words[1:])
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """``did you mean ...?``, or all that is known where nothing is like `word`."""
-    names = list(known)
-    alike = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"did you mean {alike[0]}?" if alike else f"there are: {', '.join(names) or 'none'}"
+def of_cell(line: str) -> str:
+    """What ``%%gpushare`` with this `line` stands for: options may follow the word `on`."""
+    first, *rest = line.split(None, 1) or [""]
+    return f"cell {''.join(rest) if first.lower() in ('on', 'cell') else line}".strip()
+
+
+def documentation() -> str:
+    """What ``%gpushare?`` shows."""
+    width = max(len(_short(command)) for command in COMMANDS.values())
+    lines = [f"    {_short(command):{width}}  {command.sentence}" for command in COMMANDS.values()]
+    return "\n".join(["Share the device with other notebooks.", "", "%gpushare COMMAND:", *lines])
 
 
 def usage(command: Command) -> str:
@@ -138,19 +162,19 @@ def usage(command: Command) -> str:
 
 
 def commands_table() -> Table:
-    from jupyter_gpushare.pictures import Column, table
+    from jupyter_gpushare.tables import Column, table_of
 
     name = Column("Command", lambda command: f"%gpushare {_short(command)}")
     what = Column("What it does", lambda command: command.sentence, wraps=True)
-    return table("Commands", [name, what], COMMANDS.values())
+    return table_of("Commands", [name, what], COMMANDS.values())
 
 
 def options_table() -> Table:
-    from jupyter_gpushare.pictures import Column, table
+    from jupyter_gpushare.tables import Column, table_of
 
     name = Column("Option", lambda option: f"{option.flag} {option.value}")
     what = Column("What it means", lambda option: option.sentence, wraps=True)
-    return table("Options of on, cell and %%gpushare", [name, what], SHARING)
+    return table_of("Options of on, cell and %%gpushare", [name, what], SHARING)
 
 
 def _short(command: Command) -> str:
@@ -195,4 +219,10 @@ def _value(option: Option, value: str | None, rest: Iterable[str]) -> Any:
     try:
         return option.read(word)
     except ValueError:
-        raise InvalidValue(f"{option.flag} {word} is wrong; it takes {option.sentence}") from None
+        said = f"{option.flag} {_shown(word)} is wrong"
+        raise InvalidValue(f"{said}; it takes {option.sentence}") from None
+
+
+def _shown(word: str) -> str:
+    """As it was written, or as much of it as one reads."""
+    return f"{word[:SHOWN_LENGTH]}…" if len(word) > SHOWN_LENGTH else shlex.quote(word)

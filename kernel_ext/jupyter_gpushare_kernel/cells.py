@@ -8,9 +8,10 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import cell_magic
 
-from jupyter_gpushare.sharing import cell_begins, cell_ended, current
-from jupyter_gpushare.waiting import WaitingLine
+from jupyter_gpushare.client.sharing import cell_begins, cell_ended, current
+from jupyter_gpushare.client.waiting_line import WaitingLine
 
+from .arguments import of_cell
 from .display import show
 
 CELL_MAGIC = "%%gpushare"
@@ -28,6 +29,7 @@ class Cells:
     """
 
     def __init__(self, ipython: Any, line: WaitingLine) -> None:
+        self._shell = ipython
         self._events = ipython.events
         self._line = line
         self._at_end: list[Callable[[], None]] = []
@@ -70,10 +72,14 @@ class Cells:
         """Each step may come twice."""
         cell_ended()
         self._show_notices()
-        self._line.cell_ended()
+        self._line.cell_ended(self._error())
         while self._at_end:
             self._at_end[-1]()
             self._at_end.pop()
+
+    def _error(self) -> BaseException | None:
+        """What ended this cell."""
+        return getattr(self._shell.last_execution_result, "error_in_exec", None)
 
 
 def share_one_cell(lines: list[str]) -> list[str]:
@@ -85,7 +91,8 @@ def share_one_cell(lines: list[str]) -> list[str]:
     name, *_ = (lines[0] if lines else "").split(None, 1) or [""]
     if name != CELL_MAGIC:
         return lines
-    return [f"%gpushare cell{lines[0][len(CELL_MAGIC) :]}", *cell_magic(lines[1:])]
+    line = of_cell(lines[0][len(CELL_MAGIC) :])
+    return [f"%gpushare {line}\n", *cell_magic(lines[1:])]
 
 
 # Asked whether input is complete, IPython must still see a cell magic, which ends at a blank line.

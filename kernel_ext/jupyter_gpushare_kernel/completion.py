@@ -8,9 +8,9 @@ from typing import Any
 
 from IPython.core import completer
 
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.protocol import Snapshot
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Snapshot
 
 from .arguments import COMMANDS, SHARING
 

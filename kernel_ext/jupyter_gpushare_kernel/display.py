@@ -7,7 +7,7 @@ from typing import Any
 
 from IPython.core.display_functions import DisplayHandle, display
 
-from jupyter_gpushare import waiting
+from jupyter_gpushare.client.waiting_line import TerminalLine, WaitingLine
 
 _SENTENCE = "<div style='font-size:90%;opacity:.8'>{}</div>"
 
@@ -22,12 +22,12 @@ def as_page(text: str) -> str:
     return _SENTENCE.format(html.escape(text))
 
 
-def waiting_line(ipython: Any) -> waiting.WaitingLine:
+def waiting_line(ipython: Any) -> WaitingLine:
     """The waiting line for the front end of this shell: a notebook's, else a terminal's."""
-    return NotebookLine() if hasattr(ipython, "kernel") else waiting.TerminalLine()
+    return NotebookLine() if hasattr(ipython, "kernel") else TerminalLine()
 
 
-class NotebookLine(waiting.WaitingLine):
+class NotebookLine(WaitingLine):
     """One output of the cell, replaced in place by its display id."""
 
     def __init__(self) -> None:
@@ -43,4 +43,5 @@ class NotebookLine(waiting.WaitingLine):
             self._handle.update(bundle, raw=True)
 
     def close(self, summary: str) -> None:
+        self.show(summary)
         self._handle = None

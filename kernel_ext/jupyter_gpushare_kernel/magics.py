@@ -11,13 +11,14 @@ from IPython.core.display_functions import display
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.sharing import current, start, stop
+from jupyter_gpushare.client.waiting_line import WaitingLine
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
-from jupyter_gpushare.protocol import Change, SessionView, SetPolicy, Snapshot
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.sharing import current, start, stop
-from jupyter_gpushare.waiting import WaitingLine
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import MAX_NAME_LENGTH, Change, SessionView, SetPolicy, Snapshot
 
 from . import arguments, sentences
 from .arguments import Arguments
@@ -49,7 +50,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
     def gpushare(self, line: str, cell: str | None = None) -> None:
         """Share the device with other notebooks: `%gpushare help` lists the commands."""
         try:
-            asked = arguments.read(line if cell is None else f"cell {line}")
+            asked = arguments.read(line if cell is None else arguments.of_cell(line))
             getattr(self, f"_{asked.command.name}")(asked)
         except GpuShareError as error:
             raise UsageError(str(error)) from None
@@ -79,7 +80,8 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         show(f"Sharing is off: {sentences.totals(session)}." if session else "Sharing was not on.")
 
     def _status(self, asked: Arguments) -> None:
-        from jupyter_gpushare import pictures
+        from jupyter_gpushare import tables
+        from jupyter_gpushare.tools import overview
 
         session = current()
         mine = sentences.state(session)
@@ -87,12 +89,12 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             snapshot = _look()
         except GpuShareError as error:
             return show(f"{mine} There is nothing to show of others: {error}.")
-        drawn = pictures.tables(snapshot, session.id if session else "")
-        lines = [mine, pictures.sentence(snapshot)]
-        text = "\n".join(lines) + "\n\n" + pictures.as_text(drawn, _width())
+        drawn = overview.tables(snapshot, session.id if session else "")
+        lines = [mine, overview.sentence(snapshot)]
+        text = "\n".join(lines) + "\n\n" + tables.as_text(drawn, _width())
         # a bar for each device says in a notebook what the table of devices says elsewhere
-        page = "".join(map(as_page, lines)) + pictures.bars_html(snapshot)
-        return show(text, page + pictures.as_html(drawn[1:]))
+        page = "".join(map(as_page, lines)) + overview.bars_html(snapshot)
+        return show(text, page + tables.as_html(drawn[1:]))
 
     def _top(self, asked: Arguments) -> None:
         if not hasattr(self.shell, "kernel"):
@@ -122,19 +124,19 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         show(sentences.tidied(before - session.memory.live() if session else 0))
 
     def _policy(self, asked: Arguments) -> None:
-        from jupyter_gpushare import pictures
+        from jupyter_gpushare import tables
+        from jupyter_gpushare.tools import overview
 
         with Client.connect(start=False) as client:
             known = client.look().policies
             if asked.word is None:
-                drawn = [pictures.policies(known, client.look().policy)]
-                return show(pictures.as_text(drawn, _width()), pictures.as_html(drawn))
-            if asked.word not in (names := [policy.name for policy in known]):
-                advice = arguments.nearest(asked.word, names)
-                raise InvalidValue(f"there is no policy {asked.word}; {advice}")
-            client.ask(SetPolicy(policy=asked.word))
-        sentence = next(policy.sentence for policy in known if policy.name == asked.word)
-        return show(f"The policy is now {asked.word}: {sentence}")
+                drawn = [overview.policies(known, client.look().policy)]
+                return show(tables.as_text(drawn, _width()), tables.as_html(drawn))
+            if (name := asked.word.lower()) not in (names := [policy.name for policy in known]):
+                raise InvalidValue(f"there is no policy {asked.word}; {nearest(name, names)}")
+            client.ask(SetPolicy(policy=name))
+        sentence = next(policy.sentence for policy in known if policy.name == name)
+        return show(f"The policy is now {name}: {sentence}")
 
     def _cell(self, asked: Arguments) -> None:
         before = current()
@@ -147,11 +149,11 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             self._cells.at_end(lambda: self._restore(options))
 
     def _help(self, asked: Arguments) -> None:
-        from jupyter_gpushare import pictures
+        from jupyter_gpushare import tables
 
         drawn = [arguments.commands_table(), arguments.options_table()]
-        text = "\n\n".join([WHAT, pictures.as_text(drawn, _width()), HOW])
-        show(text, as_page(WHAT) + pictures.as_html(drawn) + as_page(HOW))
+        text = "\n\n".join([WHAT, tables.as_text(drawn, _width()), HOW])
+        show(text, as_page(WHAT) + tables.as_html(drawn) + as_page(HOW))
 
     # --- the session -------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         if "iterations" in options:
             options["remaining_iterations"] = options.pop("iterations")
         session = start(**options)
-        session.on_wait = self._line
+        session.on_wait, session.on_waited = self._line, self._line.count
         session.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
         return session
 
@@ -197,6 +199,8 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             print(f"%gpushare could not be set back after the cell: {error}", file=sys.stderr)
 
 
+GpuShareMagics.gpushare.__doc__ = arguments.documentation()
+
 ANY_DEVICE = ("device", "auto")  # where sharing is on, that is the device it is on
 PLACE = ("device", "devices", "name")  # what a session has for life
 LIVE = ("weight", "priority", "paused")  # what it may change
@@ -205,7 +209,8 @@ LIVE = ("weight", "priority", "paused")  # what it may change
 def default_name(names: dict[str, Any]) -> str:
     """What the front end calls this notebook: Jupyter by environment, VS Code by a variable."""
     path = os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__") or ""
-    return os.path.basename(str(path)) or f"kernel {os.getpid()}"
+    name = os.path.basename(str(path)).strip()[:MAX_NAME_LENGTH]
+    return name or f"kernel {os.getpid()}"
 
 
 def _options(session: Session) -> dict[str, Any]:
@@ -244,7 +249,7 @@ def _find(name: str, snapshot: Snapshot, session: Session | None) -> SessionView
     named = [view for view in views if name in (view.id, view.name)]
     found = [view for view in named if view.user in users] or named
     if not found:
-        advice = arguments.nearest(name, dict.fromkeys(view.name for view in views))
+        advice = nearest(name, dict.fromkeys(view.name for view in views))
         raise InvalidValue(f"no notebook is named {name}; {advice}")
     if len(found) > 1:
         ids = ", ".join(view.id for view in found)

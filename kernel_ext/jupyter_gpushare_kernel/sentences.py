@@ -7,8 +7,8 @@ import sys
 from itertools import starmap
 from typing import Any
 
-from jupyter_gpushare.pictures import duration, size
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.format import duration, size
 
 
 def begun(session: Session) -> str:

@@ -15,9 +15,9 @@ import msgspec
 from traitlets import Bool, Unicode
 
 import jupyter_gpushare
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.protocol import Error, Snapshot
+from jupyter_gpushare.errors import GpuShareError, cause
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Error, Snapshot
 
 STATIC = Path(jupyter_gpushare.__file__).parent / "static"
 INTERVAL_SECONDS = 0.5
@@ -79,7 +79,7 @@ class Feed:
                 self._watch()
             except (GpuShareError, OSError) as error:
                 if not self._stopped.is_set():
-                    self._show(Error(getattr(error, "code", "lost"), str(error)))
+                    self._show(Error(getattr(error, "code", "lost"), cause(error)))
             self._stopped.wait(RETRY_SECONDS)
 
     def _watch(self) -> None:

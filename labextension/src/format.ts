@@ -1,12 +1,12 @@
 /** Figures and sentences for people; pure. */
 
+import { arranged, QUICK_SECONDS, runs, takers, turnOf, waits } from './queue';
 import {
   IDeviceView,
   IError,
   IRestingView,
   ISessionView,
   ISnapshot,
-  ITurnView,
   IViewer
 } from './snapshot';
 
@@ -32,12 +32,13 @@ export type Notebook = ISessionView | IRestingView;
 /** Code of the Error that a page tells itself while its own connection is lost. */
 export const DISCONNECTED = 'disconnected';
 
+/** Of the Error that stands for a broker to which the notebooks have not come back yet. */
+export const RECOVERING = 'recovering';
+
 export function isSnapshot(state: State): state is ISnapshot {
   return state !== null && 'devices' in state;
 }
 
-const QUICK_SECONDS = 3; // who has a turn for less changes while one reads
-const ROUND_SECONDS = [6, 20]; // at least and at most, until one's next quick turn
 const LONGEST_NAME = 36; // letters, in a sentence
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
@@ -74,14 +75,19 @@ export function lasting(seconds: number, trans: ITranslate): string {
     : trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
 }
 
-/** The last part of a notebook's path; the tooltip has all of it. */
+/**
+ * The last part of the path of a notebook or script; the tooltip has all of it. Any other name was
+ * given by hand, and a slash in it is no folder's.
+ */
 export function fileName(path: string): string {
-  return path.slice(path.lastIndexOf('/') + 1) || path;
+  return /\.(ipynb|py)$/.test(path)
+    ? path.slice(path.lastIndexOf('/') + 1)
+    : path;
 }
 
 /** The same where there is little room: that it is a notebook is known. */
-export function stem(path: string): string {
-  return fileName(path).replace(/(.)\.ipynb$/, '$1');
+export function stem(name: string): string {
+  return name.replace(/(.)\.ipynb$/, '$1');
 }
 
 /** Those without a place at the device; a broker that is older knows of none. */
@@ -138,11 +144,7 @@ export function sign(notebook: Notebook): string {
 }
 
 /** For how long nothing has run, and what was done about it; empty where that is nothing yet. */
-export function idleFor(
-  notebook: Notebook,
-  elapsed: number,
-  trans: ITranslate
-): string {
+export function idleFor(notebook: Notebook, trans: ITranslate): string {
   const { idle_seconds, idle_step } = notebook;
   if (idle_seconds === null || !idle_step) {
     return '';
@@ -155,120 +157,58 @@ export function idleFor(
       : trans.__('was asked to give its place to others'),
     cull: trans.__('its kernel is to be shut down')
   };
-  const time = trans.__('idle for %1', lasting(idle_seconds + elapsed, trans));
+  const time = trans.__('idle for %1', lasting(idle_seconds, trans));
   return idle_step in steps ? `${time}; ${steps[idle_step]}` : time;
 }
 
 /** Of those whose state changes faster than one reads. */
 export const QUICK_SIGN = '⇄';
 
-export function runs(session: ISessionView): boolean {
-  return session.state === 'running' || session.state === 'overdue';
-}
-
-/** Who has a place in the queue waits, for a turn or for room to come back. */
-export function waits(session: ISessionView): boolean {
-  return session.place !== null;
-}
-
-function rank(session: ISessionView): number {
-  const order = ['overdue', 'running', 'waiting', 'held'];
-  const found = order.indexOf(waits(session) ? 'waiting' : session.state);
-  return found < 0 ? order.length : found;
-}
-
-/** Who runs, then the queue in its order, then the others by name. */
-export function inOrder(sessions: ISessionView[]): ISessionView[] {
-  return [...sessions].sort(
-    (a, b) =>
-      rank(a) - rank(b) ||
-      (a.place ?? 0) - (b.place ?? 0) ||
-      a.name.localeCompare(b.name)
-  );
-}
-
 /** A name for a sentence: of a long one, its beginning and its end. */
-export function shortName(path: string): string {
-  const name = fileName(path);
+function shortened(name: string): string {
   return name.length <= LONGEST_NAME
     ? name
     : `${name.slice(0, LONGEST_NAME - 12)}…${name.slice(-11)}`;
 }
 
-/**
- * Those who take turns so quickly that who runs and who waits changes while one reads, if they are
- * several.
- */
-export function takers(device: IDeviceView): Set<string> {
-  const turns = new Map<string, ITurnView[]>();
-  for (const turn of device.turns ?? []) {
-    turns.set(turn.session, [...(turns.get(turn.session) ?? []), turn]);
-  }
-  const found = device.sessions.filter(
-    one => (runs(one) || waits(one)) && isQuick(turns.get(one.id) ?? [])
-  );
-  return new Set(found.length > 1 ? found.map(({ id }) => id) : []);
-}
-
-/**
- * Whether a session, whose turns these are, the oldest first, had several short ones and is about
- * to have the next: a large round takes longer, and who is in it stays in it until it is over.
- */
-function isQuick(turns: ITurnView[]): boolean {
-  const [last, former] = turns.slice(-2).reverse();
-  if (!last || !(former || hasGaps(last))) {
-    return false;
-  }
-  const [least, most] = ROUND_SECONDS;
-  const round = 2 * ((former ?? last).began - last.began);
-  return (
-    Math.max(last.held, former?.held ?? 0) < QUICK_SECONDS &&
-    (last.ended ?? 0) < Math.min(most, Math.max(least, round))
-  );
-}
-
-/** Several turns that follow each other closely are told as one, with gaps. */
-function hasGaps(turn: ITurnView): boolean {
-  return turn.held < 0.9 * (turn.began - (turn.ended ?? 0));
-}
-
-/** The device in one or two sentences: who runs, who is next, and when. */
+/** The device in one or two sentences: which notebooks run, which one is next, and when. */
 export function headline(
   device: IDeviceView,
-  elapsed: number,
+  nameOf: (notebook: Notebook) => string,
   trans: ITranslate
 ): string {
-  const quick = takers(device);
-  const sessions = inOrder(device.sessions);
-  const queue = sessions.filter(one => waits(one) && !quick.has(one.id));
-  const running = sessions.filter(one => runs(one) && !quick.has(one.id));
-  const taking = byName(sessions.filter(one => quick.has(one.id)));
-  const now = [
-    running.length > 0 || taking.length === 0 ? whoRuns(running, trans) : '',
-    taking.length > 0 ? whoTakesTurns(taking, trans) : ''
-  ]
-    .filter(Boolean)
-    .join(' ');
-  if (queue.length === 0) {
-    return sessions.length === 0 || taking.length > 0
-      ? now
-      : `${now} ${trans.__('Nobody waits.')}`;
+  const { running, taking, queue } = arranged(device);
+  const names = (sessions: ISessionView[]) =>
+    sessions.map(one => shortened(nameOf(one)));
+  const parts = [
+    running.length > 0 || taking.length === 0
+      ? whatRuns(running, names(running), device, trans)
+      : '',
+    taking.length > 0 ? whatTakesTurns(names(taking), trans) : ''
+  ];
+  if (queue.length > 0) {
+    const count = trans._n('%1 waits', '%1 wait', queue.length);
+    const next = trans.__('next is %1', names(queue)[0]);
+    parts.push(`${count}; ${next}, ${expected(queue[0], trans)}.`);
+  } else if (device.sessions.length > 0 && taking.length === 0) {
+    parts.push(trans.__('Nobody waits.'));
   }
-  const count = trans._n('%1 waits', '%1 wait', queue.length);
-  const next = trans.__('next is %1', shortName(queue[0].name));
-  const when = expected(queue[0], elapsed, trans);
-  return `${now} ${count}; ${next}${when && ', '}${when}.`;
+  return parts.filter(Boolean).join(' ');
 }
 
-function whoRuns(running: ISessionView[], trans: ITranslate): string {
-  const names = running.map(({ name }) => shortName(name));
-  switch (names.length) {
+function whatRuns(
+  running: ISessionView[],
+  names: string[],
+  device: IDeviceView,
+  trans: ITranslate
+): string {
+  switch (running.length) {
     case 0:
       return trans.__('Nobody runs.');
     case 1:
       return running[0].state === 'overdue'
         ? trans.__('%1 is overdue.', names[0])
-        : trans.__('%1 runs.', names[0]);
+        : whatOneRuns(running[0], names[0], device, trans);
     case 2:
       return trans.__('%1 and %2 run.', names[0], names[1]);
     default:
@@ -276,8 +216,21 @@ function whoRuns(running: ISessionView[], trans: ITranslate): string {
   }
 }
 
-function whoTakesTurns(taking: ISessionView[], trans: ITranslate): string {
-  const [first, second, ...others] = taking.map(({ name }) => shortName(name));
+/** A turn that is young may be over before one has read for how long it lasts. */
+function whatOneRuns(
+  session: ISessionView,
+  name: string,
+  device: IDeviceView,
+  trans: ITranslate
+): string {
+  const held = turnOf(session, device)?.held ?? 0;
+  return held < QUICK_SECONDS
+    ? trans.__('%1 runs.', name)
+    : trans.__('%1 has been running for %2.', name, lasting(held, trans));
+}
+
+function whatTakesTurns(names: string[], trans: ITranslate): string {
+  const [first, second, ...others] = names;
   switch (others.length) {
     case 0:
       return trans.__('%1 and %2 take turns.', first, second);
@@ -293,49 +246,29 @@ function whoTakesTurns(taking: ISessionView[], trans: ITranslate): string {
   }
 }
 
-/** In an order that does not change with their states. */
-export function byName<T extends Notebook>(notebooks: T[]): T[] {
-  return [...notebooks].sort(
-    (a, b) =>
-      fileName(a.name).localeCompare(fileName(b.name)) ||
-      a.id.localeCompare(b.id)
-  );
-}
-
-/** `in 0:12`, or nothing where nobody can know. */
-export function expected(
-  session: ISessionView,
-  elapsed: number,
-  trans: ITranslate
-): string {
+/** `in about 0:12`, or that nobody knows. */
+function expected(session: ISessionView, trans: ITranslate): string {
   const seconds = session.expected_wait_seconds;
-  if (seconds === null) {
-    return '';
-  }
-  return seconds - elapsed < 1
-    ? trans.__('any moment now')
-    : trans.__('in about %1', clock(seconds - elapsed));
+  return seconds === null
+    ? trans.__('after a wait that is not known')
+    : trans.__('in about %1', clock(Math.max(1, seconds)));
 }
 
-/** The same in a column: `≈ 0:12`, `soon`, or a dash where nobody can know. */
+/** The same in a column: `≈ 0:12`, or `unknown`. */
 export function expectedShort(
   session: ISessionView,
-  elapsed: number,
   trans: ITranslate
 ): string {
   const seconds = session.expected_wait_seconds;
   if (!waits(session)) {
     return '';
   }
-  if (seconds === null) {
-    return '–';
-  }
-  return seconds - elapsed < 1
-    ? trans.__('soon')
-    : trans.__('≈ %1', clock(seconds - elapsed));
+  return seconds === null
+    ? trans.__('unknown')
+    : trans.__('≈ %1', clock(Math.max(1, seconds)));
 }
 
-/** For the status bar, where no notebook is in front: `GPU: 2 running, 1 waits`. */
+/** For the status bar, where no notebook is in front: `▶ 2 running, 1 waits`. */
 export function summary(state: State, trans: ITranslate): string {
   if (!isSnapshot(state)) {
     return away(state, trans);
@@ -346,7 +279,9 @@ export function summary(state: State, trans: ITranslate): string {
   const running = count(runs);
   const waiting = count(waits);
   if (running + waiting === 0) {
-    return trans.__('○ GPU is free');
+    return state.devices.length === 1
+      ? trans.__('○ %1 is free', state.devices[0].name)
+      : trans.__('○ nothing runs');
   }
   const first = trans.__('▶ %1 running', running);
   return waiting === 0
@@ -354,7 +289,7 @@ export function summary(state: State, trans: ITranslate): string {
     : `${first}, ${trans._n('%1 waits', '%1 wait', waiting)}`;
 }
 
-/** A notebook's state in three words, after a sign that needs no colour. */
+/** A notebook's state in a few words, after a sign that needs no colour. */
 export function inThreeWords(
   state: State,
   notebook: Notebook | null,
@@ -369,12 +304,13 @@ export function inThreeWords(
   if (state.devices.some(device => takers(device).has(notebook.id))) {
     return trans.__('▶ taking turns now');
   }
+  if (!rests(notebook) && runs(notebook)) {
+    return runningNow(state, notebook, trans);
+  }
   if (!rests(notebook) && waits(notebook)) {
-    return trans.__('◔ waiting, place %1', notebook.place!);
+    return trans.__('◔ waiting, queue position %1', notebook.place!);
   }
   const words: Record<string, string> = {
-    running: trans.__('▶ has its turn'),
-    overdue: trans.__('! turn is overdue'),
     held: trans.__('⊘ held back now'),
     paused: trans.__('Ⅱ paused, stands aside'),
     paged_out: trans.__('↓ paged to disk'),
@@ -383,13 +319,30 @@ export function inThreeWords(
   return words[stateOf(notebook)] ?? trans.__('○ shares, is idle');
 }
 
+function runningNow(
+  { devices }: ISnapshot,
+  session: ISessionView,
+  trans: ITranslate
+): string {
+  if (session.state === 'overdue') {
+    return trans.__('! turn is overdue');
+  }
+  const held = devices.map(device => turnOf(session, device)?.held ?? 0);
+  const longest = Math.max(0, ...held);
+  return longest < QUICK_SECONDS
+    ? trans.__('▶ has its turn')
+    : trans.__('▶ running for %1', lasting(longest, trans));
+}
+
 function away(state: IError | null, trans: ITranslate): string {
   if (state === null) {
     return trans.__('… looking for broker');
   }
-  return state.code === DISCONNECTED
-    ? trans.__('✕ server is away')
-    : trans.__('✕ broker is away');
+  const words: Record<string, string> = {
+    [DISCONNECTED]: trans.__('✕ server is away'),
+    [RECOVERING]: trans.__('… notebooks come back')
+  };
+  return words[state.code] ?? trans.__('✕ broker is away');
 }
 
 /** The notebook of a kernel: by its process, else by the notebook's name. */

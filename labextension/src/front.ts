@@ -1,30 +1,38 @@
-/** The notebook in front: its kernel's session, and sharing on and off in it. */
+/** The open notebooks: their kernels' sessions, and sharing on and off in the one in front. */
 
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { DocumentRegistry } from '@jupyterlab/docregistry';
 import { Kernel } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
+import { Cells, INotebookPanel } from './cells';
 import { Notebook, ofKernel } from './format';
 import { GpuShareModel } from './model';
+import { Paths } from './names';
+import { Sharing } from './sharing';
 
-// what sharing wants of a kernel; it says nothing where all is well
-const ON = `import sys
-if 'jupyter_gpushare' not in get_ipython().extension_manager.loaded:
-    get_ipython().run_line_magic('load_ext', 'jupyter_gpushare')
-get_ipython().run_line_magic('gpushare', 'on')`;
-const OFF = "get_ipython().run_line_magic('gpushare', 'off')";
+const RUN_CELL = 'notebook:run-cell';
+const FRONT_MS = 5000; // for a notebook to come to the front
 
-/** Follows the notebook in front and its session. */
+/** An open notebook. */
+interface IOpened {
+  context: DocumentRegistry.Context;
+  cells: Cells;
+  sharing: Sharing;
+}
+
+/** Follows the open notebooks, the one in front, and its session. */
 export class FrontNotebook {
   constructor(model: GpuShareModel, app: JupyterFrontEnd) {
     this._model = model;
-    this._shell = app.shell;
+    this._app = app;
     app.docRegistry.addWidgetExtension('Notebook', {
-      createNew: (panel, context) => this._add(panel, context)
+      createNew: (panel, context) =>
+        this._add(panel as unknown as INotebookPanel, context)
     });
     model.changed.connect(this._onChange, this);
     app.shell.currentChanged?.connect(this._onChange, this);
+    app.serviceManager.sessions.runningChanged.connect(this._onChange, this);
   }
 
   get changed(): ISignal<this, void> {
@@ -33,59 +41,114 @@ export class FrontNotebook {
 
   /** What is in front, if it is a notebook. */
   get document(): DocumentRegistry.Context | null {
-    const widget = this._shell.currentWidget;
-    return (widget && this._notebooks.get(widget)) ?? null;
+    return this._front?.context ?? null;
   }
 
-  /** The session of the notebook in front; null where it does not share. */
+  /** The session of the notebook in front, as last seen; null where it does not share. */
   get session(): Notebook | null {
-    const { state, viewer } = this._model;
-    const kernel = this._kernel;
-    return kernel
-      ? ofKernel(state, viewer, kernel.id, this.document!.path)
-      : null;
+    const front = this._front;
+    return front ? this._sessionOf(front) : null;
   }
 
   /** Whether sharing can be switched here: in a kernel of Python. */
   get canShare(): boolean {
     const language = this.document?.model.defaultKernelLanguage || 'python';
-    return this._kernel !== null && language === 'python';
+    const kernel = this._front?.sharing.kernel ?? null;
+    return kernel !== null && language === 'python';
+  }
+
+  /** What sharing is to become here once the kernel has come to it; null where nothing is asked. */
+  get wanted(): boolean | null {
+    return this._front?.sharing.wanted ?? null;
+  }
+
+  /** Whether a cell runs there, for which what is wanted waits. */
+  get isBusy(): boolean {
+    return this._front?.cells.isRunning ?? false;
   }
 
   /** Switch sharing in the kernel, after what runs there. Throws with the kernel's sentence. */
   async share(on: boolean): Promise<void> {
-    if (this._kernel) {
-      await run(this._kernel, on ? ON : OFF);
+    await this._front?.sharing.share(on);
+  }
+
+  /** Paths by the process of the kernel, of all notebooks of this server. */
+  get paths(): Paths {
+    const kernels = this._model.viewer?.kernels ?? {};
+    const paths = new Map<number, string>();
+    for (const {
+      path,
+      kernel
+    } of this._app.serviceManager.sessions.running()) {
+      if (kernel && kernels[kernel.id] !== undefined) {
+        paths.set(kernels[kernel.id], path);
+      }
+    }
+    return paths;
+  }
+
+  /** How to run the cell again whose wait was cancelled; null where no open notebook has one. */
+  again(notebook: Notebook): (() => Promise<void>) | null {
+    const found = [...this._opened.values()].find(
+      opened =>
+        opened.cells.cancelled >= 0 &&
+        this._sessionOf(opened)?.id === notebook.id
+    );
+    return found ? () => this._runAgain(found.cells) : null;
+  }
+
+  /** By the front end's own command, which runs the active cell of the notebook in front. */
+  private async _runAgain(cells: Cells): Promise<void> {
+    const { panel, cancelled } = cells;
+    this._app.shell.activateById(panel.id);
+    await this._comesToFront(panel);
+    panel.content.deselectAll();
+    panel.content.activeCellIndex = cancelled;
+    void this._app.commands.execute(RUN_CELL); // which ends with the cell
+  }
+
+  private async _comesToFront(panel: INotebookPanel): Promise<void> {
+    const latest = performance.now() + FRONT_MS;
+    while (!panel.node.contains(document.activeElement)) {
+      if (performance.now() > latest) {
+        throw new Error(`${panel.title.label} does not come to the front.`);
+      }
+      await new Promise(resolve => setTimeout(resolve, 20));
     }
   }
 
-  private _add(panel: Widget, context: DocumentRegistry.Context): void {
-    this._notebooks.set(panel, context);
-    context.sessionContext.kernelChanged.connect(this._onChange, this);
-    this._onChange();
+  private get _front(): IOpened | null {
+    const widget = this._app.shell.currentWidget;
+    return (widget && this._opened.get(widget)) ?? null;
   }
 
-  private get _kernel(): Kernel.IKernelConnection | null {
-    return this.document?.sessionContext.session?.kernel ?? null;
+  private _sessionOf({ context, sharing }: IOpened): Notebook | null {
+    const { known, viewer } = this._model;
+    return sharing.kernel
+      ? ofKernel(known, viewer, sharing.kernel.id, context.path)
+      : null;
+  }
+
+  private _add(panel: INotebookPanel, context: DocumentRegistry.Context): void {
+    const kernel = (): Kernel.IKernelConnection | null =>
+      context.sessionContext.session?.kernel ?? null;
+    const cells = new Cells(panel, context);
+    const sharing = new Sharing(kernel);
+    this._opened.set(panel, { context, cells, sharing });
+    panel.disposed.connect(() => this._opened.delete(panel));
+    context.sessionContext.kernelChanged.connect(this._onChange, this);
+    context.sessionContext.statusChanged.connect(this._onChange, this);
+    cells.changed.connect(this._onChange, this);
+    sharing.changed.connect(this._onChange, this);
+    this._onChange();
   }
 
   private _onChange(): void {
     this._changed.emit();
   }
 
+  private _app: JupyterFrontEnd;
   private _changed = new Signal<this, void>(this);
   private _model: GpuShareModel;
-  private _notebooks = new WeakMap<Widget, DocumentRegistry.Context>();
-  private _shell: JupyterFrontEnd.IShell;
-}
-
-async function run(
-  kernel: Kernel.IKernelConnection,
-  code: string
-): Promise<void> {
-  const future = kernel.requestExecute({ code, store_history: false });
-  const { content } = await future.done;
-  if (content.status === 'error') {
-    throw new Error(content.evalue || content.ename);
-  }
+  private _opened = new Map<Widget, IOpened>();
 }

@@ -11,9 +11,10 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 import { RestActions } from './actions';
-import { isOwn, ITranslate, rests, waits } from './format';
+import { isOwn, ITranslate, rests } from './format';
 import { FrontNotebook } from './front';
 import { GpuShareModel } from './model';
+import { waits } from './queue';
 import { openSocket, sendTo } from './server';
 import { GpuSharePanel, GpuShareStatus, lanesIcon } from './widgets';
 
@@ -107,19 +108,18 @@ function addNotebookCommands(
     const session = present();
     return session && isOwn(model.viewer, session) ? session : null;
   };
+  const isOn = () => front.wanted ?? front.session !== null;
   const isPaused = () => present()?.state === 'paused';
 
   commands.addCommand(CommandIDs.toggleSharing, {
     label: trans.__('Share the GPU in This Notebook'),
-    caption: () =>
-      front.session === null
-        ? trans.__('GPU sharing is off in this notebook: turn it on')
-        : trans.__('GPU sharing is on in this notebook: turn it off'),
+    caption: () => sharingCaption(front, trans),
+    className: () => (front.wanted === null ? '' : 'jp-GpuShare-mod-pending'),
     icon: lanesIcon,
     describedBy: NO_ARGUMENTS,
     isEnabled: () => front.canShare,
-    isToggled: () => front.session !== null,
-    execute: () => say(front.share(front.session === null))
+    isToggled: isOn,
+    execute: () => say(front.share(!isOn()))
   });
   commands.addCommand(CommandIDs.togglePause, {
     label: trans.__('Pause GPU Sharing of This Notebook'),
@@ -142,6 +142,25 @@ function addNotebookCommands(
       commands.notifyCommandChanged(id);
     }
   });
+}
+
+/** What the toolbar button says; it waits for a cell that runs, and says so at once. */
+function sharingCaption(front: FrontNotebook, trans: ITranslate): string {
+  if (front.wanted === null) {
+    return front.session === null
+      ? trans.__('GPU sharing is off in this notebook: turn it on')
+      : trans.__('GPU sharing is on in this notebook: turn it off');
+  }
+  if (front.isBusy) {
+    return front.wanted
+      ? trans.__('Waits for the running cell to end, then turns GPU sharing on')
+      : trans.__(
+          'Waits for the running cell to end, then turns GPU sharing off'
+        );
+  }
+  return front.wanted
+    ? trans.__('Turns GPU sharing on')
+    : trans.__('Turns GPU sharing off');
 }
 
 async function followSettings(

@@ -1,20 +1,8 @@
 /** Lanes, each with its running turn and the last minute of its members: who ran, who waited. */
 
 import { div, h, INode } from './dom';
-import {
-  atOnce,
-  byName,
-  bytes,
-  clock,
-  gang,
-  inOrder,
-  QUICK_SIGN,
-  runs,
-  sign,
-  stem,
-  takers,
-  waits
-} from './format';
+import { atOnce, bytes, clock, gang, QUICK_SIGN, sign, stem } from './format';
+import { arranged, byName, runs, takers, waits } from './queue';
 import { IScene } from './scene';
 import { IDeviceView, ILaneView, ISessionView, ITurnView } from './snapshot';
 
@@ -47,8 +35,9 @@ function isShown(lane: ILaneView, device: IDeviceView): boolean {
 
 function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
   const { trans } = scene;
-  const rows = inLane(lane, device, scene.elapsed);
+  const rows = inLane(lane, device);
   const hidden = lane.members.length - rows.length;
+  const gone = goneRow(lane, device, scene);
   return div(
     'div',
     'lane',
@@ -64,17 +53,13 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
         {},
         [
           ...(lane.bytes > 0 ? [bytes(lane.bytes)] : []),
-          trans._n(
-            '%1 notebook in turn',
-            '%1 notebooks in turn',
-            lane.members.length
-          )
+          trans._n('%1 notebook', '%1 notebooks', lane.members.length)
         ].join(', ')
       )
     ),
     ...rows.map(session => memberRow(session, device, scene)),
-    goneRow(lane, device, scene),
-    rows.length > 0 ? axis(scene) : null,
+    gone,
+    rows.length > 0 || gone !== null ? axis(scene) : null,
     hidden > 0 && rows.length > 0
       ? div(
           'div',
@@ -87,7 +72,7 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
           )
         )
       : null,
-    rows.length === 0
+    rows.length === 0 && gone === null
       ? div(
           'div',
           'more',
@@ -117,28 +102,21 @@ function axis({ trans }: IScene): INode {
   );
 }
 
-/** Who had turns, in an order that stays, then who waits; of many, who runs and who is next. */
-function inLane(
-  lane: ILaneView,
-  device: IDeviceView,
-  elapsed: number
-): ISessionView[] {
-  const ran = new Set(recent(device, elapsed).map(turn => turn.session));
-  const members = device.sessions.filter(one => one.lane === lane.id);
-  const had = (one: ISessionView) => one.id === lane.holder || ran.has(one.id);
-  const first = (one: ISessionView) => one.id === lane.holder || waits(one);
-  const active = byName(members.filter(one => had(one) && first(one)));
-  const queue = inOrder(members.filter(one => !had(one) && waits(one)));
-  const gone = byName(members.filter(one => had(one) && !first(one)));
-  const all = [...active, ...queue];
-  const shown = active.length <= ROWS ? [...all, ...gone] : inOrder(all);
-  return shown.slice(0, ROWS);
+/**
+ * Those that run, those that take turns and the queue in its order, as in the table; then those that
+ * had turns in the last minute.
+ */
+function inLane(lane: ILaneView, device: IDeviceView): ISessionView[] {
+  const { running, taking, queue, others } = arranged(device);
+  const had = new Set(recent(device).map(turn => turn.session));
+  const gone = byName(others.filter(one => had.has(one.id)));
+  return [...running, ...taking, ...queue, ...gone]
+    .filter(one => one.lane === lane.id)
+    .slice(0, ROWS);
 }
 
-function recent(device: IDeviceView, elapsed: number): ITurnView[] {
-  return (device.turns ?? []).filter(
-    turn => (turn.ended === null ? 0 : turn.ended + elapsed) < SHOWN_SECONDS
-  );
+function recent(device: IDeviceView): ITurnView[] {
+  return (device.turns ?? []).filter(turn => (turn.ended ?? 0) < SHOWN_SECONDS);
 }
 
 function memberRow(
@@ -146,9 +124,7 @@ function memberRow(
   device: IDeviceView,
   scene: IScene
 ): INode {
-  const turns = recent(device, scene.elapsed).filter(
-    turn => turn.session === session.id
-  );
+  const turns = recent(device).filter(turn => turn.session === session.id);
   // what changes faster than one reads is not shown as if it stayed
   const [kind, shown] = takers(device).has(session.id)
     ? ['quick', QUICK_SIGN]
@@ -158,8 +134,8 @@ function memberRow(
     `member jp-mod-${kind}`,
     { key: session.id, title: whose(session, scene) },
     div('span', 'sign', { 'aria-hidden': 'true' }, shown),
-    div('span', 'name', {}, stem(session.name)),
-    strip(turns, session.name, waitLine(session, scene.elapsed), scene)
+    div('span', 'name', {}, stem(scene.nameOf(session))),
+    strip(turns, session.name, waitLine(session), scene)
   );
 }
 
@@ -175,7 +151,7 @@ function goneRow(
   scene: IScene
 ): INode | null {
   const here = new Set(device.sessions.map(({ id }) => id));
-  const turns = recent(device, scene.elapsed).filter(
+  const turns = recent(device).filter(
     turn => turn.lane === lane.id && !here.has(turn.session)
   );
   const name = scene.trans.__('gone since');
@@ -198,8 +174,8 @@ function strip(
   wait: string,
   scene: IScene
 ): INode {
-  const { trans, elapsed, now } = scene;
-  const shares = slices(turns, elapsed, now);
+  const { trans, now } = scene;
+  const shares = slices(turns, now);
   const held = [...shares.values()].reduce((sum, share) => sum + share, 0);
   const label = trans.__(
     '%1 had the lane for %2 of the last minute',
@@ -224,18 +200,12 @@ function strip(
  * Which part of each second a session had the lane. Seconds are counted by the clock, not back
  * from now, so that the picture moves and does not flicker.
  */
-function slices(
-  turns: ITurnView[],
-  elapsed: number,
-  now: number
-): Map<number, number> {
+function slices(turns: ITurnView[], now: number): Map<number, number> {
   const shares = new Map<number, number>();
   for (const turn of turns) {
-    const goesOn = turn.ended === null;
-    const start = now - elapsed - turn.began;
-    const end = goesOn ? now : now - elapsed - turn.ended!;
-    const held = turn.held + (goesOn ? elapsed : 0);
-    const density = end > start ? Math.min(1, held / (end - start)) : 0;
+    const start = now - turn.began;
+    const end = now - (turn.ended ?? 0);
+    const density = end > start ? Math.min(1, turn.held / (end - start)) : 0;
     const first = Math.max(start, now - SHOWN_SECONDS);
     for (let second = Math.floor(first); second < end; second++) {
       const part = Math.min(end, second + 1) - Math.max(first, second);
@@ -271,10 +241,10 @@ function bars(shares: Map<number, number>, now: number): string {
     .join('');
 }
 
-function waitLine(session: ISessionView, elapsed: number): string {
+function waitLine(session: ISessionView): string {
   if (session.waiting_seconds === null || runs(session)) {
     return '';
   }
-  const since = SHOWN_SECONDS - session.waiting_seconds - elapsed;
+  const since = SHOWN_SECONDS - session.waiting_seconds;
   return `M${Math.max(0, since).toFixed(2)} .5H${SHOWN_SECONDS}`;
 }

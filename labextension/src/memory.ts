@@ -103,7 +103,7 @@ function part(
 function kept(
   session: ISessionView,
   span: number,
-  { trans }: IScene
+  { trans, nameOf }: IScene
 ): INode | null {
   const count = session.persistent_bytes;
   return part(
@@ -112,7 +112,7 @@ function kept(
     count,
     span,
     { title: trans.__('%1 keeps %2', session.name, bytes(count)) },
-    count > LABELLED * span ? stem(session.name) : null
+    count > LABELLED * span ? stem(nameOf(session)) : null
   );
 }
 
@@ -121,13 +121,13 @@ function laneOf(
   lane: ILaneView,
   device: IDeviceView,
   span: number,
-  { trans }: IScene
+  { trans, nameOf }: IScene
 ): INode | null {
   const members = device.sessions
     .filter(({ id }) => lane.members.includes(id))
     .sort((a, b) => b.ephemeral_bytes - a.ephemeral_bytes);
   const sizes = members.map(
-    one => `${stem(one.name)}: ${bytes(one.ephemeral_bytes)}`
+    one => `${stem(nameOf(one))}: ${bytes(one.ephemeral_bytes)}`
   );
   const title = [trans.__('Lane %1: %2', lane.id, bytes(lane.bytes)), ...sizes];
   const many = members.length > STRIPES ? ' jp-mod-many' : '';
@@ -153,17 +153,19 @@ function stripe(session: ISessionView, lane: ILaneView): INode {
   });
 }
 
-function onDisk(device: IDeviceView, span: number, { trans }: IScene): Child {
-  const parts = out(device).map(({ id, name, paged_out_bytes }) =>
-    part(
+function onDisk(device: IDeviceView, span: number, scene: IScene): Child {
+  const { trans } = scene;
+  const parts = out(device).map(one => {
+    const { id, name, paged_out_bytes } = one;
+    return part(
       'onDisk',
       id,
       paged_out_bytes,
       span,
       { title: trans.__('%1: %2 on disk', name, bytes(paged_out_bytes)) },
-      paged_out_bytes > LABELLED * span ? stem(name) : null
-    )
-  );
+      paged_out_bytes > LABELLED * span ? stem(scene.nameOf(one)) : null
+    );
+  });
   const label = trans.__('On disk: %1', bytes(paged(device)));
   return parts.length > 0
     ? h(

@@ -2,6 +2,7 @@
 
 import { ISignal, Signal } from '@lumino/signaling';
 import { DISCONNECTED, State } from './format';
+import { LastPicture } from './last_picture';
 import { IError, ISnapshot, IViewer } from './snapshot';
 
 export const FIRST_RETRY_MS = 500;
@@ -16,8 +17,19 @@ export class GpuShareModel {
     this._onVisibility();
   }
 
+  /** What is so now, by the page's clock. */
   get state(): State {
-    return this._state;
+    return this._picture.state(performance.now());
+  }
+
+  /** The last complete snapshot as it came, though it may not hold now; null before there is one. */
+  get known(): ISnapshot | null {
+    return this._picture.snapshot;
+  }
+
+  /** What has come last, for those who judge it by themselves. */
+  get newest(): State {
+    return this._newest;
   }
 
   /** Who looks, and what they may do; null before the server has said it. */
@@ -25,7 +37,7 @@ export class GpuShareModel {
     return this._viewer;
   }
 
-  /** When `state` came, on the clock of `performance.now()`. */
+  /** When `newest` came, on the clock of `performance.now()`. */
   get receivedAt(): number {
     return this._receivedAt;
   }
@@ -85,18 +97,20 @@ export class GpuShareModel {
   }
 
   private _tell(state: State): void {
-    this._state = state;
+    this._newest = state;
     this._receivedAt = performance.now();
+    this._picture.take(state, this._receivedAt);
     this._changed.emit();
   }
 
   private _changed = new Signal<this, void>(this);
   private _connect: () => WebSocket;
+  private _newest: State = null;
   private _page: Document;
+  private _picture = new LastPicture();
   private _receivedAt = 0;
   private _retry = FIRST_RETRY_MS;
   private _socket: WebSocket | null = null;
-  private _state: State = null;
   private _timer: ReturnType<typeof setTimeout> | undefined;
   private _viewer: IViewer | null = null;
 }

@@ -3,26 +3,21 @@
 import { Child, div, h, INode } from './dom';
 import {
   atOnce,
-  byName,
   bytes,
   clock,
   expectedShort,
-  fileName,
   gang,
   idleFor,
-  inOrder,
   isOwn,
   Notebook,
   QUICK_SIGN,
   resting,
-  runs,
   sign,
   stateName,
   stateOf,
-  takers,
-  teaches,
-  waits
+  teaches
 } from './format';
+import { arranged, byName, runs, turnOf, waits } from './queue';
 import { IScene } from './scene';
 import { IDeviceView, IRestingView, ISessionView } from './snapshot';
 
@@ -48,15 +43,11 @@ interface IRow {
 
 export function notebooks(device: IDeviceView, scene: IScene): INode {
   const { trans } = scene;
-  const sessions = scene.settled(inOrder(device.sessions));
-  const quick = takers(device);
-  const taking = byName(sessions.filter(one => quick.has(one.id)));
-  const steady = sessions.filter(one => !quick.has(one.id));
-  const others = steady.filter(one => !runs(one) && !waits(one));
+  const { running, taking, queue, others } = arranged(device);
   const parts = [
-    group('runs', trans.__('Running'), steady.filter(runs), present),
+    group('runs', trans.__('Running'), running, present),
     group('turns', trans.__('Taking turns'), taking, takingTurns),
-    group('waits', trans.__('Queue'), steady.filter(waits), present),
+    group('waits', trans.__('Queue'), queue, present),
     group('others', trans.__('Not in the queue'), others, present),
     group(
       'resting',
@@ -75,7 +66,7 @@ export function notebooks(device: IDeviceView, scene: IScene): INode {
       h(
         'tr',
         {},
-        head(trans.__('#'), trans.__('Place in the queue')),
+        head(trans.__('#'), trans.__('Queue position')),
         head(trans.__('Notebook')),
         head(trans.__('Owner')),
         head(trans.__('Since')),
@@ -149,7 +140,7 @@ function more(name: string, count: number, scene: IScene): INode {
 
 function button(
   text: string,
-  onclick: () => void,
+  onclick: (event: MouseEvent) => void,
   props: Record<string, unknown> = {}
 ): INode {
   return div('button', 'button', { type: 'button', onclick, ...props }, text);
@@ -162,9 +153,11 @@ function present(session: ISessionView, scene: IScene): IRow {
     looks: session.state,
     sign: sign(session),
     state,
-    label: waits(session) ? scene.trans.__('place %1', session.place!) : state,
+    label: waits(session)
+      ? scene.trans.__('queue position %1', session.place!)
+      : state,
     since: since(session, scene),
-    expected: expectedShort(session, scene.elapsed, scene.trans),
+    expected: expectedShort(session, scene.trans),
     act: cancel(session, scene),
     reason: reason(session, scene),
     details: () => details(session, scene)
@@ -231,7 +224,8 @@ function drawn(row: IRow, scene: IScene): INode {
         'td',
         { class: 'jp-GpuShare-reason', colspan: COLUMNS - 1 },
         div('span', 'ownerToo', { 'aria-hidden': 'true' }, `${user} · `),
-        row.reason
+        row.reason,
+        queueAgain(row.notebook, scene)
       )
     ),
     scene.isOpen(id)
@@ -253,7 +247,8 @@ function badge({ sign, state, label }: IRow): INode {
   );
 }
 
-function title({ id, name }: Notebook, scene: IScene): INode {
+function title(notebook: Notebook, scene: IScene): INode {
+  const { id, name } = notebook;
   return div(
     'button',
     'name',
@@ -263,19 +258,19 @@ function title({ id, name }: Notebook, scene: IScene): INode {
       'aria-expanded': `${scene.isOpen(id)}`,
       onclick: () => scene.toggle(id)
     },
-    fileName(name)
+    scene.nameOf(notebook)
   );
 }
 
 /** A clock that runs here: of the wait, or of the turn. */
-function since(session: ISessionView, scene: IScene): string {
+function since(session: ISessionView, { snapshot }: IScene): string {
   if (session.waiting_seconds !== null) {
-    return clock(session.waiting_seconds + scene.elapsed);
+    return clock(session.waiting_seconds);
   }
-  const turn = scene.snapshot.devices
-    .flatMap(device => device.turns ?? [])
-    .find(one => one.session === session.id && one.ended === null);
-  return turn && runs(session) ? clock(turn.began + scene.elapsed) : '';
+  const turns = snapshot.devices.flatMap(
+    device => turnOf(session, device) ?? []
+  );
+  return turns.length > 0 && runs(session) ? clock(turns[0].held) : '';
 }
 
 /** Who is out and does not wait to come back says by itself how much is on disk. */
@@ -301,7 +296,7 @@ function dueOrIdle(notebook: Notebook, scene: IScene): string {
   const due = (scene.snapshot.interventions ?? []).find(
     ({ session }) => session === notebook.id
   );
-  return due?.sentence ?? idleFor(notebook, scene.elapsed, scene.trans);
+  return due?.sentence ?? idleFor(notebook, scene.trans);
 }
 
 function cancel(session: ISessionView, scene: IScene): Child {
@@ -313,14 +308,39 @@ function cancel(session: ISessionView, scene: IScene): Child {
   ) {
     return null;
   }
-  const name = fileName(session.name);
+  const name = scene.nameOf(session);
   const label = trans.__('Cancel the wait of %1', name);
   const told = trans.__('The wait of %1 is cancelled.', name);
-  return button('✕', () => scene.act(actions.ask(session.id, 'cancel'), told), {
+  // the focus moves with its row, so a press of a key is meant for it
+  const onclick = (event: MouseEvent) =>
+    event.detail > 0 && scene.hasJustMoved()
+      ? scene.refuse(
+          trans.__('The queue has just moved on: press again to cancel.')
+        )
+      : scene.act(actions.ask(session.id, 'cancel'), told, { ended: session });
+  return button('✕', onclick, {
     class: 'jp-GpuShare-button jp-mod-icon',
     title: label,
     'aria-label': label
   });
+}
+
+/** For a cell whose wait was cancelled, as long as it is there and was not run again. */
+function queueAgain(notebook: Notebook, scene: IScene): Child {
+  const { trans } = scene;
+  const again = scene.again(notebook);
+  if (again === null) {
+    return null;
+  }
+  const name = scene.nameOf(notebook);
+  return button(
+    trans.__('Queue again'),
+    () => scene.act(again(), trans.__('The cell of %1 runs again.', name)),
+    {
+      key: 'again',
+      'aria-label': trans.__('Queue the cancelled cell of %1 again', name)
+    }
+  );
 }
 
 // --- all there is of one ------------------------------------------------------------------------
@@ -397,7 +417,7 @@ function buttons(session: ISessionView, scene: IScene): Child {
   if (!actions) {
     return null;
   }
-  const name = fileName(session.name);
+  const name = scene.nameOf(session);
   const paused = session.state === 'paused';
   const isIdle = !session.busy && session.state === 'idle';
   return div(
@@ -432,13 +452,26 @@ function buttons(session: ISessionView, scene: IScene): Child {
   );
 }
 
-function weight(session: ISessionView, { trans, actions, act }: IScene): INode {
-  const name = fileName(session.name);
+function weight(session: ISessionView, scene: IScene): INode {
+  const { trans, actions, act, refuse } = scene;
   const onchange = (event: Event) => {
     const field = event.target as HTMLInputElement;
     const value = Number(field.value);
-    const told = trans.__('%1 has weight %2 now.', name, value);
-    act(actions!.change(session.id, { weight: value }), told, field);
+    if (!isWeight(field.value)) {
+      const right = trans.__(
+        'A weight is a number above 0, and at most %1, such as 0.5 or 2. It stays %2.',
+        GREATEST_WEIGHT,
+        session.weight
+      );
+      refuse(right, field);
+      return;
+    }
+    const told = trans.__(
+      '%1 has weight %2 now.',
+      scene.nameOf(session),
+      value
+    );
+    act(actions!.change(session.id, { weight: value }), told, { field });
   };
   return h(
     'label',
@@ -453,4 +486,10 @@ function weight(session: ISessionView, { trans, actions, act }: IScene): INode {
       onchange
     })
   );
+}
+
+/** A field of numbers is empty where what was typed is none. */
+function isWeight(text: string): boolean {
+  const value = Number(text);
+  return text.trim() !== '' && value > 0 && value <= GREATEST_WEIGHT;
 }

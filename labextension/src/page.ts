@@ -16,11 +16,11 @@ export function show(node: HTMLElement): GpuShareModel {
     fetch(new URL(path, base), { ...init, headers: { 'X-XSRFToken': xsrf! } });
   const model = new GpuShareModel(() => new WebSocket(events));
   const actions = new RestActions(send);
-  const view = new GpuShareView(node, english, actions);
+  const view = new GpuShareView(node, english, actions, false);
   model.changed.connect(() => {
-    const { state, receivedAt, viewer } = model;
-    view.update({ state, receivedAt, viewer }, performance.now());
-    if (state?.type === 'Error' && state.code === DISCONNECTED) {
+    const { newest, receivedAt, viewer } = model;
+    view.update({ state: newest, receivedAt, viewer }, performance.now());
+    if (newest?.type === 'Error' && newest.code === DISCONNECTED) {
       void logInAgain(send);
     }
   });

@@ -1,7 +1,7 @@
 /** What every part of the view is drawn from. */
 
-import { ITranslate } from './format';
-import { ISessionView, ISnapshot, IViewer } from './snapshot';
+import { ITranslate, Notebook } from './format';
+import { ISnapshot, IViewer } from './snapshot';
 
 /** What a viewer may want of a session: fields of the server's SessionChange. */
 export interface ISessionChange {
@@ -11,7 +11,6 @@ export interface ISessionChange {
 
 export type Ask = 'yield' | 'page_out' | 'cancel';
 
-/** Carries out what a viewer wants; a refusal is an Error with one sentence. */
 /** What a viewer may want of a class: fields of the server's ClassChoice. */
 export interface IClassChoice {
   group: string;
@@ -20,6 +19,7 @@ export interface IClassChoice {
   seconds?: number;
 }
 
+/** Carries out what a viewer wants; a refusal is an Error with one sentence. */
 export interface IActions {
   change(session: string, change: ISessionChange): Promise<void>;
   ask(session: string, ask: Ask): Promise<void>;
@@ -29,9 +29,8 @@ export interface IActions {
 
 export interface IScene {
   trans: ITranslate;
+  /** As it is now, by the page's clock. */
   snapshot: ISnapshot;
-  /** Seconds since the snapshot came. */
-  elapsed: number;
   /** Now, in seconds of any clock that goes on from one drawing to the next. */
   now: number;
   /** Who looks; null where nobody may act, as in a notebook's widget. */
@@ -39,14 +38,29 @@ export interface IScene {
   actions: IActions | null;
   /** Id of the session in whose notebook this stands, or of the one in front; else empty. */
   own: string;
-  /** The same in the order of the last drawing, while the viewer points at something in it. */
-  settled(sessions: ISessionView[]): ISessionView[];
+  /** What a notebook is called here, so that it can be told from all others. */
+  nameOf(notebook: Notebook): string;
+  /** Run the cell again whose wait was cancelled; null where there is none in an open notebook. */
+  again(notebook: Notebook): (() => Promise<void>) | null;
+  /** Whether rows have just changed places, so that a press may have been meant for another one. */
+  hasJustMoved(): boolean;
   /** What the viewer has opened, by name. */
   isOpen(name: string): boolean;
   toggle(name: string): void;
+  /** What the viewer has chosen in a field and not applied yet, by name. */
+  choice(name: string): string | null;
+  choose(name: string, value: string | null): void;
   /**
    * Carry out what was asked for, and say in `sentence` that it was, or why it was not; then the
    * `field` in which it was wished shows again what is.
    */
-  act(deed: Promise<void>, sentence: string, field?: Element): void;
+  act(deed: Promise<void>, sentence: string, wish?: IWish): void;
+  /** Say why nothing is asked for. */
+  refuse(sentence: string, field?: Element): void;
+}
+
+/** Where something was wished, and whose wait was ended by it, which can be taken back. */
+export interface IWish {
+  field?: Element;
+  ended?: Notebook;
 }

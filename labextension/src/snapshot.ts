@@ -1,4 +1,4 @@
-// Written by snapshot_types.py from jupyter_gpushare/protocol.py; change it there.
+// Written by snapshot_types.py from wire/protocol.py; change it there.
 
 export const VERSION = '0.1.0';
 
@@ -7,6 +7,7 @@ export interface IBrokerView {
   protocol: number;
   started: number;
   accounts: string;
+  recovering: boolean;
 }
 
 export interface IClassView {

@@ -12,23 +12,21 @@ import {
   headline,
   isSnapshot,
   ITranslate,
+  Notebook,
+  RECOVERING,
   resting,
   rules,
   State
 } from './format';
 import { lanes } from './lanes';
+import { LastPicture } from './last_picture';
 import { memoryMap } from './memory';
+import { namesOf, Paths } from './names';
 import { notebooks } from './notebooks';
+import { arranged } from './queue';
 import { rulebook } from './rules';
-import { IActions, IScene } from './scene';
-import {
-  IDeviceView,
-  IError,
-  ISessionView,
-  ISnapshot,
-  IViewer,
-  VERSION
-} from './snapshot';
+import { IActions, IScene, IWish } from './scene';
+import { IDeviceView, IError, ISnapshot, IViewer, VERSION } from './snapshot';
 import { use } from './use';
 
 /** What there is to see; `receivedAt` is when `state` came, in milliseconds of any clock. */
@@ -37,30 +35,39 @@ export interface ISight {
   receivedAt: number;
   viewer?: IViewer | null;
   own?: string;
+  /** Of the notebooks that this page knows. */
+  paths?: Paths;
+  /** How to run a cell again whose wait was cancelled; null where there is none. */
+  again?: (notebook: Notebook) => (() => Promise<void>) | null;
 }
 
 interface INotice {
   text: string;
   refused: boolean;
+  /** The notebook whose wait was ended, for as long as that can be taken back. */
+  ended?: Notebook;
 }
 
-/** Draws what there is to see into a node; `tick` moves the clocks between two states. */
+/** Draws what there is to see into a node; `tick` judges it anew between two states. */
 export class GpuShareView {
+  /** `runsKernels`: whether the server of this page starts kernels, which end with it. */
   constructor(
     node: HTMLElement,
     trans: ITranslate = english,
-    actions: IActions | null = null
+    actions: IActions | null = null,
+    runsKernels = true
   ) {
     this._node = node;
     this._trans = trans;
     this._actions = actions;
+    this._runsKernels = runsKernels;
     node.classList.add('jp-GpuShare');
   }
 
   /** `now` is of the clock of `receivedAt`. */
   update(sight: ISight, now = sight.receivedAt): void {
-    if (isSnapshot(sight.state)) {
-      this._seen = { state: sight.state, receivedAt: sight.receivedAt };
+    if (sight.state !== this._sight.state) {
+      this._picture.take(sight.state, sight.receivedAt);
     }
     this._sight = sight;
     this.tick(now);
@@ -72,53 +79,55 @@ export class GpuShareView {
   }
 
   private _content(): Child[] {
-    const { state } = this._sight;
-    const parts: Child[] = [this._notice && notice(this._notice)];
-    if (!isSnapshot(state)) {
-      parts.push(this._away(state));
-    }
-    if (this._seen !== null) {
-      const scene = this._scene(this._seen.state, this._seen.receivedAt);
-      parts.push(
+    const state = this._picture.state(this._now);
+    const holds = isSnapshot(state);
+    // what was when the broker went stays as it was
+    const shown = holds ? state : this._picture.snapshot;
+    const scene = shown && this._scene(shown);
+    this._noteMoves(shown);
+    return [
+      this._notice && notice(this._notice, scene),
+      holds ? null : this._away(state),
+      scene &&
         div(
           'div',
-          isSnapshot(state) ? 'now' : 'now jp-mod-stale',
-          { key: 'now', inert: !isSnapshot(state) },
+          holds ? 'now' : 'now jp-mod-stale',
+          { key: 'now', inert: !holds },
           ...whole(scene)
         )
-      );
-    }
-    return parts;
+    ];
   }
 
-  private _scene(snapshot: ISnapshot, receivedAt: number): IScene {
+  private _scene(snapshot: ISnapshot): IScene {
+    const names = namesOf(snapshot, this._sight.paths ?? new Map());
     return {
       trans: this._trans,
       snapshot,
       now: this._now / 1000,
-      // what was when the broker went stays as it was
-      elapsed: isSnapshot(this._sight.state)
-        ? Math.max(0, this._now - receivedAt) / 1000
-        : 0,
       viewer: this._sight.viewer ?? null,
       actions: this._actions,
       own: this._sight.own ?? '',
-      settled: sessions => this._settled(sessions),
+      nameOf: ({ id, name }) => names.get(id) ?? name,
+      again: notebook => this._sight.again?.(notebook) ?? null,
+      hasJustMoved: () => performance.now() - this._movedAt < MOVED_MS,
       isOpen: name => this._open.has(name),
       toggle: name => this._toggle(name),
-      act: (deed, sentence, field) => void this._act(deed, sentence, field)
+      choice: name => this._choices.get(name) ?? null,
+      choose: (name, value) => this._choose(name, value),
+      act: (deed, sentence, wish) => void this._act(deed, sentence, wish),
+      refuse: (sentence, field) => this._refuse(sentence, field)
     };
   }
 
-  /** A queue that moves on must not pull away the button that is about to be pressed. */
-  private _settled(sessions: ISessionView[]): ISessionView[] {
-    const isUsed = this._node.querySelector('table:hover') !== null;
-    const place = ({ id }: ISessionView) => this._order.get(id) ?? Infinity;
-    const order = isUsed
-      ? [...sessions].sort((a, b) => place(a) - place(b) || 0)
-      : sessions;
-    order.forEach(({ id }, index) => this._order.set(id, index));
-    return order;
+  /** A queue that moves on may pull away the button that is about to be pressed. */
+  private _noteMoves(snapshot: ISnapshot | null): void {
+    const rows = new Map(order(snapshot).map((id, place) => [id, place]));
+    for (const [id, place] of rows) {
+      if ((this._rows.get(id) ?? place) !== place) {
+        this._movedAt = performance.now();
+      }
+    }
+    this._rows = rows;
   }
 
   private _away(state: IError | null): INode {
@@ -131,28 +140,14 @@ export class GpuShareView {
         trans.__('Looking for the broker…')
       );
     }
+    const age = (this._now - this._picture.receivedAt) / 1000;
     return div(
       'div',
       'away',
       { key: 'away', role: 'status' },
-      ...whatIsAway(state, trans),
-      h(
-        'p',
-        {},
-        trans.__(
-          'Whoever has a turn goes on; whoever waits goes on waiting, and keeps its place. Nothing is lost, and this comes back by itself.'
-        )
-      ),
-      this._seen &&
-        div(
-          'p',
-          'note',
-          {},
-          trans.__(
-            'Below: what was %1 ago.',
-            clock((this._now - this._seen.receivedAt) / 1000)
-          )
-        )
+      ...whatIsAway(state, this._runsKernels, trans),
+      this._picture.snapshot &&
+        div('p', 'note', {}, trans.__('Below: what was %1 ago.', clock(age)))
     );
   }
 
@@ -163,20 +158,37 @@ export class GpuShareView {
     this.tick(this._now);
   }
 
+  private _choose(name: string, value: string | null): void {
+    if (value === null) {
+      this._choices.delete(name);
+    } else {
+      this._choices.set(name, value);
+    }
+    this.tick(this._now);
+  }
+
   private async _act(
     deed: Promise<void>,
     sentence: string,
-    field?: Element
+    { field, ended }: IWish = {}
   ): Promise<void> {
     try {
       await deed;
-      this._notice = { text: sentence, refused: false };
+      this._say({ text: sentence, refused: false, ended });
     } catch (error) {
-      this._notice = { text: (error as Error).message, refused: true };
-      if (field) {
-        restore(field);
-      }
+      this._refuse((error as Error).message, field);
     }
+  }
+
+  private _refuse(sentence: string, field?: Element): void {
+    if (field) {
+      restore(field);
+    }
+    this._say({ text: sentence, refused: true });
+  }
+
+  private _say(notice: INotice): void {
+    this._notice = notice;
     this.tick(this._now);
     clearTimeout(this._timer);
     this._timer = setTimeout(() => {
@@ -186,38 +198,125 @@ export class GpuShareView {
   }
 
   private _actions: IActions | null;
+  private _choices = new Map<string, string>();
+  private _movedAt = -Infinity;
   private _node: HTMLElement;
   private _notice: INotice | null = null;
   private _now = 0;
   private _open = new Set<string>();
-  private _order = new Map<string, number>();
-  private _seen: { state: ISnapshot; receivedAt: number } | null = null;
+  private _picture = new LastPicture();
+  private _rows = new Map<string, number>();
+  private _runsKernels: boolean;
   private _sight: ISight = { state: null, receivedAt: 0 };
   private _timer: ReturnType<typeof setTimeout> | undefined;
   private _trans: ITranslate;
 }
 
 const NOTICE_MS = 8000;
+const MOVED_MS = 500; // longer than it takes to see that a row has moved
 
-function whatIsAway({ code, message }: IError, trans: ITranslate): INode[] {
-  const [who, why] =
-    code === DISCONNECTED
-      ? [
-          trans.__('The server of this page does not answer. Reconnecting…'),
-          trans.__(
-            'If other pages of that server work, jupyter_gpushare alone is switched off there, or down.'
-          )
-        ]
-      : [trans.__('The broker is away. Reconnecting…'), message];
-  return [h('strong', {}, who), h('p', {}, why)];
+/** The sessions in the order of their rows. */
+function order(snapshot: ISnapshot | null): string[] {
+  return (snapshot?.devices ?? []).flatMap(device => {
+    const { running, taking, queue, others } = arranged(device);
+    const rows = [...running, ...taking, ...queue, ...others];
+    return rows.map(({ id }) => `${device.name} ${id}`);
+  });
 }
 
-function notice({ text, refused }: INotice): INode {
+function whatIsAway(
+  { code, message }: IError,
+  runsKernels: boolean,
+  trans: ITranslate
+): INode[] {
+  if (code === RECOVERING) {
+    return [
+      h('strong', {}, trans.__('The broker was started anew.')),
+      h('p', {}, trans.__('The notebooks come back to it now.'))
+    ];
+  }
+  const goesOn = trans.__(
+    'A notebook that has a turn goes on; one that waits goes on waiting, and keeps its queue position. Nothing is lost, and this comes back by itself.'
+  );
+  return code === DISCONNECTED
+    ? [
+        h(
+          'strong',
+          {},
+          trans.__('The server of this page does not answer. Reconnecting…')
+        ),
+        ...(runsKernels ? withoutServer(trans) : withoutService(goesOn, trans))
+      ]
+    : [
+        h('strong', {}, trans.__('The broker is away. Reconnecting…')),
+        h('p', {}, message),
+        h('p', {}, goesOn)
+      ];
+}
+
+/** A kernel notices that the process is gone that has started it, and ends. */
+function withoutServer(trans: ITranslate): INode[] {
+  return [
+    h(
+      'p',
+      {},
+      trans.__(
+        'If that server has ended, the kernels that it started have ended with it, and what they had in memory is gone. If only its connection to this page is lost, they go on.'
+      )
+    ),
+    h(
+      'p',
+      {},
+      trans.__(
+        'Notebooks of other servers and scripts on the same device go on in both cases. If other pages of this server work, jupyter_gpushare alone is switched off there, or down.'
+      )
+    )
+  ];
+}
+
+/** The service of a hub runs no kernel. */
+function withoutService(goesOn: string, trans: ITranslate): INode[] {
+  return [
+    h('p', {}, goesOn),
+    h(
+      'p',
+      {},
+      trans.__(
+        'If other pages of the hub work, jupyter_gpushare alone is switched off there, or down.'
+      )
+    )
+  ];
+}
+
+/** It stays in sight however far the panel is scrolled. */
+function notice(
+  { text, refused, ended }: INotice,
+  scene: IScene | null
+): INode {
+  const again = ended ? scene?.again(ended) : null;
   return div(
     'p',
-    `notice${refused ? ' jp-mod-refused' : ''}`,
+    `notice jp-mod-sticky${refused ? ' jp-mod-refused' : ''}`,
     { key: 'notice', role: refused ? 'alert' : 'status' },
-    text
+    text,
+    scene && again
+      ? div(
+          'button',
+          'button',
+          {
+            type: 'button',
+            onclick: () =>
+              scene.act(
+                again(),
+                scene.trans.__(
+                  'The cell of %1 runs again.',
+                  scene.nameOf(ended!)
+                )
+              )
+          },
+          scene.trans.__('Undo: queue again')
+        )
+      : null
   );
 }
 
@@ -226,6 +325,7 @@ function whole(scene: IScene): Child[] {
   const { devices } = snapshot;
   return [
     versions(scene),
+    recovery(scene),
     rulebook(scene),
     ...devices.map(device => deviceOf(device, scene)),
     devices.length === 0
@@ -254,8 +354,21 @@ function versions({ trans, snapshot }: IScene): Child {
       );
 }
 
+function recovery({ trans, snapshot }: IScene): Child {
+  return snapshot.broker.recovering
+    ? div(
+        'p',
+        'notice',
+        { key: 'recovery', role: 'status' },
+        trans.__(
+          'The broker was started anew. It grants no turn until the notebooks that had one have come back.'
+        )
+      )
+    : null;
+}
+
 function deviceOf(device: IDeviceView, scene: IScene): INode {
-  const { trans, elapsed } = scene;
+  const { trans, nameOf } = scene;
   const empty = device.sessions.length + resting(device).length === 0;
   return div(
     'section',
@@ -266,7 +379,7 @@ function deviceOf(device: IDeviceView, scene: IScene): INode {
       'p',
       'headline',
       { 'aria-live': 'off' },
-      headline(device, elapsed, trans)
+      headline(device, nameOf, trans)
     ),
     memoryMap(device, scene),
     empty ? nobody(scene) : lanes(device, scene),
@@ -275,7 +388,10 @@ function deviceOf(device: IDeviceView, scene: IScene): INode {
   );
 }
 
-function nobody({ trans }: IScene): INode {
+function nobody({ trans, snapshot }: IScene): INode {
+  if (snapshot.broker.recovering) {
+    return div('p', 'note', {}, trans.__('No notebook has come back yet.'));
+  }
   return div(
     'div',
     'note',
@@ -285,35 +401,59 @@ function nobody({ trans }: IScene): INode {
   );
 }
 
+/** Choosing one changes nothing: it holds for everybody, so it has to be applied. */
 function policy(scene: IScene): INode {
-  const { trans, snapshot, actions, act } = scene;
-  const known = snapshot.policies.find(({ name }) => name === snapshot.policy);
-  const choose = (event: Event) => {
-    const field = event.target as HTMLSelectElement;
-    const name = field.value;
-    const told = trans.__('The policy is %1 now.', name);
-    act(actions!.choosePolicy(name), told, field);
-  };
-  const options = snapshot.policies.map(({ name, sentence }) =>
-    h('option', { value: name, title: sentence }, name)
-  );
+  const { trans, snapshot, actions } = scene;
+  const chosen = scene.choice(POLICY) ?? snapshot.policy;
+  const known = snapshot.policies.find(({ name }) => name === chosen);
   return div(
     'section',
     'policy',
     { key: 'policy' },
-    actions && rules(scene.viewer)
-      ? h(
-          'label',
-          {},
-          `${trans.__('Policy')} `,
-          div(
-            'select',
-            'input',
-            { value: snapshot.policy, onchange: choose },
-            ...options
-          )
-        )
-      : h('span', {}, trans.__('Policy %1', snapshot.policy)),
+    ...(actions && rules(scene.viewer)
+      ? policyField(chosen, scene)
+      : [h('span', {}, trans.__('Policy %1', snapshot.policy))]),
     div('p', 'note', {}, known?.sentence ?? '')
+  );
+}
+
+const POLICY = 'policy';
+
+function policyField(chosen: string, scene: IScene): Child[] {
+  const { trans, snapshot } = scene;
+  const onchange = (event: Event) =>
+    scene.choose(POLICY, (event.target as HTMLSelectElement).value);
+  const options = snapshot.policies.map(({ name, sentence }) =>
+    h('option', { value: name, title: sentence }, name)
+  );
+  return [
+    h(
+      'label',
+      {},
+      `${trans.__('Policy')} `,
+      div('select', 'input', { value: chosen, onchange }, ...options)
+    ),
+    chosen === snapshot.policy ? null : policyButtons(chosen, scene)
+  ];
+}
+
+function policyButtons(chosen: string, scene: IScene): INode {
+  const { trans, snapshot, actions, act, choose } = scene;
+  const button = (text: string, onclick: () => void) =>
+    div('button', 'button', { type: 'button', onclick }, text);
+  const apply = () => {
+    const told = trans.__('The policy is %1 now.', chosen);
+    const deed = actions!.choosePolicy(chosen);
+    act(
+      deed.finally(() => choose(POLICY, null)),
+      told
+    );
+  };
+  return div(
+    'span',
+    'buttons',
+    { key: 'apply' },
+    button(trans.__('Apply to all notebooks'), apply),
+    button(trans.__('Keep %1', snapshot.policy), () => choose(POLICY, null))
   );
 }

@@ -4,7 +4,7 @@ import { LabIcon } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
-import { inThreeWords, ITranslate, stateOf, summary } from './format';
+import { inThreeWords, ITranslate, Notebook, stateOf, summary } from './format';
 import { FrontNotebook } from './front';
 import { GpuShareModel } from './model';
 import { IActions } from './scene';
@@ -69,9 +69,13 @@ export class GpuSharePanel extends Widget {
   protected override onUpdateRequest(message: Message): void {
     super.onUpdateRequest(message);
     if (this.isVisible) {
-      const { state, receivedAt, viewer } = this._model;
-      const own = this._front.session?.id;
-      this._view.update({ state, receivedAt, viewer, own }, performance.now());
+      const { newest, receivedAt, viewer } = this._model;
+      const { session, paths } = this._front;
+      const again = (notebook: Notebook) => this._front.again(notebook);
+      this._view.update(
+        { state: newest, receivedAt, viewer, own: session?.id, paths, again },
+        performance.now()
+      );
     }
   }
 
@@ -102,16 +106,18 @@ export class GpuShareStatus extends Widget {
     this.addClass('jp-GpuShare-status');
     this.node.title = trans.__('GPU sharing: show lanes, notebooks and queue');
     this.node.onclick = show;
-    const tell = () => {
-      const { session } = front;
-      this.node.textContent =
-        front.document === null
-          ? summary(model.state, trans)
-          : inThreeWords(model.state, session, trans);
-      this.node.dataset.state = session ? stateOf(session) : 'none';
-    };
-    front.changed.connect(tell, this);
-    tell();
+    this._model = model;
+    this._front = front;
+    this._trans = trans;
+    front.changed.connect(this._tell, this);
+    // what takes turns, runs or waits is judged by the clock too, not only when an event comes
+    this._timer = setInterval(() => document.hidden || this._tell(), 1000);
+    this._tell();
+  }
+
+  override dispose(): void {
+    clearInterval(this._timer);
+    super.dispose();
   }
 
   /** The status bar shows and hides its items by itself: it has to be told. */
@@ -124,5 +130,29 @@ export class GpuShareStatus extends Widget {
     this.wantedChanged.emit();
   }
 
+  private _tell(): void {
+    const { session } = this._front;
+    const text = this._text();
+    if (this.node.textContent !== text) {
+      this.node.textContent = text;
+    }
+    this.node.dataset.state = session ? stateOf(session) : 'none';
+  }
+
+  private _text(): string {
+    const { _front: front, _trans: trans } = this;
+    const { state } = this._model;
+    if (front.document === null) {
+      return summary(state, trans);
+    }
+    return front.wanted !== null && front.isBusy
+      ? trans.__('… waits for the running cell to end')
+      : inThreeWords(state, front.session, trans);
+  }
+
+  private _front: FrontNotebook;
   private _isWanted = true;
+  private _model: GpuShareModel;
+  private _timer: ReturnType<typeof setInterval>;
+  private _trans: ITranslate;
 }

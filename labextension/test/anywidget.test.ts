@@ -34,8 +34,8 @@ class Model {
 
 let model: Model;
 let hidden: boolean;
-const render = () =>
-  widget.render({ model, el: document.createElement('div') });
+const render = (el = document.createElement('div')) =>
+  widget.render({ model, el });
 
 function show(visible: boolean) {
   hidden = !visible;
@@ -82,6 +82,15 @@ describe('the widget', () => {
     expect(model.watched).toBe(true);
     ends[1]();
     expect(model.watched).toBe(false);
+  });
+
+  it('judges by the clock of its page, though its kernel says nothing', () => {
+    const el = document.createElement('div');
+    const end = render(el);
+    expect(el.textContent).toContain('has been running for 12 s');
+    vi.advanceTimersByTime(30_000);
+    expect(el.textContent).toContain('has been running for 42 s');
+    end();
   });
 
   it('leaves nothing behind', () => {

@@ -4,12 +4,13 @@ import {
   clock,
   DISCONNECTED,
   english,
-  inOrder,
+  fileName,
   inThreeWords,
   lasting,
   ofKernel,
   summary
 } from '../src/format';
+import { inOrder } from '../src/queue';
 import {
   device,
   resting,
@@ -20,6 +21,17 @@ import {
   viewer,
   waiting
 } from './states';
+
+describe('a name', () => {
+  it.each([
+    ['lessons/train.ipynb', 'train.ipynb'],
+    ['train.py', 'train.py'],
+    ['lr 1/2', 'lr 1/2'],
+    ['<b>x</b>', '<b>x</b>']
+  ])('%s is shown as %s', (name, shown) => {
+    expect(fileName(name)).toBe(shown);
+  });
+});
 
 describe('bytes', () => {
   it.each([
@@ -58,7 +70,7 @@ describe('lasting', () => {
 });
 
 describe('inOrder', () => {
-  it('puts who runs first, then the queue by place, then the others', () => {
+  it('puts those that run first, then the queue by position, then the others', () => {
     const second = session({ id: 'c', state: 'waiting', place: 2 });
     const idle = session({ id: 'd' });
     const ids = inOrder([idle, second, waiting, running]).map(({ id }) => id);
@@ -70,7 +82,9 @@ describe('summary', () => {
   it('counts who runs and who waits', () => {
     const text = (...all: (typeof running)[]) =>
       summary(snapshot(...all), english);
-    expect(text()).toBe('○ GPU is free');
+    expect(text()).toBe('○ host is free');
+    const two = snapshotOf(device([]), device([], { name: 'cuda:0' }));
+    expect(summary(two, english)).toBe('○ nothing runs');
     expect(text(running)).toBe('▶ 1 running');
     expect(text(running, waiting)).toBe('▶ 1 running, 1 waits');
     const third = session({ ...waiting, id: 'c' });
@@ -93,7 +107,7 @@ describe('inThreeWords', () => {
   const of = (changes: Parameters<typeof session>[0]) =>
     inThreeWords(snapshot(), session(changes), english);
 
-  it('tells each state by a sign and three words, without colour', () => {
+  it('tells each state by a sign and a few words, without colour', () => {
     const texts = [
       of({ state: 'running' }),
       of({ state: 'overdue' }),
@@ -107,9 +121,9 @@ describe('inThreeWords', () => {
       inThreeWords(null, null, english)
     ];
     expect(texts).toEqual([
-      '▶ has its turn',
+      '▶ running for 12 s',
       '! turn is overdue',
-      '◔ waiting, place 2',
+      '◔ waiting, queue position 2',
       '⊘ held back now',
       'Ⅱ paused, stands aside',
       '↓ paged to disk',

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { isSnapshot } from '../src/format';
 import { FIRST_RETRY_MS, GpuShareModel, LAST_RETRY_MS } from '../src/model';
 import { running, snapshot, viewer } from './states';
 
@@ -61,6 +62,24 @@ describe('GpuShareModel', () => {
     expect(seen).toHaveBeenCalledWith('alice');
   });
 
+  it('judges by its clock what is so, though no event comes', () => {
+    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    const held = () => {
+      const { state } = model;
+      return isSnapshot(state) ? state.devices[0].turns[0].held : null;
+    };
+    expect(held()).toBe(12);
+    vi.advanceTimersByTime(30_000);
+    expect(held()).toBe(42);
+  });
+
+  it('knows what was while its server, or its broker, is away', () => {
+    sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
+    sockets[0].onclose!();
+    expect(model.state).toMatchObject({ code: 'disconnected' });
+    expect(model.known).toEqual(snapshot(running));
+  });
+
   it('says that the connection is lost, and tries again', () => {
     sockets[0].onclose!();
     expect(model.state).toMatchObject({ code: 'disconnected' });
@@ -90,7 +109,7 @@ describe('GpuShareModel', () => {
     expect(sockets[0].closed).toBe(true);
     vi.advanceTimersByTime(10 * LAST_RETRY_MS);
     expect(sockets).toHaveLength(1);
-    expect(model.state).toEqual(snapshot(running));
+    expect(model.known).toEqual(snapshot(running));
     show(true);
     expect(sockets).toHaveLength(2);
   });

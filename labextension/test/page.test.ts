@@ -47,14 +47,19 @@ describe('the page of a hub', () => {
     ]);
     tell(viewer());
     tell(snapshot(running));
-    expect(node.textContent).toContain('alice.ipynb runs');
+    expect(node.textContent).toContain('alice.ipynb has been running for 12 s');
+    vi.advanceTimersByTime(5000);
+    expect(node.textContent).toContain('alice.ipynb has been running for 17 s');
   });
 
   it('asks for changes with the word that proves it ours', () => {
     tell({ ...viewer(), is_administrator: true, may_change: true });
     tell(snapshot(running));
     const field = node.querySelector('select')!;
+    field.value = 'fifo';
     field.dispatchEvent(new Event('change'));
+    expect(fetched).not.toHaveBeenCalled();
+    node.querySelector<HTMLElement>('.jp-GpuShare-policy button')!.click();
     const [url, init] = fetched.mock.calls[0];
     expect(url.pathname).toBe(
       '/services/gpushare/jupyter-gpushare/api/v1/policy'
@@ -67,6 +72,9 @@ describe('the page of a hub', () => {
     tell(snapshot(running));
     expect(fetched).not.toHaveBeenCalled();
     socket.onclose();
+    // the service runs no kernel, so none has ended with it
+    expect(node.textContent).toContain('keeps its queue position');
+    expect(node.textContent).not.toContain('kernels');
     expect(fetched.mock.calls[0][0].pathname).toBe(
       '/services/gpushare/jupyter-gpushare/api/v1/viewer'
     );

@@ -114,7 +114,13 @@ export function snapshotOf(...devices: IDeviceView[]): ISnapshot {
   return {
     type: 'Snapshot',
     version: VERSION,
-    broker: { pid: 1, protocol: 1, started: 0 },
+    broker: {
+      pid: 1,
+      protocol: 1,
+      started: 0,
+      accounts: '',
+      recovering: false
+    },
     policy: 'fair',
     policies: [
       { name: 'fair', sentence: 'equal time to each user' },

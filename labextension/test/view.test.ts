@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { DISCONNECTED } from '../src/format';
+import { aged } from '../src/aging';
+import { DISCONNECTED, english, inThreeWords, State } from '../src/format';
 import { IActions } from '../src/scene';
 import { ISessionView, IViewer } from '../src/snapshot';
 import { GpuShareView } from '../src/view';
@@ -62,6 +63,12 @@ const press = (label: string) =>
         found.getAttribute('aria-label') === label
     )!
     .click();
+/** As a viewer does who has not applied it yet. */
+function choose(policy: string) {
+  const field = node.querySelector('select')!;
+  field.value = policy;
+  field.dispatchEvent(new Event('change'));
+}
 const widths = (selector: string) =>
   all<HTMLElement>(selector).map(part => parseFloat(part.style.width));
 
@@ -69,15 +76,19 @@ describe('the headline', () => {
   it('says who runs, who is next and when', () => {
     show([running, waiting]);
     expect(texts('.jp-GpuShare-headline')).toEqual([
-      'alice.ipynb runs. 1 waits; next is bob.ipynb, in about 0:10.'
+      'alice.ipynb has been running for 12 s. 1 waits; next is bob.ipynb, in about 0:10.'
     ]);
   });
 
   it('counts down without a new snapshot, and promises nothing it cannot know', () => {
     show([running, waiting], admin, 9500);
-    expect(texts('.jp-GpuShare-headline')[0]).toContain('any moment now');
+    expect(texts('.jp-GpuShare-headline')[0]).toContain('in about 0:01.');
+    // an estimate that has run out was wrong: what is not known is never soon
+    view.tick(10_500);
+    const unknown = 'next is bob.ipynb, after a wait that is not known.';
+    expect(texts('.jp-GpuShare-headline')[0]).toContain(unknown);
     show([running, session({ ...waiting, expected_wait_seconds: null })]);
-    expect(texts('.jp-GpuShare-headline')[0]).toContain('next is bob.ipynb.');
+    expect(texts('.jp-GpuShare-headline')[0]).toContain(unknown);
   });
 });
 
@@ -165,6 +176,88 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
   });
 
+  it('stop when a turn lasts, though no event says so', () => {
+    // a and b took turns; now c has an iteration of 45 s, which began a moment ago
+    const all = ['a', 'b', 'c'].map((id, index) =>
+      session({
+        id,
+        name: `${id}.ipynb`,
+        state: id === 'c' ? 'running' : 'waiting',
+        place: id === 'c' ? null : index + 1,
+        waiting_seconds: id === 'c' ? null : 0.1
+      })
+    );
+    const turns = [
+      turn({ session: 'a', began: 2, ended: 0.2, held: 0.9 }),
+      turn({ session: 'b', began: 1.9, ended: 0.1, held: 0.9 }),
+      turn({ session: 'c', began: 0.1, ended: null, held: 0.1 })
+    ];
+    view.update({ state: snapshotOf(device(all, { turns })), receivedAt: 0 });
+    const told: [number, string, string][] = [0, 2, 4, 29].map(second => {
+      view.tick(1000 * second);
+      return [
+        second,
+        texts('.jp-GpuShare-headline')[0]!,
+        texts('.jp-GpuShare-group').join()
+      ];
+    });
+    const turning = 'Running (1),Taking turns (2)';
+    const lasting = 'Running (1),Queue (2)';
+    const next = '2 wait; next is a.ipynb, after a wait that is not known.';
+    expect(told).toEqual([
+      [0, 'c.ipynb runs. a.ipynb and b.ipynb take turns.', turning],
+      [2, 'c.ipynb runs. a.ipynb and b.ipynb take turns.', turning],
+      [4, `c.ipynb has been running for 4 s. ${next}`, lasting],
+      [29, `c.ipynb has been running for 29 s. ${next}`, lasting]
+    ]);
+    expect(texts('.jp-GpuShare-since')).toEqual(['0:29', '0:29', '0:29']);
+  });
+
+  it('stop when one of those that took them goes on', () => {
+    const state = quick('running');
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
+    view.tick(30_000);
+    expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
+    expect(texts('.jp-GpuShare-reason').join()).not.toContain('a moment each');
+    expect(inThreeWords(aged(state, 0), running, english)).toBe(
+      '▶ taking turns now'
+    );
+    expect(inThreeWords(aged(state, 30), running, english)).toBe(
+      '▶ running for 31 s'
+    );
+  });
+
+  it('go on in one lane while a long turn holds another', () => {
+    const lanes = [1, 2].map(id => ({
+      id,
+      bytes: 1,
+      holder: null,
+      members: []
+    }));
+    const all = ['a', 'b', 'c', 'd'].map((id, index) =>
+      session({
+        id,
+        name: `${id}.ipynb`,
+        lane: index < 2 ? 1 : 2,
+        state: index % 2 ? 'waiting' : 'running',
+        place: index % 2 ? 1 : null,
+        waiting_seconds: index % 2 ? 0.1 : null
+      })
+    );
+    const turns = [
+      turn({ session: 'b', began: 14, ended: 12.9, held: 0.5 }),
+      turn({ session: 'a', began: 12.9, ended: null, held: 12.9 }),
+      turn({ session: 'd', lane: 2, began: 1.5, ended: 0.1, held: 0.7 }),
+      turn({ session: 'c', lane: 2, began: 1.4, ended: null, held: 0.7 })
+    ];
+    const state = snapshotOf(device(all, { lanes, turns }));
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')).toEqual([
+      'a.ipynb has been running for 12 s. c.ipynb and d.ipynb take turns. 1 waits; next is b.ipynb, after a wait that is not known.'
+    ]);
+  });
+
   it('are not those of several seconds', () => {
     const state = quick('running');
     state.devices[0].turns = [
@@ -189,7 +282,7 @@ describe('quick turns', () => {
     state.devices[0].sessions.push(third);
     view.update({ state, receivedAt: 0 });
     expect(texts('.jp-GpuShare-headline')).toEqual([
-      'alice.ipynb and bob.ipynb take turns. 1 waits; next is carol.ipynb.'
+      'alice.ipynb and bob.ipynb take turns. 1 waits; next is carol.ipynb, after a wait that is not known.'
     ]);
   });
 });
@@ -357,7 +450,7 @@ describe('the queue', () => {
     expect(texts('.jp-GpuShare-since')).toEqual(['0:16', '1:02']);
     view.tick(60_000);
     expect(texts('.jp-GpuShare-since')).toEqual(['1:12', '1:58']);
-    expect(texts('.jp-GpuShare-expected')).toEqual(['', 'soon']);
+    expect(texts('.jp-GpuShare-expected')).toEqual(['', 'unknown']);
   });
 
   it('shows the first and, when asked, all', () => {
@@ -406,6 +499,108 @@ describe('the queue', () => {
     expect(texts('dd')).toContain('1200');
     press('alice.ipynb');
     expect(texts('dd')).toEqual([]);
+  });
+});
+
+describe('the order', () => {
+  const third = session({ ...waiting, id: 'c', name: 'a.ipynb', place: 3 });
+  const second = session({ ...waiting, id: 'd', name: 'z.ipynb', place: 2 });
+  const signs = (where: string) => texts(`${where} .jp-GpuShare-sign`);
+
+  it('is that of the queue positions, in the table as in the lanes', () => {
+    const turns = ['c', 'b'].map(id => turn({ session: id }));
+    const all = [third, running, waiting, second];
+    view.update({
+      state: snapshotOf(device(all, { turns })),
+      receivedAt: 0
+    });
+    const order = ['▶', '1', '2', '3'];
+    expect(signs('table')).toEqual(order);
+    expect(signs('.jp-GpuShare-member')).toEqual(order);
+  });
+
+  it('is so under the pointer too, where a press in the very moment is not taken', () => {
+    show([running, waiting, second]);
+    const [first] = all('.jp-GpuShare-act button');
+    show([
+      running,
+      session({ ...waiting, place: 2 }),
+      session({ ...second, place: 1 })
+    ]);
+    expect(signs('table')).toEqual(['▶', '1', '2']);
+    const pressed = () =>
+      first.dispatchEvent(new MouseEvent('click', { detail: 1 }));
+    pressed();
+    expect(actions.ask).not.toHaveBeenCalled();
+    expect(texts('[role=alert]')[0]).toContain('press again');
+    vi.spyOn(performance, 'now').mockReturnValue(performance.now() + 600);
+    pressed();
+    expect(actions.ask).toHaveBeenCalledWith('b', 'cancel');
+    vi.restoreAllMocks();
+  });
+
+  it('is no order of turns where none has been', () => {
+    const none = device([session()], { turns: [] });
+    view.update({ state: snapshotOf(none), receivedAt: 0 });
+    expect(texts('.jp-GpuShare-laneTitle')[0]).toBe(
+      'Lane 12.00 GiB, 1 notebook'
+    );
+    expect(texts('.jp-GpuShare-more')).toEqual([
+      'No turns in the last minute.'
+    ]);
+    // those of one that has gone since are turns all the same
+    const gone = device([session()], { turns: [turn({ session: 'gone' })] });
+    view.update({ state: snapshotOf(gone), receivedAt: 0 });
+    expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
+      'gone since'
+    ]);
+    expect(texts('.jp-GpuShare-more')).toEqual([]);
+  });
+});
+
+describe('names', () => {
+  const named = (...all: ISessionView[]) => {
+    show(all);
+    return texts('table .jp-GpuShare-name');
+  };
+
+  it('that are equal get their folder, then their owner and process', () => {
+    const one = session({ id: '1', name: 'alice/hw1.ipynb' });
+    const other = session({ id: '2', name: 'bob/hw1.ipynb' });
+    expect(named(one, other, waiting)).toEqual([
+      'bob.ipynb',
+      'alice/hw1.ipynb',
+      'bob/hw1.ipynb'
+    ]);
+    const same = { ...one, id: '3', user: 'carol' };
+    expect(named(one, same)).toEqual([
+      'alice/hw1.ipynb (alice)',
+      'alice/hw1.ipynb (carol)'
+    ]);
+    const again = { ...one, id: '3', pid: 77 };
+    expect(named(one, again)).toEqual([
+      'alice/hw1.ipynb (alice, 1)',
+      'alice/hw1.ipynb (alice, 77)'
+    ]);
+  });
+
+  it('are those that this page knows, also after a notebook was renamed', () => {
+    const all = [
+      session({ id: '1', name: 'hw1.ipynb', pid: 11 }),
+      session({ id: '2', name: 'hw1.ipynb', pid: 12 }),
+      session({ id: '3', name: 'old.ipynb', pid: 13 })
+    ];
+    const paths = new Map([
+      [11, 'alice/hw1.ipynb'],
+      [12, 'bob/hw1.ipynb'],
+      [13, 'new.ipynb']
+    ]);
+    view.update({ state: snapshot(...all), receivedAt: 0, paths });
+    expect(texts('table .jp-GpuShare-name')).toEqual([
+      'alice/hw1.ipynb',
+      'bob/hw1.ipynb',
+      'new.ipynb'
+    ]);
   });
 });
 
@@ -593,7 +788,8 @@ describe('what a viewer may do', () => {
   it('says why it was refused', async () => {
     actions.choosePolicy = () => Promise.reject(new Error('only root may'));
     show([running]);
-    node.querySelector('select')!.dispatchEvent(new Event('change'));
+    choose('fifo');
+    press('Apply to all notebooks');
     await vi.waitFor(() =>
       expect(texts('[role=alert]')).toEqual(['only root may'])
     );
@@ -604,12 +800,88 @@ describe('what a viewer may do', () => {
     Object.assign(actions, { choosePolicy: no, change: no });
     open([session()], admin);
     const fields = all<HTMLInputElement>('select, input');
-    for (const [index, wish] of ['7', 'fifo'].entries()) {
-      fields[index].value = wish;
-      fields[index].dispatchEvent(new Event('change'));
-    }
+    fields[0].value = '7';
+    fields[0].dispatchEvent(new Event('change'));
+    choose('fifo');
+    press('Apply to all notebooks');
     await vi.waitFor(() => expect(texts('[role=alert]')).toEqual(['no']));
     expect(fields.map(({ value }) => value)).toEqual(['1', 'fair']);
+  });
+});
+
+describe('a choice of the policy', () => {
+  const policyButtons = () => texts('.jp-GpuShare-policy button');
+
+  it('changes nothing until it is applied', async () => {
+    show([running]);
+    choose('fifo');
+    show([running]); // what comes meanwhile leaves the choice alone
+    expect(node.querySelector('select')!.value).toBe('fifo');
+    expect(texts('.jp-GpuShare-policy')[0]).toContain('first come');
+    expect(actions.choosePolicy).not.toHaveBeenCalled();
+    vi.mocked(actions.choosePolicy).mockResolvedValue();
+    press('Apply to all notebooks');
+    expect(actions.choosePolicy).toHaveBeenCalledWith('fifo');
+    await vi.waitFor(() => expect(policyButtons()).toEqual([]));
+  });
+
+  it('can be taken back', () => {
+    show([running]);
+    choose('fifo');
+    press('Keep fair');
+    expect(node.querySelector('select')!.value).toBe('fair');
+    expect(policyButtons()).toEqual([]);
+    expect(actions.choosePolicy).not.toHaveBeenCalled();
+  });
+});
+
+describe('a weight that is none', () => {
+  it.each(['0', '-3', '', '1001'])('is refused: %j', text => {
+    show([session({ weight: 4 })]);
+    press('alice.ipynb');
+    const field = node.querySelector('input')!;
+    field.value = text;
+    field.dispatchEvent(new Event('change'));
+    expect(actions.change).not.toHaveBeenCalled();
+    expect(texts('[role=alert]')).toEqual([
+      'A weight is a number above 0, and at most 1000, such as 0.5 or 2. It stays 4.'
+    ]);
+    expect(field.value).toBe('4');
+  });
+});
+
+describe('a wait that was cancelled', () => {
+  const again = vi.fn();
+  const sight = (there: boolean) => ({
+    state: snapshot(
+      running,
+      session({ ...waiting, place: null, state: 'idle' })
+    ),
+    receivedAt: 0,
+    viewer: admin,
+    again: ({ id }: { id: string }) => (there && id === 'b' ? again : null)
+  });
+
+  it('can be queued again for as long as its cell is there', () => {
+    again.mockReset().mockResolvedValue(undefined);
+    view.update(sight(true));
+    expect(buttons()).toContain('Queue again');
+    press('Queue the cancelled cell of bob.ipynb again');
+    expect(again).toHaveBeenCalledTimes(1);
+    view.update(sight(false));
+    expect(buttons()).not.toContain('Queue again');
+  });
+
+  it('can be taken back where it is said', async () => {
+    again.mockReset().mockResolvedValue(undefined);
+    vi.mocked(actions.ask).mockResolvedValue();
+    show([running, waiting]);
+    press('Cancel the wait of bob.ipynb');
+    await vi.waitFor(() => expect(texts('[role=status]')).toHaveLength(1));
+    expect(buttons()).not.toContain('Undo: queue again'); // until it has ended
+    view.update(sight(true));
+    press('Undo: queue again');
+    expect(again).toHaveBeenCalledTimes(1);
   });
 });
 
@@ -654,7 +926,7 @@ describe('when things are odd', () => {
     const message = 'no broker answers on /run/b.sock';
     view.update({ state: { ...gone, message }, receivedAt: 9000 }, 9000);
     expect(node.textContent).toContain(message);
-    expect(node.textContent).toContain('Whoever has a turn goes on');
+    expect(node.textContent).toContain('A notebook that has a turn goes on');
     expect(node.textContent).toContain('what was 0:09 ago');
     expect(node.querySelector('.jp-mod-stale')?.hasAttribute('inert')).toBe(
       true
@@ -664,12 +936,70 @@ describe('when things are odd', () => {
     expect(node.querySelector('.jp-mod-stale')).toBeNull();
   });
 
-  it('says that it is the server that does not answer, be it Jupyter’s or a hub’s', () => {
+  it('says that the server does not answer, and what has ended with it', () => {
     const lost = { type: 'Error', code: DISCONNECTED, message: '' } as const;
     view.update({ state: lost, receivedAt: 0 });
     expect(texts('strong')).toEqual([
       'The server of this page does not answer. Reconnecting…'
     ]);
+    expect(node.textContent).toContain(
+      'If that server has ended, the kernels that it started have ended with it'
+    );
+    expect(node.textContent).not.toContain('Nothing is lost');
+  });
+
+  describe('after a broker’s death', () => {
+    const both = () => snapshot(running, waiting);
+    const anew = (...sessions: ISessionView[]) => {
+      const state = snapshot(...sessions);
+      return {
+        ...state,
+        broker: { ...state.broker, pid: 2, recovering: true }
+      };
+    };
+    const tell = (state: State, second: number) =>
+      view.update({ state, receivedAt: 1000 * second }, 1000 * second);
+    const rows = () => texts('table .jp-GpuShare-name');
+
+    it('stands the last picture, greyed, until the notebooks are back', () => {
+      tell(both(), 0);
+      tell({ ...gone, message: 'gone' }, 1);
+      const seen = [rows()];
+      tell(anew(), 2);
+      seen.push(rows());
+      expect(node.textContent).toContain('The broker was started anew.');
+      expect(node.textContent).not.toContain('No notebook');
+      expect(node.querySelector('.jp-mod-stale')).not.toBeNull();
+      tell(anew(waiting), 2.1);
+      seen.push(rows());
+      expect(node.querySelector('.jp-mod-stale')).not.toBeNull();
+      tell(anew(running, waiting), 2.2);
+      seen.push(rows());
+      expect(node.querySelector('.jp-mod-stale')).toBeNull();
+      expect(node.textContent).toContain('It grants no turn until');
+      tell(both(), 2.5);
+      seen.push(rows());
+      expect(node.textContent).not.toContain('anew');
+      expect(new Set(seen.map(names => names.join()))).toEqual(
+        new Set(['alice.ipynb,bob.ipynb'])
+      );
+    });
+
+    it('does not stand for ever for one that has ended meanwhile', () => {
+      tell(both(), 0);
+      tell(anew(running), 2);
+      view.tick(11_000);
+      expect(rows()).toEqual(['alice.ipynb', 'bob.ipynb']);
+      view.tick(12_500);
+      expect(rows()).toEqual(['alice.ipynb']);
+      expect(node.querySelector('.jp-mod-stale')).toBeNull();
+    });
+
+    it('says so on a page that was opened then', () => {
+      tell(anew(), 0);
+      expect(node.textContent).toContain('No notebook has come back yet.');
+      expect(node.textContent).not.toContain('%gpushare on');
+    });
   });
 
   it('says that there is no device', () => {

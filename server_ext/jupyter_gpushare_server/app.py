@@ -13,17 +13,18 @@ from prometheus_client import REGISTRY
 from traitlets import Bool, Float, Int, TraitType, Unicode
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpushare import credentials, report
-from jupyter_gpushare.client import Client, Proof
-from jupyter_gpushare.protocol import Account, Accounts, Snapshot
 from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, socket_path
+from jupyter_gpushare.tools import usage_report
+from jupyter_gpushare.wire import credentials
+from jupyter_gpushare.wire.client import Client, Proof
+from jupyter_gpushare.wire.protocol import Account, Accounts, Snapshot
 
 from . import tickets
 from .attendance import NOBODY
 from .audit import Audit
 from .feed import Feed, State
 from .interventions import Interventions
-from .messages import NAMESPACE, Wish
+from .messages import Wish
 from .metrics import SnapshotCollector
 
 TRAITS: dict[str, type[TraitType[Any, Any]]] = {
@@ -63,7 +64,7 @@ class Delegate:
     def report(self, asked: Account) -> Accounts:
         """What was used, as far as this user may see it. Blocks; raises the broker's errors."""
         with self.connect() as client:
-            return report.ask(client, asked)
+            return usage_report.ask(client, asked)
 
 
 class GpuShareExtension(Delegate, LoggingConfigurable):
@@ -77,21 +78,20 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         `server` is a ServerApp, or what has as much of one as is asked for here.
         """
         given = {name: getattr(self, name) for name in Settings.__struct_fields__}
-        self.settings = load({**self._as_found(server, given["socket"]), **os.environ}, **given)
+        found = self._as_found(server, given["socket"])
+        self.settings = load({**found, **os.environ}, **given)
         assert server.event_logger is not None  # the server makes it before it loads extensions
         self.audit = Audit(server.event_logger)
         self.feed = Feed(self.settings, server.io_loop, server.log, self._observe)
-        self.voucher = tickets.Voucher(self.settings)
         self._attendance = NOBODY
         self._interventions = Interventions(server.kernel_manager, self.audit, server.log)
         self._collector = SnapshotCollector(lambda: self.feed.state)
         self._undo = AsyncExitStack()
-        self._export()
+        self._export(self._own_environment(server))
         REGISTRY.register(self._collector)
         self._undo.callback(REGISTRY.unregister, self._collector)
         self.feed.start()
         self._undo.push_async_callback(self.feed.close)
-        self._undo.callback(self.voucher.close)
 
     async def unload(self) -> None:
         """Close the connection and take back what `load` did; the broker stays. Idempotent."""
@@ -105,10 +105,22 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         """Settings that nobody has to give here, as an environment."""
         return _of_a_hub(server, socket)
 
-    def _export(self) -> None:
+    def _own_environment(self, server: Any) -> dict[str, str]:
+        """What kernels and terminals of this server have beside the settings."""
+        return self._open_desk(server) if tickets.is_of_a_hub(server) else {}
+
+    def _open_desk(self, server: ServerApp) -> dict[str, str]:
+        """The server vouches for its kernels from now on: how they find it."""
+        voucher, desk = tickets.Voucher(self.settings), tickets.Desk()
+        desk.open(voucher, server.io_loop)
+        self._undo.callback(voucher.close)
+        self._undo.callback(desk.close)
+        return {f"{PREFIX}TICKET_SOCKET": str(desk.path), credentials.TICKET_SECRET: desk.secret}
+
+    def _export(self, own: dict[str, str]) -> None:
         """Kernels inherit the server's environment, and with it the settings."""
-        ours = {**as_environment(self.settings), PREFIX + "SOCKET": str(socket_path(self.settings))}
-        for name, value in ours.items():
+        path = {f"{PREFIX}SOCKET": str(socket_path(self.settings))}
+        for name, value in {**as_environment(self.settings), **path, **own}.items():
             self._undo.callback(_set_environment, name, os.environ.get(name))
             _set_environment(name, value)
 
@@ -123,12 +135,8 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
 
 def _of_a_hub(server: ServerApp, socket: str | None) -> dict[str, str]:
     """What nobody has to set there: a socket that is named is that of the hub's broker."""
-    if not tickets.is_of_a_hub(server):
-        return {}
-    ours = {"TICKET_URL": tickets.url(server, f"{NAMESPACE}/tickets")}
-    if socket or os.environ.get(f"{PREFIX}SOCKET"):
-        ours["START_BROKER"] = "False"
-    return {PREFIX + name: value for name, value in ours.items()}
+    is_named = socket or os.environ.get(f"{PREFIX}SOCKET")
+    return {f"{PREFIX}START_BROKER": "False"} if is_named and tickets.is_of_a_hub(server) else {}
 
 
 def _set_environment(name: str, value: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from jupyter_events import EventLogger
 
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.wire.protocol import (
     Cancel,
     Change,
     ClassMode,

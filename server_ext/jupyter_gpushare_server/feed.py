@@ -12,11 +12,11 @@ from typing import TypeAlias
 import msgspec
 from tornado.ioloop import IOLoop
 
-from jupyter_gpushare import credentials
-from jupyter_gpushare.client import Client, Proof
-from jupyter_gpushare.pictures import aged
-from jupyter_gpushare.protocol import Error, Snapshot, Welcome
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.tools.overview import aged
+from jupyter_gpushare.wire import credentials
+from jupyter_gpushare.wire.client import Client, Proof
+from jupyter_gpushare.wire.protocol import Error, Snapshot, Welcome
 
 State: TypeAlias = Snapshot | Error
 

@@ -16,9 +16,11 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from jupyter_gpushare import report
-from jupyter_gpushare.errors import UNREADABLE, ConnectionLost, GpuShareError
-from jupyter_gpushare.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
+from jupyter_gpushare import refusals
+from jupyter_gpushare.broker.validation import ID
+from jupyter_gpushare.errors import ConnectionLost, GpuShareError, InvalidValue
+from jupyter_gpushare.tools import usage_report
+from jupyter_gpushare.wire.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
 
 from .attendance import SessionOnDevice, sessions
 from .messages import (
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
 
 AUTH_RESOURCE = "gpushare"
 ANSWER_SECONDS = 10.0
+MOST_LOGGED = 1000  # letters of a refusal
 STATUS = {
     "invalid": 400,
     "not_permitted": 403,
+    "unknown_route": 404,
     "unknown_session": 404,
     "unknown_device": 404,
     "does_not_fit": 409,
@@ -61,8 +65,13 @@ class Refused(web.HTTPError):
     """A request that is answered by a Failure."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(STATUS.get(code, 500), "%s", message)
+        super().__init__(STATUS.get(code, 500), "%s", _one_line(message))  # for the log
         self.failure = Failure(message, code)
+
+
+def _one_line(text: str) -> str:
+    """Somebody's words may be in it: they make no lines of the log, and steer no terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:MOST_LOGGED])
 
 
 class Handler(APIHandler):
@@ -90,9 +99,9 @@ class Handler(APIHandler):
     def body(self, kind: type[Body]) -> Body:
         """The request's body as `kind`; the request is refused if it is none."""
         try:
-            body = msgspec.json.decode(self.request.body, type=kind)
-        except UNREADABLE as error:
-            raise Refused("invalid", f"The body is wrong: {error}.") from None
+            body = refusals.decoded(self.request.body, kind, "the body")
+        except InvalidValue as error:
+            raise Refused(error.code, f"The request is refused: {error}.") from None
         if body == kind():
             raise Refused("invalid", f"Name one of {', '.join(kind.__struct_fields__)}.")
         return body
@@ -142,6 +151,7 @@ class SessionHandler(Handler):
     @web.authenticated
     @authorized
     async def patch(self, session: str) -> None:
+        _check_id(session)
         change = Change(session, **msgspec.structs.asdict(self.body(SessionChange)))
         self.answer(_find(session, await self.carry_out(change)))
 
@@ -150,19 +160,9 @@ class AsksHandler(Handler):
     @web.authenticated
     @authorized
     async def post(self, session: str) -> None:
+        _check_id(session)
         wish = ASKS[self.body(SessionAsk).ask]
         self.answer(_find(session, await self.carry_out(wish(session))))
-
-
-class TicketsHandler(Handler):
-    """For kernels and terminals of this server, which have its token."""
-
-    @web.authenticated
-    @authorized
-    async def post(self) -> None:
-        ticket = await self.from_broker(self.extension.voucher.ticket())
-        self.set_header("Cache-Control", "no-store")
-        self.answer(ticket)
 
 
 class ViewerHandler(Handler):
@@ -192,7 +192,7 @@ class ReportHandler(Handler):
         """What the broker lets this server's user see."""
         first, last = (self.get_query_argument(name, "") for name in ("from", "to"))
         try:
-            asked = report.question(first, last, self.get_query_argument("by", "user"))
+            asked = usage_report.question(first, last, self.get_query_argument("by", "user"))
         except GpuShareError as error:
             raise Refused(error.code, str(error)) from None
         self.answer(await self.from_broker(asyncio.to_thread(self.delegate.report, asked)))
@@ -216,6 +216,17 @@ class OpenAPIHandler(Handler):
     @authorized
     async def get(self) -> None:
         self.answer(document())
+
+
+class NowhereHandler(Handler):
+    """Whatever else is asked for below our name, in JSON as all answers there."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        raise Refused("unknown_route", f"There is no {self.request.path} here; {ROUTES_ARE}.")
+
+    post = put = patch = delete = head = get
 
 
 class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -281,6 +292,12 @@ def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
     raise Refused("unknown_session", f"The session {session} has just ended.")
 
 
+def _check_id(session: str) -> None:
+    """What cannot be an id is not repeated anywhere."""
+    if not ID.fullmatch(session):
+        raise Refused("unknown_session", "A session's id is 1 to 64 letters, digits, - or _.")
+
+
 def _policy(snapshot: Snapshot) -> PolicyState:
     lanes = {device.name: device.running_lanes for device in snapshot.devices}
     return PolicyState(snapshot.policy, snapshot.policies, lanes)
@@ -291,7 +308,6 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     "sessions": SessionsHandler,
     "sessions/([^/]+)": SessionHandler,
     "sessions/([^/]+)/asks": AsksHandler,
-    "tickets": TicketsHandler,
     "viewer": ViewerHandler,
     "policy": PolicyHandler,
     "report": ReportHandler,
@@ -299,16 +315,13 @@ ROUTES: dict[str, type[web.RequestHandler]] = {
     r"openapi\.json": OpenAPIHandler,
     "events": EventsHandler,
 }
+NOWHERE = f"{NAMESPACE.partition('/')[0]}(?:/.*)?"
+ROUTES_ARE = f"the routes are below {NAMESPACE}, and {NAMESPACE}/openapi.json describes them"
 
 
-def add_to(
-    web_app: web.Application,
-    extension: GpuShareExtension,
-    routes: dict[str, type[web.RequestHandler]] = ROUTES,
-) -> None:
+def add_to(web_app: web.Application, extension: GpuShareExtension) -> None:
     """Serve the routes below the server's base URL."""
     base = web_app.settings["base_url"]
     web_app.settings["gpushare"] = extension
-    web_app.add_handlers(
-        ".*$", [(url_path_join(base, NAMESPACE, path), kind) for path, kind in routes.items()]
-    )
+    served = [(url_path_join(base, NAMESPACE, path), kind) for path, kind in ROUTES.items()]
+    web_app.add_handlers(".*$", [*served, (url_path_join(base, NOWHERE), NowhereHandler)])

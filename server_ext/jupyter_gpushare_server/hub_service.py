@@ -35,20 +35,23 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
 import jupyter_gpushare
-from jupyter_gpushare.broker.hub import ADMINISTRATOR
-from jupyter_gpushare.broker.start import ensure
-from jupyter_gpushare.errors import GpuShareError, InvalidValue
-from jupyter_gpushare.protocol import Error
+from jupyter_gpushare.broker.access.jupyterhub import ADMINISTRATOR
+from jupyter_gpushare.errors import GpuShareError, InvalidValue, cause
 from jupyter_gpushare.settings import PREFIX
+from jupyter_gpushare.wire.launch import ensure
+from jupyter_gpushare.wire.protocol import Error
 
 from .app import Delegate, GpuShareExtension
 from .feed import LOOKING, Feed
-from .handlers import AUTH_RESOURCE, ROUTES, add_to
+from .handlers import AUTH_RESOURCE, add_to
 
 STATIC = Path(jupyter_gpushare.__file__).parent / "static"
 READ = "custom:gpushare:read"  # scope
 MAY_COME = {READ, ADMINISTRATOR}  # who has one of these
 UNSEEN_SECONDS = 60.0  # who looks no more is forgotten after so long
+MOST_TOKENS = 8  # of a user at a time: each has a thread here, and a connection to the broker
+REQUEST_SECONDS = 30.0  # within which the head of a request has come, and then its body
+MOST_BODY_BYTES = 1 << 16  # all of them are small
 PAGE_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'self'"
 PAGE = Template("""\
 <!doctype html>
@@ -62,9 +65,6 @@ PAGE = Template("""\
 </html>
 """)
 
-# It vouches for nobody: whose kernels would they be?
-OWN_ROUTES = {path: kind for path, kind in ROUTES.items() if path != "tickets"}
-
 log = logging.getLogger("jupyter_gpushare.hub_service")
 pages_log = log.getChild("pages")
 pages_log.setLevel(logging.ERROR)  # the service's own connection says it once for all
@@ -73,7 +73,8 @@ pages_log.setLevel(logging.ERROR)  # the service's own connection says it once f
 class VisitorDelegate(Delegate):
     """Speaks for the user whose token it has."""
 
-    def __init__(self, token: str, extension: HubExtension) -> None:
+    def __init__(self, user: str, token: str, extension: HubExtension) -> None:
+        self.user = user
         self.settings, self.audit = extension.settings, extension.audit
         self.proof = lambda hello, _: msgspec.structs.replace(hello, token=token)
         self.feed = Feed(self.settings, IOLoop.current(), pages_log, lambda _: None, self.proof)
@@ -96,7 +97,8 @@ class HubExtension(GpuShareExtension):
 
     def load(self, server: HubService) -> None:
         super().load(server)
-        self._delegates: dict[str, VisitorDelegate] = {}
+        self._delegates: dict[str, VisitorDelegate] = {}  # by token
+        self._leaving: set[asyncio.Task[None]] = set()
         self._work = [asyncio.create_task(work()) for work in (self._keep_broker, self._tidy)]
 
     async def unload(self) -> None:
@@ -106,17 +108,39 @@ class HubExtension(GpuShareExtension):
         await super().unload()
 
     def delegate(self, user: Any) -> Delegate:
-        return self._delegates[user.token]
+        delegate: VisitorDelegate = user.delegate
+        return delegate
 
-    async def admit(self, token: str) -> None:
-        """Have a delegate of this token, which knows what there is to see."""
+    async def admit(self, user: str, token: str) -> VisitorDelegate:
+        """A delegate of this token, which knows what there is to see."""
         if token not in self._delegates:
-            self._delegates[token] = VisitorDelegate(token, self)
-        await self._delegates[token].know()
+            self._make_room(user)
+            self._delegates[token] = VisitorDelegate(user, token, self)
+        delegate = self._delegates[token]
+        await delegate.know()
+        return delegate
+
+    def _make_room(self, user: str) -> None:
+        """The token of this user that was used longest ago gives way, if there are too many.
+
+        Raises HTTPError where all of them are followed."""
+        own = {token: one for token, one in self._delegates.items() if one.user == user}
+        if len(own) < MOST_TOKENS:
+            return
+        if not (unseen := [token for token, one in own.items() if not one.feed.is_followed]):
+            raise web.HTTPError(429, f"{MOST_TOKENS} tokens of yours look already: end one first")
+        oldest = min(unseen, key=lambda token: own[token].used)
+        leaves = asyncio.create_task(self._delegates.pop(oldest).feed.close())
+        self._leaving.add(leaves)
+        leaves.add_done_callback(self._leaving.discard)
 
     def _as_found(self, server: HubService, socket: str | None) -> dict[str, str]:
         """Its broker serves the users of this hub, as far as they have the scope."""
         return {PREFIX + "HUB_API_URL": server.hub_auth.api_url, PREFIX + "HUB_SCOPE": READ}
+
+    def _own_environment(self, server: HubService) -> dict[str, str]:
+        """It vouches for nobody: whose kernels would they be?"""
+        return {}
 
     async def _keep_broker(self) -> None:
         async for state in self.feed.follow():
@@ -145,8 +169,8 @@ class Visitors(JupyterHubIdentityProvider):  # type: ignore[misc]  # untyped for
     async def get_user(self, handler: JupyterHandler) -> Any:
         user = await super().get_user(handler)
         if user is not None and may_come(self.hub_auth, user):
-            user.token = self.hub_auth.get_token(handler)
-            await self._extension.admit(user.token)
+            token = self.hub_auth.get_token(handler)
+            user.delegate = await self._extension.admit(user.username, token)
         return user
 
 
@@ -204,7 +228,7 @@ class HubService:
         and OSError where it may not listen."""
         host, port = self.address
         self.extension.load(self)
-        server = HTTPServer(self._application(), xheaders=True)
+        server = bounded_server(self._application())
         server.listen(port, host)
         log.info("the service listens on %s:%d", host, port)
         await _signal(signal.SIGTERM, signal.SIGINT)
@@ -229,8 +253,21 @@ class HubService:
             kernel_manager=self.kernel_manager,
             allow_remote_access=True,  # the hub's proxy has looked at the name of the host
         )
-        add_to(application, self.extension, OWN_ROUTES)
+        add_to(application, self.extension)
         return application
+
+
+def bounded_server(application: web.Application, seconds: float = REQUEST_SECONDS) -> HTTPServer:
+    """Who sends half a request, or a long one, is heard before it is known who it is: not for long,
+    and not for much."""
+    return HTTPServer(
+        application,
+        xheaders=True,
+        max_body_size=MOST_BODY_BYTES,
+        max_buffer_size=2 * MOST_BODY_BYTES,
+        idle_connection_timeout=seconds,
+        body_timeout=seconds,
+    )
 
 
 def _address(url: str) -> tuple[str, int]:
@@ -261,7 +298,7 @@ def main() -> int:
     try:
         asyncio.run(_serve())
     except (GpuShareError, OSError) as error:
-        print(f"jupyter-gpushare-hub: {error}", file=sys.stderr)
+        print(f"jupyter-gpushare-hub: {cause(error)}", file=sys.stderr)
         return 1
     return 0
 

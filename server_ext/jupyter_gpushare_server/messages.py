@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.wire.protocol import (
     Cancel,
     Change,
     ClassMode,

@@ -9,8 +9,8 @@ from typing import get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from jupyter_gpushare import protocol
-from jupyter_gpushare.protocol import DeviceView, SessionView, Snapshot
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.protocol import DeviceView, SessionView, Snapshot
 
 from .attendance import NOBODY, Attendance
 from .feed import State

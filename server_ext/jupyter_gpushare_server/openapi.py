@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from jupyter_gpushare.credentials import Ticket
-from jupyter_gpushare.protocol import Accounts, ClassView, Error, Snapshot
+from jupyter_gpushare.wire.protocol import Accounts, ClassView, Error, Snapshot
 
 from .attendance import SessionOnDevice
 from .messages import (
@@ -32,7 +31,6 @@ TYPES = (
         PolicyState,
         ClassChoice,
         ClassView,
-        Ticket,
         Failure,
     ),
 )

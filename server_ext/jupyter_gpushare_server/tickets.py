@@ -1,24 +1,39 @@
-"""The server vouches for its kernels: a ticket each, whose digest the broker has."""
+"""The server vouches for its kernels: a ticket each, whose digest the broker has.
+
+They ask for it at a Unix socket in a directory of the server's user alone, which ends with the
+server. The server's token is not asked for: a kernel would have to show it to whoever listens.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import os
 import secrets
+import shutil
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import msgspec
 from jupyter_server.serverapp import ServerApp
-from jupyter_server.utils import url_path_join
+from tornado.ioloop import IOLoop
+from tornado.iostream import IOStream, StreamClosedError
+from tornado.netutil import bind_unix_socket
+from tornado.tcpserver import TCPServer
 
-from jupyter_gpushare import credentials
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.errors import ConnectionLost
-from jupyter_gpushare.protocol import Vouch
+from jupyter_gpushare.errors import ConnectionLost, GpuShareError, NotPermitted
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import credentials
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import MAX_PATH_BYTES, other_end
+from jupyter_gpushare.wire.protocol import Vouch
 
 TICKET_BYTES = 32
-ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}  # listens at, is found at
+SECRET_BYTES = 16
+MAX_QUESTION_BYTES = 256
+QUESTION_SECONDS = 5.0
 
 
 class Voucher:
@@ -64,11 +79,56 @@ class Voucher:
             self._client = None
 
 
-def url(server: ServerApp, path: str) -> str:
-    """Where processes of this machine find the route `path` of a server."""
-    scheme = "https" if server.certfile else "http"
-    host = ANYWHERE.get(server.ip) or (f"[{server.ip}]" if ":" in server.ip else server.ip)
-    return f"{scheme}://{host}:{server.port}{url_path_join(server.base_url, path)}"
+class Desk(TCPServer):
+    """Where processes of the server get their tickets. Raises OSError where there can be none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = _new_directory() / "tickets.sock"
+        self.secret = secrets.token_hex(SECRET_BYTES)
+        self._listener = bind_unix_socket(os.fspath(self.path), mode=0o600)
+
+    def open(self, voucher: Voucher, loop: IOLoop) -> None:
+        """Who asks before the loop runs waits."""
+        self._voucher = voucher
+        loop.add_callback(self.add_socket, self._listener)
+
+    def close(self) -> None:
+        self.stop()
+        self._listener.close()
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    async def handle_stream(self, stream: IOStream, address: object) -> None:
+        try:
+            shown = await asyncio.wait_for(
+                stream.read_until(b"\n", max_bytes=MAX_QUESTION_BYTES), QUESTION_SECONDS
+            )
+            await stream.write(msgspec.json.encode(await self._answer(stream, shown.strip())))
+        except (StreamClosedError, asyncio.TimeoutError):
+            pass  # it has gone, or says nothing
+        finally:
+            stream.close()
+
+    async def _answer(self, stream: IOStream, shown: bytes) -> credentials.Ticket | dict[str, str]:
+        try:
+            self._check(other_end(stream.socket)[1], shown)
+            return await self._voucher.ticket()
+        except GpuShareError as error:
+            return {"message": str(error)}
+
+    def _check(self, uid: int, shown: bytes) -> None:
+        is_right = hmac.compare_digest(shown, self.secret.encode())
+        if uid not in (0, os.getuid()) or not is_right:
+            raise NotPermitted("it is none of this server's kernels or terminals")
+
+
+def _new_directory() -> Path:
+    """Of this user alone, with a path that is short enough for a socket in it."""
+    found = Path(tempfile.mkdtemp(prefix="gpushare-"))
+    if len(os.fsencode(found)) + len("/tickets.sock") <= MAX_PATH_BYTES:
+        return found
+    found.rmdir()
+    return Path(tempfile.mkdtemp(prefix="gpushare-", dir="/tmp"))
 
 
 def is_of_a_hub(server: ServerApp) -> bool:

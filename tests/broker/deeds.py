@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.wire.protocol import (
     Cancel,
     Change,
     Dismiss,

@@ -10,7 +10,8 @@ import pytest
 
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Account,
     Accounts,
@@ -25,7 +26,6 @@ from jupyter_gpushare.protocol import (
     ToBroker,
     Watch,
 )
-from jupyter_gpushare.settings import load
 
 from .listener import Listener
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.broker.accounts import (
+from jupyter_gpushare.broker.accounting.accounts import (
     GAP_SECONDS,
     MAX_NAMES,
     OTHERS,
@@ -19,10 +19,10 @@ from jupyter_gpushare.broker.accounts import (
     Seen,
     day_of,
 )
-from jupyter_gpushare.broker.ledger import MIGRATIONS, Ledger, Scope
-from jupyter_gpushare.protocol import AccountRow
-from jupyter_gpushare.rulebook import Zone
+from jupyter_gpushare.broker.accounting.ledger import MIGRATIONS, Ledger, Scope
+from jupyter_gpushare.broker.admin.rulebook import Zone
 from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.wire.protocol import AccountRow
 
 ALL = Scope(everything=True)
 NOON = time.mktime((2026, 11, 17, 12, 0, 0, 0, 0, -1))

@@ -17,9 +17,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_gpushare import protocol
-from jupyter_gpushare.broker.start import connect
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import (
     BrokerUnavailable,
     ConnectionLost,
@@ -31,7 +28,11 @@ from jupyter_gpushare.errors import (
     UnknownDevice,
     UnknownSession,
 )
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import connect
+from jupyter_gpushare.wire.protocol import (
     Change,
     Close,
     Demand,
@@ -50,7 +51,6 @@ from jupyter_gpushare.protocol import (
     Watch,
     Yield,
 )
-from jupyter_gpushare.settings import Settings
 
 from .deeds import TO_ANOTHERS_SESSION
 
@@ -287,7 +287,7 @@ def frame(body: bytes) -> bytes:
         (frame(b"\x80garbage"), "protocol", "not a message"),
         (frame(b'{"type": "Nonsense"}'), "protocol", "Nonsense"),
         (frame(b'{"type": "Hello"}'), "protocol", "protocol"),
-        (frame(b'{"type": "Hello", "protocol": "one"}'), "protocol", "int"),
+        (frame(b'{"type": "Hello", "protocol": "one"}'), "protocol", "whole number"),
         (frame(b'{"type": "Hello", "protocol": 999}'), "protocol", "speaks protocol 1, not 999"),
         (frame(b'{"type": "Request", "turn": 1}'), "protocol", "first message is Hello"),
         ((1 << 31).to_bytes(4, "big"), "limit", "at most"),

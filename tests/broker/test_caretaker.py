@@ -10,7 +10,8 @@ import pytest
 
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Busy,
     Close,
@@ -35,7 +36,6 @@ from jupyter_gpushare.protocol import (
     Snapshot,
     ToBroker,
 )
-from jupyter_gpushare.settings import load
 
 from .listener import Listener
 
@@ -198,20 +198,42 @@ def test_who_rests_has_a_place_again_with_the_next_cell(
     assert resting.hears(Grant)
 
 
-def test_who_rests_is_counted_in_no_limit_of_sessions(resting: Notebook) -> None:
+def test_a_session_that_rests_counts_to_the_limits_of_sessions(resting: Notebook) -> None:
     service = Service(load({}, max_sessions_per_user=1), DEVICES, started=0.0)
     first = Notebook(service, "a", busy=False)
     second = Notebook(service, "b")
-    assert len(second.hears(Error)) == 1
     first.says(Rests(0), 1.0)
     second.opens(2.0)
-    assert (second.hears(Error), second.session) == ([], "b")
+    assert len(second.hears(Error)) == 2
     first.hears()
-    first.opens(3.0)  # and has to wait for a place now
-    assert len(first.hears(Error)) == 1
-    second.says(Close(), 4.0)
-    first.opens(5.0)
+    first.opens(3.0)  # it takes its own place again
     assert len(first.hears(Opened)) == 1
+    first.says(Rests(0), 4.0)
+    first.says(Close(), 5.0)
+    second.opens(6.0)
+    assert (second.hears(Error), second.session) == ([], "b")
+
+
+def test_a_session_that_rests_counts_to_the_quota_of_sessions(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("[quotas]\nsessions = 1\npersistent = '1 GiB'")
+    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+    first = Notebook(service, "a", busy=False)
+    first.says(Rests(GB), 1.0)
+    second = Notebook(service, "b")
+    (error,) = second.hears(Error)
+    assert isinstance(error, Error)
+    assert error.code == "quota"
+    service.lost(first, 2.0)
+    second.opens(3.0)
+    assert second.hears(Opened)
+
+
+def test_a_connection_has_one_session_that_rests(service: Service, resting: Notebook) -> None:
+    for number in range(3):
+        resting.says(Open(f"n{number}", "n.ipynb"), 2000.0)
+        resting.says(Rests(0), 2000.0)
+    assert [view.id for view in device_of(service, 2000.0).resting] == ["n2"]
 
 
 def test_nobody_takes_the_name_of_anothers_session_that_rests(

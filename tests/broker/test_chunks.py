@@ -16,15 +16,16 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare import chunks
-from jupyter_gpushare.broker.connection import Connection
-from jupyter_gpushare.broker.endpoint import Endpoint
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.channel import AT_ONCE, Channel
-from jupyter_gpushare.chunks import Kept
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.broker.transport.connection import Connection
+from jupyter_gpushare.broker.transport.server import Endpoint
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire import chunks
+from jupyter_gpushare.wire.chunks import Kept
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.fd_channel import AT_ONCE, Channel
+from jupyter_gpushare.wire.protocol import (
     KEY_LENGTH,
     PROTOCOL,
     Close,
@@ -45,7 +46,6 @@ from jupyter_gpushare.protocol import (
     Yield,
     encode,
 )
-from jupyter_gpushare.settings import load
 
 from .listener import Listener
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from jupyter_gpushare.broker.connection import computes
+import pytest
+
+from jupyter_gpushare.broker.transport.connection import computes
 
 PROCESSES = 300
 
@@ -19,3 +25,54 @@ def test_a_process_computes_until_it_ends_and_may_end_while_it_is_looked_at() ->
             while not reaped.done():
                 computes(pid)
             assert not computes(pid)
+
+
+# As a user who may not see those of others: prints what it says of each process that it is told.
+SHORT_SIGHTED = """
+import os, subprocess, sys
+subprocess.run(["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"], check=True)
+from jupyter_gpushare import settings
+from jupyter_gpushare.tools import doctor
+from jupyter_gpushare.broker.transport.connection import computes
+print("ready", flush=True)
+warnings = [check for check in doctor._proc(settings.load())]
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+for line in sys.stdin:
+    print(os.path.exists(f"/proc/{int(line)}"), computes(int(line)), flush=True)
+print(*(f"{check.state}: {check.sentence}" for check in warnings))
+"""
+
+
+@pytest.fixture
+def short_sighted() -> Iterator[subprocess.Popen[str]]:
+    """A process to which /proc is as with hidepid=2."""
+    if os.getuid() != 0:
+        pytest.skip("only root can mount /proc, and act as another user")
+    command = ["unshare", "--mount", sys.executable, "-c", SHORT_SIGHTED]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:  # type: ignore[call-overload]
+        if process.stdout.readline() != "ready\n":
+            pytest.skip("/proc cannot be mounted here")
+        yield process
+        process.stdin.close()
+
+
+def test_a_process_that_cannot_be_seen_lives_as_long_as_it_does(
+    short_sighted: subprocess.Popen[str],
+) -> None:
+    assert short_sighted.stdin is not None
+    assert short_sighted.stdout is not None
+    with subprocess.Popen(["sleep", "60"]) as hidden:
+        said = []
+        for number in (0, signal.SIGKILL):
+            hidden.send_signal(number)
+            if number:
+                hidden.wait()
+            short_sighted.stdin.write(f"{hidden.pid}\n")
+            short_sighted.stdin.flush()
+            said.append(short_sighted.stdout.readline().split())
+    assert said == [["False", "True"], ["False", "False"]]
+    short_sighted.stdin.close()
+    assert "warning: /proc hides processes" in short_sighted.stdout.read()

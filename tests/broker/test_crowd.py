@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
 
 import msgspec
+import psutil
 import pytest
 
-from jupyter_gpushare.broker.crowd import (
+from jupyter_gpushare.broker.transport.rate_limit import (
+    MAX_BACKLOG_BYTES,
+    MOST_SILENT,
     PART,
     PERIOD_SECONDS,
     SAVED_SECONDS,
     SLICE_SECONDS,
+    Antechamber,
     Crowd,
     Party,
 )
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.errors import LimitExceeded
-from jupyter_gpushare.protocol import Busy, Demand, Look, Open, Snapshot, Watch
+from jupyter_gpushare.errors import ConnectionLost, LimitExceeded
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import connect
+from jupyter_gpushare.wire.protocol import Busy, Demand, Look, Open, Snapshot, Watch, encode
 
 MESSAGES = 1500  # that the broker reads in one go
 
@@ -116,7 +122,100 @@ def test_where_nobody_has_anything_saved_the_processor_rests(loop: Loop, crowd: 
     assert loop.delays == [PERIOD_SECONDS]
 
 
+class Caller:
+    """A connection that has not said yet who it is."""
+
+    def __init__(
+        self, antechamber: Antechamber, pid: int, uid: int = 7, spoke: bool = False
+    ) -> None:
+        self.uid, self.pid, self.has_spoken, self.is_open = uid, pid, spoke, True
+        antechamber.join(self)
+
+    def give_way(self) -> None:
+        self.is_open = False
+
+
+def test_the_oldest_silent_connection_of_a_process_gives_way_to_a_new_one() -> None:
+    antechamber = Antechamber(1000)
+    spoke = Caller(antechamber, 1, spoke=True)
+    other = Caller(antechamber, 2)
+    silent = [Caller(antechamber, 1) for _ in range(MOST_SILENT + 2)]
+    assert [one.is_open for one in silent] == [False] * 3 + [True] * (MOST_SILENT - 1)
+    assert (spoke.is_open, other.is_open) == (True, True)
+    antechamber.leave(silent[-1])
+    assert Caller(antechamber, 1).is_open
+    assert silent[3].is_open
+
+
+def test_of_processes_that_cannot_be_seen_the_oldest_connection_of_the_uid_gives_way() -> None:
+    antechamber = Antechamber(100)
+    callers = [Caller(antechamber, 0) for _ in range(101)]
+    stranger = Caller(antechamber, 0, uid=8)
+    assert [one.is_open for one in callers] == [False] + [True] * 100
+    assert stranger.is_open
+
+
+class Sleeper:
+    """A connection that leaves so much unread."""
+
+    def __init__(self, unread: int) -> None:
+        self.unread_bytes = unread
+
+    def stop(self) -> None:
+        self.unread_bytes = 0
+
+
+def test_the_connection_that_has_read_least_ends_where_a_user_leaves_too_much_unread(
+    crowd: Crowd,
+) -> None:
+    eve, ada = crowd.party("eve"), crowd.party("ada")
+    sleepers = [Sleeper(MAX_BACKLOG_BYTES // 4 + number) for number in range(5)]
+    other = Sleeper(MAX_BACKLOG_BYTES // 2)
+    ada.falls_behind(other, 0)
+    for one in sleepers:
+        eve.falls_behind(one, 100)
+    assert [bool(one.unread_bytes) for one in sleepers] == [True, True, True, True, False]
+    sleepers[0].unread_bytes = 0  # it has read
+    eve.falls_behind(Sleeper(MAX_BACKLOG_BYTES // 4), 100)
+    assert all(one.unread_bytes for one in [*sleepers[1:4], other])
+
+
 # --- a real broker --------------------------------------------------------------------------------
+
+
+def test_silent_connections_of_a_process_keep_nobody_out(settings: Settings) -> None:
+    """As many as a user may have."""
+    tight = msgspec.structs.replace(settings, max_connections_per_user=100)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Client.connect(tight))
+        silent = [stack.enter_context(connect(tight)) for _ in range(200)]
+        with Client.connect(tight) as client:
+            assert client.look().version
+        assert b"have not said who they are" in silent[0].recv(4096)
+
+
+def test_connections_that_do_not_read_cost_the_broker_no_more_than_a_total(
+    settings: Settings, broker_pid: int
+) -> None:
+    with contextlib.ExitStack() as stack:
+        sleepers = [stack.enter_context(Client.connect(settings)) for _ in range(150)]
+        for number, sleeper in enumerate(sleepers[:50]):  # so that Snapshots are large
+            sleeper.ask(Open(f"s{number}", "n" * 200, "host", demand=Demand(1, 1, measured=True)))
+        looks = (900 << 10) // len(encode(sleepers[0].look()))  # each leaves less than it may
+        broker = psutil.Process(broker_pid)
+        before = broker.memory_info().rss
+        for _ in range(looks):
+            for sleeper in sleepers:
+                with contextlib.suppress(ConnectionLost):
+                    sleeper.send(Look())
+        assert once_it_rests(broker) - before < 2 * MAX_BACKLOG_BYTES
+
+
+def once_it_rests(broker: psutil.Process) -> int:
+    """Its memory when all it was sent is handled: then it uses little of the processor."""
+    while broker.cpu_percent(interval=0.5) > 20.0:
+        pass
+    return broker.memory_info().rss
 
 
 def test_a_connection_too_many_is_told_so_in_one_sentence(settings: Settings) -> None:

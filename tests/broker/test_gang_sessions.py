@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare import protocol
-from jupyter_gpushare.broker.accounts import Accounts
+from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.grants.recovery import Roll
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Account,
     Busy,
@@ -41,7 +44,6 @@ from jupyter_gpushare.protocol import (
     Withdraw,
     Yield,
 )
-from jupyter_gpushare.settings import load
 
 from .listener import Listener
 
@@ -59,10 +61,13 @@ class Host:
         self.now = 0.0
         self.notebooks: dict[str, Notebook] = {}
         self.accounts = Accounts()
-        self.service = Service(load({}), GPUS, started=0.0, accounts=self.accounts)
+        self._journal = os.memfd_create("journal")
+        roll = Roll(self._journal)
+        self.service = Service(load({}), GPUS, started=0.0, accounts=self.accounts, roll=roll)
 
     def close(self) -> None:
         self.accounts.close()
+        os.close(self._journal)
 
     def open(self, name: str, devices: int = 1, among: list[str] | None = None) -> Notebook:
         notebook = Notebook(self, name, devices, among or [])
@@ -75,7 +80,12 @@ class Host:
     def restart(self) -> None:
         """The broker is killed; all sessions come to the next one before it grants anything."""
         self.service = Service(
-            load({}), GPUS, started=0.0, grants_from=self.now + 1.0, accounts=self.accounts
+            load({}),
+            GPUS,
+            started=0.0,
+            grants_from=self.now + 1.0,
+            accounts=self.accounts,
+            roll=Roll(self._journal),
         )
         for notebook in self.notebooks.values():
             notebook.register()

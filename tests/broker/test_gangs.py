@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Demand, GangRules, Rules, Scheduler, SessionSpec
 from jupyter_gpushare.broker.gangs import Decision, Gangs
-from jupyter_gpushare.protocol import HOLDING, Open
+from jupyter_gpushare.wire.protocol import HOLDING, Open
 
 GIB = 1 << 30
 IN_TURN = GangRules(tick=0.5)

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.protocol import (
     HEADER_BYTES,
     PROTOCOL,
     Change,
@@ -23,6 +25,7 @@ from jupyter_gpushare.protocol import (
     Finish,
     Grant,
     Hello,
+    Keep,
     Look,
     Open,
     Opened,
@@ -39,7 +42,6 @@ from jupyter_gpushare.protocol import (
     Welcome,
     Yield,
 )
-from jupyter_gpushare.settings import load
 
 from .listener import Listener
 
@@ -105,6 +107,7 @@ class Broker:
         text: str = GROUPS,
         devices: Sequence[Device] = DEVICES,
         grants_from: float = 0.0,
+        roll: Roll | None = None,
     ) -> None:
         self.path = path
         path.write_text(text)
@@ -115,6 +118,7 @@ class Broker:
             devices,
             started=0.0,
             grants_from=grants_from,
+            roll=roll,
             clock=lambda: self.unix,
         )
 
@@ -337,9 +341,16 @@ def test_who_opens_again_is_one_notebook(strict: Broker) -> None:
 
 
 def test_who_comes_back_with_a_turn_after_a_crash_goes_on_with_it(path: Path) -> None:
-    broker = Broker(path, QUOTAS, grants_from=2.0)
+    broker = Broker(path, QUOTAS, grants_from=2.0, roll=roll_of(Held("b2", 3, "")))
     assert broker.client("bob").opens("b1").heard_of(Opened)
     assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(Opened)
+    assert broker.states()["b2"] == "running"
+
+
+def roll_of(*held: Held) -> Roll:
+    roll = Roll()
+    roll.absent = {*held}
+    return roll
 
 
 @pytest.mark.parametrize(
@@ -783,6 +794,19 @@ def test_who_opens_while_it_waits_is_held_back_before_it_has_a_turn(broker: Brok
 
 
 @pytest.mark.parametrize("more", [{}, {"holding": True, "turn": 1}])
+def test_to_lose_the_connection_is_no_way_around_a_class(
+    broker: Broker, more: dict[str, Any]
+) -> None:
+    """Also where it is back before the rules are looked at again."""
+    broker.client("tim").says(ClassMode("physics", on=True))
+    for _ in range(2):
+        outsider = broker.client("tom").opens("t", **more)
+        outsider.says(Request(2))
+        assert broker.states() == {"t": "held"}
+        broker.service.lost(outsider, broker.now)
+
+
+@pytest.mark.parametrize("more", [{}, {"holding": True, "turn": 1}])
 def test_who_opens_again_gets_no_more_memory_than_before(
     strict: Broker, more: dict[str, Any]
 ) -> None:
@@ -790,6 +814,35 @@ def test_who_opens_again_gets_no_more_memory_than_before(
     assert ann.opens("a", persistent=5 * GB, **more).refusal is not None
     assert strict.snapshot().devices[0].persistent_bytes == GB
     assert ann.opens("a", persistent=2 * GB, **more).refusal is None
+
+
+@pytest.mark.parametrize(
+    ("keeps", "allowed"), [((5 * GB, 0), False), ((GB, 3 * GB), False), ((3 * GB, GB), True)]
+)
+def test_memory_that_outlives_its_iteration_obeys_the_quotas(
+    strict: Broker, keeps: tuple[int, int], allowed: bool
+) -> None:
+    ann = strict.client("ann").opens("a", persistent=GB)
+    ann.says(Request(1))
+    ann.says(Keep(Demand(*keeps, measured=True)))
+    refusal = ann.refusal
+    assert (refusal is None) == allowed
+    assert strict.snapshot().devices[0].persistent_bytes == (keeps[0] if allowed else GB)
+    assert strict.states() == {"a": "running"}
+    more = strict.client("ann").opens("more", persistent=2 * GB)
+    assert (more.refusal is None) != allowed, "what is kept counts beside other notebooks"
+
+
+def test_memory_that_outlives_its_iteration_obeys_the_equal_parts_of_a_class(
+    broker: Broker,
+) -> None:
+    broker.client("tim").says(ClassMode("physics", on=True))
+    ann = broker.client("ann").opens("a", persistent=GB)
+    ann.says(Request(1))
+    ann.says(Keep(Demand(33 * GB, 0, measured=True)))
+    refusal = ann.refusal
+    assert refusal is not None
+    assert "each of the 2 of the class of physics has 32.0 GiB" in refusal.message
 
 
 def test_to_say_that_one_has_a_turn_is_no_way_around_the_rules(strict: Broker) -> None:

@@ -4,48 +4,61 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
-from jupyter_gpushare import protocol
 from jupyter_gpushare._core import HostLaneMemory
-from jupyter_gpushare.broker.accounts import MOST_LOST, MOST_OF_A_USER, Accounts, Seen
-from jupyter_gpushare.broker.reports import REPORTS_OF_A_USER
-from jupyter_gpushare.broker.rules import MAX_AMONG
+from jupyter_gpushare.broker.accounting.accounts import MOST_LOST, MOST_OF_A_USER, Accounts, Seen
+from jupyter_gpushare.broker.accounting.ledger import Ledger
+from jupyter_gpushare.broker.accounting.reports import REPORTS_OF_A_USER
+from jupyter_gpushare.broker.grants.grants import RETURN_SECONDS
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.broker.start import connect
-from jupyter_gpushare.broker.throttle import MOST_LINES, WINDOW_SECONDS, Throttle
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.broker.transport.log_limit import MOST_LINES, WINDOW_SECONDS, Throttle
+from jupyter_gpushare.broker.validation import MAX_AMONG
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import Settings, accounts_path, load
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import connect
+from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Account,
+    ClassMode,
     Demand,
+    DeviceView,
     Error,
     Finish,
     Grant,
     Hello,
     Look,
+    NewKey,
     Open,
     Opened,
+    RenewKey,
     Request,
     Rests,
+    Snapshot,
     ToBroker,
+    Yield,
     sealed,
 )
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.wire.protocol import (
     Accounts as Told,
 )
-from jupyter_gpushare.session import Session
-from jupyter_gpushare.settings import Settings, load
 
+from ..conftest import wait_for_exit
 from .listener import Listener
 
 GB = 1 << 30
@@ -114,6 +127,104 @@ def test_the_secret_of_a_session_is_seen_by_nobody(service: Service) -> None:
         assert hidden not in repr(opened)
 
 
+# --- what a session says of its past --------------------------------------------------------------
+
+
+def states(snapshot: Snapshot) -> dict[str, str]:
+    return states_of(snapshot.devices[0])
+
+
+def states_of(device: DeviceView) -> dict[str, str]:
+    return {view.id: view.state for view in device.sessions}
+
+
+def test_a_session_that_says_it_has_a_turn_which_nobody_gave_has_none(
+    settings: Settings, broker_pid: int
+) -> None:
+    """It is asked to yield, as a process that computes by mistake has to."""
+    with Client.connect(settings) as holder, Client.connect(settings) as attacker:
+        holder.ask(Open("holder", "h", "host", demand=Demand(1000, 1000, measured=True)))
+        holder.send(Request(1))
+        while not isinstance(holder.receive(), Grant):
+            pass
+        claim = Open("attacker", "a", "host", turn=1, holding=True)
+        assert isinstance(attacker.ask(claim), Opened)
+        assert attacker.receive() == Yield(1)
+        assert states(holder.look()) == {"holder": "running", "attacker": "idle"}
+        attacker.send(Request(2))
+        assert states(attacker.look()) == {"holder": "running", "attacker": "waiting"}
+
+
+def test_a_session_that_loses_its_connection_in_its_turn_brings_it_back_once(
+    service: Service,
+) -> None:
+    for lost_at, state in ((2.0, "running"), (4.0, "idle")):
+        visitor = Visitor(service, "ada")
+        if state == "running":
+            visitor.opens("a").says(Request(1))
+        else:
+            visitor.opens("a", turn=1, holding=True)
+        service.lost(visitor, lost_at)
+        back = Visitor(service, "ada")
+        back.says(Open("a", "a", turn=1, holding=True), lost_at + 1.0)
+        assert states(service.snapshot(lost_at + 1.0)) == {"a": state}
+        service.lost(back, lost_at + 1.5)
+
+
+def test_a_turn_that_was_lost_long_ago_is_not_brought_back(service: Service) -> None:
+    """Turns cannot be saved up for a time at which others wait."""
+    visitor = Visitor(service, "ada").opens("a").says(Request(1))
+    service.lost(visitor, 2.0)
+    back = Visitor(service, "ada")
+    back.says(Open("a", "a", turn=1, holding=True), 2.0 + RETURN_SECONDS)
+    assert states(service.snapshot(40.0)) == {"a": "idle"}
+
+
+def test_sessions_that_get_lost_are_charged_for_no_time_that_they_were_away(
+    service: Service,
+) -> None:
+    """Nobody spends what a group may use in a day without the device."""
+    for number in range(40):
+        visitor = Visitor(service, "eve").opens(f"n{number}").says(Request(1))
+        service.lost(visitor, 1.0)
+    for number in range(40):
+        back = Visitor(service, "eve")
+        back.says(Open(f"n{number}", "n", turn=1, holding=number % 2 == 0, device_seconds=8.0), 9.0)
+        back.says(Finish(1), 9.0)
+    service.tick(9.5)
+    assert service.accounts.used_today("eve") < 1.0
+
+
+def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
+    settings: Settings, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[quotas]\nsessions = 2\npersistent = "64 MiB"')
+    limited = msgspec.structs.replace(settings, rulebook=str(rules))
+    with Client.connect(limited) as first:
+        first.ask(Open("first", "f", "host"))
+        first.send(Request(1))
+        while not isinstance(first.receive(), Grant):
+            pass
+        os.kill(killed := first.welcome.pid, signal.SIGKILL)
+    wait_for_exit(killed)
+    clients = [Client.connect(limited) for _ in range(12)]
+    codes = []
+    for number, client in enumerate(clients):
+        demand = Demand(15 << 20, 0, measured=True)
+        name = "first" if number == 0 else f"n{number}"
+        client.send(Open(name, "n", "host", turn=1, holding=True, demand=demand))
+        answer = client.receive()
+        codes.append(answer.code if isinstance(answer, Error) else type(answer).__name__)
+    with Client.connect(limited) as looker:
+        seen = looker.look().devices[0]
+    assert codes == ["Opened", "Opened", *["quota"] * 10]
+    assert states_of(seen) == {"first": "running", "n1": "idle"}
+    assert seen.persistent_bytes <= 64 << 20
+    for client in clients:
+        client.close()
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
@@ -152,6 +263,66 @@ def test_who_has_a_turn_keeps_its_memory_while_another_leaves_the_group(tmp_path
     assert memory_of_a_turn(bob, 2) not in (0, before)
 
 
+def letter_for(holder: Visitor) -> str:
+    """What it is to hand on."""
+    successor = holder.heard_of(Yield)[-1].successor
+    assert successor is not None
+    return successor.letter
+
+
+def accepts(mailbox: Mailbox, letter: str, turn: int) -> bool:
+    """Nothing comes from a broker meanwhile; what no letter is given for would wait."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        mailbox.send(mailbox.name, letter)
+        return mailbox.wait(ours.fileno(), turn) is not None
+
+
+def test_a_letter_that_somebody_kept_who_left_the_group_gives_no_turn(tmp_path: Path) -> None:
+    """Its memory is that of the group, which whoever has left still maps."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text(TRUSTED.format('"ann", "bob", "cleo"'))
+    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+    mailbox = Mailbox()
+    spy, cleo = (Visitor(service, user).opens(user) for user in ("ann", "cleo"))
+    bob = Visitor(service, "bob").opens("bob", mailbox=mailbox.name, key=mailbox.new_key())
+    memory_of_a_turn(bob, 1)
+    bob.says(Finish(1))
+    memory_of_a_turn(spy, 1)
+    bob.says(Request(2))
+    service.pass_time(2.0)
+    kept = letter_for(spy)
+    assert accepts(mailbox, kept, 2)
+    rules.write_text(TRUSTED.format('"bob", "cleo"'))
+    service.tick(3.0)
+    assert [type(message) for message in bob.heard].count(RenewKey) == 1
+    bob.says(NewKey(mailbox.new_key()))
+    assert not accepts(mailbox, kept, 2)
+    service.lost(spy, 3.1)
+    bob.says(Finish(2), 3.2)
+    memory_of_a_turn(cleo, 1)
+    bob.says(Request(3), 3.3)
+    service.pass_time(4.0)
+    assert accepts(mailbox, letter_for(cleo), 3), "letters of the new key count"
+
+
+def test_until_a_key_is_renewed_turns_come_from_the_broker_alone(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(TRUSTED.format('"ann", "bob", "cleo"'))
+    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+    bob = Visitor(service, "bob").opens("bob", mailbox="m", key="0" * 32)
+    _, cleo = (Visitor(service, user).opens(user) for user in ("ann", "cleo"))
+    rules.write_text(TRUSTED.format('"bob", "cleo"'))
+    service.tick(2.0)
+    memory_of_a_turn(bob, 1)
+    bob.says(Finish(1))
+    memory_of_a_turn(cleo, 1)
+    bob.says(NewKey("wrong")).says(Request(2))
+    assert "the key of a mailbox" in bob.refusals[0]
+    service.pass_time(3.0)
+    assert cleo.heard_of(Yield)[-1].successor is None
+
+
 def test_descriptors_that_come_with_messages_are_not_kept(
     settings: Settings, broker_pid: int
 ) -> None:
@@ -166,6 +337,37 @@ def test_descriptors_that_come_with_messages_are_not_kept(
         assert psutil.Process(broker_pid).num_fds() == before
 
 
+def test_the_last_one_to_leave_leaves_no_lane_memory_and_no_use_uncounted(
+    settings: Settings,
+) -> None:
+    lasting = msgspec.structs.replace(settings, idle_exit_seconds=0)
+    with Client.connect(lasting) as client:
+        client.ask(Open("a", "a", "host", demand=Demand(1000, 1 << 20, measured=True)))
+        client.send(Request(1))
+        while not isinstance(client.receive(), Grant):
+            pass
+        broker = client.welcome.pid
+        assert lane_memories(broker) == 1
+        time.sleep(0.05)  # it computes
+    ledger = Ledger(accounts_path(settings))
+    until(lambda: lane_memories(broker) == 0)
+    until(lambda: any(seconds > 0.0 for _, _, seconds in ledger.used_since(0.0)))
+    ledger.close()
+    assert psutil.pid_exists(broker)
+
+
+def lane_memories(pid: int) -> int:
+    files = Path(f"/proc/{pid}/fd").iterdir()
+    return sum("/memfd:" in os.path.realpath(file) for file in files)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20.0
+    while not is_so():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.05)
+
+
 # --- the time and memory of the broker ------------------------------------------------------------
 
 
@@ -174,6 +376,16 @@ def test_who_connects_and_says_nothing_is_closed(settings: Settings) -> None:
         silent.sendall(protocol.encode(Hello(PROTOCOL))[:-1])
         assert silent.recv(1) == b""
         assert looker.look()
+
+
+def test_one_connection_leaves_no_more_than_one_session_that_rests(settings: Settings) -> None:
+    """Each is in every Snapshot, which has a largest size that clients read."""
+    with Client.connect(settings) as attacker, Client.connect(settings) as looker:
+        for number in range(300):
+            attacker.ask(Open(f"n{number}", "n", "host", demand=Demand(1, 1, measured=True)))
+            attacker.send(Rests(0))
+        attacker.look()  # all of it was handled
+        assert [view.id for view in looker.look().devices[0].resting] == ["n299"]
 
 
 def test_a_session_that_names_countless_devices_is_refused(service: Service) -> None:
@@ -273,3 +485,24 @@ def test_rules_that_everybody_may_write_are_not_followed(
     )
     assert done.returncode == 1
     assert f"everybody may write to {rules}" in done.stderr
+
+
+def test_a_class_goes_on_while_the_rulebook_is_emptied_or_is_a_pipe(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[groups.course]\nmembers = ["ann"]')
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(rules))
+    with Client.connect(load(), "teacher") as teacher, Client.connect(load(), "looker") as looker:
+        teacher.ask(ClassMode("course", True))
+        states = looker.watch(0.05)
+        rules.write_text("")
+        assert "is empty" in seen_error(states)
+        rules.unlink()
+        os.mkfifo(rules)
+        assert "is no plain file" in seen_error(states, but="is empty")
+        assert [one.group for one in teacher.look().classes] == ["course"]
+
+
+def seen_error(states: Iterator[Snapshot], but: str = "nothing") -> str:
+    return next(error for state in states if (error := state.rulebook_error) and but not in error)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import itertools
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare.broker.door import GUESSES, Guesses
+from jupyter_gpushare.broker.access.authentication import (
+    GUESSES,
+    QUESTIONS_A_SECOND,
+    QUESTIONS_AT_ONCE,
+    Door,
+    Guesses,
+    Pace,
+)
+from jupyter_gpushare.broker.access.tickets import LIFE_SECONDS, MOST_OF_A_USER, Tickets
 from jupyter_gpushare.broker.peer import Peer
-from jupyter_gpushare.broker.tickets import LIFE_SECONDS, MOST_OF_A_USER, Tickets
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import (
     BrokerUnavailable,
     ConnectionLost,
@@ -24,7 +34,9 @@ from jupyter_gpushare.errors import (
     NotPermitted,
     Unidentified,
 )
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Demand,
     Done,
@@ -81,7 +93,7 @@ def session(client: Client, name: str) -> Client:
 
 
 def test_each_token_is_its_users_by_the_hubs_word(hub: Any, enter: Callable[..., Client]) -> None:
-    ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob", admin=True))
+    ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob", ["admin:users"]))
     assert (ada.welcome.user, ada.welcome.is_administrator) == ("ada", False)
     assert (bob.welcome.user, bob.welcome.is_administrator) == ("bob", True)
 
@@ -93,6 +105,39 @@ def test_the_scope_of_administrators_makes_one_and_the_scope_of_readers_does_not
     bob = enter(token=hub.user("bob", scopes=["custom:gpushare:read"]))
     assert ada.welcome.is_administrator
     assert not bob.welcome.is_administrator
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [
+        [],
+        ["custom:gpushare:read"],
+        ["admin:users!group=students", "custom:gpushare:admin!user=ada", "admin:servers"],
+    ],
+)
+def test_a_narrow_token_of_an_admin_makes_no_administrator(
+    hub: Any, enter: Callable[..., Client], scopes: list[str]
+) -> None:
+    """It was made so that a program can do little; it may be a script's, or be lost."""
+    ada = enter(token=hub.person("ada", scopes, admin=True))
+    assert not ada.welcome.is_administrator
+    with pytest.raises(NotPermitted, match="only an admin"):
+        ada.ask(SetPolicy("fifo"))
+
+
+def test_only_the_token_of_a_server_vouches(hub: Any, enter: Callable[..., Client]) -> None:
+    narrow = ["custom:gpushare:read", "access:servers!user=ada", "access:servers"]
+    scope = "access:servers!server=ada/"
+    for token in (
+        hub.person("ada", narrow),
+        hub.person("gpushare", [scope], kind="service"),
+        hub.person("other", [scope], kind="service"),
+    ):
+        with pytest.raises(NotPermitted, match="may vouch"):
+            enter(token=token).ask(Vouch(digest("mine")))
+    with pytest.raises(NotPermitted, match="opens nothing"):
+        enter(ticket="mine")
+    assert enter(ticket=vouched(enter(token=hub.user("ada")))).welcome.user == "ada"
 
 
 def test_a_service_is_no_user_and_the_own_one_is_an_owner(
@@ -136,7 +181,7 @@ def test_who_has_shown_nothing_gets_nothing_be_it_root(
 
 
 def raw(hub_broker: Any) -> Any:
-    from jupyter_gpushare.broker.start import connect
+    from jupyter_gpushare.wire.launch import connect
 
     return connect(hub_broker.settings, start=False)
 
@@ -192,10 +237,10 @@ def test_who_stays_connected_keeps_no_right_that_the_hub_has_taken(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     hub_broker.restart(hub_cache_seconds=0.001)
-    token = hub.user("ada", admin=True)
+    token = hub.user("ada", ["admin:users"])
     ada = enter(token=token)
     ada.ask(SetPolicy("fifo"))
-    hub.of[token]["admin"] = False
+    hub.of[token]["scopes"].remove("admin:users")
     with pytest.raises(NotPermitted, match="only an admin"):
         choose_on_and_on(ada)
     del hub.of[token]
@@ -209,10 +254,10 @@ def test_a_kernel_keeps_no_right_that_the_hub_has_taken_from_its_server(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     hub_broker.restart(hub_cache_seconds=0.001)
-    token = hub.user("ada", admin=True)
+    token = hub.user("ada", ["admin:users"])
     kernel, other = enter(ticket=vouched(enter(token=token))), enter(token=hub.user("bob"))
     kernel.ask(SetPolicy("fifo"))
-    hub.of[token]["admin"] = False
+    hub.of[token]["scopes"].remove("admin:users")
     with pytest.raises(NotPermitted, match="only an admin"):
         choose_on_and_on(kernel)
     del hub.of[token]
@@ -259,21 +304,34 @@ def test_nobody_writes_lines_of_the_log(
             pass
     said = hub_broker.log.read_text()
     assert "no?WARNING all is lost?xxx" in said
-    assert "no?WARNING all is lost'" in said
+    assert r"'no\nWARNING all is lost'" in said
+    assert not [line for line in said.splitlines() if line.startswith("WARNING")]
     assert "\nWARNING" not in said
     assert len(said) < 10_000
 
 
-def test_who_speaks_endlessly_before_it_is_known_is_closed(hub: Any, hub_broker: Any) -> None:
+def test_nothing_more_is_read_of_a_connection_before_it_is_known_who_speaks(
+    hub: Any, hub_broker: Any
+) -> None:
+    """What it says meanwhile fills the buffers of its own socket, and is heard afterwards."""
     hub.stop()
-    with Client(raw(hub_broker)) as client:
-        client.send(Hello(PROTOCOL, token=hub.user("ada")), *[Look()] * 101)
-        error = client.receive()
-        assert isinstance(error, Error)
-        assert (error.code, "before the Welcome" in error.message) == (LimitExceeded.code, True)
-        with pytest.raises(ConnectionLost):
-            client.receive()
-    hub.start()
+    with raw(hub_broker) as connection:
+        connection.sendall(encode(Hello(PROTOCOL, token=hub.user("ada"))))
+        said = send_until_it_blocks(connection, encode(StaysIn("x" * 60_000)))
+        assert said < 1 << 20
+        hub.start()
+        connection.settimeout(60)
+        assert isinstance(Client(connection).receive(), Welcome)
+
+
+def send_until_it_blocks(connection: Any, frame: bytes) -> int:
+    """How many bytes went; a reader that reads at all has read them within a second."""
+    connection.settimeout(1.0)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < 8 << 20:
+            sent += connection.send(frame)
+    return sent
 
 
 # --- while the hub is away --------------------------------------------------------------------
@@ -385,7 +443,7 @@ def test_what_is_no_digest_is_not_vouched_for(
 
 
 def test_where_users_are_unix_users_nobody_vouches(settings: Any) -> None:
-    with Client.connect(settings) as client, pytest.raises(NotPermitted, match="hub's token"):
+    with Client.connect(settings) as client, pytest.raises(NotPermitted, match="may vouch"):
         client.ask(Vouch(digest("a")))
 
 
@@ -446,6 +504,71 @@ def test_what_was_right_is_no_guess() -> None:
     for _ in range(10 * GUESSES):
         guesses.begin(ada, now=0.0)
         guesses.was_none(ada)
+
+
+def test_guesses_of_processes_that_cannot_be_seen_lock_nobody_out() -> None:
+    guesses, container = Guesses(), Server("ada")
+    container.pid = 0  # type: ignore[misc]
+    for _ in range(1000):
+        guesses.begin(container, now=0.0)
+
+
+async def test_a_right_token_is_let_in_while_wrong_ones_of_its_unix_user_wait(hub: Any) -> None:
+    door = Door(load({}, hub_api_url=hub.api_url), Tickets())
+    peers = [Server("") for _ in range(QUESTIONS_AT_ONCE + 20)]
+    for peer in peers:
+        peer.pid = 0  # type: ignore[misc]
+    guesses = [
+        asyncio.create_task(door.identify(peer, Hello(PROTOCOL, token=f"guess{number}"), 0.0))
+        for number, peer in enumerate(peers)
+    ]
+    await asyncio.sleep(0)
+    assert door._paces[7].waiting == 20
+    right = Hello(PROTOCOL, token=hub.user("ada"))
+    identity = await door.identify(peers[0], right, 0.0)
+    assert identity.user == "ada"
+    refused = await asyncio.gather(*guesses, return_exceptions=True)
+    assert {type(one) for one in refused} == {NotPermitted}
+
+
+def test_only_wrong_tokens_slow_a_unix_user_down() -> None:
+    pace = Pace()
+    for _ in range(10 * QUESTIONS_AT_ONCE):
+        assert pace.take(1.0)
+        pace.give_back()
+    taken = [pace.take(1.0) for _ in range(2 * QUESTIONS_AT_ONCE)]
+    assert taken == [True] * QUESTIONS_AT_ONCE + [False] * QUESTIONS_AT_ONCE
+    assert pace.take(1.0 + 1.5 / QUESTIONS_A_SECOND)
+
+
+GUESSING = """
+import socket, sys
+for frame in sys.argv[2:]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(sys.argv[1])
+        connection.sendall(bytes.fromhex(frame))
+        while connection.recv(4096):
+            pass
+"""
+
+
+def test_forks_do_not_make_the_hub_work_faster(hub: Any, hub_broker: Any) -> None:
+    """Each of them guesses less often than a process may."""
+    began = time.monotonic()
+    forks = []
+    for fork in range(8):
+        tokens = [f"guess-{fork}-{number}" for number in range(GUESSES - 1)]
+        frames = [encode(Hello(PROTOCOL, token=token)).hex() for token in tokens]
+        command = [sys.executable, "-S", "-c", GUESSING, hub_broker.settings.socket, *frames]
+        forks.append(subprocess.Popen(command))
+    while len(hub.asked) < QUESTIONS_AT_ONCE + 20:
+        time.sleep(0.05)
+    elapsed = time.monotonic() - began
+    for process in forks:
+        process.kill()
+        process.wait()
+    assert len(hub.asked) <= QUESTIONS_AT_ONCE + QUESTIONS_A_SECOND * elapsed + 5
+    assert hub_broker.connect(token=hub.user("ada")).welcome.user == "ada"
 
 
 def test_guesses_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.broker.ladder import IDLE, OVERDUE, Ladder
-from jupyter_gpushare.rulebook import Duration, Idle, Overdue
+from jupyter_gpushare.broker.admin.escalation import IDLE, OVERDUE, Ladder
+from jupyter_gpushare.broker.admin.rulebook import Duration, Idle, Overdue
 
 ALL = Idle(
     give_back_caches_after=Duration(60),

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 
 import pytest
 
-from jupyter_gpushare import protocol
-from jupyter_gpushare.broker.accounts import Accounts
-from jupyter_gpushare.broker.authority import Person
-from jupyter_gpushare.broker.ledger import Scope
-from jupyter_gpushare.broker.reports import Reports
+from jupyter_gpushare.broker.access.permissions import Person
+from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.accounting.ledger import Scope
+from jupyter_gpushare.broker.accounting.reports import Reports
 from jupyter_gpushare.errors import LimitExceeded
-from jupyter_gpushare.protocol import Account, AccountRow, Error
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.protocol import Account, AccountRow, Error
 
 from .listener import Listener
 

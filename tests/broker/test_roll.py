@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare.broker.roll import Roll
+from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.mailbox import Mailbox
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import Settings, load
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.protocol import (
     KEY_LENGTH,
     PROTOCOL,
     Close,
@@ -33,13 +34,13 @@ from jupyter_gpushare.protocol import (
     SessionView,
     ToBroker,
 )
-from jupyter_gpushare.settings import Settings, load
 
 from ..conftest import wait_for_exit
 from .listener import Listener
 
 MIB = 1 << 20
 ADA, BOB, EVE = "mailbox-a", "mailbox-b", "mailbox-e"
+ADAS, BOBS, EVES = Held("ada", 1, ADA), Held("bob", 2, BOB), Held("eve", 3, EVE)
 KEY = "0" * KEY_LENGTH
 HOST = Device("host", 100 * MIB, "main memory")
 HOLDER = """
@@ -67,30 +68,33 @@ def file(tmp_path: Path) -> Iterator[int]:
 
 def test_the_next_broker_knows_who_had_turns_last(file: int) -> None:
     roll = Roll(file)
-    roll.note({ADA, BOB, EVE})
-    roll.note({BOB})
-    assert Roll(file).absent == {BOB}
+    roll.note({ADAS, BOBS, EVES})
+    roll.note({BOBS})
+    assert Roll(file).absent == {BOBS}
     roll.note(set())
     assert Roll(file).absent == set()
 
 
 def test_who_has_not_come_back_is_known_to_the_broker_after_the_next_too(file: int) -> None:
-    Roll(file).note({ADA})
-    Roll(file).note({BOB})
-    assert Roll(file).absent == {ADA, BOB}
+    Roll(file).note({ADAS})
+    Roll(file).note({BOBS})
+    assert Roll(file).absent == {ADAS, BOBS}
 
 
 def test_who_has_ended_is_not_waited_for(file: int) -> None:
     mailbox = Mailbox()
-    Roll(file).note({mailbox.name, BOB})
+    here, unseen = Held("ada", 1, mailbox.name), Held("ada", 1, "")
+    Roll(file).note({here, BOBS, unseen})
     roll = Roll(file)
     assert not roll.is_complete()
-    assert roll.absent == {mailbox.name}
+    assert roll.absent == {here}
     mailbox.close()
     assert roll.is_complete()
 
 
-@pytest.mark.parametrize("text", [b"", b"\n", b"\nada\n", b"1 2\n", b"\xff\0\n", b"a" * 200])
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"\nada\n", b"1 2\n", b"\xff\0\n", b"a" * 200, b"a b c\n"]
+)
 def test_a_file_of_something_else_makes_nobody_wait(file: int, text: bytes) -> None:
     os.write(file, text)
     assert Roll(file).is_complete()
@@ -102,8 +106,8 @@ def test_a_full_disk_is_said_once_and_costs_nobody_a_turn(
     with open("/dev/full", "r+b", buffering=0) as full, caplog.at_level(logging.WARNING):
         roll = Roll()
         roll._file = full.fileno()
-        roll.note({ADA})
-        roll.note({BOB})
+        roll.note({ADAS})
+        roll.note({BOBS})
     (record,) = caplog.records
     assert "cannot know who has turns: [Errno 28] No space left on device" in record.message
 
@@ -236,7 +240,7 @@ def test_a_holder_that_is_away_for_longer_than_a_lease_is_overdue_and_has_its_ow
         host.pass_time(0.2)
     assert bob.has_a_turn
     assert [record.message for record in caplog.records] == [
-        "the session with the mailbox mailbox-a had a turn, and is away"
+        "the session ada had turn 1, and is away"
     ]
     host.notebook("ada", ADA).opens(holding=True)
     ada, bobs = host.look("ada"), host.look("bob")

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.broker.connection import Connection
-from jupyter_gpushare.broker.endpoint import Endpoint
+from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.broker.transport.connection import Connection
+from jupyter_gpushare.broker.transport.server import Endpoint
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.nvml import Usage
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.devices.nvml import Usage
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.protocol import (
     HEADER_BYTES,
     PROTOCOL,
     Busy,
@@ -39,12 +41,12 @@ from jupyter_gpushare.protocol import (
     SetPolicy,
     Snapshot,
     ToBroker,
+    Wait,
     Welcome,
     Withdraw,
     Yield,
     decode_from_broker,
 )
-from jupyter_gpushare.settings import load
 
 from .listener import Listener
 
@@ -67,13 +69,14 @@ class Notebook(Listener):
         device: str = "auto",
         user: str = "root",
         among: Sequence[str] = (),
+        **more: Any,
     ) -> None:
         super().__init__(user)
         self.is_owner = user == "root"
         self.frames: list[bytes] = []
         self._service = service
         self.says(Hello(PROTOCOL), 0.0)
-        self.says(open_of(name, device=device, among=list(among)), 0.0)
+        self.says(open_of(name, device=device, among=list(among), **more), 0.0)
 
     def says(self, message: ToBroker, now: float) -> None:
         self._service.handle(self, message, now)
@@ -353,17 +356,27 @@ def test_a_turn_is_asked_back_when_its_quantum_is_over_and_not_before() -> None:
 
 
 def test_after_a_crash_nobody_is_granted_before_old_holders_had_time_to_come() -> None:
-    service = Service(load({}), DEVICES, started=0.0, grants_from=10.0)
+    roll = Roll()
+    roll.absent = {Held("holder", 7, "")}
+    service = Service(load({}), DEVICES, started=0.0, grants_from=10.0, roll=roll)
     waiter = Notebook(service, "waiter")
     waiter.says(Request(1), 9.0)
     assert service.next_event(9.0) == 10.0
-    holder = Notebook(service, "holder")
-    demand = Demand(GB, GB, measured=True)
-    holder.says(Open(id="holder", name="holder", demand=demand, turn=7, holding=True), 9.5)
+    holder = Notebook(service, "holder", turn=7, holding=True)
     service.pass_time(10.0)
     assert not waiter.heard_of(Grant)
     holder.says(Finish(7), 10.5)
     assert waiter.heard_of(Grant)
+
+
+def test_after_a_crash_the_snapshot_says_that_the_broker_recovers_until_it_grants() -> None:
+    assert not Service(load({}), DEVICES, started=0.0).snapshot(0.0).broker.recovering
+    service = Service(load({}), DEVICES, started=0.0, grants_from=10.0)
+    before = service.snapshot(9.9)
+    service.pass_time(10.0)
+    after = service.snapshot(10.0)
+    assert (before.broker.recovering, after.broker.recovering) == (True, False)
+    assert after.sequence > before.sequence  # so that those who watch are told
 
 
 def test_a_request_withdrawn_before_anybody_is_granted_is_forgotten() -> None:
@@ -437,7 +450,7 @@ def test_who_waits_is_told_that_its_wait_is_cancelled_and_withdraws_by_itself(
     waiting.says(Request(1), 1.1)
     holder.says(Cancel("b"), 1.2)
     assert waiting.heard_of(Withdraw) == [
-        Withdraw(1, "root has cancelled this cell's wait for the device")
+        Withdraw(1, "root cancelled this cell's wait for the device")
     ]
     assert {view.id: view.state for view in service.snapshot(1.2).devices[0].sessions} == {
         "a": "running",
@@ -509,3 +522,24 @@ def test_the_turn_of_a_lost_connection_is_over(service: Service) -> None:
     service.lost(notebook, 3.0)
     (turn,) = service.snapshot(4.0).devices[0].turns
     assert (turn.began, turn.ended) == (3.0, 1.0)
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+def test_every_look_tells_the_same_queue_in_its_order_as_long_as_nothing_happens(
+    service: Service,
+) -> None:
+    names = ["holder", "c", "a", "d", "b"]
+    notebooks = [Notebook(service, name, "host") for name in names]
+    for number, notebook in enumerate(notebooks):
+        notebook.says(Request(1), 1.0 + 1.7 * number)
+    for look in range(6):
+        now = 10.0 + look * 1.3
+        service.tick(now)
+        (device,) = [view for view in service.snapshot(now).devices if view.name == "host"]
+        assert [view.name for view in device.sessions] == names
+        assert [view.place for view in device.sessions] == [None, 1, 2, 3, 4]
+        told = [notebook.heard_of(Wait)[-1] for notebook in notebooks[1:]]
+        assert [wait.place for wait in told] == [1, 2, 3, 4]  # the cell's own line
+        assert [wait.expected_seconds for wait in told] == [None] * 4  # nothing is known of a turn

@@ -16,11 +16,12 @@ import msgspec
 import pytest
 
 from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare.broker.identity import of_process
-from jupyter_gpushare.broker.start import try_connect
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Open
+from jupyter_gpushare.broker.access.identity import of_process
+from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import connect, try_connect
+from jupyter_gpushare.wire.protocol import Demand, Open
 
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0, reason="only root can act as another user, as a hub's users are"
@@ -210,6 +211,24 @@ def test_a_lock_that_is_a_link_empties_nobodys_file(
     )
     assert "cannot be opened" in done.stderr
     assert precious.read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", [".lock", ".turns", ".start", ".log"])
+def test_a_file_that_a_stranger_has_made_is_not_used_and_is_said(
+    settings: Settings, kind: str
+) -> None:
+    """In a directory for all he could hold its lock, or write what the next broker believes."""
+    path = Path(settings.socket)
+    path.parent.chmod(0o1777)
+    made = path.with_suffix(kind)
+    as_user(BOB, lambda: made.write_text("7\n"))
+    made.chmod(0o666)
+    short = msgspec.structs.replace(settings, start_seconds=2.0)
+    with pytest.raises(BrokerUnavailable, match=r"belongs to another user|Permission denied"):
+        connect(short)
+    assert made.read_text() == "7\n"
+    made.unlink()
+    assert whose_started(settings) == "root"
 
 
 def listen(listener: socket.socket, path: Path) -> None:

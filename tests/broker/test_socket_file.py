@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.broker.start import try_connect
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Open
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import try_connect
+from jupyter_gpushare.wire.protocol import Demand, Open
 
 from ..conftest import wait_for_exit
 
@@ -75,3 +75,23 @@ def test_a_removed_directory_stays_away_where_there_were_no_sessions(
     shutil.rmtree(lock.parent)
     wait_for_exit(broker_pid)
     assert not lock.parent.exists()
+
+
+def test_a_lock_of_garbage_stops_nobody(settings: Settings, lock: Path) -> None:
+    lock.write_bytes(b"\xff\x00\xfe" * 1000)
+    with Client.connect(settings) as client:
+        assert lock.read_text() == f"{client.welcome.pid}\n"
+
+
+def test_a_directory_in_the_place_of_the_socket_is_said(settings: Settings) -> None:
+    path = Path(settings.socket)
+    path.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.broker"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert f"{path} lies in the place of the broker's socket" in done.stderr
+    assert done.stderr.count("\n") == 1
+    path.rmdir()
+    with Client.connect(settings) as client:
+        assert client.look()

@@ -21,9 +21,18 @@ import msgspec
 import nbformat
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Busy, Demand, Finish, Grant, Open, PagedOut, Request, Yield
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import (
+    Busy,
+    Demand,
+    Finish,
+    Grant,
+    Open,
+    PagedOut,
+    Request,
+    Yield,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = Path("/usr/bin/chromium")
@@ -56,6 +65,15 @@ ONE_TURN = """\
 import jupyter_gpushare as gpushare
 with gpushare.turn():
     print("had a turn")"""
+LONG = """\
+import pathlib, time, jupyter_gpushare as gpushare
+for _ in gpushare.iterations(range(1)):
+    while not pathlib.Path("go").exists():
+        time.sleep(0.05)"""
+COMPUTES = """\
+import pathlib, time
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)"""
 # through the app, not the menu: that one races with the kernel's start
 READY = """async () => {
   const notebook = window.jupyterapp.shell.currentWidget;
@@ -123,6 +141,8 @@ def notebooks(tmp_path: Path) -> Path:
     write_notebook(folder / "holds.ipynb", SHARE, HOLD)
     write_notebook(folder / "waits.ipynb", SHARE, ONE_TURN)
     write_notebook(folder / "top.ipynb", SHARE, "%gpushare top", TRAIN)
+    write_notebook(folder / "long.ipynb", SHARE, LONG)
+    write_notebook(folder / "computes.ipynb", COMPUTES)
     write_notebook(folder / "empty.ipynb", "1 + 1")
     return folder
 
@@ -193,7 +213,7 @@ class Lab:
     def open(self, name: str) -> None:
         """A second notebook, in front of the first."""
         self.execute("docmanager:open", {"path": name})
-        tab = self.page.locator(".lm-TabBar-tab.lm-mod-current", has_text=name)
+        tab = self.page.locator(".lm-TabBar-tab.lm-mod-current", has_text=Path(name).name)
         tab.first.wait_for()
         self.page.wait_for_function(
             "name => window.jupyterapp.shell.currentWidget?.context?.path === name", arg=name

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Open, Request
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Open, Request
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus

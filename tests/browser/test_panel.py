@@ -11,12 +11,31 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.protocol import Snapshot
+from jupyter_gpushare.wire.protocol import Snapshot
 
-from .conftest import PANEL, READY
+from .conftest import PANEL, READY, SHARE, write_notebook
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 LATER = re.compile(r"\d:(0[1-9]|[1-5]\d)")
+RUNS = re.compile(r"▶ (has its turn|running for \d+ s)")
+SHARING = re.compile("^(GPU sharing is|Turns GPU sharing|Waits for the running cell)")
+EMPTY = ("No notebook shares this device", "Nobody runs. Nobody waits", "No notebook has come back")
+
+
+# all that the panel and the status bar have said, however briefly
+NOTE_TEXTS = """() => {
+  window.seen = [];
+  window.told = [];
+  const note = (where, into) => {
+    const node = document.querySelector(where);
+    const look = () => into.push(node.textContent);
+    look();
+    const options = { childList: true, subtree: true, characterData: true };
+    new MutationObserver(look).observe(node, options);
+  };
+  note('#jupyter-gpushare-panel', window.seen);
+  note('.jp-GpuShare-status', window.told);
+}"""
 
 
 def test_two_kernels_train_and_the_turn_moves(
@@ -27,7 +46,7 @@ def test_two_kernels_train_and_the_turn_moves(
     expect(lab.status).to_have_text("◌ not sharing here")
     lab.run_all()
     expect(running).to_contain_text("alice.ipynb")
-    expect(lab.status).to_have_text("▶ has its turn")
+    expect(lab.status).to_have_text(RUNS)
 
     lab.open("bob.ipynb")
     lab.run_all()
@@ -44,12 +63,17 @@ def test_two_kernels_train_and_the_turn_moves(
     expect(lab.row("alice.ipynb")).to_have_count(0)
     expect(running).to_contain_text("bob.ipynb")
 
-    # a broker that is killed is away, and comes back with whoever is there
+    # a broker that is killed is away, and comes back with whoever is there; no look is an empty one
+    lab.page.evaluate(NOTE_TEXTS)
     os.kill(broker_pid, signal.SIGKILL)
     expect(lab.panel.locator(".jp-GpuShare-away")).to_contain_text("Reconnecting")
     expect(lab.panel.locator(".jp-GpuShare-away")).to_have_count(0)
     expect(running).to_contain_text("bob.ipynb")
     assert look().broker.pid != broker_pid
+    seen = lab.page.evaluate("window.seen")
+    assert len(seen) > 1
+    assert [text for text in seen if any(empty in text for empty in EMPTY)] == []
+    assert "◌ not sharing here" not in lab.page.evaluate("window.told")
 
 
 def test_who_waits_is_seen_with_the_reason_and_can_be_cancelled(visit: Any, look: Any) -> None:
@@ -61,21 +85,101 @@ def test_who_waits_is_seen_with_the_reason_and_can_be_cancelled(visit: Any, look
     row = lab.row("waits.ipynb")
     expect(row).to_contain_text("waits for holds.ipynb")
     expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)  # the browser's own clock
-    expect(lab.panel.locator(".jp-GpuShare-headline")).to_contain_text(
-        "holds.ipynb runs. 1 waits; next is waits.ipynb"
+    expect(lab.panel.locator(".jp-GpuShare-headline")).to_have_text(
+        re.compile(r"holds.ipynb has been running for \d+ s. 1 waits; next is waits.ipynb, ")
     )
-    expect(lab.status).to_have_text("◔ waiting, place 1")
+    expect(lab.status).to_have_text("◔ waiting, queue position 1")
     lab.picture("queue")
 
     row.get_by_label("Cancel the wait of waits.ipynb").click()
     output = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
-    expect(output.filter(has_text="has cancelled this cell's wait")).to_be_visible()
+    expect(output.filter(has_text="cancelled this cell's wait")).to_be_visible()
     expect(lab.status).to_have_text("○ shares, is idle")
 
-    lab.panel.locator("select").select_option("fifo")
+
+def test_a_policy_is_for_everybody_only_when_it_is_applied(visit: Any, look: Any) -> None:
+    lab = visit("empty.ipynb")
+    field = lab.panel.locator("select")
+    expect(field).to_have_value("fair")
+    field.focus()
+    for _ in range(3):
+        lab.page.keyboard.press("ArrowDown")
+    expect(field).not_to_have_value("fair")
+    expect(lab.panel.get_by_role("button", name="Keep fair")).to_be_visible()
+    lab.picture("policy")
+    assert look().policy == "fair"
+    field.select_option("fifo")
+    lab.panel.get_by_role("button", name="Apply to all notebooks").click()
     expect(lab.panel.get_by_role("status")).to_have_text("The policy is fifo now.")
     expect(lab.panel.locator(".jp-GpuShare-policy")).to_contain_text("come")
     assert look().policy == "fifo"
+
+
+def test_nobody_takes_turns_any_more_while_one_notebook_has_a_long_iteration(
+    visit: Any, sessions: Any
+) -> None:
+    """No event comes meanwhile: the page judges by its clock."""
+    lab = visit("alice.ipynb")
+    lab.run_all()
+    lab.open("bob.ipynb")
+    lab.run_all()
+    headline = lab.panel.locator(".jp-GpuShare-headline")
+    expect(headline).to_contain_text("alice.ipynb and bob.ipynb take turns.")
+    expect(lab.status).to_have_text("▶ taking turns now")
+    lab.picture("turns")
+    lab.open("long.ipynb")
+    lab.run_all()
+    expect(headline).to_have_text(
+        re.compile(r"^long.ipynb has been running for \d+ s. 2 wait; next is (alice|bob).ipynb, ")
+    )
+    expect(lab.status).to_have_text(re.compile(r"▶ running for \d+ s"))
+    expect(lab.panel.locator(".jp-mod-quick")).to_have_count(0)
+    for where in ("table", ".jp-GpuShare-lane"):
+        signs = lab.panel.locator(f"{where} .jp-GpuShare-sign")
+        expect(signs).to_have_text(["▶", "1", "2"])
+    lab.picture("long")
+    lab.open("bob.ipynb")
+    expect(lab.status).to_have_text(re.compile(r"◔ waiting, queue position [12]"))
+
+
+def test_a_cancelled_cell_is_queued_again(visit: Any, notebooks: Path) -> None:
+    lab = visit("holds.ipynb")
+    lab.run_all()
+    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
+    lab.open("waits.ipynb")
+    lab.run_all()
+    row = lab.row("waits.ipynb")
+    expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)
+    again = row.get_by_role("button", name="Queue the cancelled cell of waits.ipynb again")
+    expect(again).to_have_count(0)
+    row.get_by_label("Cancel the wait of waits.ipynb").click()
+    expect(again).to_be_visible()
+    lab.picture("cancelled")
+    lab.open("holds.ipynb")  # the notebook comes to the front by itself
+    lab.panel.get_by_role("button", name="Undo: queue again").click()
+    expect(lab.status).to_have_text("◔ waiting, queue position 1")
+    expect(again).to_have_count(0)
+
+    row.get_by_label("Cancel the wait of waits.ipynb").click()
+    again.click()
+    expect(row.locator(".jp-GpuShare-sign")).to_have_text("1")
+    (notebooks / "go").touch()
+    output = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
+    expect(output.filter(has_text="had a turn")).to_be_visible()
+    expect(again).to_have_count(0)
+
+
+def test_equal_names_get_their_folders(visit: Any, notebooks: Path) -> None:
+    for folder in ("ada", "bea"):
+        (notebooks / folder).mkdir()
+        write_notebook(notebooks / folder / "hw1.ipynb", SHARE)
+    lab = visit("ada/hw1.ipynb")
+    lab.run_all()
+    expect(lab.panel.locator("button.jp-GpuShare-name")).to_have_text(["hw1.ipynb"])
+    lab.open("bea/hw1.ipynb")
+    lab.run_all()
+    for name in ("ada/hw1.ipynb", "bea/hw1.ipynb"):
+        expect(lab.panel.get_by_role("button", name=name, exact=True)).to_be_visible()
 
 
 def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessions: Any) -> None:
@@ -95,10 +199,14 @@ def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessio
     expect(lab.status).to_have_text("Ⅱ paused, stands aside")
     row.get_by_role("button", name="Resume").click()
     expect(row).to_have_class(re.compile("jp-mod-running"))
-    row.get_by_role("spinbutton").fill("5000")
-    row.get_by_role("spinbutton").press("Enter")
-    expect(lab.panel.get_by_role("alert")).to_contain_text("at most 1000")
-    expect(row.get_by_role("spinbutton")).to_have_value("2.5")
+    lab.page.set_viewport_size({"width": 1280, "height": 420})
+    for wrong in ("5000", "0", "-3", ""):
+        row.get_by_role("spinbutton").fill(wrong)
+        row.get_by_role("spinbutton").press("Enter")
+        expect(lab.panel.get_by_role("alert")).to_contain_text("A weight is a number above 0")
+        expect(lab.panel.get_by_role("alert")).to_be_in_viewport(ratio=1)  # though one has scrolled
+        expect(row.get_by_role("spinbutton")).to_have_value("2.5")
+    lab.picture("refused")
 
 
 def test_commands_are_for_the_notebook_in_front(visit: Any) -> None:
@@ -108,7 +216,7 @@ def test_commands_are_for_the_notebook_in_front(visit: Any) -> None:
     lab.execute("jupyter-gpushare:toggle-pause")
     expect(lab.status).to_have_text("Ⅱ paused, stands aside")
     lab.execute("jupyter-gpushare:toggle-pause")
-    expect(lab.status).to_have_text("▶ has its turn")
+    expect(lab.status).to_have_text(RUNS)
 
 
 def test_a_command_ends_the_wait_of_the_notebook_in_front(visit: Any) -> None:
@@ -117,7 +225,7 @@ def test_a_command_ends_the_wait_of_the_notebook_in_front(visit: Any) -> None:
     expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
     lab.open("waits.ipynb")
     lab.run_all()
-    expect(lab.status).to_have_text("◔ waiting, place 1")
+    expect(lab.status).to_have_text("◔ waiting, queue position 1")
     lab.execute("jupyter-gpushare:cancel-wait")
     expect(lab.status).to_have_text("○ shares, is idle")
 
@@ -159,7 +267,7 @@ def test_the_status_bar_is_without_us_where_the_settings_say_so(visit: Any, lab:
 
 def test_the_button_of_the_notebook_turns_sharing_on_and_off(visit: Any) -> None:
     lab = visit("empty.ipynb")
-    button = lab.page.get_by_role("button", name=re.compile("^GPU sharing is (on|off)"))
+    button = lab.page.get_by_role("button", name=SHARING)
     expect(button).to_have_accessible_name(re.compile("turn it on"))
     button.click()
     expect(lab.row("empty.ipynb")).to_be_visible()
@@ -168,6 +276,23 @@ def test_the_button_of_the_notebook_turns_sharing_on_and_off(visit: Any) -> None
     button.click()
     expect(lab.status).to_have_text("◌ not sharing here")
     expect(lab.row("empty.ipynb")).to_have_count(0)
+
+
+def test_the_button_waits_for_the_running_cell_and_outlasts_an_interrupt(visit: Any) -> None:
+    lab = visit("computes.ipynb")
+    lab.run_all()
+    expect(lab.page.locator(".jp-InputPrompt", has_text="[*]")).to_be_visible()
+    button = lab.page.get_by_role("button", name=SHARING)
+    button.click()
+    expect(button).to_have_accessible_name(
+        re.compile("Waits for the running cell to end, then turns GPU sharing on")
+    )
+    expect(lab.status).to_have_text("… waits for the running cell to end")
+    lab.picture("button")
+    lab.execute("notebook:interrupt-kernel")
+    expect(lab.row("computes.ipynb")).to_be_visible()
+    expect(lab.status).to_have_text("○ shares, is idle")
+    expect(button).to_have_accessible_name(re.compile("turn it off"))
 
 
 def test_all_of_it_works_by_keyboard_alone(visit: Any, sessions: Any) -> None:

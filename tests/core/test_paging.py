@@ -323,6 +323,41 @@ def test_people_are_told_for_whom_a_session_is_out() -> None:
     assert look(it, "a", 5).reason == "paged out: 2.0 GiB are on disk to make room for d.ipynb"
 
 
+FULL = "300 MiB do not fit into /pages, which has 40 MiB free: No space left on device"
+
+
+def test_its_user_is_told_why_a_notebook_could_not_page_out() -> None:
+    it = three_idle()
+    needy(it, 3, "d")
+    for id in ("a", "b", "c"):
+        it.page_out_failed(4, id, FULL)
+    reason = look(it, "d", 4).reason
+    assert reason.startswith("waits for memory: needs ")
+    assert reason.endswith(f"; a.ipynb could not be paged out: {FULL}")
+    it.set_busy(5, "a", True)  # it may be asked anew
+    assert f"; b.ipynb could not be paged out: {FULL}" in look(it, "d", 5).reason
+
+
+def test_other_users_are_told_that_it_could_not_and_no_directories() -> None:
+    it = three_idle()
+    needy(it, 3, "d", user="other")
+    for id in ("a", "b", "c"):
+        it.page_out_failed(4, id, FULL)
+    assert look(it, "d", 4).reason.endswith("; a.ipynb could not be paged out")
+
+
+def test_who_waits_is_told_that_a_notebook_has_not_answered() -> None:
+    it = three_idle(lease=2)
+    needy(it, 3, "d")
+    for _ in range(9):
+        due = it.next_event(3)
+        it.assign(due if due is not None else 1_000)
+    it.assign(1_000)
+    it.assign(2_000)
+    it.assign(3_000)
+    assert "could not be paged out: it has not answered" in look(it, "d", 3_000).reason
+
+
 def test_who_could_not_page_out_stays_and_is_not_asked_before_it_was_busy() -> None:
     it = three_idle()
     needy(it, 3, "d")

@@ -209,10 +209,8 @@ def test_under_fair_a_short_cell_comes_soon(simulate: Callable, new_job: Callabl
 def test_under_fair_used_time_is_forgotten(simulate: Callable, new_job: Callable) -> None:
     """What was used long ago counts less: the debt halves with each half-life."""
     rules = Rules(half_life=10)
-    first = new_job("first", user="a", cell=10**9)
-    run = simulate([first, new_job("second", user="b", start=100)], "las", rules=rules).run(
-        until=100
-    )
+    first = new_job("first", cell=10**9)
+    run = simulate([first, new_job("second", start=100)], "las", rules=rules).run(until=100)
     waiting = run.scheduler.picture(100).sessions
     assert waiting[0].device_seconds == pytest.approx(100, abs=0.1)
     run.run(until=400)
@@ -262,8 +260,8 @@ def test_srtf_says_when_the_remaining_work_is_unknown(
 def test_under_srtf_who_overran_is_not_first_for_ever(
     simulate: Callable, new_job: Callable
 ) -> None:
-    liar = new_job("liar", user="a", cell=400, cells=1)
-    honest = new_job("honest", user="b", start=2, cell=60, cells=1, declares=True)
+    liar = new_job("liar", cell=400, cells=1)
+    honest = new_job("honest", start=2, cell=60, cells=1, declares=True)
     run = simulate([liar, honest], "srtf")
     run.at(0.01, lambda: run.enact(run.scheduler.report(run.now, "liar", 1, liar.demand, 3)))
     run.run(until=60)

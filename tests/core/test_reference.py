@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, policies
 
 CAPACITY = 100
-QUANTUM, PATIENCE, LEASE = 0.25, 2.0, 1.0
+QUANTUM, PATIENCE, LEASE, FORGOTTEN = 0.25, 2.0, 1.0, 0.001
 
 
 @dataclass(eq=False)
@@ -47,6 +47,7 @@ class Notebook(Share):
     placed: bool = False
     turn: int = 0
     waits_since: float | None = None
+    position: tuple[float, int] | None = None  # in its user's queue, kept if others end its turn
     order: int = 0
     runs_since: float | None = None
     counted: float = 0.0  # its clocks go with its turn, and say so until then
@@ -139,10 +140,10 @@ class Model:
         return (self.groups[n.group], groups), (self.users[n.of], users), (n, own)
 
     def forget_faded(self, now: float) -> None:
-        """Users without a notebook, if what they have used is not worth a turn."""
+        """Users without a notebook, if what they have used is next to nothing."""
         here = {n.of for n in self.notebooks.values()}
         for of, share in tuple(self.users.items()):
-            if of not in here and self.clock(share, now) < QUANTUM:
+            if of not in here and self.clock(share, now) < FORGOTTEN:
                 del self.users[of]
         self.groups = {g: s for g, s in self.groups.items() if any(g == of[0] for of in self.users)}
 
@@ -170,17 +171,18 @@ class Model:
     def key(self, n: Notebook, now: float) -> tuple[float, ...]:
         group, user, own = (self.clock(share, now) for share, _ in self.levels(n))
         used = n.used + n.ran(now)
-        since, order = n.wait or (now, 0)
+        order = (n.wait or (now, 0))[1]
+        since, queue_order = n.position or n.wait or (now, 0)
         left = n.left(now)
         by_policy = {
-            "fair": (group, user, own),
-            "fifo": ((since - now) * n.weight,),
+            "fair": (own,),
+            "fifo": ((since - now) * n.weight, queue_order),
             "las": (used / n.weight,),
             "srtf": ((used if left is None else left) / n.weight,),
             "classroom": (self.users[n.of].served, own),
         }
         by_policy["pack"] = by_policy["fair"]
-        return (-n.priority, -self.urgency(n, now), *by_policy[self.policy], order)
+        return (-n.priority, -self.urgency(n, now), group, user, *by_policy[self.policy], order)
 
     @property
     def holder(self) -> Notebook | None:
@@ -202,23 +204,24 @@ class Model:
         )
 
     def ends_for(self, holder: Notebook, other: Notebook, now: float) -> bool:
-        if other.priority < holder.priority or self.policy == "fifo":
+        if other.priority < holder.priority:
             return False
         is_higher = other.priority > holder.priority
         more_urgent = self.urgency(other, now) - self.urgency(holder, now)
         if more_urgent > 0 or (more_urgent < 0 and not is_higher):
             return more_urgent > 0
+        quantum = QUANTUM / 5 if self.policy == "classroom" else QUANTUM
         mine, its = self.key(holder, now)[2:-1], self.key(other, now)[2:-1]
+        if other.of != holder.of:
+            level = int(other.group == holder.group)
+            return holder.ran(now) >= quantum and (is_higher or its[level] <= mine[level])
+        if self.policy == "fifo":
+            return False
+        mine, its = mine[2:], its[2:]
         if self.policy == "srtf":
             bound = its[0] + QUANTUM
             return is_higher or (bound < mine[0] if holder.left(now) else bound <= mine[0])
-        if self.policy in ("fair", "pack"):
-            level = 2 if other.of == holder.of else int(other.group == holder.group)
-            mine, its = mine[level:][:1], its[level:][:1]
-        if self.policy == "classroom":
-            is_next = other.of != holder.of or its[1] <= mine[1]
-            return holder.ran(now) >= QUANTUM / 5 and (is_higher or is_next)
-        return holder.ran(now) >= QUANTUM and (is_higher or its <= mine)
+        return holder.ran(now) >= quantum and (is_higher or its[-1] <= mine[-1])
 
     # what happens
 
@@ -229,6 +232,8 @@ class Model:
 
     def end_turn(self, n: Notebook, now: float) -> None:
         self.count(now)
+        if n.asked is None:
+            n.position = None
         n.used += n.ran(now)
         n.runs_since = n.asked = None
         n.last_used = now
@@ -260,8 +265,8 @@ class Model:
                 page_ins.append(n)
         self.settle(now)
         for n in self.notebooks.values():
-            if n.runs_since is None:
-                n.boost = self.boost_of(n)
+            left = n.ran(now) + self.boost_of(n, now)
+            n.boost = left if n.runs_since is None else min(n.boost, left)
         if self.holder is None and (waiting := self.waiting()):
             n = min(waiting, key=lambda n: self.key(n, now))
             self.begin_turn(n, now)
@@ -379,12 +384,12 @@ class Model:
         own = zip((n.group, n.of, n), self.levels(n), strict=True)
         return [share for of, (share, _) in own if of in active]
 
-    def boost_of(self, n: Notebook) -> float:
-        left = self.boost - (n.used - n.before_cell)
+    def boost_of(self, n: Notebook, now: float) -> float:
+        left = self.boost - (n.used + n.ran(now) - n.before_cell)
         for share, peers in self.levels(n):
             for peer in (peer for peer, is_active in peers if is_active):
                 left = min(left, self.boost - (share.clock - peer.clock) * share.weight)
-        return left if n.active else 0.0
+        return max(0.0, left) if n.active else 0.0
 
 
 picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
@@ -420,7 +425,8 @@ class AgainstTheModel(RuleBasedStateMachine):
             self.model.end_turn(n, self.now)
         if n.waits_since is not None and n.back is not None and not n.busy:
             n.where, n.back = "out", None
-        n.waits_since = None
+        if n.waits_since is not None:
+            n.waits_since = n.position = None
 
     @initialize(
         groups=st.lists(st.sampled_from("gh"), min_size=3, max_size=3),
@@ -492,6 +498,7 @@ class AgainstTheModel(RuleBasedStateMachine):
     def request(self, n: Notebook) -> None:
         self.model.orders += 1
         n.turn, n.waits_since, n.order = n.turn + 1, self.now, self.model.orders
+        n.position = n.position or (self.now, n.order)
         self.model.call_back(n, self.now)
 
     def go_on(self, now: float) -> None:
@@ -517,6 +524,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         id, n = self.pick(pick)
         if not n.busy:
             n.before_cell = n.used + n.ran(self.now)
+            n.position = None
         n.busy, n.refused = True, False
         self.model.call_back(n, self.now)
         self.agree(self.real.set_busy(self.now, id, True))
@@ -630,6 +638,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         sentences = {self.pick(pick)[0]: f"the rule {pick}" for pick in held}
         for id, n in self.model.notebooks.items():
             if n.held and id not in sentences and n.wait is not None:
+                n.position = None
                 self.model.orders += 1
                 if n.back is not None:
                     n.back = self.now, self.model.orders

@@ -516,8 +516,7 @@ def test_a_picture_tells_places_and_waits() -> None:
     b, c = look(it, "b", 1.2), look(it, "c", 1.2)
     assert (b.place, c.place) == (1, 2)
     assert b.waiting == pytest.approx(0.2)
-    assert b.expected_wait == pytest.approx(0.05)
-    assert c.expected_wait == pytest.approx(0.3)
+    assert (b.expected_wait, c.expected_wait) == (None, None)  # nobody knows an iteration of a
     assert b.reason == "waits for a.ipynb"
     picture = it.picture(1.2)
     assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GIB, 7 * GIB)
@@ -694,6 +693,13 @@ def test_negative_foreign_memory_is_refused() -> None:
 
 
 # --- somebody wants it so -------------------------------------------------------------------------
+
+
+def test_a_holder_is_said_to_let_others_run_only_while_others_wait() -> None:
+    it, _ = asked_to_yield("a", "b")
+    assert look(it, "a", 1).reason == "ends its iteration, then lets others run"
+    it.finish(1, "b", 1)  # its wait is cancelled
+    assert look(it, "a", 1).reason == "was asked to yield, and ends its turn with its iteration"
 
 
 def test_a_recalled_holder_yields_at_once_and_may_ask_again() -> None:

@@ -438,7 +438,7 @@ def test_rules_change_live() -> None:
 def test_what_was_used_before_a_new_half_life_has_faded_by_the_old_one() -> None:
     it = Scheduler(16 * GB, "las", Rules(half_life=10))
     for id in "ab":
-        it.open(0, id, SessionSpec(id, demand=SMALL))
+        it.open(0, id, SessionSpec("u", demand=SMALL))
     it.request(0, "a", 1)
     it.finish(10, "a", 1)
     it.set_rules(20, Rules(half_life=1e9))

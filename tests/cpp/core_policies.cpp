@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
+#include "core/pace.h"
 #include "core/policy.h"
 #include "core/share.h"
 
@@ -24,14 +26,14 @@ Candidate any_candidate(std::mt19937& random) {
   candidate.group = &groups[group];
   candidate.group_weight = 0.5 * static_cast<double>(1 + group);
   candidate.group_turns = 1;
-  candidate.group_clock = pick(2) * static_cast<double>(group);
+  candidate.group_clock = {pick(2) * static_cast<double>(group)};
   candidate.user = &users[user];
   candidate.user_weight = 0.5 * static_cast<double>(1 + user);
   candidate.user_turns = 1;
-  candidate.user_clock = static_cast<double>(user % 2);
+  candidate.user_clock = {static_cast<double>(user % 2)};
   candidate.user_served = -pick(3);
-  candidate.clock = pick(3);
-  candidate.attained = pick(3);
+  candidate.clock = {pick(3)};
+  candidate.attained = {pick(3)};
   candidate.waiting = pick(3);
   if (random() % 2) candidate.remaining = 1 + pick(3);
   candidate.boost = pick(3) / 4;
@@ -119,17 +121,18 @@ TEST_CASE("a cell's first turn ends any other at once, where the policy boosts")
 }
 
 TEST_CASE("a share's clock goes with its turns, by weight, and a new weight counts from then on") {
+  const Fading never(kNever);
   Share share;
-  share.begin_turn(0, kNever);
-  share.begin_turn(1, kNever);
-  CHECK(share.clock(2, kNever) == doctest::Approx(3));
-  share.weigh(2, kNever, 2);
-  CHECK(share.clock(2, kNever) == doctest::Approx(3));
-  CHECK(share.clock(3, kNever) == doctest::Approx(4));
-  share.end_turn(3, kNever);
-  CHECK(share.clock(4, kNever) == doctest::Approx(4.5));
-  share.end_turn(4, kNever);
-  CHECK(share.clock(9, kNever) == doctest::Approx(4.5));
+  share.begin_turn(0, never);
+  share.begin_turn(1, never);
+  CHECK(share.clock(2, never).seconds() == doctest::Approx(3));
+  share.weigh(2, never, 2);
+  CHECK(share.clock(2, never).seconds() == doctest::Approx(3));
+  CHECK(share.clock(3, never).seconds() == doctest::Approx(4));
+  share.end_turn(3, never);
+  CHECK(share.clock(4, never).seconds() == doctest::Approx(4.5));
+  share.end_turn(4, never);
+  CHECK(share.clock(9, never).seconds() == doctest::Approx(4.5));
   CHECK(share.served == 1);
 }
 
@@ -141,10 +144,39 @@ TEST_CASE("a name that is not in the table is refused with those that are") {
 }
 
 TEST_CASE("a decayed value halves with each half-life and takes additions at any time") {
+  const Fading fading(10);
   Decayed used;
-  used.add(100, 10, 8);
-  CHECK(used.at(110, 10) == doctest::Approx(4));
-  used.add(110, 10, 4);
-  CHECK(used.at(130, 10) == doctest::Approx(2));
-  CHECK(used.at(130, kNever) == doctest::Approx(8));
+  used.add(100, fading, 8);
+  CHECK(used.at(110, fading).seconds() == doctest::Approx(4));
+  used.add(110, fading, 4);
+  CHECK(used.at(130, fading).seconds() == doctest::Approx(2));
+  used.convert(130, fading, Fading(kNever));
+  CHECK(used.at(1e9, Fading(kNever)).seconds() == doctest::Approx(2));
+}
+
+TEST_CASE("decayed values keep their order and their ties whenever one looks") {
+  std::mt19937 random(1);
+  const Fading fading(7);
+  for (int i = 0; i < 1'000; ++i) {
+    const double a = static_cast<double>(random() % 1'000) / 7, b = std::nextafter(a, 1e9);
+    Decayed less, same, more;
+    less.units = same.units = a;
+    more.units = b;
+    for (Seconds now = 0; now < 1e4; now += 333.3) {
+      REQUIRE(less.at(now, fading) == same.at(now, fading));
+      REQUIRE(less.at(now, fading) < more.at(now, fading));
+    }
+  }
+}
+
+TEST_CASE("a pace is the duration of an iteration of late, where these are alike") {
+  Pace pace;
+  CHECK_FALSE(pace.iteration());
+  pace.add(10, 1);
+  CHECK(*pace.iteration() == doctest::Approx(0.1));
+  CHECK(pace.longest() == doctest::Approx(0.13));
+  for (int i = 0; i < 30; ++i) pace.add(1, 0.2);
+  CHECK(*pace.iteration() == doctest::Approx(0.2).epsilon(0.01));
+  pace.add(1, 15);
+  CHECK_FALSE(pace.iteration());
 }

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -125,6 +126,34 @@ struct Session {
 };
 
 }  // namespace
+
+TEST_CASE("what another thread writes to a survivor while it is promoted is kept") {
+  const Memory memory(64 * kBlock);
+  Session session(256 * kBlock, &memory);
+  for (int turn = 0; turn < 200; ++turn) {
+    session.lane.enter();
+    const Block block = session.allocate(16 * kBlock);
+    if (block.address == nullptr) continue;
+    std::atomic<bool> over = false;
+    std::atomic<uint64_t> lost = 0, written = 0;
+    std::thread writer([&] {
+      auto& word = *reinterpret_cast<std::atomic<uint64_t>*>(block.address);
+      for (uint64_t number = 1; !over; ++number) {
+        word = number;
+        written = number;
+        std::this_thread::yield();
+        lost += word != number;
+      }
+    });
+    while (written == 0) std::this_thread::yield();
+    session.lane.promote();
+    over = true;
+    writer.join();
+    CHECK(lost == 0);
+    session.lane.free(block.address);
+  }
+  CHECK(session.lane.is_valid() == "");
+}
 
 TEST_CASE("only the thread that entered allocates, and only large blocks") {
   const Memory memory(16 * kBlock);

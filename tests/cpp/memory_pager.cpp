@@ -27,9 +27,9 @@
 using namespace gpushare;
 
 #ifdef __SANITIZE_THREAD__
-// It does not know that the protection of a page comes between a write and a move.
+// It does not know that the protection of a page comes between a write and a move or a copy.
 extern "C" [[gnu::visibility("default")]] const char* __tsan_default_suppressions() {
-  return "race:write_all\nrace:replace_by_memory\n";
+  return "race:write_all\nrace:replace_by_memory\nrace:HostPages::copy\n";
 }
 #endif
 
@@ -190,6 +190,82 @@ TEST_CASE("a system call reads what is out") {
   close(ends[0]);
   close(ends[1]);
   CHECK(pager.page_in() == "");
+}
+
+TEST_CASE("a block that is lent stays in, and the others go out") {
+  Pager pager;
+  Blocks blocks(pager);
+  for (int i = 0; i < 3; ++i) blocks.add(3 * kMiB);
+  REQUIRE(pager.page_out(blocks.source(), directory(), {blocks[1].range()}) == "");
+  CHECK(pager.is_out(blocks[0].begin + kMiB));
+  CHECK_FALSE(pager.is_out(blocks[1].begin + kMiB));
+  CHECK(pager.is_out(blocks[2].begin + kMiB));
+  REQUIRE(pager.page_in() == "");
+  CHECK(blocks.are_intact());
+}
+
+TEST_CASE("a thread reads into a block that was lent while it was out, and no call fails") {
+  Pager pager;
+  Blocks blocks(pager);
+  for (int i = 0; i < 2; ++i) blocks.add(20 * kMiB);
+  auto& block = blocks[0];
+  const int zeros = open("/dev/zero", O_RDONLY);
+  REQUIRE(zeros >= 0);
+  REQUIRE(pager.page_out(blocks.source(), directory()) == "");
+  std::atomic<bool> ends = false;
+  std::atomic<int> reads = 0;
+  int failed = 0;
+  std::thread thread([&] {
+    while (!ends) {
+      if (read(zeros, block.begin, block.copy.size()) <= 0) ++failed;
+      ++reads;
+    }
+  });
+  while (reads == 0) std::this_thread::yield();
+  for (int i = 0; i < 5; ++i) {
+    CHECK(pager.page_in({block.range()}) == "");
+    CHECK(pager.bytes_out() == 0);
+    CHECK(pager.is_valid() == "");
+    CHECK(pager.page_out(blocks.source(), directory(), {block.range()}) == "");
+  }
+  ends = true;
+  thread.join();
+  close(zeros);
+  CHECK(failed == 0);
+  CHECK(pager.page_in({block.range()}) == "");
+  std::ranges::fill(block.copy, std::byte{0});
+  CHECK(blocks.are_intact());
+}
+
+TEST_CASE("what was lent is ordinary memory again once it is freed") {
+  Pager pager;
+  Blocks blocks(pager);
+  const Range range = blocks.add(64 * kMiB).range();
+  REQUIRE(pager.page_out(blocks.source(), directory()) == "");
+  REQUIRE(pager.page_in({range}) == "");
+  CHECK(blocks.are_intact());
+  pager.before_free(range.begin, range.bytes);
+  CHECK(pager.is_valid() == "");
+  std::byte* page = range.begin + 8 * kMiB;
+  page -= reinterpret_cast<uintptr_t>(page) % 4096;
+  CHECK(*page == std::byte{0});  // and no byte of the file
+}
+
+TEST_CASE("what was never touched has no memory to page out") {
+  Pager pager;
+  void* memory =
+      mmap(nullptr, 96 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto* begin = static_cast<std::byte*>(memory);
+  begin[50 * kMiB] = std::byte{1};
+  const auto source = [&](std::vector<Range>& ranges) { ranges.push_back({begin, 96 * kMiB}); };
+  REQUIRE(pager.page_out(source, directory()) == "");
+  CHECK(pager.is_out(begin + 50 * kMiB));
+  CHECK(pager.bytes_out() <= 16 * kMiB);
+  REQUIRE(pager.page_in() == "");
+  CHECK(begin[50 * kMiB] == std::byte{1});
+  CHECK(begin[90 * kMiB] == std::byte{0});
+  munmap(memory, 96 * kMiB);
 }
 
 TEST_CASE("a second page-out takes what is not out yet") {

@@ -6,13 +6,18 @@
 #include <vector>
 
 #include "turns/letter.h"
+#include "turns/mac.h"
 
 using namespace gpushare;
 
 namespace {
 
 const std::string kKey(32, 'a');
-const std::string kTurn = " 7 1 300 2 4";
+const std::string kTurn = "7 1 300 2 4";
+
+std::string letter(const std::string& numbers, const std::string& key = kKey) {
+  return mac(key, numbers) + " " + numbers;
+}
 
 std::string frame(const std::string& body) {
   std::string header;
@@ -34,24 +39,57 @@ const std::string kOther = frame(R"({"type":"PageIn"})");
 }  // namespace
 
 TEST_CASE("a letter gives its turn to whom it is for") {
-  const auto turn = read_letter(kKey + kTurn, kKey);
+  const auto turn = read_letter(letter(kTurn), kKey);
   REQUIRE(turn);
   CHECK(turn->number == 7);
   CHECK(turn->lane == 1);
   CHECK(turn->bytes == 300);
   CHECK(turn->memory == 2);
   CHECK(turn->chunks == 4);
-  CHECK_FALSE(read_letter(std::string(32, 'b') + kTurn, kKey));
-  CHECK_FALSE(read_letter(kKey + kTurn, ""));
+  CHECK_FALSE(read_letter(letter(kTurn, std::string(32, 'b')), kKey));
+  CHECK_FALSE(read_letter(letter(kTurn, ""), ""));
+  CHECK_FALSE(read_letter(kKey + " " + kTurn, kKey));
 }
 
 TEST_CASE("a letter that is no turn, or more than one, gives nothing") {
-  for (size_t size = 0; size < (kKey + kTurn).size(); ++size)
-    CHECK_FALSE(read_letter((kKey + kTurn).substr(0, size), kKey));
-  CHECK_FALSE(read_letter(kKey + kTurn + " ", kKey));
+  for (size_t size = 0; size < letter(kTurn).size(); ++size)
+    CHECK_FALSE(read_letter(letter(kTurn).substr(0, size), kKey));
+  for (size_t size = 0; size < kTurn.size(); ++size)
+    CHECK_FALSE(read_letter(letter(kTurn.substr(0, size)), kKey));
+  CHECK_FALSE(read_letter(letter(kTurn + " "), kKey));
   for (const std::string& number :
        std::vector<std::string>{"-7", "+7", "7.0", "", " 7", "x", "18446744073709551616"})
-    CHECK_FALSE(read_letter(kKey + " " + number + " 1 300 2 4", kKey));
+    CHECK_FALSE(read_letter(letter(number + " 1 300 2 4"), kKey));
+}
+
+TEST_CASE("whoever has a letter cannot make another of it") {
+  const std::string whole = letter(kTurn);
+  for (size_t at = 0; at < whole.size(); ++at)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string changed = whole;
+      changed[at] = static_cast<char>(changed[at] ^ (1 << bit));
+      CHECK_FALSE(read_letter(changed, kKey));
+    }
+  CHECK_FALSE(read_letter(whole.substr(0, kMacDigits) + " 8 1 300 2 4", kKey));
+}
+
+// What Python's hashlib.blake2s says, by which the broker writes letters; around whole blocks too.
+TEST_CASE("a MAC is the one that Python makes") {
+  CHECK(mac("", "") == "64550d6ffe2c0a01a14aba1eade0200c");
+  CHECK(mac("", "abc") == "aa4938119b1dc7b87cbad0ffd200d0ae");
+  CHECK(mac(kKey, "") == "0efe3a347789c0a06434b027abb98802");
+  CHECK(mac(kKey, kTurn) == "275f65066cc6fd831df31ff78de8fc2e");
+  CHECK(mac(kKey, std::string(63, 'x')) == "b6f85ac00f0441a3a3e29da768fc929a");
+  CHECK(mac(kKey, std::string(64, 'x')) == "43298e0a7698954abf354dabef69b3c5");
+  CHECK(mac(kKey, std::string(65, 'x')) == "042a5e27e49ad0732d10fb2df8fe43bf");
+  CHECK(mac(kKey, std::string(128, 'x')) == "486837e7a4aa0b582813d7d7f6912db4");
+  CHECK(mac(kKey, std::string(129, 'x')) == "f631653e4db21e50c98449e38fdda8de");
+  CHECK(mac(kKey, std::string(1000, 'x')) == "784ec27cac03ee11714b1b11d95cf6c6");
+  CHECK(mac("", std::string(64, 'x')) == "e1d5fb352cad2589b30d4f38821b1608");
+  CHECK(mac("short", "abc") == "391b67a9d482a94831889b4adc8cf391");
+  CHECK(is_same("ab", "ab"));
+  CHECK_FALSE(is_same("ab", "ac"));
+  CHECK_FALSE(is_same("ab", "abc"));
 }
 
 TEST_CASE("the successor is found among other messages") {
@@ -94,5 +132,6 @@ TEST_CASE("no bytes are read past the end") {
     const std::string exact(changed.begin(), changed.begin() + random() % changed.size());
     (void)find_successor(exact, 7);  // the sanitizers judge
     (void)read_letter(exact, exact.substr(0, exact.size() / 4));
+    (void)read_letter(letter(exact), kKey);
   }
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "turns/mac.h"
 #include "turns/mailbox.h"
 
 using namespace gpushare;
@@ -17,7 +18,11 @@ const std::string kKey(32, 'k');
 
 std::string unique(const std::string& name) { return name + "-" + std::to_string(getpid()); }
 
-std::string turn(int number) { return " " + std::to_string(number) + " 1 0 0 0"; }
+// A letter that gives the turn of this number.
+std::string turn(int number, const std::string& key = kKey) {
+  const std::string numbers = std::to_string(number) + " 1 0 0 0";
+  return mac(key, numbers) + " " + numbers;
+}
 
 // A connection to a broker, whose part the test plays.
 struct Connection {
@@ -40,7 +45,7 @@ struct Connection {
 
 std::string yield(const std::string& mailbox) {
   return R"({"type":"Yield","turn":3,"successor":{"mailbox":")" + mailbox + R"(","letter":")" +
-         kKey + turn(7) + R"("}})";
+         turn(7) + R"("}})";
 }
 
 // One whose letters have kKey.
@@ -82,12 +87,26 @@ TEST_CASE("who waits hears the broker and its end") {
 TEST_CASE("a letter for another turn, or of a stranger, gives nothing") {
   Own mailbox(unique("waiter")), stranger(unique("stranger"));
   Connection connection;
-  for (const std::string& letter : {kKey + turn(6), std::string(32, 'x') + turn(7), std::string(),
-                                    std::string(4096, 'x'), kKey + turn(7) + "?"}) {
+  for (const std::string& letter : {turn(6), turn(7, std::string(32, 'x')), std::string(),
+                                    std::string(4096, 'x'), turn(7) + "?"}) {
     stranger.send({unique("waiter"), letter});
     CHECK_FALSE(mailbox.await(connection.session(), 7));
   }
-  stranger.send({unique("waiter"), kKey + turn(7)});
+  stranger.send({unique("waiter"), turn(7)});
+  CHECK(mailbox.await(connection.session(), 7));
+}
+
+TEST_CASE("what the broker says goes before a letter that is there as well") {
+  Own mailbox(unique("waiter")), sender(unique("sender"));
+  Connection connection;
+  sender.send({unique("waiter"), turn(7)});
+  connection.say("renew your key");
+  CHECK_FALSE(mailbox.await(connection.session(), 7));
+  std::array<char, 100> said;
+  REQUIRE(read(connection.session(), said.data(), said.size()) > 0);
+  mailbox.renew(std::string(32, 'n'));
+  CHECK_FALSE(mailbox.await(connection.session(), 7));
+  sender.send({unique("waiter"), turn(7, std::string(32, 'n'))});
   CHECK(mailbox.await(connection.session(), 7));
 }
 
@@ -110,7 +129,7 @@ TEST_CASE("letters of the key before give nothing") {
   Connection connection;
   for (const auto& key : {std::string(32, 'n'), std::string()}) {
     mailbox.renew(key);
-    sender.send({unique("waiter"), kKey + turn(7)});
+    sender.send({unique("waiter"), turn(7)});
     CHECK_FALSE(mailbox.await(connection.session(), 7));
   }
 }

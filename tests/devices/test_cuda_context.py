@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.cuda_context import LOOKS, CudaContext
-from jupyter_gpushare.memory import ProcessOnGpu
-from jupyter_gpushare.protocol import Demand
+from jupyter_gpushare.client.memory import ProcessOnGpu
+from jupyter_gpushare.devices.cuda_context import LOOKS, CudaContext
+from jupyter_gpushare.wire.protocol import Demand
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -57,8 +57,8 @@ def test_where_the_driver_does_not_tell_the_setting_does(
 
 PROCESS = """
 import ctypes, os
-from jupyter_gpushare.memory import ProcessOnGpu
-from jupyter_gpushare.protocol import Demand
+from jupyter_gpushare.client.memory import ProcessOnGpu
+from jupyter_gpushare.wire.protocol import Demand
 memory = ProcessOnGpu("GPU-a")
 assert memory.demand() == Demand(0, 0, measured=False)
 ctypes.CDLL("libcuda.so.1")

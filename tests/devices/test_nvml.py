@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare import nvml
-from jupyter_gpushare.devices import find_all
-from jupyter_gpushare.nvml import Usage
+from jupyter_gpushare.devices import find_all, nvml
+from jupyter_gpushare.devices.nvml import Usage
 from jupyter_gpushare.settings import load
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def test_without_a_driver_there_is_no_gpu(gpus: FakeGpus) -> None:
 
 
 def test_without_its_library_there_is_no_gpu_either() -> None:
-    code = "from jupyter_gpushare import nvml; print(nvml.LIBRARY); nvml.LIBRARY = 'no.so'"
+    code = "from jupyter_gpushare.devices import nvml; print(nvml.LIBRARY); nvml.LIBRARY = 'no.so'"
     code += "; assert nvml.gpus() == [] and 'no.so' in nvml.driver()[1]"
     subprocess.run([sys.executable, "-c", code], check=True)
 

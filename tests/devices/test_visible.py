@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare import visible
+from jupyter_gpushare.devices import visible
+from jupyter_gpushare.devices.nvml import Gpu
+from jupyter_gpushare.devices.visible import Visible
 from jupyter_gpushare.errors import InvalidValue, UnknownDevice
-from jupyter_gpushare.nvml import Gpu
-from jupyter_gpushare.visible import Visible
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -167,7 +167,7 @@ def test_the_only_gpu_stays_as_it_is_visible(
 
 CUDA_RUNS = """
 import ctypes, os
-from jupyter_gpushare import visible
+from jupyter_gpushare.devices import visible
 from jupyter_gpushare.errors import InvalidValue
 assert not visible.has_begun()
 ctypes.CDLL("libcuda.so.1")

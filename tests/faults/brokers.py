@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
+import shutil
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator
@@ -13,12 +16,16 @@ from pathlib import Path
 
 import psutil
 
-from jupyter_gpushare.broker.start import try_connect
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.launch import log_path, try_connect
+from jupyter_gpushare.wire.protocol import Hello
 
 from ..session.test_upgrade import BROKER, NEWER
 from .kernels import HOLDER, ITERATING, WAITER, holder, paged
 from .matrix import OF_A_BROKER, row
-from .scene import Party, Scene, comes
+from .scene import Party, Scene, comes, trainer
+
+STRIKES = 5
 
 
 def kill(pid: int) -> float:
@@ -51,6 +58,21 @@ def answers(scene: Scene) -> bool:
     if connection is not None:
         connection.close()
     return connection is not None
+
+
+@row("the broker is killed while its log cannot be opened, for a second", OF_A_BROKER)
+def killed_without_log(scene: Scene) -> float:
+    """Nobody can start one meanwhile; all try on."""
+    log = log_path(Path(scene.settings.socket))
+    log.unlink(missing_ok=True)
+    log.mkdir()
+    kill(scene.broker_pid)
+    turn = scene.take_turn_aside()
+    assert comes(lambda: "Is a directory" in scene.told)
+    log.rmdir()
+    since = time.monotonic()
+    turn.join()
+    return since
 
 
 @row("the broker is killed while nobody has a turn or wants one", OF_A_BROKER, is_quick=False)
@@ -230,3 +252,171 @@ ITERATE = """sys.stdin.readline()
 def newest(scene: Scene) -> int:
     """The process of a broker that does not talk with us, by the word of its lock."""
     return int(Path(scene.settings.socket).with_suffix(".lock").read_text())
+
+
+@row("the broker is ended in good order, five times in a row", OF_A_BROKER, is_quick=False)
+def ended_five_times(scene: Scene) -> float:
+    return strikes(scene, signal.SIGTERM)
+
+
+@row(
+    "the broker is killed five times in a row, as soon as ours has had a turn",
+    OF_A_BROKER,
+    is_quick=False,
+)
+def killed_five_times(scene: Scene) -> float:
+    return strikes(scene, signal.SIGKILL)
+
+
+def strikes(scene: Scene, how: signal.Signals) -> float:
+    victim = scene.party(trainer("victim"))
+    for _ in range(STRIKES):
+        os.kill(scene.broker_pid, how)
+        since = time.monotonic()
+        scene.await_turn()
+    assert scene.is_right(victim)
+    victim.kill()
+    return since
+
+
+@row("a kernel that has the turn is killed, and the broker at once", OF_A_BROKER, is_quick=False)
+def killed_with_holder(scene: Scene) -> float:
+    pid, victim = scene.broker_pid, holder(scene)
+    victim.kill()
+    return kill(pid)
+
+
+@row("the broker is killed, with half a message on each of 50 connections", OF_A_BROKER)
+def killed_with_halves(scene: Scene) -> float:
+    pid, hello = scene.broker_pid, protocol.encode(Hello(protocol.PROTOCOL))
+    with contextlib.ExitStack() as opened:
+        for number in range(50):
+            opened.enter_context(connection := scene.connect())
+            connection.sendall(hello[: number % len(hello)])
+        return kill(pid)
+
+
+@row("the broker is killed, and its lock is full of garbage", OF_A_BROKER, is_quick=False)
+def garbage_in_lock(scene: Scene) -> float:
+    return garbage_in(scene, ".lock")
+
+
+@row("the broker is killed, and its list of turns is full of garbage", OF_A_BROKER, is_quick=False)
+def garbage_in_list_of_turns(scene: Scene) -> float:
+    return garbage_in(scene, ".turns")
+
+
+def garbage_in(scene: Scene, suffix: str) -> float:
+    pid = scene.broker_pid
+    with nobody_starts_one(scene):
+        kill(pid)
+        assert comes(lambda: not psutil.pid_exists(pid))
+        garbage = random.Random(7).randbytes(1 << 16)
+        Path(scene.settings.socket).with_suffix(suffix).write_bytes(garbage)
+        return time.monotonic()
+
+
+@row("the broker is killed while its accounts are garbage", OF_A_BROKER, is_quick=False)
+def garbage_in_accounts(scene: Scene) -> float:
+    """It says so, and grants turns. The next one after they were removed keeps accounts again."""
+    pid = scene.broker_pid
+    with nobody_starts_one(scene):
+        kill(pid)
+        assert comes(lambda: not psutil.pid_exists(pid))
+        files = [*Path(scene.settings.accounts).parent.glob("accounts.sqlite*")]
+        for file in files:
+            file.write_bytes(b"garbage" * 1000)
+    scene.await_turn()
+    assert scene.look().broker.accounts
+    with nobody_starts_one(scene):
+        for file in files:
+            file.unlink(missing_ok=True)
+        since = kill(scene.broker_pid)
+    scene.await_turn()
+    assert not scene.look().broker.accounts
+    return since
+
+
+@row("somebody locks the database of the accounts for two seconds", is_quick=False)
+def locked_accounts(scene: Scene) -> float:
+    with contextlib.closing(sqlite3.connect(scene.settings.accounts)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        return takes_turns(scene, 2.0)
+
+
+@row("the database of the accounts is cut to nothing while the broker writes it", is_quick=False)
+def truncated_accounts(scene: Scene) -> float:
+    Path(scene.settings.accounts).write_bytes(b"")
+    return takes_turns(scene, 2.0)
+
+
+def takes_turns(scene: Scene, seconds: float) -> float:
+    """Ours does, for so long; when it asked for the last one."""
+    end = time.monotonic() + seconds
+    while (since := time.monotonic()) < end:
+        scene.await_turn()
+    return since
+
+
+@row(
+    "a directory lies in the place of the socket while the broker is killed",
+    OF_A_BROKER,
+    is_quick=False,
+)
+def directory_for_socket(scene: Scene) -> float:
+    """Nobody can start one meanwhile; all try on."""
+    pid, path = scene.broker_pid, Path(scene.settings.socket)
+    with nobody_starts_one(scene):
+        kill(pid)
+        assert comes(lambda: not psutil.pid_exists(pid))
+        path.unlink()
+        path.mkdir()
+    turn = scene.take_turn_aside()
+    assert comes(lambda: bool(scene.told))
+    path.rmdir()
+    since = time.monotonic()
+    turn.join()
+    return since
+
+
+@row("the broker is stopped, its directory is removed, another comes, and it goes on", OF_A_BROKER)
+def stopped_and_replaced(scene: Scene) -> float:
+    """It ends then."""
+    before = scene.broker_pid
+    os.kill(before, signal.SIGSTOP)
+    shutil.rmtree(Path(scene.settings.socket).parent)
+    since = time.monotonic()
+    assert scene.broker_pid != before
+    os.kill(before, signal.SIGCONT)
+    assert comes(lambda: not psutil.pid_exists(before))
+    return since
+
+
+@row(
+    "the broker is killed, and 20 kernels open their sessions at once",
+    2 * OF_A_BROKER,
+    is_quick=False,
+)
+def many_open_at_once(scene: Scene) -> float:
+    """There is one broker then, for all."""
+    pid = scene.broker_pid
+    with nobody_starts_one(scene):
+        kill(pid)
+        crowd = [scene.party(MEMBER.replace("NAME", f"member{each}")) for each in range(20)]
+        since = time.monotonic()
+    for member in crowd:
+        member.hear_until("had a turn")
+    names = {view.name for view in scene.look().devices[0].sessions}
+    assert names >= {f"member{each}" for each in range(20)}
+    for member in crowd:
+        member.kill()
+    return since
+
+
+MEMBER = """
+import jupyter_gpushare as gpushare
+with gpushare.session(name="NAME", device="host") as session:
+    session.enter(); session.boundary(); session.leave()
+    print("had a turn", flush=True)
+    sys.stdin.readline()
+"""

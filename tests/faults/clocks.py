@@ -1,4 +1,4 @@
-"""Rows: the clock on the wall is set, of the broker and of a kernel."""
+"""Rows: the clock on the wall is set, of the broker and of a kernel; the broker's clocks leap."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Account, Accounts
+from jupyter_gpushare.broker.transport.clock import LONGEST_SECONDS
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Account, Accounts
 
 from .matrix import row
 from .scene import Nursery, Scene, trainer
@@ -20,7 +21,10 @@ from .scene import Nursery, Scene, trainer
 HOUR_SECONDS, DAY_SECONDS = 3600, 86_400
 STEPS = (-HOUR_SECONDS, DAY_SECONDS, -7 * DAY_SECONDS, 0)
 
-# Whoever asks for the time of day is told one that is off by what $SET_CLOCK, a file, says.
+LEAPS, LEAP_SECONDS = 2, 10 * HOUR_SECONDS
+
+# Whoever asks for the time of day, or of the monotonic clock, is told one that is off by what
+# $SET_CLOCK, a file, says.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -31,21 +35,22 @@ SHIM = r"""
 #include <time.h>
 #include <unistd.h>
 
-static long seconds_off(void) {
+static long seconds_off(int monotonic) {
   static volatile long* told;
   if (told == NULL) {
     const int file = open(getenv("SET_CLOCK"), O_RDONLY | O_CLOEXEC);
-    told = mmap(NULL, sizeof *told, PROT_READ, MAP_SHARED, file, 0);
+    told = mmap(NULL, 2 * sizeof *told, PROT_READ, MAP_SHARED, file, 0);
     close(file);
   }
-  return *told;
+  return told[monotonic];
 }
 
 int clock_gettime(clockid_t clock, struct timespec* time) {
   static int (*real)(clockid_t, struct timespec*);
   if (real == NULL) real = dlsym(RTLD_NEXT, "clock_gettime");
   const int failed = real(clock, time);
-  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) time->tv_sec += seconds_off();
+  if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) time->tv_sec += seconds_off(0);
+  if (clock == CLOCK_MONOTONIC) time->tv_sec += seconds_off(1);
   return failed;
 }
 
@@ -67,15 +72,21 @@ time_t time(time_t* result) {
 
 
 class Clock:
-    """The clock on the wall, for those that know the environment that it was made in."""
+    """The clocks of those that know the environment that it was made in."""
 
     def __init__(self, file: Path) -> None:
         with open(file, "w+b") as told:
-            told.truncate(8)
-            self._told = memoryview(mmap.mmap(told.fileno(), 8)).cast("q")
+            told.truncate(16)
+            self._told = memoryview(mmap.mmap(told.fileno(), 16)).cast("q")
 
     def set(self, seconds_off: int) -> None:
+        """That on the wall."""
         self._told[0] = seconds_off
+
+    def leap(self, seconds: int) -> None:
+        """Both."""
+        self._told[0] += seconds
+        self._told[1] += seconds
 
 
 @pytest.fixture
@@ -118,6 +129,29 @@ def set_clock(scene: Scene, clock: Clock, late_nursery: Nursery) -> float:
     assert 0 < used <= time.monotonic() - began + 1.0
     victim.kill()
     return since
+
+
+@row("all clocks of the broker leap by ten hours, twice", is_quick=False)
+def clocks_leap(scene: Scene, clock: Clock) -> float:
+    """As where a virtual machine is moved. Nobody is charged hours, of use or of waiting."""
+    victim = scene.party(trainer("victim"))
+    assert scene.is_right(victim)
+    began, used_before, waited_before = time.monotonic(), device_seconds(scene), waited(scene)
+    for _ in range(LEAPS):
+        clock.leap(LEAP_SECONDS)
+        since = time.monotonic()
+        scene.await_turn()
+        assert scene.is_right(victim)
+    most = time.monotonic() - began + LEAPS * LONGEST_SECONDS + 1.0
+    assert 0 < device_seconds(scene) - used_before <= most
+    assert waited(scene) - waited_before <= len(scene.look().devices[0].sessions) * most
+    victim.kill()
+    return since
+
+
+def waited(scene: Scene) -> float:
+    """Seconds of all notebooks."""
+    return sum(view.waited_seconds for view in scene.look().devices[0].sessions)
 
 
 def device_seconds(scene: Scene) -> float:

@@ -16,6 +16,7 @@ from .clocks import clock, late_nursery  # noqa: F401  fixtures of rows
 from .gpus import gpu, trainings  # noqa: F401
 from .matrix import LEASE_SECONDS, Matrix
 from .notebooks import kernels, server  # noqa: F401
+from .rulebooks import rules  # noqa: F401
 from .scene import Alone, Nursery, Scene
 
 BUILD = Path(__file__).parents[2] / "build"

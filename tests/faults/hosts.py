@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
+import re
 import resource
 import shutil
 import signal
+import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
-from jupyter_gpushare import protocol
-from jupyter_gpushare.client import Client
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
-from jupyter_gpushare.protocol import Demand, Hello, Look, Open, Request
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import (
+    Account,
+    Accounts,
+    Busy,
+    Cancel,
+    Change,
+    Demand,
+    Dismiss,
+    Finish,
+    Grant,
+    Hello,
+    Keep,
+    Look,
+    NewKey,
+    Open,
+    PagedOut,
+    Recall,
+    Report,
+    Request,
+    Rests,
+    Watch,
+)
 
 from .matrix import OF_A_BROKER, row
 from .scene import Scene
@@ -98,6 +124,30 @@ def opens_and_closes(scene: Scene) -> float:
     return since
 
 
+@row("a client opens sessions that rest in a loop, 300 times on one connection")
+def rests_and_rests(scene: Scene) -> float:
+    since, turn = time.monotonic(), scene.take_turn_aside()
+    with Client.connect(scene.settings, "loop") as client:
+        for number in range(300):
+            client.ask(Open(f"rest{number}", "rest", device="host"))
+            client.send(Rests(0))
+        assert [view.id for view in client.look().devices[0].resting] == ["rest299"]
+    turn.join()
+    return since
+
+
+@row("clients say that they have turns which nobody has given, 50 times")
+def claims_turns(scene: Scene) -> float:
+    since, turn = time.monotonic(), scene.take_turn_aside()
+    for number in range(50):
+        with Client.connect(scene.settings, "claims") as client:
+            client.ask(Open(f"claim{number}", "claims", device="host", turn=1, holding=True))
+            views = {view.id: view for view in client.look().devices[0].sessions}
+            assert views[f"claim{number}"].state == "idle"
+    turn.join()
+    return since
+
+
 @row("the broker has no descriptor left, and has some again", is_quick=False)
 def no_descriptors(scene: Scene) -> float:
     """A session that opens meanwhile is served afterwards."""
@@ -161,3 +211,138 @@ def directory_unreadable(scene: Scene) -> float:
     finally:
         directory.chmod(0o700)
     return time.monotonic()
+
+
+@row("clients speak protocols that there are not", is_quick=False)
+def odd_protocols(scene: Scene) -> float:
+    since = time.monotonic()
+    for number in (-1, 0, 2, 1 << 62):
+        with scene.connect() as connection:
+            connection.sendall(protocol.encode(Hello(number)))
+            connection.settimeout(DEAF_SECONDS)
+            assert b"protocol" in connection.recv(1 << 16)
+    return since
+
+
+IMPOSSIBLE = [
+    Report(-1, Demand()),
+    Report(1 << 62, Demand(1 << 62, 1 << 62, measured=True)),
+    Report(1, Demand(-1, -1, measured=True)),
+    Keep(Demand(1 << 62, 1 << 62, measured=True)),
+    PagedOut(-1),
+    PagedOut(1 << 62),
+    Rests(-1),
+    Finish(7),
+    Request(-1),
+    Busy(True),
+    NewKey("x" * 1000),
+    Change("nobody", weight=-1.0),
+    Change(None, weight=float("inf"), priority=1 << 60),
+    Recall("nobody"),
+    Dismiss(""),
+    Cancel("\x1b[2J\n"),
+    Watch(-1.0),
+    Account(1e300, -1e300),
+]
+
+
+@row("clients say what cannot be, with a session and without one, in each word", is_quick=False)
+def impossible_words(scene: Scene) -> float:
+    since, turn = time.monotonic(), scene.take_turn_aside()
+    for number, word in enumerate(2 * IMPOSSIBLE):
+        with Client.connect(scene.settings, "odd") as client, contextlib.suppress(GpuShareError):
+            if number < len(IMPOSSIBLE):
+                client.ask(Open("odd", "odd", device="host"))
+            client.send(word)
+            client.look()
+    turn.join()
+    return since
+
+
+@row("a client opens the sessions of others by their ids, 100 times", is_quick=False)
+def stolen_ids(scene: Scene) -> float:
+    since, turn = time.monotonic(), scene.take_turn_aside()
+    ids = [view.id for view in scene.look().devices[0].sessions]
+    for number in range(100):
+        secret = "" if number % 2 else "0" * protocol.KEY_LENGTH
+        with Client.connect(scene.settings, "thief") as client, pytest.raises(GpuShareError):
+            client.ask(Open(ids[number % len(ids)], "thief", device="host", secret=secret))
+    turn.join()
+    return since
+
+
+@row("letters that nobody has written come into each mailbox, 100 times", is_quick=False)
+def forged_letters(scene: Scene) -> float:
+    """They give nobody a turn."""
+    names = mailboxes(view.pid for view in scene.look().devices[0].sessions)
+    assert len(names) >= 2
+    since, turn = time.monotonic(), scene.take_turn_aside()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as forger:
+        forger.setblocking(False)
+        for number, name in itertools.product(range(100), names):
+            letter = protocol.write_letter("0" * protocol.KEY_LENGTH, Grant(number, 1, 1 << 40, 1))
+            for said in (letter, "", "x" * 500, f"{number} 1 0 1 0"):
+                with contextlib.suppress(OSError):
+                    forger.sendto(said.encode(), f"\0{name}")
+    turn.join()
+    return since
+
+
+def mailboxes(pids: Iterable[int]) -> list[str]:
+    """Their names, which everybody may read."""
+    files = (file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir())
+    sockets = {os.readlink(file) for file in files if file.is_symlink()}
+    found = re.findall(r" ([0-9]+) @(gpushare-[0-9a-f]+)", Path("/proc/net/unix").read_text())
+    return [name for number, name in found if f"socket:[{number}]" in sockets]
+
+
+@row("clients claim hours of the device that they have never had, 30 times", is_quick=False)
+def forged_bills(scene: Scene) -> float:
+    since, turn = time.monotonic(), scene.take_turn_aside()
+    for number in range(30):
+        with Client.connect(scene.settings, "forger") as client:
+            demand = Demand(1000, 1000, measured=True)
+            opens = Open(f"bill{number}", "bill", device="host", demand=demand)
+            claims = {"device_seconds": 36e3, "waited_seconds": 36e3, "iterations": 1 << 40}
+            client.ask(msgspec.structs.replace(opens, **claims))
+    turn.join()
+    with Client.connect(scene.settings, "tests") as client:
+        accounts = client.ask(Account(0.0, time.time() + 3600))
+    assert isinstance(accounts, Accounts)
+    assert sum(account.device_seconds for account in accounts.rows) < 3600
+    return since
+
+
+@row("200 clients watch, and never read what they are told", is_quick=False)
+def deaf_watchers(scene: Scene) -> float:
+    with contextlib.ExitStack() as opened:
+        for _ in range(200):
+            opened.enter_context(connection := scene.connect())
+            connection.sendall(HELLO + protocol.encode(Watch(0.01)))
+        for _ in range(20):
+            since = time.monotonic()
+            scene.await_turn()
+    return since
+
+
+@row("a client begins with 5,000 words, and says hello afterwards", is_quick=False)
+def words_before_hello(scene: Scene) -> float:
+    with scene.connect() as connection, contextlib.suppress(OSError):
+        connection.settimeout(1.0)
+        connection.sendall(5000 * protocol.encode(Look()) + HELLO)
+        while connection.recv(1 << 16):
+            pass
+    return time.monotonic()
+
+
+@row("a client floods the broker with words for two seconds", is_quick=False)
+def flood(scene: Scene) -> float:
+    """It is slowed down, and others are not."""
+    since = time.monotonic()
+    with Client.connect(scene.settings, "flood") as client, contextlib.suppress(ConnectionLost):
+        client.ask(Open("flood", "flood", device="host"))
+        turn = scene.take_turn_aside()
+        while time.monotonic() < since + 2.0:
+            client.send(*(100 * [Busy(True), Busy(False)]))
+        turn.join()
+    return since

@@ -18,7 +18,7 @@ INTERRUPTS = 10  # at random moments of what is interrupted
 CELLS = """
 import torch
 import jupyter_gpushare as gpushare
-from jupyter_gpushare import sharing
+from jupyter_gpushare.client import sharing
 torch.set_num_threads(1)
 kept = [torch.full((1 << 18,), float(number)) for number in range(8)]
 net = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 4))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import signal
 import time
 
-from jupyter_gpushare import protocol
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Dismiss, Hello, Open, Request
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Dismiss, Hello, Open, Request
 
-from .matrix import OF_A_HANG, row
-from .scene import Party, Scene, comes
+from .matrix import LEASE_SECONDS, OF_A_HANG, row
+from .scene import Party, Scene, comes, trainer
 
 KILLS = 3  # at random moments of what is interrupted
 WINDOW_SECONDS = 0.02  # in which they are
@@ -66,7 +68,7 @@ CHILD_READS = "\n    sys.stdin.read()\n    os._exit(0)\n"
 PAGED = """
 import torch
 import jupyter_gpushare as gpushare
-from jupyter_gpushare import sharing
+from jupyter_gpushare.client import sharing
 torch.set_num_threads(1)
 kept = [torch.full((1 << 20,), float(number)) for number in range(16)]  # 64 MiB
 with gpushare.session(name="victim", device="host") as session:
@@ -156,7 +158,7 @@ def opening(scene: Scene, said: bytes) -> Party:
     """It has said so much, and reads nothing."""
     party = scene.party(
         f"""
-from jupyter_gpushare.broker.start import connect
+from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.settings import load
 connection = connect(load())
 connection.sendall({said!r})
@@ -258,3 +260,172 @@ def with_child(fork: str) -> str:
     """HOLDER, which forks once it has the turn."""
     lines = "".join(f"    {line}\n" for line in fork.splitlines())
     return HOLDER.replace('    print("holds"', f'{lines}    print("holds"')
+
+
+@row("a kernel that has the turn crashes (SIGSEGV)")
+def crashed(scene: Scene) -> float:
+    crash = "import ctypes, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+    victim = holder(
+        scene, crash + HOLDER.replace("    session.boundary()\n", "    ctypes.string_at(0)\n")
+    )
+    victim.say()
+    return time.monotonic()
+
+
+@row("a kernel that has the turn becomes another program, which lives on", is_quick=False)
+def executed(scene: Scene) -> float:
+    """Nothing of its session is left in it."""
+    become = 'os.execvp("sleep", ["sleep", "600"])'
+    victim = holder(scene, HOLDER.replace("    session.boundary()\n", f"    {become}\n"))
+    victim.say()
+    since = time.monotonic()
+    assert comes(lambda: scene.session("victim") is None)
+    scene.await_turn()
+    victim.kill()
+    return since
+
+
+# Between its rounds it does WORK.
+BETWEEN_ROUNDS = """
+import os, resource, socket, torch
+torch.set_num_threads(1)
+frozen = torch.nn.Linear(64, 64)
+def work():
+    WORK
+"""
+
+
+def works_between_rounds(scene: Scene, work: str) -> float:
+    """It has the results that it has alone."""
+    before = BETWEEN_ROUNDS.replace("WORK", work.strip().replace("\n", "\n    "))
+    program = trainer("victim", before).replace("rounds += 1", "rounds += 1\n        work()")
+    victim = scene.party(program)
+    for _ in range(KILLS):
+        since = time.monotonic()
+        scene.await_turn()
+        assert scene.is_right(victim)
+    victim.kill()
+    return since
+
+
+@row("an iteration of a kernel fails for want of memory, again and again", is_quick=False)
+def iterations_fail(scene: Scene) -> float:
+    return works_between_rounds(
+        scene,
+        """
+try:
+    frozen(torch.ones(64, 64)).sum().backward()
+    frozen(torch.empty(1 << 50))
+    raise AssertionError("there was so much memory")
+except RuntimeError:
+    frozen.zero_grad()
+""",
+    )
+
+
+@row("children of a kernel compute and end, while it has the turn", is_quick=False)
+def children_compute(scene: Scene) -> float:
+    return works_between_rounds(
+        scene,
+        """
+if (child := os.fork()) == 0:
+    frozen(torch.ones(64, 64)).sum().backward()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+""",
+    )
+
+
+@row("the connections of a kernel to the broker break, again and again")
+def connections_break(scene: Scene) -> float:
+    """Its session comes back each time."""
+    return works_between_rounds(
+        scene,
+        f"""
+for file in map(int, os.listdir("/proc/self/fd")):
+    try:
+        with socket.socket(fileno=os.dup(file)) as found:
+            if found.getpeername() == {scene.settings.socket!r}:
+                found.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # another descriptor
+""",
+    )
+
+
+@row("a kernel has no descriptor left when the broker is killed, and has some again")
+def no_descriptor_left(scene: Scene) -> float:
+    """It does without the broker until then."""
+    victim = scene.party(trainer("victim"))
+    assert scene.is_right(victim)
+    most = resource.prlimit(victim.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(victim.pid, resource.RLIMIT_NOFILE, (3, most[1]))
+    os.kill(scene.broker_pid, signal.SIGKILL)
+    scene.await_turn()
+    resource.prlimit(victim.pid, resource.RLIMIT_NOFILE, most)
+    since = time.monotonic()
+    scene.await_turn()
+    assert scene.is_right(victim)
+    victim.kill()
+    return since
+
+
+@row("twelve kernels are killed while they begin to share", is_quick=False)
+def killed_beginners(scene: Scene) -> float:
+    for _ in range(4):
+        beginners = [scene.party(ITERATING) for _ in range(3)]
+        time.sleep(random.uniform(0, 10 * WINDOW_SECONDS))
+        since = [beginner.kill() for beginner in beginners][-1]
+    return since
+
+
+@row(
+    "a kernel that has the turn is stopped for longer than its lease, three times",
+    OF_A_HANG,
+    is_quick=False,
+)
+def stopped_thrice(scene: Scene) -> float:
+    """It trains rightly, in whatever memory it finds."""
+    victim = scene.party(trainer("victim"))
+    for _ in range(KILLS):
+        assert scene.is_right(victim)
+        victim.signal(signal.SIGSTOP)
+        time.sleep(2 * LEASE_SECONDS)
+        since = victim.signal(signal.SIGCONT)
+        scene.await_turn()
+    assert scene.is_right(victim)
+    victim.kill()
+    return since
+
+
+@row("sharing is turned on and off 20 times in one kernel", is_quick=False)
+def switched(scene: Scene) -> float:
+    """Nothing of it is left there: descriptors and threads are as after the first time, once
+    Python has collected its garbage."""
+    victim = scene.party(SWITCHES)
+    victim.hear_until("as before")
+    since = time.monotonic()
+    scene.await_turn()
+    victim.kill()
+    return since
+
+
+SWITCHES = """
+import gc, threading, time
+import jupyter_gpushare as gpushare
+def share():
+    with gpushare.session(name="victim", device="host") as session:
+        session.enter(); session.boundary(); session.leave()
+def level():
+    return len(os.listdir("/proc/self/fd")), threading.active_count()
+share()
+time.sleep(0.5)
+before = level()
+for _ in range(20):
+    share()
+while level() != before:
+    gc.collect()
+    time.sleep(0.01)  # a thread may still be about to end
+print("as before", flush=True)
+sys.stdin.readline()
+"""

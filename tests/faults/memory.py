@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
+from pathlib import Path
 
 import psutil
 
 from .brokers import BROKER, follow
 from .hosts import HELLO
+from .kernels import paged
 from .matrix import OF_A_BROKER, row
 from .scene import Scene, comes, lane_memories, trainer
 
@@ -70,4 +72,23 @@ def no_broker_memory(scene: Scene) -> float:
         scene.await_turn()
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_AS, (hard, hard))
+    return since
+
+
+@row("the directory for paged out memory is removed, and comes back", is_quick=False)
+def no_page_directory(scene: Scene) -> float:
+    """What cannot be paged out stays whole in memory."""
+    directory = Path(scene.settings.page_directory)
+    directory.rename(directory.with_suffix(".away"))
+    directory.write_text("not a directory")
+    try:
+        victim = paged(scene)
+        victim.hear_until("page_out ended")
+        victim.say("a cell")
+        victim.hear_until("whole")
+    finally:
+        directory.unlink()
+        directory.with_suffix(".away").rename(directory)
+    since = time.monotonic()
+    victim.kill()
     return since

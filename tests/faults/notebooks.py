@@ -17,8 +17,8 @@ from urllib.request import Request, urlopen
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from jupyter_gpushare.broker.start import try_connect
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.launch import try_connect
 
 from ..whole.conftest import Notebook
 from .kernels import holder

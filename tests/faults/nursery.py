@@ -14,8 +14,8 @@ from typing import NoReturn
 import privileges
 import torch._dynamo  # noqa: F401  which the first optimizer imports, and takes seconds for it
 
-import jupyter_gpushare.torch_boundaries
-import jupyter_gpushare.torch_memory  # noqa: F401
+import jupyter_gpushare.client.torch.boundaries
+import jupyter_gpushare.client.torch.memory  # noqa: F401
 
 MAX_PROGRAM_BYTES = 1 << 16
 

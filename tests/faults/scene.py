@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from jupyter_gpushare.broker.start import connect
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.protocol import SessionView, Snapshot, Wait
-from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import connect
+from jupyter_gpushare.wire.protocol import SessionView, Snapshot, Wait
 
 from ..snapshots import is_valid
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT

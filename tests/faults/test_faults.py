@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from . import brokers, clocks, gpus, hosts, interrupts, kernels, memory, notebooks  # noqa: F401  their rows
+from . import (  # noqa: F401  their rows
+    brokers,
+    clocks,
+    gpus,
+    hosts,
+    interrupts,
+    kernels,
+    memory,
+    notebooks,
+    rulebooks,
+    threads,
+)
 from .matrix import ROWS, Matrix, Outcome, Row, load
 from .scene import Scene
 
@@ -37,3 +48,8 @@ def test_nothing_is_lost(row: Row, request: pytest.FixtureRequest, matrix: Matri
     assert not lost
     if request.config.getoption("reliability", None):
         assert not outcome.breaks_promise
+
+
+def test_the_matrix_has_at_least_80_rows_that_differ() -> None:
+    assert len({row.breaks for row in ROWS}) == len(ROWS) >= 80
+    assert len({row.happens for row in ROWS}) == len(ROWS)

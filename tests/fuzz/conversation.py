@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from jupyter_gpushare import chunks
 from jupyter_gpushare._core import HostLaneMemory
-from jupyter_gpushare.broker.accounts import Accounts
+from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.admin.rulebook import RulebookFile
+from jupyter_gpushare.broker.grants.recovery import Roll
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
+from jupyter_gpushare.devices.nvml import Usage
 from jupyter_gpushare.errors import BY_CODE, LimitExceeded, ProtocolError
-from jupyter_gpushare.nvml import Usage
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import chunks
+from jupyter_gpushare.wire.protocol import (
     HEADER_BYTES,
     MAX_SNAPSHOT_BYTES,
     PROTOCOL,
@@ -28,6 +32,7 @@ from jupyter_gpushare.protocol import (
     Grant,
     Hello,
     Message,
+    Open,
     Opened,
     Report,
     Request,
@@ -38,8 +43,6 @@ from jupyter_gpushare.protocol import (
     encode,
     encode_body,
 )
-from jupyter_gpushare.rulebook import RulebookFile
-from jupyter_gpushare.settings import Settings
 
 from . import neighbour, story
 from .drawing import GB, MB
@@ -114,6 +117,8 @@ class Broker:
         self.used_bytes = 0
         self.is_governed = False  # somebody may have been held back, or has used up a day
         self.service: Service
+        self._journal = os.memfd_create("journal")
+        self._asked = {(neighbour.NAME, 1)}  # sessions and turns that somebody has asked for
         self._begin(0.0)
 
     def _begin(self, grants_from: float) -> None:
@@ -137,6 +142,7 @@ class Broker:
             grants_from=grants_from,
             rulebook=RULEBOOK,
             accounts=ACCOUNTS,
+            roll=Roll(self._journal, neighbour.OPEN.mailbox.__eq__),
             clock=lambda: CLOCK.now,
         )
         self.neighbour = Client(neighbour.NAME)
@@ -205,6 +211,7 @@ class Broker:
         before, heard = self.look(), len(client.heard)
         self.service.handle(client, message, CLOCK.now)
         self._check_answer(message, client.heard[heard:], before)
+        self._check_turn(client, message)
         self.is_governed |= client.user in RULERS
         for name in [name for name, one in self.clients.items() if not one.is_open]:
             self._lose(name)
@@ -240,6 +247,7 @@ class Broker:
     def check(self) -> None:
         for name, scheduler in self.service._schedulers.items():
             assert scheduler.is_valid() == "", f"{name}: {scheduler.is_valid()}"
+        self._check_limits()
         snapshot = self.look()
         for device in snapshot.devices:
             check_shown(device)
@@ -258,6 +266,28 @@ class Broker:
         is_taken = isinstance(said, PARTLY_TAKEN) or any(isinstance(m, Opened) for m in heard)
         if errors and not is_taken:
             assert _of_clients(self.look()) == _of_clients(before), f"{said} was refused"
+
+    def _check_turn(self, client: Client, said: ToBroker) -> None:
+        """Nobody has a turn that it has not asked for, whatever it says of its past."""
+        if isinstance(said, Request) and client.session is not None:
+            self._asked.add((client.session, said.turn))
+        if not isinstance(said, Open) or client.session != said.id:
+            return
+        if said.waiting:
+            self._asked.add((said.id, said.turn))
+        elif said.holding and (said.id, said.turn) not in self._asked:
+            views = [view for device in self.look().devices for view in device.sessions]
+            state = next(view.state for view in views if view.id == said.id)
+            assert state not in neighbour.STILL, f"{said.id} has turn {said.turn}"
+
+    def _check_limits(self) -> None:
+        """Of sessions that are open or rest."""
+        places = [*self.service._places.values(), *dict(self.service._caretaker.places()).values()]
+        assert len(places) <= SETTINGS.max_sessions
+        of = Counter(place.peer.user for place in places)
+        assert all(count <= SETTINGS.max_sessions_per_user for count in of.values()), of
+        resting = [place.peer for _, place in self.service._caretaker.places()]
+        assert len(resting) == len({*resting}), "a connection has one session that rests"
 
     def finish(self) -> None:
         """All but the neighbour go; it gives its turn back and gets the next one."""
@@ -281,6 +311,7 @@ class Broker:
             for device in last.devices
         )
         self.service.close(CLOCK.now)
+        os.close(self._journal)
 
 
 def check_shown(device: DeviceView) -> None:

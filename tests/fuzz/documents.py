@@ -7,15 +7,18 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from jupyter_gpushare import _core, credentials, record, rulebook, workload
-from jupyter_gpushare.broker import reservations
-from jupyter_gpushare.broker.hub import Hub, _Model
-from jupyter_gpushare.broker.identity import Identity
-from jupyter_gpushare.channel import Channel, Label
+from jupyter_gpushare import _core
+from jupyter_gpushare.broker.access.identity import Identity
+from jupyter_gpushare.broker.access.jupyterhub import Hub, _Model
+from jupyter_gpushare.broker.admin import reservations, rulebook
 from jupyter_gpushare.errors import BrokerUnavailable, GpuShareError, InvalidValue
-from jupyter_gpushare.report import question
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.web import Answer
+from jupyter_gpushare.simulator import recorder as record
+from jupyter_gpushare.simulator import workload
+from jupyter_gpushare.tools.usage_report import question
+from jupyter_gpushare.wire import credentials
+from jupyter_gpushare.wire.fd_channel import Channel, Label
+from jupyter_gpushare.wire.web import Answer
 
 from .drawing import lines_mutator_of, mutator_of
 
@@ -99,13 +102,13 @@ mutated_answer = mutator_of([credentials.Ticket, credentials._Refusal, _Model, L
 def fuzz_answers(data: bytes) -> None:
     """Of a hub, of a Jupyter server, and what comes with chunks: used, or refused by its type."""
     status, body = (200, 403, 500)[data[0] % 3] if data else 200, data[1:]
-    check_ticket(Answer(status, body))
+    check_ticket(body)
     check_user(Answer(status, body))
     check_chunks(body)
     check_question(body.decode(errors="replace"))
 
 
-def check_ticket(answer: Answer) -> None:
+def check_ticket(answer: bytes) -> None:
     try:
         ticket = credentials._ticket(answer)
     except BrokerUnavailable as error:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, get_args
 
 from jupyter_gpushare.errors import LimitExceeded, ProtocolError
-from jupyter_gpushare.mailbox import Mailbox
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.protocol import (
     HEADER_BYTES,
     KEY_LENGTH,
     MAX_FRAME_BYTES,

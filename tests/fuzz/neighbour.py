@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Demand,
     Grant,

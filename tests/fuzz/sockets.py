@@ -13,14 +13,15 @@ import socket
 from functools import partial
 from typing import Any
 
-from jupyter_gpushare import chunks
 from jupyter_gpushare._core import HostLaneMemory
-from jupyter_gpushare.broker.connection import Connection
-from jupyter_gpushare.broker.endpoint import Endpoint
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.channel import Channel
+from jupyter_gpushare.broker.transport.connection import Connection
+from jupyter_gpushare.broker.transport.server import Endpoint
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import chunks
+from jupyter_gpushare.wire.fd_channel import Channel
+from jupyter_gpushare.wire.protocol import (
     MAX_SNAPSHOT_BYTES,
     PROTOCOL,
     Error,
@@ -36,7 +37,6 @@ from jupyter_gpushare.protocol import (
     encode,
     frame,
 )
-from jupyter_gpushare.settings import Settings
 
 from . import neighbour, story
 from .conversation import ACCOUNTS, CHUNK, RULEBOOK, Client

@@ -30,9 +30,9 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Open, Request, Shutdown
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Open, Request, Shutdown
 
 from . import drawing
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.channel import Channel
-from jupyter_gpushare.client import LaneMemory
-from jupyter_gpushare.torch_cuda_memory import PooledLane, why_not
+from jupyter_gpushare.client.torch.cuda_lane import PooledLane, why_not
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.wire.fd_channel import Channel
 
 MIB = 1 << 20
 SIZE = 256 * MIB  # of the lane

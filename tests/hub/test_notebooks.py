@@ -17,11 +17,11 @@ for _ in gpushare.iterations(range(3)):
 # what a kernel can say to the broker's socket by itself, with what is left of the code behind it
 GREET = """\
 import os
-from jupyter_gpushare import protocol
-from jupyter_gpushare.broker import start
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import launch as start
+from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.protocol import *
+from jupyter_gpushare.wire.protocol import *
 from jupyter_gpushare.settings import load
 
 def said(**proof):
@@ -78,7 +78,7 @@ def test_names_are_shown_to_whom_the_rules_let(hub: Any, shared: Any) -> None:
 
 def test_nobody_speaks_with_the_server_of_another(hub: Any, shared: Any) -> None:
     assert hub.own_server("state", "ada", "ben").status == 403
-    assert hub.own_server("tickets", "ada", "ben", "POST").status == 403
+    assert hub.own_server("report", "ada", "ben").status == 403
 
 
 def test_who_lacks_the_scope_does_not_share(hub: Any, shared: Any) -> None:
@@ -126,7 +126,7 @@ def test_a_kernel_cannot_say_that_it_is_somebody_else(hub: Any, shared: Any) -> 
 
 def test_a_ticket_opens_one_connection(hub: Any, shared: Any) -> None:
     once = GREET + (
-        "from jupyter_gpushare import credentials\n"
+        "from jupyter_gpushare.wire import credentials\n"
         "ticket = credentials.with_ticket(Hello(protocol.PROTOCOL), load()).ticket\n"
     )
     first, second = value(shared, "ben", once, "[said(ticket=ticket), said(ticket=ticket)]")

@@ -42,10 +42,10 @@ def visit(hub: Any) -> Iterator[Callable[[str], Any]]:
 
 def test_an_admin_chooses_the_policy_there(hub: Any, visit: Any) -> None:
     page = visit("admin")
-    page.get_by_role("combobox", name="Policy").select_option("fifo")
-    hub.wait_for(lambda: hub.service("policy", "ada").json["policy"] == "fifo")
-    page.get_by_role("combobox", name="Policy").select_option("fair")
-    hub.wait_for(lambda: hub.service("policy", "ada").json["policy"] == "fair")
+    for policy in ("fifo", "fair"):
+        page.get_by_role("combobox", name="Policy").select_option(policy)
+        page.get_by_role("button", name="Apply to all notebooks").click()
+        hub.wait_for(lambda policy=policy: hub.service("policy", "ada").json["policy"] == policy)
 
 
 def test_a_student_sees_the_same_and_no_button_that_is_refused(hub: Any, visit: Any) -> None:

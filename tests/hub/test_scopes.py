@@ -5,10 +5,15 @@ ada and ben are students, eve is a user of the hub without any scope of ours, ad
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
+from jupyter_gpushare_server.hub_service import MOST_TOKENS
 from jupyter_gpushare_server.openapi import document
+
+from .conftest import ask
 
 READS = sorted(
     path.lstrip("/")
@@ -23,6 +28,13 @@ def test_a_route_is_read_by_users_with_the_scope_alone(hub: Any, path: str) -> N
     assert hub.service(path, "ada").status == 200
     assert hub.service(path, "eve").status == 403
     assert hub.service(path, "").status == 403
+
+
+def test_an_unknown_route_is_404_in_json_for_users_with_the_scope_alone(hub: Any) -> None:
+    answer = hub.service("nowhere", "ada")
+    assert (answer.status, answer.json["code"]) == (404, "unknown_route")
+    assert hub.service("nowhere", "eve").status == 403
+    assert hub.service("nowhere", "").status == 403
 
 
 def test_events_come_to_users_with_the_scope_alone(hub: Any) -> None:
@@ -90,3 +102,42 @@ def test_the_page_knows_who_may_change(hub: Any) -> None:
 
 def test_a_token_that_the_hub_does_not_know_opens_nothing(hub: Any) -> None:
     assert hub.ask("services/gpushare/jupyter-gpushare/api/v1/state", "0" * 32).status == 403
+
+
+@pytest.fixture
+def ben_is_admin(hub: Any) -> Iterator[None]:
+    """Of the hub; the rulebook does not name him."""
+    for is_admin in (True, False):
+        url = f"{hub.url}/hub/api/users/ben"
+        assert ask(url, hub.token("admin"), "PATCH", {"admin": is_admin}).status == 200
+        if is_admin:
+            yield
+
+
+def test_a_narrow_token_of_the_hubs_admin_changes_nothing(hub: Any, ben_is_admin: None) -> None:
+    """Made for a program that only looks."""
+    scopes = ["access:services!service=gpushare", "custom:gpushare:read"]
+    made = hub.hub_says("users/ben/tokens", "POST", {"note": "narrow", "scopes": scopes})
+    assert made.status == 201, made
+    narrow = made.json["token"]
+    url = f"{hub.url}/services/gpushare/jupyter-gpushare/api/v1"
+    assert not ask(f"{url}/viewer", narrow).json["is_administrator"]
+    assert ask(f"{url}/policy", narrow, "PUT", {"policy": "fifo"}).status == 403
+    assert hub.service("policy", "admin").json["policy"] == "fair"
+
+
+def test_countless_tokens_of_a_user_have_few_threads_of_the_service(hub: Any) -> None:
+    service = psutil.Process(hub._service_pid())
+    before = service.num_threads()
+    for number in range(3 * MOST_TOKENS):
+        made = hub.hub_says("users/ben/tokens", "POST", {"note": f"one more: {number}"})
+        url = f"{hub.url}/services/gpushare/jupyter-gpushare/api/v1/state"
+        assert ask(url, made.json["token"]).status == 200
+    hub.wait_for(lambda: service.num_threads() < before + 2 * MOST_TOKENS)
+    assert hub.service("state", "ben").status == 200
+
+
+def test_the_class_writes_its_accounts_into_its_own_folder(hub: Any) -> None:
+    hub.wait_for(lambda: (hub.home / "run" / "accounts.sqlite").exists())
+    broker = psutil.Process(hub.broker())
+    assert broker.environ()["JUPYTER_GPUSHARE_ACCOUNTS"].startswith(str(hub.home))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from jupyter_client.manager import KernelManager
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Finish, Grant, Open, Request, Snapshot
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Finish, Grant, Open, Request, Snapshot
 
 SECONDS = 60
 

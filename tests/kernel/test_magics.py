@@ -12,8 +12,8 @@ import pytest
 
 from jupyter_gpushare import _core
 from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Change
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Change
 
 
 def one(sessions: Callable[[], Any]) -> Any:

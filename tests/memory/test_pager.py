@@ -294,7 +294,7 @@ def test_a_model_that_was_there_before_us_goes_out() -> None:
         """
 model = torch.nn.Linear(1000, 1000)
 expected = model(torch.ones(1000)).sum().item()
-from jupyter_gpushare.torch_memory import Memory
+from jupyter_gpushare.client.torch.memory import Memory
 Memory()
 assert Pager.page_out(DIRECTORY) == "" and Pager.bytes_out() > 3_900_000
 assert model(torch.ones(1000)).sum().item() == expected

@@ -20,18 +20,20 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare import client
 from jupyter_gpushare._core import HostLaneMemory, Picture, Scheduler
-from jupyter_gpushare.broker.accounts import Accounts
+from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.peer import Peer
-from jupyter_gpushare.broker.roll import Roll
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.client import LaneMemory
+from jupyter_gpushare.client.memory import WholeProcess
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.errors import BrokerUnavailable, GpuShareError
-from jupyter_gpushare.mailbox import Mailbox
-from jupyter_gpushare.memory import WholeProcess
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import client
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Change,
     Demand,
@@ -43,8 +45,6 @@ from jupyter_gpushare.protocol import (
     decode_from_client,
     encode,
 )
-from jupyter_gpushare.session import Session
-from jupyter_gpushare.settings import Settings
 
 from .lockstep import Lockstep, Process, Thread
 
@@ -445,6 +445,7 @@ class Host:
     def start_broker(self) -> None:
         roll = Roll(self._roll_file)
         self.broker = Broker(self.settings, self.lockstep, self._was_in_use, roll)
+        self.broker.ring()  # its recovery ends although nobody comes
 
     def end_broker(self, told: int = 0) -> None:
         """However it ends, as long as it had sessions. Of what it has said, each is told so much,
@@ -567,7 +568,9 @@ class Host:
             if not failed and self._all_are_connected():
                 return
             self.pass_time(STEP_SECONDS)
-        raise AssertionError("somebody does not find the broker")
+        away = [each for each in self.here if each.session._client is None]
+        absent = self.broker.service._roll.absent if self.broker.is_recovering else ()
+        raise AssertionError(f"{away} do not find the broker, and it waits for {absent}")
 
     def _all_are_connected(self) -> bool:
         assert self.broker is not None
@@ -584,8 +587,14 @@ class Host:
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
         assert len(holders) <= self.most_lanes, f"{holders} have turns"
+        out = [each for each in holders if each.session.paged_out_bytes]
+        assert not out, f"{out} compute with their memory paged out"
         on_roll = Roll(self._roll_file).absent
-        unknown = [each for each in holders if each.session._mailbox.name not in on_roll]
+        unknown = [
+            each
+            for each in holders
+            if Held(each.session.id, each.session._turn, each.session._mailbox.name) not in on_roll
+        ]
         assert not unknown, f"the next broker would not know that {unknown} have turns"
 
     def check_agreement(self) -> None:
@@ -594,8 +603,9 @@ class Host:
         picture = self.broker.scheduler.picture(self.lockstep.now)
         check_safety(picture)
         states = {each.id: each for each in picture.sessions}
-        assert set(states) == {notebook.name for notebook in self.here}
-        for notebook in self.here:
+        registered = [each for each in self.here if not each.session._resting]
+        assert set(states) == {notebook.name for notebook in registered}
+        for notebook in registered:
             session, state = notebook.session, states[notebook.name]
             is_waiting = (session._waiting or session._returning) and not session.holding
             assert session.holding == (state.state in ("running", "overdue")), notebook

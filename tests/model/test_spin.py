@@ -22,6 +22,8 @@ SAFE = ("-DSAFETY", "-DNOCLAIM")  # one holder at most, and no message without r
 SERVED = ("-DNFAIR=5",)  # the formula at the end of the model
 TWO = ("-DSESSIONS=2", "-DASKS=2")
 ONCE = ("-DSESSIONS=2", "-DASKS=1", "-DINTERRUPTS=0")
+LANES = ("-DSESSIONS=3", "-DLANES=2", "-DINTERRUPTS=0")
+TWICE = (*LANES, "-DASKS=2", "-DKILLS=0")
 THREE = ("-DSESSIONS=3", "-DASKS=1", "-DINTERRUPTS=0")
 
 
@@ -54,6 +56,10 @@ def errors(folder: Path, model: tuple[str, ...], search: tuple[str, ...]) -> int
         ((*TWO, "-DBROKER_ENDS=1", "-DKILLS=0"), SAFE),
         ((*TWO, "-DBROKER_ENDS=0", "-DKILLS=1"), SAFE),
         ((*THREE, "-DKILLS=0"), SAFE),
+        ((*LANES, "-DBROKER_ENDS=1", "-DKILLS=0", "-DASKS=1"), SAFE),
+        ((*LANES, "-DBROKER_ENDS=0", "-DKILLS=1", "-DASKS=1"), SAFE),
+        ((*TWICE, "-DBROKER_ENDS=0"), SAFE),
+        ((*LANES, "-DBROKER_ENDS=0", "-DKILLS=0", "-DASKS=1"), SERVED),
         (TWO, SERVED),  # a broker that ends, a kill and an interrupt
         ((*TWO, "-DBROKER_ENDS=2", "-DINTERRUPTS=0", "-DKILLS=0"), SERVED),
         ((*THREE, "-DBROKER_ENDS=1", "-DKILLS=0"), SERVED),
@@ -71,6 +77,7 @@ def test_one_has_the_turn_at_most_and_who_waits_is_served(
     [
         ((*THREE, "-DKILLS=0", "-DOLD_LETTERS"), SAFE),
         ((*ONCE, "-DBROKER_ENDS=0", "-DKILLS=1", "-DFORGETS"), SERVED),
+        ((*TWICE, "-DBROKER_ENDS=0", "-DFORGETS_SUCCESSORS"), SAFE),
     ],
 )
 def test_what_is_wrong_is_found(

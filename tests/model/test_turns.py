@@ -9,6 +9,8 @@ and again; and where nobody does, after no more turns of others than there are o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,13 +22,15 @@ from hypothesis.stateful import (
     rule,
 )
 
-from jupyter_gpushare.protocol import Cancel, Change, Demand, Recall, SetPolicy
+from jupyter_gpushare.wire.protocol import Cancel, Change, Demand, Dismiss, Recall, Rest, SetPolicy
 
 from .host import MIB, Host, Line, Notebook
 
-MOST = 4  # notebooks at a time
+Ending = Callable[[Notebook], None]
+MOST = 5  # notebooks at a time
 picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
 POLICIES = ("fair", "fifo", "las", "srtf", "classroom", "pack")
+Ask = SetPolicy | Change | Recall | Cancel | Dismiss
 LANES = (1, 2, 0)  # that run at once; 0: as the policy says
 
 
@@ -49,7 +53,7 @@ class Turns(RuleBasedStateMachine):
     @initialize(
         policy=st.sampled_from(["fair", "pack"]),
         lanes=st.sampled_from(LANES),
-        users=st.sampled_from(["uuu", "uuv"]),
+        users=st.sampled_from(["uuu", "uuv", "uuuu"]),
         persistent=st.sampled_from([10, 30]),
     )
     def some_are_open(self, policy: str, lanes: int, users: str, persistent: int) -> None:
@@ -135,10 +139,11 @@ class Turns(RuleBasedStateMachine):
                 *(Change(paused=paused) for paused in (True, False, False)),
                 Recall(""),
                 Cancel(""),
+                Dismiss(""),
             ]
         ),
     )
-    def an_admin_wants(self, pick: int, what: SetPolicy | Change | Recall | Cancel) -> None:
+    def an_admin_wants(self, pick: int, what: Ask) -> None:
         self.host.hear_admin(what, self.pick(pick, "is_here"))
 
     # --- what is on its way --------------------------------------------------------------------
@@ -163,6 +168,31 @@ class Turns(RuleBasedStateMachine):
         for notebook in self.able("is_free"):
             if notebook.session.holding:
                 notebook.begins()
+
+    @precondition(lambda self: len(self.holders()) > 1)
+    @rule(pick=picks, ends=st.sampled_from([Notebook.begins, Notebook.leaves]))
+    def a_lane_becomes_free_during_a_handoff(self, pick: int, ends: Ending) -> None:
+        """One holder hands its turn to its successor, and before the broker hears of it another
+        holder ends its own."""
+        self.host.pass_time(0.6)
+        for line in self.host.lines:
+            line.tell_all()
+        able = self.holders()
+        handing_on = able.pop(pick % len(able))
+        handing_on.begins()
+        other = able[pick % len(able)]
+        ends(other)
+        self.host.exchange(other)
+
+    def holders(self) -> list[Notebook]:
+        return [each for each in self.able("is_free") if each.session.holding]
+
+    @precondition(lambda self: self.host.lines)
+    @rule(pick=picks)
+    def a_session_is_told_to_rest(self, pick: int) -> None:
+        """As by an admin's rule for idle notebooks."""
+        lines = self.host.lines
+        lines[pick % len(lines)].send(Rest())
 
     @precondition(lambda self: self.able("is_here"))
     @rule(pick=picks, is_lost=st.booleans())

@@ -1,8 +1,10 @@
 /* Whose turn it is: broker, sessions and letters, for SPIN. tests/model/test_spin.py runs it.
 
-   One lane, SESSIONS sessions of one user that ask a few times each, brokers that end and
-   start, sessions that are killed, interrupts, and turns that are handed on by letter. What it leaves out:
-   memory, time and policies. Who has waited longest is next, which stands for any policy that
+   LANES lanes that run at the same time, SESSIONS sessions of one user that ask a few times each,
+   brokers that end and start, sessions that are killed, interrupts, and turns that are handed over
+   by letter. Each broker makes the memory of its lanes anew, so a holder that comes back to another
+   one has its memory for itself, and counts for one of the new lanes. What the model leaves out:
+   what is in memory, time, policies. Who has waited longest is next, which stands for any policy that
    passes nobody over for ever; a turn may be asked back at any time while somebody waits.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
@@ -20,11 +22,16 @@
                     most does not pass
      killed         the end of a kernel: what it had said is heard, or the last of it is lost
 
-   With -DOLD_LETTERS a session takes letters that were written before it came to this broker, with
+   With -DFORGETS_SUCCESSORS the broker grants another lane to a session that it has named as the
+   successor in one, as soon as that lane is free. With -DOLD_LETTERS a session takes
+   letters that were written before it came to this broker, with
    -DFORGETS the broker does not grant when a turn ends: then SPIN must find an error. */
 
 #ifndef SESSIONS
 #define SESSIONS 2
+#endif
+#ifndef LANES
+#define LANES 1 /* that run at the same time */
 #endif
 #ifndef BROKER_ENDS
 #define BROKER_ENDS 1 /* so often */
@@ -47,39 +54,46 @@
 mtype = { open, request, finish, grant, yield, gone };
 mtype = { idle, waiting, running };
 
-/* On their way: to the broker (kind, turn, state), from it (kind, turn, successor, its turn, its
-   key), and letters (turn, key). The system keeps both ends of a connection that is cut apart. */
+/* On their way: to the broker (kind, turn, state), from it (kind, turn, memory, successor,
+   its turn, its key), and letters (turn, key, memory). The system keeps both ends of a connection
+   that is cut apart. */
 chan said[SESSIONS] = [ROOM] of { mtype, byte, mtype };
-chan told[SESSIONS] = [ROOM] of { mtype, byte, byte, byte, byte };
-chan letters[SESSIONS] = [1] of { byte, byte };
+chan told[SESSIONS] = [ROOM] of { mtype, byte, byte, byte, byte, byte };
+chan letters[SESSIONS] = [1] of { byte, byte, byte };
 bool is_cut[SESSIONS]; /* nobody reads what the session says, and nobody tells it more */
+
+byte broker_ends;
 
 /* What sessions know. */
 mtype state[SESSIONS] = idle;
 byte turn[SESSIONS];
 bool is_asked[SESSIONS];
-byte successor[SESSIONS] = NOBODY, successors_turn[SESSIONS], successors_key[SESSIONS];
+byte successor[SESSIONS] = NOBODY, successors_memory[SESSIONS];
+byte successors_turn[SESSIONS], successors_key[SESSIONS];
 byte key[SESSIONS]; /* of its mailbox: another one for each connection */
-byte holders;
+#define memory_of(lane_of_broker) (broker_ends * LANES + lane_of_broker)
+byte memory[SESSIONS]; /* of a lane, in which it runs */
+byte holders, holders_in[LANES * (BROKER_ENDS + 1)];
 
 /* What the broker knows. */
 bool is_known[SESSIONS];
 mtype seen[SESSIONS] = idle;
+byte seen_lane[SESSIONS] = NOBODY;
 byte seen_turn[SESSIONS], seen_key[SESSIONS];
 byte line[SESSIONS] = NOBODY; /* who waits, the longest first */
 bool was_asked[SESSIONS];
 byte next[SESSIONS] = NOBODY, nexts_turn[SESSIONS]; /* as was said with the yield */
-byte due = NOBODY, due_turn;
+byte due = NOBODY, due_turn, due_lane;
 bool is_on_roll[SESSIONS]; /* it had a turn when a broker ended, or may have had it by letter */
 bool is_recovering;
-byte broker_ends, kills, interrupts;
+byte kills, interrupts;
 
 /* --- the broker: each of these is part of one step ------------------------------------------- */
 
-inline tell(i, kind, t, s, st, k) {
+inline tell(i, kind, t, where, s, st, k) {
 	if
 	:: is_cut[i]
-	:: else -> assert(nfull(told[i])); told[i] ! kind, t, s, st, k
+	:: else -> assert(nfull(told[i])); told[i] ! kind, t, where, s, st, k
 	fi
 }
 
@@ -112,38 +126,69 @@ inline join_line(i) {
 inline end_wait(i) { leave_line(i); seen[i] = idle }
 
 inline end_turn(i) {
-	due = next[i]; due_turn = nexts_turn[i];
+	due = next[i]; due_turn = nexts_turn[i]; due_lane = seen_lane[i]; seen_lane[i] = NOBODY;
 	next[i] = NOBODY; was_asked[i] = false; seen[i] = idle
 }
 
 inline begin_wait(i, t) { seen[i] = waiting; seen_turn[i] = t; join_line(i) }
 
-inline begin_turn(i) {
+inline begin_turn(i, where) {
 	end_wait(i);
-	seen[i] = running;
-	tell(i, grant, seen_turn[i], NOBODY, 0, 0)
+	seen[i] = running; seen_lane[i] = where;
+	tell(i, grant, seen_turn[i], memory_of(where), NOBODY, 0, 0)
 }
 
-inline is_lane_free(result) {
-	result = true; b = 0;
+inline find_free_lane(result) { /* NOBODY: there is none */
+	result = 0; b = 0;
 	do
-	:: b < SESSIONS -> result = result && seen[b] != running; b++
+	:: b < SESSIONS && seen[b] == running && seen_lane[b] == result -> result++; b = 0
+	:: b < SESSIONS && !(seen[b] == running && seen_lane[b] == result) -> b++
 	:: else -> break
+	od;
+	if
+	:: result >= LANES -> result = NOBODY
+	:: else
+	fi
+}
+
+#ifdef FORGETS_SUCCESSORS
+#define is_successor(i, d) false
+#else
+#define is_successor(i, d) (seen[i] == running && next[i] == d && nexts_turn[i] == seen_turn[d])
+#endif
+
+inline find_first_in_line(result) { /* that is named as no running session's successor */
+	c = 0; result = NOBODY;
+	do
+	:: c == SESSIONS || line[c] == NOBODY -> break
+	:: else ->
+		b = 0;
+		do
+		:: b < SESSIONS && !is_successor(b, line[c]) -> b++
+		:: else -> break
+		od;
+		if
+		:: b == SESSIONS -> result = line[c]; break
+		:: else -> c++
+		fi
 	od
 }
 
 inline assign() {
 	if
 	:: due != NOBODY && seen[due] == waiting && seen_turn[due] == due_turn ->
-		d = due; begin_turn(d)
+		d = due; begin_turn(d, due_lane)
 	:: else
 	fi;
-	due = NOBODY;
-	is_lane_free(is_free);
-	if
-	:: is_free && !is_recovering && line[0] != NOBODY -> d = line[0]; begin_turn(d)
-	:: else
-	fi
+	due = NOBODY; due_lane = 0;
+	do
+	:: true ->
+		find_free_lane(free_lane); find_first_in_line(d);
+		if
+		:: free_lane != NOBODY && !is_recovering && d != NOBODY -> begin_turn(d, free_lane)
+		:: else -> break
+		fi
+	od
 }
 
 inline vacate(i) {
@@ -175,7 +220,7 @@ inline hear(i) {
 		is_known[i] = true; due = NOBODY; seen_turn[i] = t; seen_key[i] = key[i];
 		is_on_roll[i] = false;
 		if
-		:: s == running -> seen[i] = running
+		:: s == running -> find_free_lane(free_lane); seen[i] = running; seen_lane[i] = free_lane
 		:: s == waiting -> begin_wait(i, t)
 		:: else
 		fi
@@ -185,7 +230,7 @@ inline hear(i) {
 }
 
 proctype Hears(byte i) { /* a connection of the broker */
-	byte t, b, c, d; mtype s; bool is_free;
+	byte t, b, c, d, free_lane; mtype s;
 	do
 	:: d_step { nempty(said[i]) ->
 		hear(i);
@@ -197,7 +242,7 @@ proctype Hears(byte i) { /* a connection of the broker */
 #else
 		assign();
 #endif
-		b = 0; c = 0; d = 0; is_free = false }
+		b = 0; c = 0; d = 0; free_lane = 0 }
 	od
 }
 
@@ -212,22 +257,26 @@ proctype Hears(byte i) { /* a connection of the broker */
 #define has_come_back(i) (!is_on_roll[i])
 
 active proctype Alarm() { /* of the broker: turns that have lasted, and the end of its recovery */
-	byte b, c, d; bool is_free;
+	byte b, c, d, free_lane;
 	do
 	:: d_step { line[0] != NOBODY && any(runs_unasked) ->
+		find_first_in_line(d);
 		b = 0;
 		do
 		:: !runs_unasked(b) -> b++
 		:: else -> break
 		od;
-		d = line[0];
-		was_asked[b] = true; next[b] = d; nexts_turn[b] = seen_turn[d];
-		tell(b, yield, seen_turn[b], d, seen_turn[d], seen_key[d]);
-		b = 0; d = 0 }
+		if
+		:: d != NOBODY ->
+			was_asked[b] = true; next[b] = d; nexts_turn[b] = seen_turn[d];
+			tell(b, yield, seen_turn[b], memory_of(seen_lane[b]), d, seen_turn[d], seen_key[d])
+		:: else
+		fi;
+		b = 0; c = 0; d = 0 }
 	:: d_step { is_recovering && all(has_come_back) ->
 		is_recovering = false;
 		assign();
-		b = 0; c = 0; d = 0; is_free = false }
+		b = 0; c = 0; d = 0; free_lane = 0 }
 	od
 }
 
@@ -257,12 +306,12 @@ active proctype Fate() { /* of the broker */
 			od;
 			if /* what it has told arrives or not */
 			:: do
-			   :: nempty(told[i]) -> told[i] ? _, _, _, _, _
+			   :: nempty(told[i]) -> told[i] ? _, _, _, _, _, _
 			   :: empty(told[i]) -> break
 			   od
 			:: true
 			fi;
-			is_known[i] = false; seen[i] = idle; seen_turn[i] = 0; seen_key[i] = 0;
+			is_known[i] = false; seen[i] = idle; seen_lane[i] = NOBODY; seen_turn[i] = 0; seen_key[i] = 0;
 			line[i] = NOBODY; was_asked[i] = false; next[i] = NOBODY; nexts_turn[i] = 0;
 			i++
 		:: else -> break
@@ -280,14 +329,17 @@ inline say(i, kind) {
 	fi
 }
 
-inline begin(i) {
-	state[i] = running;
-	holders++;
-	assert(holders == 1)
+inline begin(i, where) {
+	state[i] = running; memory[i] = where;
+	holders++; holders_in[where]++;
+	assert(holders <= LANES && holders_in[where] == 1)
 }
 
+inline end(i) { holders_in[memory[i]]--; holders--; memory[i] = 0; state[i] = idle }
+
 inline forget_asked(i) {
-	is_asked[i] = false; successor[i] = NOBODY; successors_turn[i] = 0; successors_key[i] = 0
+	is_asked[i] = false; successor[i] = NOBODY; successors_memory[i] = 0;
+	successors_turn[i] = 0; successors_key[i] = 0
 }
 
 inline part(i) {
@@ -295,13 +347,13 @@ inline part(i) {
 	:: successor[i] != NOBODY ->
 		if
 		:: nfull(letters[successor[i]]) ->
-			letters[successor[i]] ! successors_turn[i], successors_key[i]
+			letters[successor[i]] ! successors_turn[i], successors_key[i], successors_memory[i]
 		:: full(letters[successor[i]])
 		fi
 	:: else
 	fi;
 	forget_asked(i);
-	state[i] = idle; holders--;
+	end(i);
 	say(i, finish)
 }
 
@@ -312,7 +364,7 @@ inline part(i) {
 #endif
 
 proctype Session(byte i) {
-	byte t, s, st, k; mtype kind; byte leaves;
+	byte t, where, s, st, k; mtype kind; byte leaves;
 	do
 	/* ask */
 	:: atomic { state[i] == idle && turn[i] < ASKS ->
@@ -320,22 +372,23 @@ proctype Session(byte i) {
 		say(i, request) }
 	/* take a letter */
 	:: atomic { state[i] == waiting && nempty(letters[i]) ->
-		letters[i] ? t, k;
+		letters[i] ? t, k, s;
 		if
-		:: is_mine(i, k) && t == turn[i] -> begin(i)
+		:: is_mine(i, k) && t == turn[i] -> begin(i, s)
 		:: else
 		fi;
-		t = 0; k = 0 }
+		t = 0; k = 0; s = 0 }
 	/* take what the broker tells */
 	:: atomic { nempty(told[i]) ->
-		told[i] ? kind, t, s, st, k;
+		told[i] ? kind, t, where, s, st, k;
 		if
-		:: kind == grant && t == turn[i] && state[i] == waiting -> begin(i)
+		:: kind == grant && t == turn[i] && state[i] == waiting -> begin(i, where)
 		:: kind == yield && t == turn[i] && state[i] == running ->
-			is_asked[i] = true; successor[i] = s; successors_turn[i] = st; successors_key[i] = k
+			is_asked[i] = true; successor[i] = s; successors_memory[i] = where;
+			successors_turn[i] = st; successors_key[i] = k
 		:: else
 		fi;
-		t = 0; s = 0; st = 0; k = 0; kind = 0 }
+		t = 0; where = 0; s = 0; st = 0; k = 0; kind = 0 }
 	/* reconnect */
 	:: atomic { is_cut[i] && empty(told[i]) && empty(said[i]) ->
 		is_cut[i] = false; key[i]++;
@@ -352,15 +405,15 @@ proctype Session(byte i) {
 	:: atomic { i > 0 && kills < KILLS ->
 		kills++;
 		if
-		:: state[i] == running -> holders--
+		:: state[i] == running -> end(i)
 		:: else
 		fi;
 		do
-		:: nempty(letters[i]) -> letters[i] ? _, _
+		:: nempty(letters[i]) -> letters[i] ? _, _, _
 		:: empty(letters[i]) -> break
 		od;
 		do
-		:: nempty(told[i]) -> told[i] ? _, _, _, _, _
+		:: nempty(told[i]) -> told[i] ? _, _, _, _, _, _
 		:: empty(told[i]) -> break
 		od;
 		if /* what it has said is heard or not */

@@ -16,9 +16,9 @@ from jupyter_gpushare_server.app import GpuShareExtension
 from jupyter_gpushare_server.feed import State
 from tornado.httpclient import HTTPResponse
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Open, Snapshot
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Open, Snapshot
 
 SECONDS = 20.0
 NOBODY = 65534

@@ -17,9 +17,9 @@ from jupyter_gpushare_server.feed import Feed, State
 from jupyter_gpushare_server.handlers import NAMESPACE
 from tornado.ioloop import IOLoop
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Error, Snapshot
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Error, Snapshot
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jupyter_gpushare_server.audit import CHANGE
 
-from jupyter_gpushare.protocol import Request
+from jupyter_gpushare.wire.protocol import Request
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,11 @@ async def test_a_class_is_begun_seen_and_ended(api: Any, join: Any, shown: Any) 
     [
         ({"group": "nobody", "on": True}, 400, "there is no group 'nobody'; there is course"),
         ({"group": "course", "on": True, "device": "cuda:9"}, 404, "no device 'cuda:9'"),
-        ({"group": "course", "on": True, "seconds": 0}, 400, "Expected `float` > 0"),
+        (
+            {"group": "course", "on": True, "seconds": 0},
+            400,
+            "seconds is 0, and should be a number above 0",
+        ),
         ({"group": "course"}, 400, "no class of course is on"),
         ({}, 400, "Name one of group"),
     ],

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jupyter_gpushare_server.audit import INTERVENTION
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Grant, Request
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Grant, Request
 
 SECONDS = 40.0
 SHARE = "%load_ext jupyter_gpushare\n%gpushare on --device host --name kernel"

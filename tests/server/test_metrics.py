@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import time
 from typing import Any
 
 import pytest
 from jupyter_gpushare_server import _unload_jupyter_server_extension
 from prometheus_client.parser import text_string_to_metric_families
 
-from jupyter_gpushare.protocol import Demand, Open, Request, Rests
+from jupyter_gpushare.broker.accounting.ledger import Counted, Ledger
+from jupyter_gpushare.settings import Settings, accounts_path
+from jupyter_gpushare.wire.protocol import Demand, Open, Request, Rests
 
 Samples = dict[tuple[str, str], float]
 
@@ -56,8 +61,17 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
     assert samples["gpushare_user_waiting", f"host/{user}"] == 0
 
 
+@pytest.fixture
+def counted(settings: Settings) -> None:
+    """By a broker before: what a session says of its past is believed as far as it was counted."""
+    ledger = Ledger(accounts_path(settings))
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    ledger.add({}, {"alice": Counted(owner, 12.5, 3.0, time.time())})
+    ledger.close()
+
+
 async def test_used_time_never_falls_when_a_notebook_ends(
-    scrape: Any, join: Any, shown: Any
+    counted: None, scrape: Any, join: Any, shown: Any
 ) -> None:
     alice = await join("alice", device_seconds=12.5, waited_seconds=3.0)
     (user,) = [view.user for view in (await shown(lambda state: True)).devices[0].sessions]
@@ -69,7 +83,7 @@ async def test_used_time_never_falls_when_a_notebook_ends(
 
 
 async def test_who_rests_is_counted_once_when_it_comes_back(
-    scrape: Any, join: Any, shown: Any
+    counted: None, scrape: Any, join: Any, shown: Any
 ) -> None:
     alice = await join("alice", device_seconds=12.5, busy=False)
     (user,) = [view.user for view in (await shown(lambda state: True)).devices[0].sessions]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.protocol import Demand, Request
+from jupyter_gpushare.wire.protocol import Demand, Request
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import (
     Demand,
     Grant,
     Message,
@@ -57,6 +57,22 @@ async def test_what_a_change_does_not_name_stays(api: Any, join: Any) -> None:
     assert (body["weight"], body["priority"]) == (4.0, 1)
 
 
+@pytest.mark.parametrize("path", ["sessions/{}", "sessions/{}/asks"])
+async def test_nobody_writes_lines_of_the_servers_log(
+    api: Any, found: Any, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    await found()
+    forged = "x\n[I root has logged in\x1b[2J"
+    method, body = ("PATCH", {"paused": True}) if path.endswith("}") else ("POST", {"ask": "yield"})
+    parts = path.format(forged).split("/")
+    assert (await api(*parts, method=method, body=body))[0] == 404
+    group = {"group": "x\n[I root has logged in\x1b[2J", "on": True}
+    assert (await api("classes", method="PUT", body=group))[0] == 400
+    logged = [record.getMessage() for record in caplog.records]
+    assert any("404" in line for line in logged)
+    assert not [line for line in logged if "\n[I" in line or "\x1b" in line]
+
+
 async def test_an_unknown_session_is_404(api: Any, found: Any) -> None:
     await found()
     status, body = await api("sessions", "nobody", method="PATCH", body={"weight": 2})
@@ -67,8 +83,8 @@ async def test_an_unknown_session_is_404(api: Any, found: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "word"),
     [
-        ("no json", "malformed"),
-        ([], "array"),
+        ("no json", "the body is no JSON"),
+        ([], "an object of names and values"),
         ({}, "weight, priority, paused"),
         ({"weight": "heavy"}, "weight"),
         ({"weight": 0}, "weight"),

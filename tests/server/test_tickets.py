@@ -6,18 +6,21 @@ import asyncio
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.errors import BrokerUnavailable, NotPermitted
-from jupyter_gpushare.protocol import Demand, Open, Snapshot, Wait
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire import credentials
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import PROTOCOL, Demand, Hello, Open, Snapshot, Wait
 
 KERNEL = """
 import sys
@@ -29,6 +32,17 @@ with gpushare.session(name=sys.argv[1]) as session:
         session.boundary()
         session.leave()
         session.enter()
+"""
+
+STRANGER = 54322
+# a process of another user that has found the secret
+ASK = f"""
+import os, socket
+os.setuid({STRANGER})
+asks = socket.socket(socket.AF_UNIX)
+asks.connect(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
+asks.sendall(os.environ["{credentials.TICKET_SECRET}"].encode() + b"\\n")
+print(asks.recv(4096).decode())
 """
 
 
@@ -80,42 +94,121 @@ async def test_a_kernel_is_let_in_again_and_again_with_a_ticket_each(kernel: Ent
             assert client.welcome.user == "ada"
 
 
-async def test_a_kernel_without_the_servers_token_gets_no_ticket(
+async def test_a_kernel_without_the_servers_secret_gets_no_ticket(
     kernel: Enter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with await asyncio.to_thread(kernel) as client:
         assert client.welcome.user == "ada"
-    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "another")
-    with pytest.raises(BrokerUnavailable, match="does not vouch"):
-        await asyncio.to_thread(kernel)
-    monkeypatch.delenv("JUPYTERHUB_API_TOKEN")
-    with pytest.raises(NotPermitted, match="set JUPYTERHUB_API_TOKEN"):
-        await asyncio.to_thread(kernel)
+    for wrong in ("another", "", "x" * 1000):
+        monkeypatch.setenv(credentials.TICKET_SECRET, wrong)
+        with pytest.raises(BrokerUnavailable, match="does not vouch"):
+            await asyncio.to_thread(kernel)
 
 
 async def test_the_server_of_a_token_that_was_revoked_vouches_no_more(
-    hub: Any, hub_broker: Any, token: str, kernel: Enter, api: Any
+    hub: Any, hub_broker: Any, token: str, kernel: Enter
 ) -> None:
     with await asyncio.to_thread(kernel) as client:
         assert client.welcome.user == "ada"
     del hub.of[token]
     hub_broker.restart()
-    status, answer = await api("tickets", method="POST", body="")
-    assert (status, answer["code"]) == (403, "not_permitted")
-    with pytest.raises(BrokerUnavailable, match="does not know this token"):
+    with pytest.raises(BrokerUnavailable, match=r"does not vouch .*does not know this token"):
         await asyncio.to_thread(kernel)
 
 
 async def test_while_the_broker_is_away_there_are_no_tickets_and_then_there_are(
-    hub_broker: Any, api: Any, kernel: Enter
+    hub_broker: Any, kernel: Enter
 ) -> None:
-    assert (await api("tickets", method="POST", body=""))[0] == 200
+    def asked() -> str:
+        return credentials.with_ticket(Hello(PROTOCOL), load()).ticket
+
+    assert await asyncio.to_thread(asked)
     hub_broker.stop()
-    status, answer = await api("tickets", method="POST", body="")
-    assert (status, answer["code"]) == (503, "unavailable")
+    with pytest.raises(BrokerUnavailable, match=r"does not vouch .*no broker answers"):
+        await asyncio.to_thread(asked)
     hub_broker.start()
     with await asyncio.to_thread(kernel) as client:
         assert client.welcome.user == "ada"
+
+
+# --- where secrets go -------------------------------------------------------------------------
+
+
+async def test_no_token_goes_to_the_port_of_a_server_that_has_gone(
+    extension: Any, http_server: Any, jp_http_port: int, hub_broker: Any, kernel: Enter
+) -> None:
+    """Somebody else listens there, and the kernel outlives its server."""
+    with await asyncio.to_thread(kernel):
+        pass
+    inherited = dict(os.environ)
+    await extension.unload()
+    http_server.stop()
+    with socket.create_server(("127.0.0.1", jp_http_port), reuse_port=True) as stranger:
+        with pytest.raises(BrokerUnavailable, match="the Jupyter server, which vouches"):
+            await asyncio.to_thread(Client.connect, load(inherited), "kernel")
+        stranger.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
+    kernel: Enter, hub_broker: Any, socket_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He has made a socket where the server's is expected; then it is ours, and is told."""
+    place = socket_directory / "tickets.sock"
+    monkeypatch.setenv("JUPYTER_GPUSHARE_TICKET_SOCKET", str(place))
+    for uid, told in ((STRANGER, b""), (0, os.environ[credentials.TICKET_SECRET].encode())):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place))
+            listen_as(uid, listener)
+            asking = asyncio.create_task(asyncio.to_thread(kernel))
+            connection = (await asyncio.to_thread(listener.accept))[0]
+            with connection:
+                assert (await asyncio.to_thread(connection.recv, 4096)).strip() == told
+            place.unlink()
+        with pytest.raises(BrokerUnavailable, match="vouch" if told else "is told nothing"):
+            await asking
+
+
+def listen_as(uid: int, listener: socket.socket) -> None:
+    """From then on it is this user's by the system's word."""
+    os.seteuid(uid)
+    listener.listen()
+    os.seteuid(0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+async def test_a_stranger_cannot_ask_for_tickets_be_it_with_the_secret(
+    kernel: Enter, hub_broker: Any
+) -> None:
+    path = Path(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    as_stranger = [sys.executable, "-c", ASK]
+    path.parent.chmod(0o711)
+    path.chmod(0o666)
+    done = await asyncio.to_thread(subprocess.run, as_stranger, capture_output=True, text=True)
+    assert "none of this server's kernels" in done.stdout, done
+    with await asyncio.to_thread(kernel) as client:
+        assert client.welcome.user == "ada"
+
+
+async def test_a_kernel_that_asks_by_halves_keeps_nobody_waiting(kernel: Enter) -> None:
+    with socket.socket(socket.AF_UNIX) as half:
+        half.connect(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
+        half.sendall(b"half")
+        with await asyncio.to_thread(kernel) as client:
+            assert client.welcome.user == "ada"
+        half.sendall(b"x" * 1000)
+        assert await asyncio.to_thread(half.recv, 1) == b""
+
+
+async def test_the_servers_socket_ends_with_it(extension: Any, http_server: Any) -> None:
+    path = Path(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
+    assert path.exists()
+    await extension.unload()
+    assert not path.parent.exists()
+    assert credentials.TICKET_SECRET not in os.environ
 
 
 async def test_nobody_in_a_hub_starts_a_broker_on_the_socket_of_the_hubs(
@@ -137,14 +230,17 @@ async def test_a_server_that_a_user_starts_in_a_terminal_of_the_hub_is_not_the_h
         base_url, certfile, ip, port = "/", "", "127.0.0.1", 1
 
     assert _of_a_hub(Server(), None) == {}  # type: ignore[arg-type]
-    assert "JUPYTER_GPUSHARE_TICKET_URL" in os.environ
+    monkeypatch.setenv("JUPYTER_GPUSHARE_SOCKET", "/b.sock")
+    Server.base_url = os.environ["JUPYTERHUB_SERVICE_PREFIX"]
+    assert _of_a_hub(Server(), None)  # type: ignore[arg-type]
+    assert "JUPYTER_GPUSHARE_TICKET_SOCKET" in os.environ
 
 
 async def test_the_command_line_in_a_terminal_of_the_hub_is_let_in(
     kernel: Enter, found: Any
 ) -> None:
     await found()
-    run = [sys.executable, "-c", "from jupyter_gpushare.cli import main; main(['status'])"]
+    run = [sys.executable, "-c", "from jupyter_gpushare.tools.cli import main; main(['status'])"]
     done = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "host" in done.stdout
@@ -201,7 +297,7 @@ async def test_a_server_that_goes_leaves_its_kernels_connected(
 
 
 async def test_while_its_server_is_away_a_notebook_computes_on_and_then_comes_back(
-    kernel: Enter, http_server: Any, jp_http_port: int, hub_broker: Any, shown: Any
+    kernel: Enter, extension: Any, hub_broker: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with await asyncio.to_thread(kernel):
         pass  # so that the server has vouched before
@@ -209,7 +305,8 @@ async def test_while_its_server_is_away_a_notebook_computes_on_and_then_comes_ba
     try:
         await asyncio.to_thread(session.open)
         await asyncio.to_thread(session.enter)
-        http_server.stop()
+        place = Path(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
+        place.rename(away := place.with_name("away"))
         hub_broker.restart()
         told: queue.Queue[Wait | None] = queue.Queue()
         session.on_wait = told.put
@@ -221,7 +318,7 @@ async def test_while_its_server_is_away_a_notebook_computes_on_and_then_comes_ba
         wait = await asyncio.to_thread(told.get, timeout=20)
         assert wait is not None
         assert "the Jupyter server, which vouches for its kernels, does not answer" in wait.reason
-        http_server.listen(jp_http_port)
+        away.rename(place)
         await asyncio.wait_for(waits, 20)
         assert session.holding
         (view,) = (await shown(lambda state: "long" in names_in(state))).devices[0].sessions

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from jupyter_gpushare import protocol
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire.protocol import (
     PROTOCOL,
     Hello,
     Open,
@@ -21,8 +23,6 @@ from jupyter_gpushare.protocol import (
     ToBroker,
     Welcome,
 )
-from jupyter_gpushare.session import Session
-from jupyter_gpushare.settings import Settings
 
 SECONDS = 10
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import SetPolicy
-from jupyter_gpushare.session import Session
+from jupyter_gpushare._core import policies
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import SetPolicy
 
 NOBODY, ANOTHER = 65534, 65533
 SHARED_SECONDS = 4.0
@@ -41,11 +42,13 @@ def trainer(settings: Settings, broker_pid: int) -> Iterator[Callable[..., None]
     os.chmod(settings.socket, 0o666)
     children: list[int] = []
 
-    def trainer(name: str, uid: int = 0, weight: float = 1.0) -> None:
+    def trainer(
+        name: str, uid: int = 0, weight: float = 1.0, run: Callable[..., None] | None = None
+    ) -> None:
         child = os.fork()
         if child == 0:
             try:
-                train(settings, name, uid, weight)
+                run(settings, uid) if run else train(settings, name, uid, weight)
             finally:
                 os._exit(1)
         children.append(child)
@@ -113,3 +116,39 @@ def test_nobody_starves_under_a_policy_that_shares(
     for name in ("a", "b", "c"):
         trainer(name)
     assert min(shares(settings, {"a", "b", "c"}).values()) > 0.15
+
+
+def grab(settings: Settings, uid: int) -> None:
+    """Heavy, always one iteration from its end, and a new session for each turn."""
+    os.setgid(uid)
+    os.setuid(uid)
+    while True:
+        session = Session(settings, name="grabs", weight=1000.0)
+        session.open()
+        session.enter()
+        while session.holding:
+            time.sleep(0.002)
+            session.declare(1)
+            session.boundary()
+        session.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as several users, as a hub does")
+@pytest.mark.parametrize("policy", [name for name, _ in policies()])
+def test_who_grabs_has_no_more_than_another_user(
+    settings: Settings, trainer: Callable[..., None], policy: str
+) -> None:
+    with Client.connect(settings) as client:
+        client.ask(SetPolicy(policy))
+        for _ in range(4):
+            trainer("grabs", uid=NOBODY, run=grab)
+        trainer("honest", uid=ANOTHER)
+        began: tuple[float, float] | None = None
+        for snapshot in client.watch(0.05):
+            used = {view.name: view.device_seconds for view in snapshot.devices[0].sessions}
+            if set(used) < {"grabs", "honest"} or not used.get("honest"):
+                continue
+            began = began or (time.monotonic(), used["honest"])
+            if (seconds := time.monotonic() - began[0]) >= SHARED_SECONDS:
+                assert (used["honest"] - began[1]) / seconds > 0.4
+                return

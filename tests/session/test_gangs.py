@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from jupyter_gpushare_kernel import sentences
 
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.client.session import OLD_BROKER, Session
 from jupyter_gpushare.errors import ProtocolError, UnknownDevice
-from jupyter_gpushare.protocol import Opened, SessionView, Snapshot
-from jupyter_gpushare.session import OLD_BROKER, Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Opened, SessionView, Snapshot
 
 from .test_session import Process, overlaps
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_gpushare.memory import WholeProcess
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.client.memory import WholeProcess
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 
 SECONDS = 30.0

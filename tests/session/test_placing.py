@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from jupyter_gpushare_kernel.sentences import begun
 
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import UnknownDevice
-from jupyter_gpushare.protocol import Demand, Grant, Open, Request, SessionView, Snapshot, Wait
-from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Grant, Open, Request, SessionView, Snapshot, Wait
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus

@@ -6,7 +6,7 @@ import io
 
 from tqdm import tqdm
 
-from jupyter_gpushare import remaining
+from jupyter_gpushare.client import progress as remaining
 
 
 def bar(length: int | None) -> tqdm:  # type: ignore[type-arg]

@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from jupyter_gpushare._core import Cell, Demand, Job
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import SetPolicy
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.simulation import run
-from jupyter_gpushare.workload import Workload
+from jupyter_gpushare.simulator.simulate import run
+from jupyter_gpushare.simulator.workload import Workload
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import SetPolicy
 
 ITERATION, WARM, OPEN = 0.03, 10, 10.0
 LENGTHS = {"middle": 60, "long": 120, "short": 20}
@@ -23,7 +23,7 @@ APART = 0.35
 
 WORK = f"""
 import sys, time
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import load
 
 name, count = sys.argv[1], int(sys.argv[2])

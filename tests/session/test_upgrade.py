@@ -16,9 +16,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_gpushare.broker.start import try_connect
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import (
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.launch import try_connect
+from jupyter_gpushare.wire.protocol import (
     Demand,
     Finish,
     Grant,
@@ -29,11 +31,9 @@ from jupyter_gpushare.protocol import (
     Wait,
     Yield,
 )
-from jupyter_gpushare.session import Session
-from jupyter_gpushare.settings import Settings
 
 NEWER = """
-from jupyter_gpushare import protocol
+from jupyter_gpushare.wire import protocol
 protocol.PROTOCOL += 1
 """
 BROKER = "from jupyter_gpushare.broker.__main__ import main; main()"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
 
 WEIGHTS = {60001: 1, 60002: 1, 60003: 2, 60004: 3, 60005: 5}  # of users by their id
 RULES = "".join(f"[users.{uid}]\nweight = {weight}\n" for uid, weight in WEIGHTS.items())

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from jupyter_gpushare.torch_boundaries import Boundaries
-from jupyter_gpushare.torch_memory import Memory
+from jupyter_gpushare.client.torch.boundaries import Boundaries
+from jupyter_gpushare.client.torch.memory import Memory
 
 Losses = list[float]
 Modules = list[Any]
@@ -24,6 +24,7 @@ class Turns:
     events: list[str] = field(default_factory=list)
     threads: list[int] = field(default_factory=list)
     before_enter: Callable[[], None] = lambda: None
+    entering: Any = field(default_factory=threading.RLock)
 
     def enter(self) -> None:
         self.before_enter()
@@ -31,6 +32,9 @@ class Turns:
 
     def boundary(self) -> None:
         self._note("boundary")
+
+    def abandon(self) -> None:
+        """It is followed by a `leave`, or by nothing more."""
 
     def leave(self) -> None:
         self._note("leave")

@@ -18,9 +18,9 @@ import torch
 from pretended_cuda import MIB, Block, install
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.channel import Channel
-from jupyter_gpushare.client import LaneMemory
-from jupyter_gpushare.torch_memory import Memory
+from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.wire.fd_channel import Channel
 
 CAPACITY = 512 * MIB
 LANE = 96 * MIB

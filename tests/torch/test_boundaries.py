@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from jupyter_gpushare import torch_boundaries
-from jupyter_gpushare.torch_boundaries import STEPLESS_FORWARDS, Boundaries
-from jupyter_gpushare.torch_memory import Memory
+from jupyter_gpushare.client.torch import boundaries as torch_boundaries
+from jupyter_gpushare.client.torch.boundaries import STEPLESS_FORWARDS, Boundaries
+from jupyter_gpushare.client.torch.memory import Memory
 
 CYCLES = 8
 PROFILED = torch_boundaries.RECURRENCES

@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.torch_cuda_memory import living, move_storages, why_not
+from jupyter_gpushare.client.torch.cuda_lane import living, move_storages, why_not
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from jupyter_gpushare import _core, torch_memory
-from jupyter_gpushare.torch_memory import Memory, self_test
+from jupyter_gpushare import _core
+from jupyter_gpushare.client.torch import memory as torch_memory
+from jupyter_gpushare.client.torch.memory import Memory, self_test
 
 counter = _core.AllocationCounter
 MIB = 1 << 20
@@ -229,11 +230,29 @@ class Trap:
     def __class__(self):
         raise RuntimeError("asked an object what it is")
 trap = Trap()
-from jupyter_gpushare.torch_memory import Memory
+from jupyter_gpushare.client.torch.memory import Memory
 print(Memory().live())
 print(4 * (100 * 50 + 50) * 4 + 2 * 4)  # weights, gradients, two moments; and two step counts
 """)
     assert live == expected
+
+
+def test_gradients_that_python_never_read_are_counted_after_the_first_step():
+    gradients, counted = alone("""
+import torch
+model = torch.nn.Linear(1000, 100)
+optimizer = torch.optim.SGD(model.parameters())
+model(torch.ones(10, 1000)).sum().backward()
+from jupyter_gpushare.client.torch.memory import Memory
+memory = Memory()
+before = memory.live()
+memory.begin()
+optimizer.step()
+memory.end()
+print(4 * (1000 * 100 + 100))
+print(memory.live() - before)
+""")
+    assert counted == gradients
 
 
 class Perceptron:
@@ -344,8 +363,8 @@ def test_a_demand_forgets_what_is_long_ago():
 
 IN_A_LANE = """
 import os, torch
-from jupyter_gpushare.client import LaneMemory
-from jupyter_gpushare.torch_memory import Memory
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.client.torch.memory import Memory
 
 MIB = 1 << 20
 bytes_of = lambda size: torch.empty(size, dtype=torch.uint8)
@@ -372,8 +391,8 @@ def test_what_survivors_took_of_the_lane_before_they_were_known_is_not_demanded_
 
 IN_A_LANE_THAT_GROWS = """
 import os, torch
-from jupyter_gpushare.client import LaneMemory
-from jupyter_gpushare.torch_memory import Memory
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.client.torch.memory import Memory
 
 MIB = 1 << 20
 memory = Memory()
@@ -396,7 +415,7 @@ def test_a_lane_that_grows_in_the_middle_of_an_iteration_is_used_on():
 
 LEARNING = """
 import psutil, torch
-from jupyter_gpushare.torch_memory import Memory
+from jupyter_gpushare.client.torch.memory import Memory
 
 resident = lambda: psutil.Process().memory_info().rss
 memory = Memory()

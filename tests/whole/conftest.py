@@ -9,15 +9,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from jupyter_client.manager import KernelManager
 
-from jupyter_gpushare.protocol import LaneView, Snapshot
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.protocol import LaneView, Snapshot
 
 from .cases import BODIES, LARGE, MODEL
 from .scribbler import CHANGE_OVER, TELL, Scribbler
@@ -38,10 +39,10 @@ print(json.dumps(found))
 class Notebook:
     """A kernel and what its cells print."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.name = name
         self.manager = KernelManager(kernel_name="python3")
-        self.manager.start_kernel()
+        self.manager.start_kernel(env={**os.environ, **environment})
         self.client = self.manager.blocking_client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
@@ -62,7 +63,7 @@ class Notebook:
             if kind == "stream" and content["name"] == "stdout":
                 printed.append(content["text"])
             elif kind == "error":
-                failed += content["traceback"]
+                failed += [content["ename"], *content["traceback"]]
             elif kind == "status" and content["execution_state"] == "idle":
                 assert not failed, "\n".join(failed)
                 return "".join(printed)

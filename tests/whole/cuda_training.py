@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from segments import Segment
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client import LaneMemory
-from jupyter_gpushare.cuda_lane import CudaLane
-from jupyter_gpushare.memory import WholeProcess
-from jupyter_gpushare.protocol import Demand
-from jupyter_gpushare.session import Session
+from jupyter_gpushare.client.cuda_chunks import CudaLane
+from jupyter_gpushare.client.memory import WholeProcess
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.wire.protocol import Demand
 
 
 class Training(WholeProcess):

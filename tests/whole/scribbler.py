@@ -7,19 +7,19 @@ import os
 import select
 import threading
 
-from jupyter_gpushare.client import LaneMemory
+from jupyter_gpushare.client.memory import WholeProcess
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable
-from jupyter_gpushare.memory import WholeProcess
-from jupyter_gpushare.protocol import Demand
-from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.wire.protocol import Demand
 
 # In the notebook: at each boundary it waits until the neighbour wants the turn, so that the lane
 # changes over at every one, and notes how many bytes of the lane the iteration had.
 CHANGE_OVER = """
 import json, select
 from jupyter_gpushare import _core
-from jupyter_gpushare.sharing import current
+from jupyter_gpushare.client.sharing import current
 
 session, footprints = current(), []
 
@@ -35,6 +35,7 @@ def boundary(end_of_iteration=session.boundary):
 
 session.boundary = boundary
 """
+LOOK_SECONDS = 0.01
 TELL = "print(json.dumps(footprints)); footprints.clear()"
 
 
@@ -116,8 +117,9 @@ class Scribbler:
                 self._await_news()
 
     def _await_news(self) -> None:
+        """What comes may have been taken by the session's keeper, and the turn given back."""
         with contextlib.suppress(ValueError, TypeError):  # the connection has just been lost
-            select.select([self._session._client, self._woken], [], [])
+            select.select([self._session._client, self._woken], [], [], LOOK_SECONDS)
 
     def close(self) -> None:
         if self._is_over.is_set():

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare import doctor
-from jupyter_gpushare.client import Client
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.protocol import Account, AccountRow, Accounts
-from jupyter_gpushare.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.tools import doctor
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Account, AccountRow, Accounts
 
 NEAR_SECONDS = 0.5  # what a busy machine may put between two ends of one turn
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.protocol import LaneView, SessionView
+from jupyter_gpushare.wire.protocol import LaneView, SessionView
 
 from .cases import LARGE, MODEL, RESULT
 from .conftest import last_json, results_alone
@@ -124,7 +124,7 @@ def test_what_overflows_a_lane_is_computed_elsewhere_and_the_next_turn_has_a_lar
 # In the notebook: whoever gets the turn overwrites all of the lane.
 OVERWRITE = """
 import json, os
-from jupyter_gpushare.sharing import current
+from jupyter_gpushare.client.sharing import current
 
 session, overwrites = current(), []
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.protocol import DeviceView, Snapshot
+from jupyter_gpushare.wire.protocol import DeviceView, Snapshot
 
 from .conftest import last_json
 from .test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages
@@ -137,7 +137,7 @@ def test_who_has_no_file_to_page_out_to_keeps_its_place(
     assert last_json(first.run(TRAIN + TELL)) == alone
 
 
-def test_who_comes_back_waits_for_a_place_that_others_have_and_says_so(
+def test_a_notebook_that_rests_has_its_place_within_the_limits(
     pages: Path,
     rules: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,17 +145,13 @@ def test_who_comes_back_waits_for_a_place_that_others_have_and_says_so(
     until: Any,
     alone: Any,
 ) -> None:
+    """It comes back at once; a newcomer that would be too much is refused meanwhile."""
     monkeypatch.setenv("JUPYTER_GPUSHARE_MAX_SESSIONS_PER_USER", "1")
     first = notebook("first")
     first.run(MODEL + TRAIN)
     until(is_empty)
-    second = notebook("second")
-    rules.write_text("")
-    waiting = first.start(TRAIN + TELL)
-    assert until(lambda device: device.sessions and device.resting)
-    first_line = first.client.get_iopub_msg(timeout=SECONDS)
-    while first_line["msg_type"] != "display_data":
-        first_line = first.client.get_iopub_msg(timeout=SECONDS)
-    assert "1 sessions are the limit" in first_line["content"]["data"]["text/plain"]
-    second.run("%gpushare off")
-    assert last_json(first.end(waiting)) == alone
+    second = notebook("second", share=False)
+    second.run("%load_ext jupyter_gpushare")
+    second.run("%gpushare on --device host")
+    assert until(is_empty).resting[0].name == "first"
+    assert last_json(first.run(TRAIN + TELL)) == alone

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import SessionView
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import SessionView
 
 from .cases import BODIES, HEAD, program
 from .conftest import last_json, results_alone

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.client import Client
-from jupyter_gpushare.protocol import Demand, Finish, Grant, Open, Request, SessionView
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Finish, Grant, Open, Request, SessionView
 
 from .conftest import last_json
 
@@ -113,6 +116,45 @@ def test_where_nothing_can_be_written_nothing_is_lost(
     waiting = second.start(TRAIN + TELL)
     assert last_json(first.run(TRAIN + TELL)) == alone
     assert sessions()["first"].paged_out_bytes == 0
+    first.run("%gpushare off")
+    second.end(waiting)
+
+
+@pytest.fixture
+def full_disk(pages: Path, tmp_path: Path) -> Iterator[Path]:
+    """A disk of 32 MiB, where half of a notebook's memory has room."""
+    image = tmp_path / "disk"
+    image.touch()
+    os.truncate(image, 32 << 20)
+    mount = ["mount", "-o", "loop", str(image), str(pages)]
+    if os.getuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("only root can mount a small disk, and mkfs.ext4 makes one")
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no disk can be mounted here")
+    yield pages
+    subprocess.run(["umount", "--lazy", str(pages)], check=True)
+
+
+def test_who_waits_is_told_which_disk_has_no_room_for_the_memory_of_another(
+    full_disk: Path,
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    alone: Any,
+) -> None:
+    first, second = notebook("first"), notebook("second")
+    first.run(MODEL + TRAIN)
+    second.run(MODEL)
+    waiting = second.start(TRAIN + TELL)
+    while "could not be paged out" not in (reason := sessions()["second"].reason):
+        time.sleep(0.05)
+    assert reason.startswith("waits for memory: needs ")
+    assert re.search(
+        rf"; first could not be paged out: \d+ MiB do not fit into {re.escape(str(full_disk))}, "
+        r"which has \d+ MiB free: No space left on device$",
+        reason,
+    )
+    assert last_json(first.run(TRAIN + TELL)) == alone
     first.run("%gpushare off")
     second.end(waiting)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.protocol import SessionView
+from jupyter_gpushare.wire.protocol import SessionView
 
 if TYPE_CHECKING:
     from .conftest import Notebook
@@ -77,3 +78,21 @@ def test_results_for_which_there_is_room_cost_nobody_the_turn(
     assert errors(keeper, KEEP) == ""
     assert sessions()["keeper"].state == "idle"
     assert sessions()["keeper"].persistent_bytes > 40 << 20
+
+
+def test_results_that_a_quota_does_not_allow_keep_the_turn_and_the_notebook_is_told_why(
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[quotas]\npersistent = "40 MiB"')
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(rules))
+    monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(10 * CAPACITY))
+    keeper = notebook("keeper")
+    keeper.run(MODEL + TRAIN.format(steps=5))
+    said = errors(keeper, KEEP)
+    assert "where the rule persistent in [quotas] allows 40.0 MiB" in said
+    assert "keeps its turn" in said
+    assert sessions()["keeper"].state == "running"

@@ -1,5 +1,5 @@
-// Users in turn, and short turns: who was served longest ago is next. A user's notebooks share its
-// turns by their weight, so that nobody gets more by opening more of them or by making them heavy.
+// Short turns, and among users that are equal the one served longest ago is next: so they come in
+// turn. A user's notebooks share its turns by their weight.
 #include <tuple>
 
 #include "core/policies/fair.h"
@@ -12,19 +12,14 @@ bool before(const Candidate& a, const Candidate& b) {
   return std::tie(a.user_served, a.clock, a.order) < std::tie(b.user_served, b.clock, b.order);
 }
 
-Seconds lead(const Candidate& holder, const Candidate& waiting, Seconds quantum) {
-  return holder.user == waiting.user ? fair_lead(holder, waiting, quantum) : 0;
-}
-
 }  // namespace
 
 constinit const Policy classroom{
     .name = "classroom",
-    .sentence = "each user in turn, for short turns; a user's notebooks share them by weight",
+    .sentence = "users by share, in short turns; a user's notebooks share them by weight",
     .before = before,
     .ends = Ends::after_quantum,
-    .lead = lead,
-    .expected = quantum_left,
+    .lead = fair_lead,
     .turn = 0.2,
 };
 

@@ -1,4 +1,4 @@
-// The order of fairness, which `pack` has within a lane too.
+// The order of fairness among a user's notebooks, which `pack` and `classroom` have too.
 #pragma once
 
 #include "core/policy.h"

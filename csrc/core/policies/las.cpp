@@ -1,14 +1,14 @@
-// Least attained service: who has used the device least, by weight, comes first. Short work is over
-// soon although nobody has to say how long it takes.
+// Least attained service, for a user's notebooks: the one that has used the device least, by
+// weight, comes first. Short work is over soon although nobody has to say how long it takes.
 #include "core/policies/policies.h"
 
 namespace gpushare {
 namespace {
 
-Seconds service(const Candidate& candidate) { return candidate.attained / candidate.weight; }
+Faded service(const Candidate& candidate) { return candidate.attained / candidate.weight; }
 
 bool before(const Candidate& a, const Candidate& b) {
-  const Seconds a_has = service(a), b_has = service(b);
+  const Faded a_has = service(a), b_has = service(b);
   return a_has != b_has ? a_has < b_has : a.order < b.order;
 }
 
@@ -20,11 +20,12 @@ Seconds lead(const Candidate& holder, const Candidate& waiting, Seconds) {
 
 constinit const Policy las{
     .name = "las",
-    .sentence = "least attained service first: short work ends soon without being declared",
+    .sentence =
+        "users by share; of a user's notebooks the least attained service first: short work ends "
+        "soon without being declared",
     .before = before,
     .ends = Ends::after_quantum,
     .lead = lead,
-    .expected = quantum_left,
 };
 
 }  // namespace gpushare

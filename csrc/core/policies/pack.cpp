@@ -13,7 +13,6 @@ constinit const Policy pack{
     .before = fair_before,
     .ends = Ends::after_quantum,
     .lead = fair_lead,
-    .expected = quantum_left,
     .packs = true,
     .boosts = true,
 };

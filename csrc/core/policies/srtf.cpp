@@ -1,14 +1,14 @@
-// Shortest remaining time first, by weight. Where the remaining work is not declared, or was and is
-// overrun, service so far stands in for it: who has run long will probably run long. A turn is
-// ended at once for somebody who is shorter by more than one quantum, so that two equal ones do not
-// change over for ever.
+// Shortest remaining time first, by weight, for a user's notebooks. Where the remaining work is not
+// declared, or was and is overrun, service so far stands in for it: who has run long will probably
+// run long. A turn is ended at once for somebody who is shorter by more than one quantum, so that
+// two equal ones do not change over for ever.
 #include "core/policies/policies.h"
 
 namespace gpushare {
 namespace {
 
 Seconds length(const Candidate& candidate) {
-  return candidate.remaining.value_or(candidate.attained) / candidate.weight;
+  return candidate.remaining.value_or(candidate.attained.seconds()) / candidate.weight;
 }
 
 bool before(const Candidate& a, const Candidate& b) {
@@ -22,21 +22,20 @@ Seconds lead(const Candidate& holder, const Candidate& waiting, Seconds quantum)
   const Seconds bound = length(waiting) + quantum;
   if (holder.remaining && length(holder) > bound) return 0;
   const Seconds declared = holder.remaining.value_or(0);
-  const Seconds service = (holder.attained + declared) / holder.weight;
+  const Seconds service = (holder.attained.seconds() + declared) / holder.weight;
   return declared + std::max(0.0, (bound - service) * holder.weight);
 }
-
-std::optional<Seconds> expected(const Candidate& candidate, Seconds) { return candidate.remaining; }
 
 }  // namespace
 
 constinit const Policy srtf{
     .name = "srtf",
-    .sentence = "shortest remaining time first, where the remaining iterations are declared",
+    .sentence =
+        "users by share; of a user's notebooks the shortest remaining time first, where the "
+        "remaining iterations are declared",
     .before = before,
     .ends = Ends::at_once,
     .lead = lead,
-    .expected = expected,
     .by_remaining = true,
 };
 

@@ -1,0 +1,28 @@
+// How long an iteration of one session takes, of late, and how much they differ: as much as is
+// needed to say when the present one ends.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/types.h"
+
+namespace gpushare {
+
+class Pace {
+ public:
+  // So many iterations took so long together.
+  void add(std::int64_t iterations, Seconds seconds);
+
+  // Of one; absent before the first, and where they differ so much that the next may be any.
+  std::optional<Seconds> iteration() const;
+  // An iteration that has lasted longer is not like the others, and nobody knows when it ends.
+  Seconds longest() const;
+
+ private:
+  std::int64_t seen_ = 0;
+  Seconds mean_ = 0;
+  Seconds spread_ = 0;  // mean distance from the mean
+};
+
+}  // namespace gpushare

@@ -1,0 +1,86 @@
+"""Who may do what: one table of deeds, and of the roles in which somebody may do them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from ...errors import NotPermitted
+from ..admin.rulebook import Rulebook
+from ..peer import Peer
+
+
+class Role(Enum):
+    """What somebody is to a notebook or a group; the value is how people say it."""
+
+    OWNER = "its owner"
+    TEACHER = "a teacher of the group"
+    ADMIN = "an admin"
+
+
+class Deed(Enum):
+    """The value completes "only ... may"."""
+
+    SEE_NAME = "see the name of this notebook"
+    SET_WEIGHT = "change the weight of this notebook"
+    CHANGE = "change this notebook"
+    RAISE_PRIORITY = "set a priority above 0"
+    HOLD_CLASS = "begin or end a class"
+    CHOOSE_POLICY = "choose the policy"
+    END_BROKER = "end the broker"
+
+
+MAY: dict[Deed, tuple[Role, ...]] = {
+    Deed.SEE_NAME: (Role.OWNER, Role.TEACHER, Role.ADMIN),
+    Deed.SET_WEIGHT: (Role.OWNER, Role.TEACHER, Role.ADMIN),
+    Deed.CHANGE: (Role.OWNER, Role.ADMIN),
+    Deed.RAISE_PRIORITY: (Role.ADMIN,),
+    Deed.HOLD_CLASS: (Role.TEACHER, Role.ADMIN),
+    Deed.CHOOSE_POLICY: (Role.ADMIN,),
+    Deed.END_BROKER: (Role.ADMIN,),
+}
+
+
+class Object(NamedTuple):
+    """Whose notebook, or which group; both empty where it concerns all."""
+
+    owner: str = ""
+    group: str = ""
+
+
+EVERYTHING = Object()
+
+
+class Person(NamedTuple):
+    """Who asks, or looks: people of whom the rules say the same are equal."""
+
+    user: str
+    teaches: frozenset[str] = frozenset()
+    is_admin: bool = False
+
+    @classmethod
+    def of(cls, peer: Peer, rules: Rulebook) -> Person:
+        is_admin = peer.is_owner or (bool(peer.user) and peer.user in rules.admins)
+        return cls(peer.user, rules.taught_by(peer.user), is_admin)
+
+    def may(self, deed: Deed, what: Object = EVERYTHING) -> bool:
+        return any(role in MAY[deed] for role in self.roles(what))
+
+    def check(self, deed: Deed, what: Object = EVERYTHING) -> None:
+        """Raises NotPermitted, which says who may."""
+        if not self.may(deed, what):
+            raise NotPermitted(f"only {_either(MAY[deed])} may {deed.value}")
+
+    def roles(self, what: Object) -> Iterator[Role]:
+        if self.is_admin:
+            yield Role.ADMIN
+        if what.owner and what.owner == self.user:
+            yield Role.OWNER
+        if what.group in self.teaches:
+            yield Role.TEACHER
+
+
+def _either(roles: tuple[Role, ...]) -> str:
+    *others, last = [role.value for role in roles]
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,73 @@
+"""Tickets that Jupyter servers have vouched for: each opens one connection, once and soon."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from ...errors import InvalidValue, LimitExceeded, NotPermitted
+from ..peer import Peer
+
+LIFE_SECONDS = 60.0
+MOST_OF_A_USER = 1000  # that nobody has used yet, of all servers and programs of the user
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class _Ticket(NamedTuple):
+    giver: Peer
+    ends: float
+
+
+class Tickets:
+    """By their digests: what the broker holds opens nothing."""
+
+    def __init__(self) -> None:
+        self._valid: dict[str, _Ticket] = {}
+        self._of: Counter[str] = Counter()  # by user: asked with each, so they are not gone through
+
+    def add(self, digest: str, giver: Peer, now: float) -> None:
+        """Raises NotPermitted, InvalidValue or LimitExceeded."""
+        if not giver.may_vouch:
+            raise NotPermitted(
+                "only a Jupyter server that has shown the token its hub gave it may vouch: the"
+                " scope access:servers!server tells it from others, and belongs to the role server"
+            )
+        if not DIGEST.fullmatch(digest):
+            raise InvalidValue("a ticket is vouched for by the 64 hexadecimal digits of its digest")
+        self._forget_old(now)
+        if digest in self._valid:
+            raise InvalidValue("somebody has vouched for this ticket already")
+        if self._of[giver.user] >= MOST_OF_A_USER:
+            raise LimitExceeded(f"{MOST_OF_A_USER} tickets of a user may be unused at a time")
+        self._valid[digest] = _Ticket(giver, now + LIFE_SECONDS)
+        self._of[giver.user] += 1
+
+    def use(self, ticket: str, now: float) -> Peer:
+        """Who gave it, for whose user it stands; it is used up. Raises NotPermitted."""
+        self._forget_old(now)
+        found = self._take(hashlib.sha256(ticket.encode()).hexdigest())
+        if found is None:
+            raise NotPermitted(
+                "this ticket opens nothing: it has been used, it is older than"
+                f" {LIFE_SECONDS:g} s, or the Jupyter server that gave it has gone"
+            )
+        return found.giver
+
+    def forget(self, giver: Peer) -> None:
+        """It has gone, and what it vouched for with it."""
+        if self._of[giver.user]:
+            for digest in [digest for digest, one in self._valid.items() if one.giver is giver]:
+                self._take(digest)
+
+    def _forget_old(self, now: float) -> None:
+        """They end in the order in which they came."""
+        while self._valid and (oldest := next(iter(self._valid.items())))[1].ends <= now:
+            self._take(oldest[0])
+
+    def _take(self, digest: str) -> _Ticket | None:
+        found = self._valid.pop(digest, None)
+        if found is not None:
+            self._of[found.giver.user] -= 1
+        return found

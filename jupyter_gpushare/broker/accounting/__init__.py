@@ -1,0 +1,1 @@
+"""What was used, by user, group and notebook, and reports of it."""

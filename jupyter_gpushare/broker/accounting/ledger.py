@@ -1,0 +1,194 @@
+"""What was used of each device, hour by hour, in a SQLite database that others may read meanwhile.
+
+Everything here blocks, and belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ...wire.protocol import AccountRow
+
+HOUR_SECONDS = 3600
+BUSY_SECONDS = 0.5  # for which a writer waits for another; then it tries again later
+# Entry n leads from schema n to n + 1; PRAGMA user_version says how many were done.
+MIGRATIONS = (
+    """
+    CREATE TABLE used (
+        hour INTEGER NOT NULL,  -- the Unix time at which it begins
+        user TEXT NOT NULL,
+        "group" TEXT NOT NULL,
+        notebook TEXT NOT NULL,
+        device TEXT NOT NULL,
+        device_seconds REAL NOT NULL,
+        waited_seconds REAL NOT NULL,
+        persistent_byte_seconds REAL NOT NULL,
+        lane_byte_seconds REAL NOT NULL,
+        turns INTEGER NOT NULL,
+        PRIMARY KEY (hour, user, "group", notebook, device)
+    ) WITHOUT ROWID;
+    CREATE TABLE sessions (  -- what is counted above of those that are open, or were just now
+        id TEXT PRIMARY KEY,
+        user TEXT NOT NULL,
+        device_seconds REAL NOT NULL,
+        waited_seconds REAL NOT NULL,
+        seen REAL NOT NULL  -- Unix time
+    ) WITHOUT ROWID;
+    """,
+)
+# Days and hours are those of the broker's clock on the wall; notebooks are told with their users.
+KEYS = {
+    "user": "user",
+    "group": '"group"',
+    "notebook": "user || ': ' || notebook",
+    "day": "strftime('%Y-%m-%d', hour, 'unixepoch', 'localtime')",
+    "hour": "strftime('%Y-%m-%d %H:%M', hour, 'unixepoch', 'localtime')",
+}
+
+
+class Key(NamedTuple):
+    """Whose use, of what, in which hour (the Unix time at which it begins)."""
+
+    hour: int
+    user: str
+    group: str
+    notebook: str
+    device: str
+
+
+class Use(NamedTuple):
+    """Seconds, and bytes times the seconds for which they were taken."""
+
+    device_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    persistent_byte_seconds: float = 0.0
+    lane_byte_seconds: float = 0.0
+    turns: int = 0
+
+    def plus(self, more: Use) -> Use:
+        return Use(
+            self.device_seconds + more.device_seconds,
+            self.waited_seconds + more.waited_seconds,
+            self.persistent_byte_seconds + more.persistent_byte_seconds,
+            self.lane_byte_seconds + more.lane_byte_seconds,
+            self.turns + more.turns,
+        )
+
+
+class Counted(NamedTuple):
+    """How much of a session's totals is counted, and when (seconds) that was."""
+
+    user: str
+    device_seconds: float
+    waited_seconds: float
+    seen: float
+
+
+class Scope(NamedTuple):
+    """Whose figures somebody may see: all, or those of a user and of some groups."""
+
+    everything: bool
+    user: str = ""
+    groups: frozenset[str] = frozenset()
+
+
+class Ledger:
+    """Of the file at `path`, or in memory alone. Raises OSError or sqlite3.Error."""
+
+    def __init__(self, path: Path | None) -> None:
+        if path is not None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._database = sqlite3.connect(
+            path or ":memory:",
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            self._prepare()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def close(self) -> None:
+        self._database.close()
+
+    def add(self, uses: Mapping[Key, Use], sessions: Mapping[str, Counted]) -> None:
+        """Add to what is there, all of it or nothing; `sessions` by id, with Unix times."""
+        with self._transaction():
+            self._database.executemany(ADD_USE, ((*key, *use) for key, use in uses.items()))
+            rows = ((name, *counted) for name, counted in sessions.items())
+            self._database.executemany(SET_SESSION, rows)
+
+    def forget(self, hours_before: float, sessions_before: float) -> None:
+        """What is older than these Unix times."""
+        with self._transaction():
+            self._database.execute("DELETE FROM used WHERE hour < ?", (hours_before,))
+            self._database.execute("DELETE FROM sessions WHERE seen < ?", (sessions_before,))
+
+    def sessions(self) -> dict[str, Counted]:
+        """By id, with Unix times."""
+        rows = self._database.execute("SELECT * FROM sessions")
+        return {name: Counted(*counted) for name, *counted in rows}
+
+    def used_since(self, start: float) -> list[tuple[str, str, float]]:
+        """User, group and device seconds since that Unix time."""
+        return self._database.execute(
+            'SELECT user, "group", sum(device_seconds) FROM used WHERE hour >= ? GROUP BY 1, 2',
+            (start,),
+        ).fetchall()
+
+    def rows(self, by: str, start: float, end: float, scope: Scope) -> list[AccountRow]:
+        """Sums of the hours that begin from `start` until before `end`, as far as `scope` goes."""
+        groups = sorted(scope.groups)
+        query = (
+            f"SELECT {KEYS[by]}, {SUMS} FROM used WHERE hour >= ? AND hour < ?"
+            f' AND (? OR user = ? OR "group" IN ({", ".join("?" * len(groups))}))'
+            " GROUP BY 1 ORDER BY 1"
+        )
+        given = (start, end, scope.everything, scope.user, *groups)
+        return [AccountRow(*row) for row in self._database.execute(query, given)]
+
+    def _prepare(self) -> None:
+        self._database.execute("PRAGMA journal_mode = WAL")  # who reads does not hold up who writes
+        self._database.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost some seconds
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise sqlite3.DatabaseError(f"it is of a newer version, with schema {version}")
+        for number in range(version, len(MIGRATIONS)):
+            done = f"PRAGMA user_version = {number + 1}"
+            self._database.executescript(f"BEGIN; {MIGRATIONS[number]} {done}; COMMIT;")
+        self._database.execute("SELECT count(*) FROM sessions").fetchone()
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._database)
+
+
+class _Transaction:
+    """All of a block or nothing; the connection's own `with` would not begin one."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *exception: object) -> None:
+        self._database.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _columns(prefix: str) -> Iterable[str]:
+    return (prefix.format(name) for name in Use._fields)
+
+
+SUMS = ", ".join(_columns("sum({0})"))
+ADD_USE = (
+    f"INSERT INTO used VALUES ({', '.join('?' * (len(Key._fields) + len(Use._fields)))})"
+    f" ON CONFLICT DO UPDATE SET {', '.join(_columns('{0} = {0} + excluded.{0}'))}"
+)
+SET_SESSION = f"INSERT OR REPLACE INTO sessions VALUES ({', '.join('?' * 5)})"

@@ -1,0 +1,52 @@
+"""Who has asked for reports of what was used, until the database has been read."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from ...errors import GpuShareError, LimitExceeded, cause
+from ...wire import protocol
+from ...wire.protocol import Account, AccountRow, Error
+from ..access.permissions import Person
+from ..peer import Peer
+from .accounts import Accounts
+from .ledger import Scope
+
+REPORTS_OF_A_USER = 4  # at a time
+
+
+class Reports:
+    """That are being made from `accounts`: one for a connection, a few for a user."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._asked: list[tuple[Peer, Future[list[AccountRow]]]] = []
+
+    def check(self, peer: Peer) -> None:
+        """Raises LimitExceeded."""
+        if any(asker is peer for asker, _ in self._asked):
+            raise LimitExceeded("one report at a time: this connection waits for one already")
+        if sum(asker.user == peer.user for asker, _ in self._asked) >= REPORTS_OF_A_USER:
+            raise LimitExceeded(f"{REPORTS_OF_A_USER} reports of a user are made at a time")
+
+    def ask(self, peer: Peer, person: Person, message: Account) -> None:
+        scope = Scope(person.is_admin, person.user, person.teaches)  # whose figures they may see
+        rows = self._accounts.rows(message.by, message.start, message.end, scope)
+        self._asked.append((peer, rows))
+
+    def answer(self) -> None:
+        """Those that are there by now; each is looked at once, for it may arrive meanwhile."""
+        asked, self._asked = self._asked, []
+        for peer, rows in asked:
+            if rows.done():
+                peer.send(self._answer(rows))
+            else:
+                self._asked.append((peer, rows))
+
+    def _answer(self, rows: Future[list[AccountRow]]) -> protocol.Accounts | Error:
+        if (error := rows.exception()) is not None:
+            return Error(GpuShareError.code, f"the accounts cannot be read: {cause(error)}")
+        return protocol.Accounts(rows.result(), self._accounts.trouble)
+
+    def forget(self, peer: Peer) -> None:
+        self._asked = [(asker, rows) for asker, rows in self._asked if asker is not peer]

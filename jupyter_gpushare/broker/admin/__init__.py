@@ -1,0 +1,1 @@
+"""What an administrator sets: the rulebook, quotas, reservations and idle culling."""

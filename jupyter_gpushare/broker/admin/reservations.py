@@ -1,0 +1,154 @@
+"""When a device, or a share of it, is one group's: by the admin's file, or for a class.
+
+Times are Unix time. Nothing is kept but the classes that go on: what is reserved follows from the
+rules and the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ...errors import InvalidValue
+from ...wire.protocol import ClassMode, ClassView, ReservationView
+from .rulebook import MAX_WEIGHT, Reservation, Rulebook, Zone
+
+LONGEST_CLASS_SECONDS = 86400.0
+AHEAD_SECONDS = 86400.0  # that long before it begins everybody is told
+CLASS_POLICY = "classroom"
+
+
+class Class(NamedTuple):
+    """`ends` None: when somebody ends it. `policy` comes back then."""
+
+    group: str
+    ends: float | None
+    policy: str
+
+
+def shown(rules: Rulebook, unix: float) -> list[ReservationView]:
+    """Those that go on or begin within a day, by time."""
+    views = (_view(reservation, rules.time_zone, unix) for reservation in rules.reservations)
+    return sorted(
+        (view for view in views if view.begins <= unix + AHEAD_SECONDS),
+        key=lambda view: (view.begins, view.group),
+    )
+
+
+def on_now(rules: Rulebook, device: str, unix: float) -> list[Reservation]:
+    return [
+        reservation
+        for reservation in rules.reservations
+        if reservation.concerns(device) and reservation.span(unix, rules.time_zone).begins <= unix
+    ]
+
+
+def owner(rules: Rulebook, device: str, unix: float) -> Reservation | None:
+    """The reservation of the whole device that goes on."""
+    return next((one for one in on_now(rules, device, unix) if one.is_exclusive), None)
+
+
+def group_weights(
+    rules: Rulebook, device: str, active: Iterable[str], unix: float
+) -> dict[str, float]:
+    """Of all groups, such that those with a reservation get their share beside the active ones."""
+    weights = rules.group_weights
+    shares = {one.group: one.share for one in on_now(rules, device, unix) if not one.is_exclusive}
+    if not shares.keys() & {*active}:
+        return weights
+    reserved = sum(share for group, share in shares.items() if group in active)
+    others = sum(weights.get(group, 1.0) for group in {*active} - shares.keys())
+    if not others:
+        return weights | shares
+    whole = others / max(1.0 - reserved, 1.0 / MAX_WEIGHT)
+    return weights | {group: share * whole for group, share in shares.items()}
+
+
+class Classes:
+    """The classes that go on, at most one for each device."""
+
+    def __init__(self) -> None:
+        self._on: dict[str, Class] = {}
+
+    def on(self, device: str) -> Class | None:
+        return self._on.get(device)
+
+    def check_none(self, device: str) -> None:
+        """Raises InvalidValue: the policy is the class's until it ends."""
+        if (one := self.on(device)) is not None:
+            raise InvalidValue(f"a class of {one.group} has {device}: end it first")
+
+    def shown(self) -> list[ClassView]:
+        return [ClassView(one.group, device, one.ends) for device, one in self._on.items()]
+
+    def begin(
+        self, rules: Rulebook, message: ClassMode, policies: Mapping[str, str], unix: float
+    ) -> None:
+        """On these devices, each with its policy until now. Raises InvalidValue where another group
+        has one of them, and then begins nowhere."""
+        if message.seconds is not None and not 0 < message.seconds <= LONGEST_CLASS_SECONDS:
+            raise InvalidValue(
+                f"a class lasts more than 0 and at most {LONGEST_CLASS_SECONDS:g} seconds,"
+                f" not {message.seconds:g}"
+            )
+        for device in policies:
+            self._check_free(rules, message.group, device, unix)
+        ends = None if message.seconds is None else unix + message.seconds
+        for device, policy in policies.items():
+            before = self._on.get(device)
+            self._on[device] = Class(message.group, ends, before.policy if before else policy)
+
+    def end(self, group: str, devices: Iterable[str]) -> dict[str, str]:
+        """The devices on which it has ended, and the policy that comes back."""
+        return self._end(
+            [name for name in devices if (one := self.on(name)) and one.group == group]
+        )
+
+    def expire(self, rules: Rulebook, unix: float) -> dict[str, str]:
+        """End those whose time is over, and where a reservation of another group begins."""
+        return self._end([device for device in self._on if self._is_over(rules, device, unix)])
+
+    def _end(self, devices: list[str]) -> dict[str, str]:
+        return {device: self._on.pop(device).policy for device in devices}
+
+    def _is_over(self, rules: Rulebook, device: str, unix: float) -> bool:
+        one, reservation = self._on[device], owner(rules, device, unix)
+        is_late = one.ends is not None and unix >= one.ends
+        is_reserved = reservation is not None and reservation.group != one.group
+        return is_late or is_reserved or one.group not in rules.groups
+
+    def _check_free(self, rules: Rulebook, group: str, device: str, unix: float) -> None:
+        has, reservation = self._on.get(device), owner(rules, device, unix)
+        if has is not None and has.group != group:
+            raise InvalidValue(f"a class of {has.group} has {device} already")
+        if reservation is not None and reservation.group != group:
+            raise InvalidValue(f"{reservation.group} has reserved {device} now")
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+def why_class(one: Class, zone: Zone) -> str:
+    until = "it ends" if one.ends is None else clock(one.ends, zone)
+    return f"held back: a class of {one.group} has the device until {until}"
+
+
+def why_reserved(reservation: Reservation, zone: Zone, unix: float) -> str:
+    until = clock(reservation.span(unix, zone).ends, zone)
+    return f"held back: {reservation.group} has reserved the device until {until}"
+
+
+def clock(unix: float, zone: Zone) -> str:
+    return zone.at(unix).strftime("%H:%M")
+
+
+def _view(reservation: Reservation, zone: Zone, unix: float) -> ReservationView:
+    begins, ends = reservation.span(unix, zone)
+    return ReservationView(
+        group=reservation.group,
+        device=reservation.device,
+        share=reservation.share,
+        begins=begins,
+        ends=ends,
+        is_on=begins <= unix,
+    )

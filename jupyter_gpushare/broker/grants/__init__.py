@@ -1,0 +1,1 @@
+"""Turns and the memory that comes with them: grants, lane memory, the recovery journal."""

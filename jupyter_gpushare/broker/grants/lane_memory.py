@@ -1,0 +1,89 @@
+"""The memory behind a device's lanes: one piece for each lane and each trust domain.
+
+Whoever maps a piece can read what is in it, so a piece belongs to one domain: the sessions of one
+user. Of the pieces of a lane at most one has anything in it, that of whoever had the turn last, so
+that together they never take more than the lane.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...devices.device import LaneMemory
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The `number` is never used again, on any device, so it says whether a session has the
+    piece."""
+
+    number: int
+    memory: LaneMemory
+
+
+Place = tuple[int, str]  # a lane, and the domain that the piece belongs to
+
+
+class Lanes:
+    """Of one device. `make` makes the memory of a lane."""
+
+    _numbers = itertools.count(1)  # of all devices, since a connection may carry one after another
+
+    def __init__(
+        self, make: Callable[[], LaneMemory], tell: Callable[[Piece, int], None] | None = None
+    ) -> None:
+        """`tell` is called with a piece before it is shrunk to so many bytes, even where it has no
+        more: whoever maps it may have to let go as well."""
+        self._make = make
+        self._tell = tell or (lambda piece, bytes: None)
+        self._pieces: dict[Place, Piece] = {}
+        self._last: dict[int, str] = {}  # lane -> the domain that has something in it
+
+    def use(self, lane: int, domain: str) -> Piece:
+        """The piece for a turn of `domain`; whatever another domain left in the lane is gone.
+
+        Raises RuntimeError where the system has no memory to give.
+        """
+        self._empty_of_others(lane, domain)
+        place = (lane, domain)
+        if place not in self._pieces:
+            self._pieces[place] = Piece(next(self._numbers), self._make())
+        self._last[lane] = domain
+        return self._pieces[place]
+
+    def numbered(self, number: int) -> Piece | None:
+        """The piece of that number, as long as it is a lane's."""
+        return next((piece for piece in self._pieces.values() if piece.number == number), None)
+
+    def of(self, domain: str) -> list[int]:
+        """The lanes in which a domain has a piece."""
+        return [lane for lane, whose in self._pieces if whose == domain]
+
+    def follow(self, bytes_of: Callable[[int], int]) -> None:
+        """Lanes have shrunk, or are no more (then they have 0 bytes). Nobody may be in these."""
+        for lane, domain in tuple(self._pieces):
+            size = bytes_of(lane)
+            self._shrink(self._pieces[lane, domain], size)
+            if not size:
+                self.abandon(lane, domain)
+
+    def abandon(self, lane: int, domain: str) -> None:
+        """Leave a piece to whoever still writes to it; the next turn gets another one."""
+        self._pieces.pop((lane, domain), None)
+        if self._last.get(lane) == domain:
+            del self._last[lane]
+
+    def empty(self, lane: int, domain: str) -> None:
+        """Nobody may be in the piece."""
+        self._shrink(self._pieces[lane, domain], 0)
+
+    def _empty_of_others(self, lane: int, domain: str) -> None:
+        last = self._last.get(lane, domain)
+        if last != domain:
+            self.empty(lane, last)
+
+    def _shrink(self, piece: Piece, size: int) -> None:
+        self._tell(piece, size)
+        piece.memory.shrink(size)

@@ -1,0 +1,1 @@
+"""Sockets of the broker: the server, its connections and their rate limits."""

@@ -1,0 +1,37 @@
+"""The broker's time: seconds that only go forward, and not by leaps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+LONGEST_SECONDS = 10.0  # that one look adds
+
+
+class SteadyClock:
+    """As the system's monotonic clock, of which one look adds LONGEST_SECONDS at most.
+
+    While somebody is connected the broker looks ten times a second. If more time has passed, the
+    clock has leapt (a virtual machine that was moved, or stood still), or the broker itself stood
+    still; nobody knows what notebooks did then, so nobody is charged for it.
+    """
+
+    def __init__(self, source: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self._seen = source()
+        self._ahead = 0.0  # of this clock is its source
+
+    def __call__(self) -> float:
+        before, self._seen = self._seen, self._source()
+        elapsed = self._seen - before
+        self._ahead += elapsed - min(max(elapsed, 0.0), LONGEST_SECONDS)
+        return self._seen - self._ahead
+
+    def resume(self) -> float:
+        """After a time in which nobody was there to be charged, and nobody looked: it counts."""
+        self._seen = self._source()
+        return self._seen - self._ahead
+
+    def when(self, moment: float) -> float:
+        """What the source says at that moment of this clock, if it does not leap until then."""
+        return moment + self._ahead

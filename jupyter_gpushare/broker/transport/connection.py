@@ -1,0 +1,336 @@
+"""One client of the broker: its bytes cut into messages, its rate, and who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections import deque
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import GpuShareError, LimitExceeded, ProtocolError
+from ...wire import protocol
+from ...wire.launch import other_end
+from ...wire.protocol import Error, Hello, Message, ToBroker
+from ..access.identity import Identity
+from ..peer import Peer
+from ..snapshot.views import printable
+from .rate_limit import Party
+
+if TYPE_CHECKING:
+    from .server import Endpoint
+
+RATE_WINDOW_SECONDS = 10.0
+MESSAGES_AT_ONCE = 8  # then other connections are looked after, also of the same user
+MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
+SILENT = "too many connections of this process have not said who they are: say Hello at once"
+EXITING = 0x4  # the kernel's PF_EXITING: this thread will not return to its program
+
+log = logging.getLogger("jupyter_gpushare.broker")
+
+
+class Connection(asyncio.BufferedProtocol, Peer):
+    """One client: cuts its bytes into messages, and says who it is.
+
+    Buffered, because asyncio's plain protocol allocates 256 KiB for each message that it reads.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._frames = protocol.Frames()
+        self._heard: deque[bytes] = deque()  # messages that are to be handled
+        self._party: Party | None = None
+        self._counts = False  # to its party's connections, since it has said who it is
+        self._window_end = 0.0
+        self._in_window = 0
+        self._greeting: asyncio.Task[Identity] | None = None  # as long as it is asked who speaks
+        self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
+        self.patience: asyncio.TimerHandle | None = None  # with it, as long as it says nothing
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.pid, self.uid = other_end(transport.get_extra_info("socket"))
+        self._endpoint.joined(self)
+        self.stands_for(self._endpoint.identity(self.uid))
+        self._endpoint.antechamber.join(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Filled and emptied in one go, so that one buffer serves all connections."""
+        return self._endpoint.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._take_chunks()  # they were sent before what was said afterwards
+        try:
+            self._heard += self._frames.feed(self._endpoint.buffer[:nbytes])
+        except LimitExceeded as error:
+            self._refuse(error)
+        self.work()
+
+    def work(self) -> None:
+        """Handle what there is, as long as its user has time and it is known who speaks; the rest
+        waits, and is read no further: nothing is kept for somebody who has shown nothing."""
+        if self._party is None:
+            return  # it has gone
+        self._party.begin(time.monotonic())
+        now = self._endpoint.now()
+        used = time.thread_time()  # or a user would pay for what else runs on the processors
+        try:
+            for _ in range(MESSAGES_AT_ONCE):
+                if not self._heard or self._greeting is not None or not self._party.has_time:
+                    break
+                self._count(now)
+                self._hear(protocol.decode_from_client(self._heard.popleft()), now)
+                before, used, now = used, time.thread_time(), self._endpoint.now()
+                self._party.spend(used - before)
+        except (ProtocolError, LimitExceeded) as error:
+            self._refuse(error)
+        except Exception:  # a border: others wait, whatever has become of this one
+            log.exception("a message of process %d could not be handled", self.pid)
+            self._transport.abort()
+        self._wait_for_time()
+        self._endpoint.happened(now)
+
+    def _wait_for_time(self) -> None:
+        if self._greeting is not None:
+            self._transport.pause_reading()
+        elif self._heard and self._party is not None:
+            self._transport.pause_reading()
+            self._endpoint.crowd.wait(self._party, self)
+        else:
+            self._transport.resume_reading()
+
+    def _hear(self, message: ToBroker, now: float) -> None:
+        if isinstance(message, Hello) and self.user:
+            self._enter()
+        if isinstance(message, Hello) and not self.user and (message.token or message.ticket):
+            self._endpoint.antechamber.leave(self)
+            self._greeting = self._endpoint.identify(self, message)
+            self._greeting.add_done_callback(partial(self._identified, message))
+        else:
+            self._endpoint.service.handle(self, message, now)
+
+    def _identified(self, hello: Hello, done: asyncio.Task[Identity]) -> None:
+        self._greeting = None
+        if done.cancelled():
+            return
+        try:
+            self.stands_for(done.result())
+            self._enter()
+        except GpuShareError as error:
+            self._refuse(error)
+            return
+        except Exception:  # a border: nobody else waits for this
+            log.exception("process %d could not be identified", self.pid)
+            self.close()
+            return
+        if self._transport.is_closing():
+            return  # or what it has said would outlive it
+        if hello.token:
+            self._check = self._endpoint.keep_checking(self, hello)
+            self._check.add_done_callback(self._checked)
+        self._endpoint.service.handle(self, hello, self._endpoint.now())
+        self.work()
+
+    def _checked(self, done: asyncio.Task[None]) -> None:
+        if not done.cancelled() and isinstance(error := done.exception(), GpuShareError):
+            for connection in (self, *self._endpoint.vouched_by(self)):
+                connection._refuse(error)
+
+    def stands_for(self, identity: Identity) -> None:
+        self.user, self.groups = identity.user, identity.groups
+        self.is_owner, self.may_vouch = identity.is_owner, identity.may_vouch
+        self._belong(self._endpoint.crowd.party(self.user or f"uid {self.uid}"))
+
+    def _belong(self, party: Party) -> None:
+        """Raises LimitExceeded where this user has too many connections."""
+        if self._party is party:
+            return
+        if self._counts:
+            self._endpoint.crowd.join(party.user)
+        self._leave_party()
+        self._party = party
+
+    def _enter(self) -> None:
+        """It has said who it is, and counts from now on. Raises LimitExceeded."""
+        self._endpoint.antechamber.leave(self)
+        if not self._counts and self._party is not None:
+            self._endpoint.crowd.join(self._party.user)
+            self._counts = True
+
+    def _leave_party(self) -> None:
+        if self._party is not None:
+            self._party.behind.discard(self)
+            if self._counts:
+                self._endpoint.crowd.leave(self._party)
+        self._party = None
+
+    @property
+    def has_spoken(self) -> bool:
+        return bool(self._heard)
+
+    def give_way(self) -> None:
+        """To others of its process that have not said either who they are."""
+        self.send(Error(LimitExceeded.code, SILENT))
+        self.close()
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.user, self.groups, self.is_owner, self.may_vouch)
+
+    @property
+    def is_silent(self) -> bool:
+        """It has not even tried to say who it is."""
+        return not self.greeted and self._greeting is None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for asking in (self._greeting, self._check):
+            if asking is not None:
+                asking.cancel()
+        self._heard.clear()
+        self._endpoint.antechamber.leave(self)
+        self._leave_party()
+        if self.channel is not None:
+            self._endpoint.forget(self.channel)
+            self.channel.close()
+            self.channel = None
+        self._endpoint.left(self)
+
+    def send(self, *messages: Message) -> None:
+        self.send_frame(b"".join(map(protocol.encode, messages)))
+
+    def send_soon(self, message: Message) -> None:
+        """Whoever is asked for its turn wakes its successor at once. By then the broker sleeps, or
+        the two of them would wait for its processor where there are few."""
+        self._endpoint.soon(partial(self.send, message))
+
+    def send_frame(self, frame: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(frame)
+        if self.unread_bytes > MAX_BACKLOG_BYTES + len(frame):
+            self.stop()
+        elif self.unread_bytes and self._party is not None:
+            self._party.falls_behind(self, len(frame))
+
+    @property
+    def unread_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def stop(self) -> None:
+        log.warning("process %d does not read: connection closed", self.pid)
+        self._transport.abort()
+
+    def send_with(self, message: Message, descriptor: int) -> None:
+        """Past asyncio, which cannot send descriptors; so nothing may wait to be sent before it."""
+        if self._transport.is_closing():
+            return
+        own = self._transport.get_extra_info("socket").fileno()
+        try:
+            if self.is_behind():
+                raise BlockingIOError("it does not read")
+            with socket.socket(fileno=os.dup(own)) as connection:
+                socket.send_fds(connection, [protocol.encode(message)], [descriptor])
+        except OSError as error:  # it comes again; what else this event decides is not lost
+            log.warning(
+                "process %d is sent no memory, so its connection is closed: %s", self.pid, error
+            )
+            self._transport.abort()
+
+    def open_channel(self, message: Message) -> None:
+        super().open_channel(message)
+        assert self.channel is not None
+        self._endpoint.attend(self.channel, self._chunks_came)
+
+    def _chunks_came(self) -> None:
+        try:
+            self._count(self._endpoint.now())
+        except LimitExceeded as error:
+            self._refuse(error)
+        else:
+            self._take_chunks()
+
+    def _take_chunks(self) -> None:
+        if self.channel is None:
+            return
+        for batch in self.channel.received():
+            self._endpoint.service.take_chunks(self, batch)
+        if self.channel.is_over:  # or the event loop would look at it for ever
+            self._endpoint.forget(self.channel)
+
+    def is_alive(self) -> bool:
+        """A killed one is seen for a while after its connection ended, but computes no more."""
+        if self.pid == 0:
+            return True  # of another container, whose processes cannot be seen
+        return computes(self.pid)
+
+    def abort_if_orphaned(self) -> None:
+        """Its process may end and leave the connection to a child: C code that forks tells no
+        Python to close it. Processes of another container cannot be seen."""
+        if self.pid == 0:
+            return
+        try:
+            os.kill(self.pid, 0)
+        except PermissionError:
+            pass
+        except ProcessLookupError:
+            self._transport.abort()
+
+    def is_behind(self) -> bool:
+        return self.unread_bytes > 0
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _count(self, now: float) -> None:
+        """Keep the rate: a client in a wild loop must not cost its neighbours."""
+        if now >= self._window_end:
+            self._window_end, self._in_window = now + RATE_WINDOW_SECONDS, 0
+        self._in_window += 1
+        rate = self._endpoint.settings.messages_per_second
+        if self._in_window > rate * RATE_WINDOW_SECONDS:
+            raise LimitExceeded(f"more than {rate} messages per second; the connection is closed")
+
+    def _refuse(self, error: GpuShareError) -> None:
+        """What cannot be read cannot be trusted to be in step: say why, then close."""
+        why = printable(str(error))  # or who is refused could write lines of the log
+        log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", why)
+        self._heard.clear()
+        self.send(Error(error.code, str(error)))
+        if self.channel is not None:
+            self._endpoint.forget(self.channel)
+        self.close()
+
+
+def computes(pid: int) -> bool:
+    """Whether a thread of a process still runs its program; it may end while this is looked at."""
+    threads = Path(f"/proc/{pid}/task")
+    try:
+        return any(_computes(threads / name / "stat") for name in os.listdir(threads))
+    except OSError:
+        return _is_hidden(pid)
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is such a process all the same: with the option hidepid of /proc those of
+    others are not seen there. What cannot be seen may compute."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _computes(thread: Path) -> bool:
+    """By its state and flags; the name before them may contain anything but ends at the last )."""
+    try:
+        fields = thread.read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" and not int(fields[6]) & EXITING

@@ -1,0 +1,269 @@
+"""Sockets and credentials: the one event loop of the broker, and nothing else in it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+from ... import _core
+from ...devices import find_all
+from ...errors import BrokerUnavailable, InvalidValue, LimitExceeded
+from ...refusals import nearest
+from ...settings import Settings, socket_path
+from ...wire.fd_channel import Channel
+from ...wire.launch import checked, is_shared, make_directory
+from ...wire.protocol import Hello
+from ..access.authentication import Door
+from ..access.identity import NOBODY, Identity, of_process
+from ..accounting.accounts import Accounts
+from ..admin.rulebook import RulebookFile
+from ..grants.recovery import Roll
+from ..service import Service
+from .clock import SteadyClock
+from .connection import Connection
+from .rate_limit import Antechamber, Crowd
+from .socket_file import SocketFile, leave_word, listen, open_lock, open_roll, own_socket
+
+TICK_SECONDS = 0.1
+SOCKET_LOOK_SECONDS = 0.1  # between two looks whether the socket's file is there
+RECEIVE_BYTES = 1 << 16
+GREETING_SECONDS = 10.0  # who says nothing for so long is no client
+LEAST_CHECK_SECONDS = 1.0  # between two questions whether a connection's token is still known
+ACCEPTED_AT_ONCE = 8  # then those who are there are looked after
+BACKLOG_CONNECTIONS = 256  # that wait to be accepted
+
+log = logging.getLogger("jupyter_gpushare.broker")
+
+
+class Endpoint:
+    """Listens, keeps the deadlines of the service, and ends by itself when nobody is there."""
+
+    def __init__(
+        self, settings: Settings, service: Service, clock: SteadyClock | None = None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock or SteadyClock()
+        self.settings = settings
+        self.service = service
+        self.buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.crowd = Crowd(settings.max_connections_per_user, self._loop.call_later)
+        self.antechamber = Antechamber(settings.max_connections_per_user)
+        self._door = Door(settings, service.tickets) if settings.hub_api_url else None
+        self._connections: set[Connection] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+        self._stopped = asyncio.Event()
+        self._idle: asyncio.TimerHandle | None = None
+        self._count_idle()
+
+    async def serve(self, listener: socket.socket, file: SocketFile) -> bool:
+        """Serve until told to stop, by a message, a signal, or loneliness; whether there were
+        sessions then."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stopped.set)
+        server = await self._loop.create_unix_server(
+            lambda: Connection(self), sock=listener, backlog=ACCEPTED_AT_ONCE
+        )
+        listener.listen(BACKLOG_CONNECTIONS)
+        self._look_for(file)
+        await self._stopped.wait()
+        server.close()
+        was_in_use = self.service.has_sessions
+        self.service.end()
+        for connection in tuple(self._connections):
+            connection.close()
+        return was_in_use
+
+    def _look_for(self, file: SocketFile) -> None:
+        """A broker that nobody finds any more ends, so that there can be one that is found:
+        sessions bring what they have to the next."""
+        if file.is_there():
+            self._loop.call_later(SOCKET_LOOK_SECONDS, self._look_for, file)
+        else:
+            log.warning("the socket %s is gone, so this broker ends", file.path)
+            self._stopped.set()
+
+    def identity(self, uid: int) -> Identity:
+        """Whom a process stands for that has said nothing yet."""
+        return NOBODY if self._door is not None else of_process(uid, self.now())
+
+    def identify(self, connection: Connection, hello: Hello) -> asyncio.Task[Identity]:
+        assert self._door is not None  # or everybody is known from the start
+        return self._loop.create_task(self._door.identify(connection, hello, self.now()))
+
+    def keep_checking(self, connection: Connection, hello: Hello) -> asyncio.Task[None]:
+        """Whoever stays connected has no rights that the hub has taken by now."""
+        return self._loop.create_task(self._keep_checking(connection, hello))
+
+    async def _keep_checking(self, connection: Connection, hello: Hello) -> None:
+        """Raises NotPermitted as soon as the hub does not know the token any more."""
+        assert self._door is not None
+        while True:
+            await asyncio.sleep(max(self.settings.hub_cache_seconds, LEAST_CHECK_SECONDS))
+            with contextlib.suppress(BrokerUnavailable, LimitExceeded):  # nobody can say now
+                identity = await self._door.identify(connection, hello, self.now())
+                for each in (connection, *self.vouched_by(connection)):
+                    self._follow(each, identity._replace(may_vouch=each is connection))
+
+    def vouched_by(self, server: Connection) -> list[Connection]:
+        """The kernels that it has let in, and that are connected."""
+        return [each for each in self._connections if each.voucher is server]
+
+    def _follow(self, connection: Connection, identity: Identity) -> None:
+        if identity != connection.identity:
+            connection.stands_for(identity)
+            self.service.follow_identity(connection)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """After the present event."""
+        self._loop.call_soon(call)
+
+    def attend(self, channel: Channel, reader: Callable[[], None]) -> None:
+        self._loop.add_reader(channel.fileno(), reader)
+
+    def forget(self, channel: Channel) -> None:
+        self._loop.remove_reader(channel.fileno())
+
+    def now(self) -> float:
+        """The broker's time. While nobody is connected it is not looked at ten times a second."""
+        return self._clock() if self._connections else self._clock.resume()
+
+    def joined(self, connection: Connection) -> None:
+        self.now()  # before somebody is there whom a leap until now could be charged to
+        self._connections.add(connection)
+        if self._idle is not None:
+            self._idle.cancel()
+        connection.patience = self._loop.call_later(
+            GREETING_SECONDS, self._close_if_silent, connection
+        )
+        if self._ticking is None:
+            self._tick()
+
+    def left(self, connection: Connection) -> None:
+        now = self.now()
+        self._connections.discard(connection)
+        if connection.patience is not None:
+            connection.patience.cancel()  # or who comes and goes in a loop would be kept in memory
+        self.service.lost(connection, now)
+        self.happened(now)
+        if not self._connections:
+            self._count_idle()
+
+    def _count_idle(self) -> None:
+        if seconds := self.settings.idle_exit_seconds:
+            self._idle = self._loop.call_later(seconds, self._stopped.set)
+
+    def happened(self, now: float) -> None:
+        """After each event: is there a new deadline, or an end?"""
+        if self.service.is_stopping:
+            self._stopped.set()
+        due = self.service.next_event(now)
+        if due is None:
+            return
+        due = self._clock.when(due)
+        if self._alarm is None or due < self._alarm.when():
+            self._set_alarm(due)
+
+    def _set_alarm(self, due: float) -> None:
+        """By asyncio's clock, time.monotonic. An alarm that rings too early is set anew."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self.now()
+        self.service.pass_time(now)
+        self.happened(now)
+
+    def _tick(self) -> None:
+        """Once more after the last one has left, so that nothing of it stays."""
+        self._ticking = None
+        now = self.now()
+        if not self._connections:
+            self.service.all_have_left()
+            return
+        try:
+            for connection in self._connections:
+                connection.abort_if_orphaned()
+            self.service.tick(now)
+            self.happened(now)
+        finally:  # whatever goes wrong in one, the next comes
+            self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def _close_if_silent(self, connection: Connection) -> None:
+        if connection.is_silent:
+            connection.close()
+
+
+def run(settings: Settings) -> None:
+    """Run a broker until it ends. Raises AlreadyRunning where one has the socket."""
+    path = checked(socket_path(settings))
+    rulebook = RulebookFile(settings.rulebook)  # before there is anything of this broker
+    _check_policy(settings.policy)
+    make_directory(path.parent, is_shared(settings))
+    _raise_descriptor_limit()
+    with open_lock(path.with_suffix(".lock")) as lock, open_roll(path) as roll_file:
+        was_in_use = own_socket(lock, path)
+        listener = listen(path, settings)
+        file = SocketFile(path)
+        log.info("broker %d listens on %s", os.getpid(), path)
+        accounts = Accounts.of(settings)
+        roll = Roll(roll_file.fileno())
+        is_in_use = asyncio.run(
+            _serve(settings, rulebook, accounts, roll, listener, file, was_in_use)
+        )
+        accounts.close()
+        if not is_in_use:
+            lock.truncate(0)
+        elif not file.is_there():
+            leave_word(path, settings, roll)
+        file.remove()
+    log.info("broker %d ends", os.getpid())
+
+
+async def _serve(
+    settings: Settings,
+    rulebook: RulebookFile,
+    accounts: Accounts,
+    roll: Roll,
+    listener: socket.socket,
+    file: SocketFile,
+    was_in_use: bool,
+) -> bool:
+    """Whether there were sessions at the end, as there may have been at that of the one before:
+    they come to the next broker, which must hear first who of them has a turn."""
+    clock = SteadyClock()
+    grants_from = clock() + settings.recovery_seconds if was_in_use else 0.0
+    service = Service(
+        settings,
+        find_all(settings),
+        started=time.time(),
+        grants_from=grants_from,
+        rulebook=rulebook,
+        accounts=accounts,
+        roll=roll,
+    )
+    is_in_use = await Endpoint(settings, service, clock).serve(listener, file)
+    service.close(clock())
+    return is_in_use
+
+
+def _check_policy(name: str) -> None:
+    known = [policy for policy, _ in _core.policies()]
+    if name not in known:
+        raise InvalidValue(
+            f"a setting is wrong: there is no policy {name!r}; {nearest(name, known)}"
+        )
+
+
+def _raise_descriptor_limit() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,145 @@
+"""The file of the broker's socket, and the lock beside it that only one broker has."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import grp
+import os
+import socket
+import time
+from pathlib import Path
+from typing import IO
+
+from ...errors import BrokerUnavailable, GpuShareError, InvalidValue
+from ...settings import Settings
+from ...wire.launch import RETRY_SECONDS, is_shared, make_directory, open_own, try_connect
+from ..grants.recovery import Roll
+
+ENDING_SECONDS = 2.0  # that a broker which nobody can reach any more may take to end
+
+
+class AlreadyRunning(GpuShareError):
+    """Another broker owns this socket."""
+
+    code = "already_running"
+
+
+class SocketFile:
+    """The file that a broker has just made at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._number = path.stat().st_ino
+
+    def is_there(self) -> bool:
+        """Whether it is this one still; where that cannot be seen, it has not been taken away."""
+        try:
+            return self.path.stat().st_ino == self._number
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+
+    def remove(self) -> None:
+        """Never the file of a broker that came afterwards."""
+        if self.is_there():
+            self.path.unlink(missing_ok=True)
+
+
+def open_lock(path: Path) -> IO[str]:
+    """For nobody else, who could take the lock as well. What lies there may be anything."""
+    return open(open_own(path, os.O_APPEND), "a+", errors="replace")
+
+
+def own_socket(lock: IO[str], path: Path) -> bool:
+    """Take the lock for this process's life; True if the last owner may have left sessions.
+
+    One that does not answer is about to end, or to listen: it is waited for.
+    """
+    patience = time.monotonic() + ENDING_SECONDS
+    while not _is_taken(lock):
+        if _is_answered(path) or time.monotonic() > patience:
+            raise AlreadyRunning(f"a broker runs on {path} already")
+        time.sleep(RETRY_SECONDS)
+    lock.seek(0)
+    was_in_use = bool(lock.read())
+    lock.truncate(0)
+    _sign(lock)
+    return was_in_use
+
+
+def leave_word(path: Path, settings: Settings, roll: Roll) -> None:
+    """The lock is gone, with its directory, from a broker that had sessions: who comes next finds
+    another one, which says so. It need not be there, or may be the next one's already."""
+    with contextlib.suppress(GpuShareError, OSError):
+        make_directory(path.parent, is_shared(settings))
+        with open_lock(path.with_suffix(".lock")) as lock:
+            if _is_taken(lock):
+                _sign(lock)
+                with open_roll(path) as file:
+                    roll.copy_to(file.fileno())
+
+
+def open_roll(path: Path) -> IO[bytes]:
+    """Of the broker at this socket, which reads and writes it by its descriptor."""
+    return open(open_own(path.with_suffix(".turns")), "rb")
+
+
+def _is_taken(lock: IO[str]) -> bool:
+    """Whether the lock is ours now."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _is_answered(path: Path) -> bool:
+    if (connection := try_connect(path)) is not None:
+        connection.close()
+    return connection is not None
+
+
+def _sign(lock: IO[str]) -> None:
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+
+
+def listen(path: Path, settings: Settings) -> socket.socket:
+    """Under the lock a socket file that lies there is a dead broker's.
+
+    Nobody can connect before it listens, and by then it has its group and mode.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise BrokerUnavailable(
+            f"{path} lies in the place of the broker's socket, and cannot be taken away"
+            f" ({error.strerror}): move it, or set JUPYTER_GPUSHARE_SOCKET to another path"
+        ) from None
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(os.fspath(path))
+    finally:
+        os.umask(mask)
+    try:
+        if settings.socket_group:
+            _give_to_group(path, settings.socket_group)
+        path.chmod(int(settings.socket_mode, 8))
+    except BaseException:
+        path.unlink()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def _give_to_group(path: Path, group: str) -> None:
+    try:
+        os.chown(path, -1, grp.getgrnam(group).gr_gid)
+    except KeyError:
+        raise InvalidValue(f"there is no Unix group {group!r} (setting socket_group)") from None
+    except PermissionError:
+        raise InvalidValue(
+            f"the socket cannot be given to the group {group}: whoever runs the broker is not in it"
+        ) from None

@@ -1,0 +1,99 @@
+"""What a message may ask for: ranges of values. Who may ask is in authority.py."""
+
+from __future__ import annotations
+
+import hmac
+import re
+
+from ..errors import InvalidValue, NotPermitted
+from ..wire.protocol import KEY_LENGTH, SEALED, Account, Demand, Open, Report, sealed
+from .admin.rulebook import MAX_WEIGHT
+
+ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
+MAX_AMONG = 64  # more GPUs than a host has
+MAX_PRIORITY = 100
+MAX_COUNT = 1 << 62
+MAX_LANES = 1 << 20
+MAX_ITERATIONS = 1 << 40  # of one report: so their sum stays a count
+
+
+def check_open(message: Open) -> None:
+    """Raises InvalidValue for an id, a demand or a count that cannot be (NaN is none, either), and
+    NotPermitted for the id of somebody else."""
+    if not ID.fullmatch(message.id):
+        raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
+    if message.id.startswith(SEALED) and not hmac.compare_digest(
+        message.id, sealed(message.secret)
+    ):
+        raise NotPermitted(f"the session {message.id} opens with the secret of its own alone")
+    if len(message.among) > MAX_AMONG:
+        raise InvalidValue(f"a session may be on one of at most {MAX_AMONG} devices")
+    if not 1 <= message.devices <= MAX_AMONG:
+        raise InvalidValue(f"a session has 1 to {MAX_AMONG} devices at once")
+    check_demand(message.demand)
+    if message.holding and message.waiting:
+        raise InvalidValue("a session holds its turn or waits for it, not both")
+    if message.mailbox:
+        if not ID.fullmatch(message.mailbox):
+            raise InvalidValue("a mailbox has a name like an id: 1 to 64 letters, digits, - or _")
+        check_key(message.key)
+    counts = (
+        message.turn,
+        message.iterations,
+        message.paged_out_bytes,
+        message.remaining_iterations or 0,
+        message.device_seconds,
+        message.waited_seconds,
+    )
+    if not all(0 <= count < MAX_COUNT for count in counts):
+        raise InvalidValue("a session's counts and seconds are from 0 upwards")
+
+
+def check_key(key: str) -> None:
+    """Raises InvalidValue."""
+    if not KEY.fullmatch(key):
+        raise InvalidValue(f"the key of a mailbox has {KEY_LENGTH} digits, 0 to 9 and a to f")
+
+
+def check_report(message: Report) -> None:
+    """Raises InvalidValue for counts or bytes below 0."""
+    check_demand(message.demand)
+    counts = (message.iterations, message.remaining_iterations or 0)
+    if not all(0 <= count < MAX_ITERATIONS for count in counts):
+        raise InvalidValue("iterations are counted from 0 upwards")
+
+
+def check_demand(demand: Demand) -> None:
+    if not all(0 <= size < MAX_COUNT for size in (demand.persistent_bytes, demand.ephemeral_bytes)):
+        raise InvalidValue("a demand is in bytes, from 0 upwards")
+
+
+def check_bytes(count: int) -> None:
+    if not 0 <= count < MAX_COUNT:
+        raise InvalidValue("bytes are counted from 0 upwards")
+
+
+def check_turn(number: int) -> None:
+    if not 0 <= number < MAX_COUNT:
+        raise InvalidValue("turns are counted from 0 upwards")
+
+
+def check_running_lanes(lanes: int | None) -> None:
+    if lanes is not None and not 0 <= lanes <= MAX_LANES:
+        raise InvalidValue(
+            f"running lanes are 0, as the policy says, or at most {MAX_LANES}, not {lanes}"
+        )
+
+
+def check_span(message: Account) -> None:
+    """Raises InvalidValue for times that cannot be (NaN is none, either)."""
+    if not 0 <= message.start <= message.end < MAX_COUNT:
+        raise InvalidValue("accounts are asked for from one Unix time until a later one")
+
+
+def check_values(weight: float | None, priority: int | None) -> None:
+    if weight is not None and not 0 < weight <= MAX_WEIGHT:
+        raise InvalidValue(f"a weight is above 0 and at most {MAX_WEIGHT:g}, not {weight:g}")
+    if priority is not None and not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidValue(f"a priority is from -{MAX_PRIORITY} to {MAX_PRIORITY}, not {priority}")

@@ -1,0 +1,85 @@
+"""What a session can be told by name: checked here, and applied to one that is open already."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from .. import refusals
+from ..errors import GpuShareError, InvalidValue, UnknownOption
+from ..wire.protocol import MAX_NAME_LENGTH
+
+if TYPE_CHECKING:
+    from .session import Session
+
+PLACE = ("device", "devices")  # what a session has for life
+LIVE = ("weight", "priority")  # what it may change
+
+
+class Options(msgspec.Struct, forbid_unknown_fields=True):
+    """The broker knows further limits, as that of weights, and says them itself."""
+
+    name: Annotated[str, Meta(pattern=r"\S", max_length=MAX_NAME_LENGTH)] = "python"
+    device: str | None = None
+    devices: Annotated[int, Meta(ge=1)] = 1
+    weight: Annotated[float, Meta(gt=0, le=sys.float_info.max)] = 1.0
+    priority: int = 0
+    remaining_iterations: Annotated[int, Meta(ge=0)] | None = None
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Raises UnknownOption, and InvalidValue for a value that cannot be."""
+    for name in given:
+        if name not in Options.__struct_fields__:
+            advice = refusals.nearest(name, Options.__struct_fields__)
+            raise UnknownOption(f"a session has no option {name}; {advice}")
+    try:
+        msgspec.convert(given, Options)
+    except msgspec.ValidationError:
+        raise InvalidValue(refusals.in_value(dict(given), Options, "an option")) from None
+
+
+@contextmanager
+def applied(session: Session, given: Mapping[str, Any]) -> Iterator[None]:
+    """The options of a block inside of a session: live ones hold in it, and are set back after it.
+
+    Raises InvalidValue for a place other than the session's. It is told that a name of its own is
+    ignored: a script that names its session also runs within a notebook's.
+    """
+    check(given)
+    for name in PLACE:
+        _check_same(session, name, given.get(name))
+    if (name := given.get("name", session.name)) != session.name:
+        session.on_trouble(f"sharing is on already as {session.name}: the name {name!r} is ignored")
+    if "remaining_iterations" in given:
+        session.declare(given["remaining_iterations"])
+    live = {name: given[name] for name in LIVE if name in given}
+    before = {name: getattr(session, name) for name in live}
+    if live:
+        session.change(**live)
+    try:
+        yield
+    finally:
+        if before:
+            _set_back(session, before)
+
+
+def _check_same(session: Session, name: str, wanted: Any) -> None:
+    has = getattr(session, name)
+    if wanted not in (None, has) and (name, wanted) != ("device", "auto"):
+        raise InvalidValue(
+            f"sharing is on already, with {name} {has!r}: leave {name}={wanted!r} out,"
+            " or end sharing first"
+        )
+
+
+def _set_back(session: Session, before: Mapping[str, Any]) -> None:
+    try:
+        session.change(**before)
+    except GpuShareError as error:
+        session.on_trouble(f"{' and '.join(before)} could not be set back: {error}")

@@ -1,0 +1,299 @@
+"""Sharing in this process: its session, PyTorch's boundaries, and the words for scripts.
+
+At most one session is current. Explicit iterations (`iterations`, `turn`) take the place of those
+that PyTorch's hooks notice.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..settings import Settings
+from ..wire.protocol import MAX_NAME_LENGTH
+from .end_of_wait import hide_our_frames
+from .options import applied, check
+from .session import Session
+
+if TYPE_CHECKING:
+    from .torch.boundaries import Boundaries
+
+Batch = TypeVar("Batch")
+
+
+class _Cells:
+    """Which cells run. They are known by their thread: in another one than the training run cells
+    of subshells and messages of widgets, and in one thread a cell may run inside another."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._running: Counter[int] = Counter()  # by thread
+        self._assumed: int | None = None  # a thread
+
+    def assume(self) -> None:
+        """Sharing begins in a cell that was not announced, or in a script."""
+        with self._lock:
+            if get_ident() not in self._running:
+                self._assumed = get_ident()
+
+    def begins(self) -> bool:
+        """Whether no other one runs."""
+        with self._lock:
+            is_first = self._is_none_but_assumed()
+            self._running[get_ident()] += 1
+            return is_first
+
+    def ends(self) -> tuple[bool, bool]:
+        """Whether no other cell runs in this thread; and whether none runs at all."""
+        with self._lock:
+            self._running[get_ident()] -= 1
+            self._running += Counter()  # of those alone that run
+            if self._assumed == get_ident():
+                self._assumed = None
+            is_outermost = get_ident() not in self._running
+            return is_outermost, not self._running and self._assumed is None
+
+    def _is_none_but_assumed(self) -> bool:
+        """What was assumed in this thread is the cell that is announced now, or it is over."""
+        if self._assumed == get_ident():
+            self._assumed = None
+        return not self._running and self._assumed is None
+
+
+class _Sharing:
+    """A session of this process and the PyTorch boundaries that serve it, once there are any."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._boundaries: Boundaries | None = None
+        self._explicit = 0  # how many `iterations` and `turn` blocks are open; hooks are off then
+        self._leader = 0  # the thread whose explicit iteration is open; others are its passengers
+
+    def attach(self) -> None:
+        """PyTorch is there: measure its memory and notice its iterations. Idempotent."""
+        if self._boundaries is not None:
+            return
+        from .torch.boundaries import Boundaries
+        from .torch.memory import Memory
+
+        session = self.session
+        session.memory = memory = Memory(session.device, session.capacity, session.devices)
+        self._boundaries = Boundaries(self.session, memory)
+        session.close_if_idle = self._boundaries.close_if_idle
+        self._notice()
+
+    def detach(self) -> None:
+        if self._boundaries is not None:
+            self._boundaries.remove()
+
+    def begin_explicit(self) -> None:
+        self._explicit += 1
+        self.detach()
+
+    def end_explicit(self) -> None:
+        self._explicit -= 1
+        if not self._explicit:
+            self.session.leave()
+            self._notice()
+
+    @contextmanager
+    def iteration(self) -> Iterator[None]:
+        """An explicit one; or a part of the one that is open, whichever thread has begun that."""
+        if self._begin_iteration():
+            try:
+                yield
+            finally:
+                self._end_iteration()
+        else:
+            yield
+
+    def _begin_iteration(self) -> bool:
+        with self.session.entering:
+            if self._leader:
+                return False
+            self.session.enter()
+            self._leader = get_ident()
+            self.session.memory.begin()
+            return True
+
+    def _end_iteration(self) -> None:
+        with self.session.entering:
+            try:
+                self.session.memory.end()
+                self.session.boundary()
+            finally:
+                self._leader = 0
+
+    def cell_ended(self, is_last: bool) -> None:
+        """The turn goes back unless other cells run, or another thread is inside an iteration: it
+        keeps the turn to its own boundary, and whoever comes to none is noticed by the keeper."""
+        with self.session.entering:
+            if self._has_closed_ours() and is_last:
+                self.session.leave()
+                self.session.cell_ends()
+
+    def _has_closed_ours(self) -> bool:
+        """This thread's iteration, if one is open; False if it is another thread's."""
+        is_closed = self._boundaries is None or self._boundaries.reset()
+        return is_closed and self._leader in (0, get_ident())
+
+    def _notice(self) -> None:
+        if self._boundaries is not None and not self._explicit and _sharing is self:
+            self._boundaries.install()
+
+
+_sharing: _Sharing | None = None
+_cells = _Cells()
+
+
+def current() -> Session | None:
+    """The session of this process, or None where sharing is off."""
+    return _sharing.session if _sharing is not None else None
+
+
+def start(settings: Settings | None = None, **options: Any) -> Session:
+    """Share: open a session and notice PyTorch's iterations, whenever torch is imported.
+
+    `options` are those of `Session`. Raises GpuShareError; then nothing has changed.
+    """
+    global _sharing
+    options = {"name": _name_of_script()} | options
+    check(options)
+    stop()
+    session = Session(settings, **options)
+    session.open()
+    _spare_the_cores(session.device)
+    hide_our_frames()
+    _cells.assume()
+    _sharing = _Sharing(session)
+    _attach_when_imported()
+    return session
+
+
+def _name_of_script() -> str:
+    return os.path.basename(sys.argv[0]).strip()[:MAX_NAME_LENGTH] or "python"
+
+
+def stop() -> None:
+    """Sharing off: hooks removed, the place at the broker free. Harmless when it is off."""
+    global _sharing
+    sharing, _sharing = _sharing, None
+    if sharing is not None:
+        sharing.detach()
+        sharing.session.close()
+
+
+def cell_begins() -> None:
+    """A cell begins: what was paged out since the last one comes back."""
+    is_first = _cells.begins()
+    if _sharing is not None and is_first:
+        _sharing.session.cell_begins()
+
+
+def cell_ended() -> None:
+    """The end of a cell, however it ended: its iteration is closed and its turn given back."""
+    is_outermost, is_last = _cells.ends()
+    if _sharing is not None and is_outermost:
+        _sharing.cell_ended(is_last)
+
+
+@contextmanager
+def session(settings: Settings | None = None, **options: Any) -> Iterator[Session]:
+    """``with gpushare.session():`` shares within the block. Where sharing is on, it is that, and
+    `weight` and `priority` hold for the block, and another device is refused."""
+    if (already := current()) is not None:
+        with applied(already, options):
+            yield already
+        return
+    from .waiting_line import TerminalLine
+
+    opened = start(settings, **options)
+    opened.on_wait = line = TerminalLine()
+    opened.on_waited = line.count
+    opened.on_trouble = lambda sentence: print(sentence, file=sys.stderr)
+    try:
+        yield opened
+    finally:
+        stop()
+        line.cell_ended(sys.exc_info()[1])
+        for sentence in opened.take_notices():
+            print(sentence, file=sys.stderr)
+
+
+def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
+    """The batches of `loader`, `epochs` times; the loop's body is one iteration with its boundary.
+
+    Batches are loaded without the turn. The length of `loader`, if it has one, tells the broker
+    how much is left.
+    """
+    with _explicit() as sharing:
+        session = sharing.session
+        length = len(loader) if isinstance(loader, Sized) else None
+        session.declare(None if length is None else length * epochs)
+        for _ in range(epochs):
+            for batch in loader:
+                with sharing.iteration():
+                    yield batch
+
+
+@contextmanager
+def turn() -> Iterator[Session]:
+    """``with gpushare.turn():`` holds the turn for the block, for code that is not PyTorch."""
+    with _explicit() as sharing, sharing.iteration():
+        yield sharing.session
+
+
+@contextmanager
+def _explicit() -> Iterator[_Sharing]:
+    """Explicit iterations: hooks stand by, and the turn is back at the end of the block."""
+    with session():
+        sharing = _sharing
+        assert sharing is not None  # `session` has just seen to it
+        sharing.begin_explicit()
+        try:
+            yield sharing
+        finally:
+            sharing.end_explicit()
+
+
+def _spare_the_cores(device: str) -> None:
+    """Let OpenMP's idle threads sleep: by default they spin on the cores of whoever has the turn.
+
+    OpenMP reads this when torch loads it, so it helps where sharing is on before `import torch`;
+    it changes no result, and a value that the user has set stays.
+    """
+    if device == "host" and "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def _attach(torch: Any) -> None:
+    if _sharing is not None:
+        _sharing.attach()
+
+
+def _attach_when_imported() -> None:
+    """Now, if torch is there; else when it comes, whoever imports it."""
+    import wrapt
+
+    if "torch" in sys.modules:
+        _attach(sys.modules["torch"])
+    elif not _registered:
+        _registered.append(True)
+        wrapt.register_post_import_hook(_attach, "torch")
+
+
+_registered: list[bool] = []  # the hook outlives a session; it must not be registered twice
+
+
+def _forget() -> None:
+    """In a forked child: sharing is the parent's."""
+    global _sharing, _cells
+    _sharing, _cells = None, _Cells()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,519 @@
+"""Where a PyTorch iteration begins and ends, seen in unmodified code. Import it after torch only.
+
+An iteration begins at the first outermost module forward. It ends at a *candidate*: the end of an
+optimiser's step, or of `zero_grad`, whichever profiling found emptiest; or the end of an outermost
+forward that records no gradients. The thread that began it owns it; other threads are passengers,
+whose events change nothing. Code without modules or without candidates is never interrupted.
+
+The global forward hook is registered only while no module forward runs in an open iteration, so
+modules inside modules cost nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Protocol
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ..stacks import may_compute
+
+Candidate = tuple[str, int]  # the kind of event, and whose it is: the id of optimiser or module
+
+RECURRENCES = 3  # profiling ends when a candidate has come up so often: the first is an outlier
+FORGET_AFTER = 16  # so often another candidate, and never the chosen one: the training has changed
+NEAR = 10  # one 10th of the peak is near enough
+STEPLESS_FORWARDS = 32  # so many forwards without a candidate: inference by someone without no_grad
+
+
+class Turns(Protocol):
+    """Whoever gives turns."""
+
+    entering: Any  # a lock that can be taken again: no iteration begins, and no turn is given back
+
+    def enter(self) -> None:
+        """An iteration begins: return when this process holds the turn."""
+
+    def boundary(self) -> None:
+        """An iteration ended."""
+
+    def abandon(self) -> None:
+        """The open iteration, if there is one, has ended without a boundary."""
+
+    def leave(self) -> None:
+        """Give the turn back now."""
+
+
+class Memory(Protocol):
+    """Whoever measures memory, in bytes."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def live(self) -> int: ...
+
+    def peak(self) -> int: ...
+
+    def survivors(self) -> int: ...
+
+
+class Profile:
+    """Chooses the candidate at which least is alive. Until then each step is a boundary.
+
+    A step is preferred to a `zero_grad` that is little emptier: between a step and the next forward
+    the next batch is loaded, which then happens outside of the turn.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._start()
+
+    def _start(self) -> None:
+        self.chosen: Candidate | None = None
+        self._peak = 0
+        self._live: dict[Candidate, int] = {}
+        self._seen: Counter[Candidate] = Counter()
+
+    def is_boundary(self, candidate: Candidate) -> bool:
+        """Whether an iteration that comes to `candidate` ends there."""
+        if candidate == self.chosen:
+            self._seen.clear()
+            return True
+        if self.chosen is not None and self._has_changed(candidate):
+            self._start()
+        if self.chosen is None:
+            self._record(candidate)
+            return candidate[0] == "step"
+        return False
+
+    def is_last_step(self, candidate: Candidate) -> bool:
+        """Whether the chosen `zero_grad` is what comes after this step: then it was the last of the
+        iteration, and no backward of what is alive is to come."""
+        cycle = list(self._live)  # in the order of an iteration
+        if self.chosen not in cycle or candidate not in cycle:
+            return False
+        before_chosen = cycle[cycle.index(self.chosen) - 1]
+        return self.chosen[0] == "zero_grad" and candidate == before_chosen
+
+    def _has_changed(self, candidate: Candidate) -> bool:
+        self._seen[candidate] += 1
+        is_new_step = candidate[0] == "step" and candidate not in self._live
+        return is_new_step or self._seen[candidate] >= FORGET_AFTER
+
+    def _record(self, candidate: Candidate) -> None:
+        self._peak = max(self._peak, self._memory.peak())
+        self._live[candidate] = self._memory.live()
+        self._seen[candidate] += 1
+        if self._seen[candidate] >= RECURRENCES:
+            self.chosen = self._emptiest()
+            self._seen.clear()
+
+    def _emptiest(self) -> Candidate:
+        """Of equal ones the latest, so that all of a cycle's steps are inside the iteration."""
+        latest_first = list(reversed(self._live))
+        emptiest = min(latest_first, key=self._live.__getitem__)
+        steps = [candidate for candidate in latest_first if candidate[0] == "step"]
+        step = min(steps, key=self._live.__getitem__, default=emptiest)
+        is_near = self._live[step] <= self._live[emptiest] + self._peak // NEAR
+        return step if is_near else emptiest
+
+
+class _Thread(threading.local):
+    """What belongs to one thread: the step that it is in, and something that ends with it."""
+
+    step = 0  # id of the frame that runs the outermost step; 0: none
+    end: _ThreadEnd | None = None
+
+
+class _ThreadEnd:
+    """Calls back when the thread ends whose local variable it is."""
+
+    def __init__(self, call: Callable[[int], None]) -> None:
+        self._call = call
+        self._thread = get_ident()
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() == self._process:  # a forked child drops the parent's other threads
+            self._call(self._thread)
+
+
+class _ForwardEnd:
+    """The hook at the end of a forward; it is on the module only while that forward runs."""
+
+    def __init__(self, call: Callable[[int], None]) -> None:
+        self._call = call
+
+    def __call__(self, module: Any, args: Any, result: Any) -> None:
+        self._call(id(sys._getframe(1)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A model that is copied or saved in the middle gets a hook that does nothing."""
+        return functools.partial, (sys.audit, __name__)
+
+
+class Boundaries:
+    """Tells `session` where iterations begin and end, and `memory` to measure them.
+
+    At most one is installed in a process.
+    """
+
+    def __init__(self, session: Turns, memory: Memory) -> None:
+        self._session = session
+        self._memory = memory
+        # Iterations begin and end under it. While one thread waits for the turn, others do too;
+        # and whoever gives the turn back has it from before no iteration is open until all is done.
+        self._entering = session.entering
+        self._thread = _Thread()
+        self._undo = contextlib.ExitStack()
+        self._global_hooks: dict[int, Any] = {}  # torch's own, while installed
+        self._hook_id = 0  # unlike any other hook's of this process
+        self._forward_end = _ForwardEnd(self._forward_ended)
+        self._hooked: Any = None  # the module that has it
+        self._start()
+
+    def _start(self) -> None:
+        self._inside = False  # an iteration
+        self._leader = 0  # the thread that is inside, or was last
+        self._forward = 0  # id of the frame that runs the outermost forward; 0: none
+        self._recording = False  # a forward with gradients has begun, and no step has ended since
+        self._is_done = False  # its last step has ended, and nothing has begun since
+        self._profile = Profile(self._memory)
+        self._forget_forwards()
+
+    def _forget_forwards(self) -> None:
+        self._forwards = 0  # outermost ones with gradients since the last candidate
+        self._floor = sys.maxsize  # the fewest bytes alive when one of them began
+
+    # --- installed or not --------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Register the hooks. Idempotent; another one that is installed is removed."""
+        global _installed
+        if _installed is not self:
+            if _installed is not None:
+                _installed.remove()
+            self._register()
+            _installed = self
+
+    def remove(self) -> None:
+        """Take all hooks back. Idempotent; an open iteration is forgotten."""
+        global _installed
+        if _installed is self:
+            _installed = None
+        self._undo.close()
+        self._close()
+
+    def reset(self) -> bool:
+        """The end of a cell: what this thread has left open is closed, profiling starts anew.
+
+        False if another thread is inside an iteration: it needs the turn, and ends it at its own
+        boundary, or when the thread ends.
+        """
+        self._thread.step = 0
+        with self._entering:
+            if self._inside and self._leader != get_ident():
+                return False
+            if self._inside and not self._recording:
+                self._end()  # its step was done, and the cell ended before the next zero_grad
+            self._close()
+        return True
+
+    def close_if_idle(self) -> None:
+        """The turn is wanted: end the open iteration if no thread computes in it."""
+        with self._entering:
+            if self._inside and self._is_done:
+                self._end()  # only its zero_grad is to come
+            self._close_if_left()
+
+    def _close_if_left(self) -> None:
+        """Its thread has ended, or does something else, and has not come to a boundary."""
+        if self._inside and not may_compute(self._leader, self._memory.survivors() > 0):
+            self._close()
+
+    def _close(self) -> None:
+        if self._inside:
+            self._memory.end()
+            self._session.abandon()
+        self._start()
+        self._unhook_end()
+        self._forward_over()
+
+    def _register(self) -> None:
+        handle = register_module_forward_pre_hook(self._forward_begins)
+        self._global_hooks, self._hook_id = handle.hooks_dict_ref(), handle.id
+        self._undo.callback(handle.remove)
+        self._undo.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
+        self._undo.callback(register_optimizer_step_post_hook(self._step_ended).remove)
+        self._wrap(torch.optim.Optimizer, "zero_grad", self._noticing_zero_grad)
+        self._wrap(torch.nn.Module, "zero_grad", self._noticing_zero_grad)
+        self._wrap(torch.nn.Module, "compile", self._noticing_compile)
+        self._wrap(torch.nn.modules.module, "_has_any_global_hook", self._overlooking_ours)
+
+    def _wrap(self, place: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        """Wrap a function where it is; on removal a wrapper that others have wrapped stays."""
+        original = getattr(place, name, None)
+        if original is None:
+            return  # this version of torch does not have it, so there is nothing to notice
+        wrapper = functools.wraps(original)(wrap(original))
+        setattr(place, name, wrapper)
+
+        def restore() -> None:
+            if getattr(place, name) is wrapper:
+                setattr(place, name, original)
+
+        self._undo.callback(restore)
+
+    # --- an iteration ------------------------------------------------------------------------
+
+    def _is_ours(self) -> bool:
+        """Whether this thread is inside an iteration; it begins one if no thread is."""
+        __tracebackhide__ = True
+        with self._entering:
+            if self._inside and self._leader == get_ident():
+                self._is_done = False
+                return True
+            self._close_if_left()
+            if self._inside:
+                return False  # a passenger
+            self._session.enter()
+            if _installed is not self:  # sharing was turned off meanwhile
+                self._session.abandon()
+                return False
+            self._lead()
+        return True
+
+    def _lead(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self._thread.end = self._thread.end or _ThreadEnd(self._thread_ended)
+        self._leader = get_ident()
+        self._inside = True
+        self._memory.begin()
+
+    def _end(self) -> None:
+        """Ours until all is done: nobody else may enter before the turn is given away."""
+        __tracebackhide__ = True
+        with self._entering:
+            if not self._inside:
+                return
+            try:
+                self._memory.end()
+                self._session.boundary()
+            finally:
+                self._inside = self._recording = self._is_done = False
+
+    def _thread_ended(self, thread: int) -> None:
+        if _installed is not self:
+            return
+        with self._entering:
+            if self._inside and self._leader == thread:
+                self._close()
+            if not self._inside:
+                self._session.leave()
+
+    # --- forwards ----------------------------------------------------------------------------
+
+    def _forward_begins(self, module: Any, args: Any) -> None:
+        """The global hook. Whatever comes by is outermost, since inside a forward it is away."""
+        __tracebackhide__ = True
+        if torch.compiler.is_compiling() or _is_captured():
+            return
+        if not self._is_ours() or not self._note_forward():
+            return
+        if self._recording and not module._modules:
+            return  # its end does not matter, and nothing inside would come by
+        self._forward_runs(id(sys._getframe(1)))
+        self._hook_end_of(module)
+
+    def _note_forward(self) -> bool:
+        """An outermost forward begins; where candidates stay away it begins an iteration too.
+
+        False if another thread has entered first: then this one is a passenger.
+        """
+        __tracebackhide__ = True
+        if not torch.is_grad_enabled():
+            return True
+        live = self._memory.live()
+        self._floor = min(self._floor, live)
+        if self._forwards >= STEPLESS_FORWARDS and self._is_near_floor(live):
+            self._end()
+            if not self._is_ours():
+                return False
+        self._forwards += 1
+        self._recording = True
+        return True
+
+    def _is_near_floor(self, live: int) -> bool:
+        """Whether no activations wait for a backward: a loop of recurrent cells is no inference."""
+        return live <= self._floor + self._memory.peak() // NEAR
+
+    def _forward_runs(self, frame: int) -> None:
+        self._unhook_end()
+        self._forward = frame
+        self._global_hooks.pop(self._hook_id, None)
+
+    def _forward_ended(self, frame: int) -> None:
+        """Called from the frame that began the forward or, if that raised, from another one.
+
+        Then torch is iterating over the module's hooks, and ours must stay a little longer.
+        """
+        __tracebackhide__ = True
+        if self._leader != get_ident():
+            return  # a passenger runs the same module
+        returned = frame == self._forward
+        if not returned and (not self._forward or _runs(self._forward)):
+            return  # over already, or a module that calls itself
+        self._forward_over()
+        if returned:
+            self._unhook_end()
+        if self._inside and not self._recording:
+            self._end()
+
+    def _forward_over(self) -> None:
+        """The hook comes first: an interrupt between the two must not leave us blind."""
+        if _installed is self:
+            self._global_hooks[self._hook_id] = self._forward_begins
+        self._forward = 0
+
+    def _hook_end_of(self, module: Any) -> None:
+        """As register_forward_hook(..., always_call=True), which scripted modules do not have, at
+        a tenth of its cost. The caller, torch's `_call_impl`, reads both of these in any case.
+        """
+        self._hooked = module
+        module._forward_hooks[self._hook_id] = self._forward_end
+        module._forward_hooks_always_called[self._hook_id] = True
+
+    def _unhook_end(self) -> None:
+        if self._hooked is not None:
+            self._hooked._forward_hooks.pop(self._hook_id, None)
+            self._hooked._forward_hooks_always_called.pop(self._hook_id, None)
+            self._hooked = None
+
+    def _is_in_forward(self) -> bool:
+        if self._forward and not _runs(self._forward):  # interrupted: torch calls no hook then
+            self._unhook_end()
+            self._forward_over()
+        return self._forward != 0
+
+    # --- candidates --------------------------------------------------------------------------
+
+    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling() and not _runs(self._thread.step):
+            if self._is_done and self._leader == get_ident():
+                with self._entering:
+                    self._is_done = False
+            self._thread.step = id(sys._getframe(1))
+
+    def _step_ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        __tracebackhide__ = True
+        if not torch.compiler.is_compiling() and self._thread.step == id(sys._getframe(1)):
+            self._thread.step = 0
+            if self._ends_at("step", optimizer):
+                self._end()
+
+    def _ends_at(self, kind: str, whose: Any) -> bool:
+        """A candidate of this thread: whether its iteration ends there."""
+        if self._leader != get_ident() or self._is_in_forward():
+            return False
+        is_boundary = self._profile.is_boundary((kind, id(whose)))
+        self._forget_forwards()
+        if kind == "step":
+            self._recording = False
+            self._is_done = self._inside and self._profile.is_last_step((kind, id(whose)))
+        return is_boundary and self._inside and not _is_captured()
+
+    # --- wrappers ----------------------------------------------------------------------------
+
+    def _noticing_zero_grad(self, original: Any) -> Any:
+        def zero_grad(whose: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            result = original(whose, *args, **kwargs)
+            if torch.compiler.is_compiling() or _runs(self._thread.step):
+                return result
+            if self._ends_at("zero_grad", whose):
+                self._end()
+            return result
+
+        return zero_grad
+
+    def _noticing_compile(self, original: Any) -> Any:
+        """Hooks of a module that compiled itself are compiled away, so its call is wrapped."""
+
+        def compile(module: Any, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            module._compiled_call_impl = self._noticing_call(module._compiled_call_impl)
+
+        return compile
+
+    def _noticing_call(self, compiled: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if torch.compiler.is_compiling() or not self._compiled_begins(id(sys._getframe())):
+                return compiled(*args, **kwargs)
+            try:
+                return compiled(*args, **kwargs)
+            finally:
+                self._forward_ended(id(sys._getframe()))
+
+        return call
+
+    def _compiled_begins(self, frame: int) -> bool:
+        __tracebackhide__ = True
+        if _installed is not self or self._forward or _is_captured():
+            return False
+        if not self._is_ours() or not self._note_forward():
+            return False
+        self._forward_runs(frame)
+        return True
+
+    def _overlooking_ours(self, original: Any) -> Any:
+        """Compiled modules warn of global hooks; ours is away by the time they run."""
+
+        def has_any_global_hook() -> Any:
+            hook = self._global_hooks.pop(self._hook_id, None)
+            try:
+                return original()
+            finally:
+                if hook is not None:
+                    self._global_hooks[self._hook_id] = hook
+
+        return has_any_global_hook
+
+
+def _is_captured() -> bool:
+    """Whether work is only recorded into a CUDA graph, where nobody may wait or measure."""
+    return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
+
+
+def _runs(frame: int) -> bool:
+    """Whether the frame of that id is on this thread's stack. Ids are kept, since a frame would
+    keep its variables, and their tensors, alive."""
+    caller = sys._getframe() if frame else None
+    while caller is not None and id(caller) != frame:
+        caller = caller.f_back
+    return caller is not None
+
+
+_installed: Boundaries | None = None
+
+
+def _forget_in_child() -> None:
+    """A forked child, as a worker of a DataLoader, has no turns to take."""
+    if _installed is not None:
+        _installed.remove()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

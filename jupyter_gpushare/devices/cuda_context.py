@@ -1,0 +1,43 @@
+"""Memory of a GPU that is not any tensor's: what CUDA itself takes in this process.
+
+A CUDA context is hundreds of MB, and each process has one of its own. It lives as long as the
+process, so it counts as persistent.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import GpuShareError
+from ..settings import load
+from . import nvml
+from .visible import Visible
+
+LOOKS = 4  # at the first iterations, which have no part in a lane
+
+
+class CudaContext:
+    """Of this process on its `cuda:N`; `bytes` is what is known of it, 0 before CUDA runs here.
+
+    Measured: all that the driver says this process has, less what PyTorch has reserved. Where the
+    driver does not say, as in most containers, it is what the setting `cuda_context_bytes` says.
+    """
+
+    def __init__(self, device: str) -> None:
+        try:
+            self._uuid = Visible(nvml.gpus()).named(device).uuid
+        except GpuShareError:  # then the driver does not know it by that name
+            self._uuid = ""
+        self._looks = 0
+        self.bytes = 0
+
+    def look(self, reserved: int) -> None:
+        """CUDA runs; PyTorch has reserved so many bytes. Only the first looks ask the driver."""
+        if self._looks < LOOKS:
+            self._looks += 1
+            self.bytes = max(self.bytes, context_bytes(self._uuid, reserved))
+
+
+def context_bytes(uuid: str, reserved: int) -> int:
+    has = nvml.process_bytes(uuid, os.getpid()) if uuid else None
+    return load().cuda_context_bytes if has is None else max(0, has - reserved)

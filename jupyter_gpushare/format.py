@@ -1,0 +1,46 @@
+"""Figures and names in words: the one way in which sentences, tables and errors write them."""
+
+from __future__ import annotations
+
+import time
+
+
+def size(count: int) -> str:
+    """Bytes in the unit that leaves one to four digits: ``1.4 GiB``."""
+    amount, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``3.2 s``, ``45 s``, ``2 min 30 s``, ``12 min``, ``2 h 5 min``"""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def moment(unix: float) -> str:
+    """Day and time on this machine's clock: ``Tue 10:00``."""
+    return time.strftime("%a %H:%M", time.localtime(unix))
+
+
+def ordinal(place: int) -> str:
+    """``1st``, ``2nd``, ``3rd``, ``11th``."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{'th' if place % 100 in (11, 12, 13) else ending}"
+
+
+def plain(text: str) -> str:
+    """The text without characters that steer a terminal."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

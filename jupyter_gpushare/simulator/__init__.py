@@ -1,0 +1,1 @@
+"""Policies in virtual time: recorded or generated workloads on the real scheduler."""

@@ -1,0 +1,195 @@
+"""What happened at a broker, one JSON object a line: `jupyter gpushare record` writes it, and
+`jupyter gpushare simulate --from` replays it.
+
+Events are the differences between Snapshots, which a looker gets when something has changed, at
+most every `INTERVAL_SECONDS`: their times are right to within that, and the iterations and seconds
+that they carry are the broker's own counts. Sessions and users are numbered as they come, and their
+names are left out unless asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from .. import refusals
+from ..errors import UNREADABLE, InvalidValue
+from ..wire.protocol import ACTIVE, HOLDING, DeviceView, SessionView, Snapshot
+
+INTERVAL_SECONDS = 0.05
+
+What: TypeAlias = Literal[
+    "device", "group", "opened", "requested", "granted", "finished", "reported", "closed"
+]
+# Ranges in which sums of many stay numbers: a record may be anybody's.
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
+Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`time` is seconds since the record began; a field that has its default is left out.
+
+    `device` tells its capacity and policy, once; `group` a group's weight, again when it changes.
+    `opened` is a session's first, `closed` its last.
+    It has `requested` when it waits for the device or has it, `granted` when it has it, `finished`
+    when it has it no more. `reported` tells its iterations and seconds of the device since the last
+    report, what it needs now, and whether it declares how many iterations are left.
+    """
+
+    time: Seconds
+    event: What
+    device: str = ""
+    session: str = ""
+    user: str = ""
+    group: str = ""
+    name: str = ""
+    policy: str = ""
+    capacity_bytes: Bytes = 0
+    persistent_bytes: Bytes = 0
+    ephemeral_bytes: Bytes = 0
+    weight: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    iterations: Annotated[int, Meta(ge=0, le=1 << 40)] = 0
+    device_seconds: Seconds = 0.0
+    declares: bool = False
+
+
+class Recorder:
+    """Turns Snapshots into Events."""
+
+    def __init__(self, names: bool = False) -> None:
+        self._names = names
+        self._sessions: dict[str, int] = {}  # id -> number
+        self._users: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
+        self._devices: set[str] = set()
+        self._weights: dict[str, float] = {}  # of groups
+        self._known: dict[str, SessionView] = {}
+        self._reported: dict[str, SessionView] = {}
+
+    def events(self, snapshot: Snapshot, time: float) -> Iterator[Event]:
+        """What has happened since the last one."""
+        time = round(time, 3)
+        for device in snapshot.devices:
+            if device.name not in self._devices:
+                self._devices.add(device.name)
+                yield Event(
+                    time,
+                    "device",
+                    device.name,
+                    policy=snapshot.policy,
+                    capacity_bytes=device.capacity_bytes,
+                )
+        for group in snapshot.groups:
+            if self._weights.get(group.name) != group.weight:
+                self._weights[group.name] = group.weight
+                yield Event(time, "group", group=self._group(group.name), weight=group.weight)
+        there = {view.id: view for device in snapshot.devices for view in device.sessions}
+        for gone in [id for id in self._known if id not in there]:
+            yield from self._close(gone, time)
+        for device in snapshot.devices:
+            for view in device.sessions:
+                if device.name != (view.gang or [device.name])[0]:
+                    continue  # simulated notebooks have one device: of several, the first
+                yield from self._follow(device, view, time)
+
+    def _follow(self, device: DeviceView, view: SessionView, time: float) -> Iterator[Event]:
+        before = self._known.get(view.id)
+        if before is None:
+            self._reported[view.id] = view
+            yield self._opened(device, view, time)
+            yield self._report(view, view, time)
+        yield from self._turns(before, view, time)
+        if _has_news(self._reported[view.id], view):
+            yield self._report(self._reported[view.id], view, time)
+            self._reported[view.id] = view
+        self._known[view.id] = view
+
+    def _turns(self, before: SessionView | None, view: SessionView, time: float) -> Iterator[Event]:
+        id = _number("n", view.id, self._sessions)
+        had, has = before is not None and before.state in HOLDING, view.state in HOLDING
+        wanted, wants = before is not None and before.state in ACTIVE, view.state in ACTIVE
+        if had and not has:
+            yield Event(time, "finished", session=id)
+        if wants and (not wanted or (had and not has)):
+            yield Event(time, "requested", session=id)
+        if has and not had:
+            yield Event(time, "granted", session=id)
+
+    def _close(self, id: str, time: float) -> Iterator[Event]:
+        view = self._known.pop(id)
+        del self._reported[id]
+        if view.state in HOLDING:
+            yield Event(time, "finished", session=_number("n", id, self._sessions))
+        yield Event(time, "closed", session=_number("n", id, self._sessions))
+
+    def _opened(self, device: DeviceView, view: SessionView, time: float) -> Event:
+        return Event(
+            time,
+            "opened",
+            device.name,
+            session=_number("n", view.id, self._sessions),
+            user=view.user if self._names else _number("u", view.user, self._users),
+            group=self._group(view.group),
+            name=view.name if self._names else "",
+            weight=view.weight,
+            priority=view.priority,
+        )
+
+    def _group(self, name: str) -> str:
+        return name if self._names or not name else _number("g", name, self._groups)
+
+    def _report(self, before: SessionView, view: SessionView, time: float) -> Event:
+        return Event(
+            time,
+            "reported",
+            session=_number("n", view.id, self._sessions),
+            persistent_bytes=view.persistent_bytes,
+            ephemeral_bytes=view.ephemeral_bytes,
+            iterations=max(0, view.iterations - before.iterations),
+            device_seconds=max(0.0, round(view.device_seconds - before.device_seconds, 3)),
+            declares=view.remaining_iterations is not None,
+        )
+
+
+def _number(kind: str, id: str, known: dict[str, int]) -> str:
+    """`n1`, `n2` for sessions, `u1`, `u2` for users, `g1`, `g2` for groups."""
+    return f"{kind}{known.setdefault(id, len(known) + 1)}"
+
+
+def _has_news(before: SessionView, view: SessionView) -> bool:
+    """Iterations; seconds of a turn that is over; another demand."""
+    return (
+        view.iterations != before.iterations
+        or (view.state not in HOLDING and view.device_seconds != before.device_seconds)
+        or (view.persistent_bytes, view.ephemeral_bytes)
+        != (before.persistent_bytes, before.ephemeral_bytes)
+    )
+
+
+def encode(event: Event) -> bytes:
+    """One line."""
+    return msgspec.json.encode(event) + b"\n"
+
+
+def read(path: str | Path) -> list[Event]:
+    """Raises InvalidValue with the line that is wrong."""
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise InvalidValue(f"the record {path} cannot be read: {error.strerror}") from None
+    return list(_decoded(str(path), lines))
+
+
+def _decoded(path: str, lines: Iterable[bytes]) -> Iterator[Event]:
+    decoder = msgspec.json.Decoder(Event)
+    for number, line in enumerate(lines, 1):
+        try:
+            yield decoder.decode(line)
+        except UNREADABLE:
+            wrong = refusals.in_json(line, Event, "it")
+            raise InvalidValue(f"line {number} of {path} is no event: {wrong}") from None

@@ -1,0 +1,214 @@
+"""What a workload would be like under each policy: the real scheduler in virtual time.
+
+    gpushare.simulate("record.jsonl", policies=["fair", "srtf"], capacity=24 << 30)
+
+It shows itself as tables in a notebook, and `plot()` draws it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import _core, tables
+from ..errors import InvalidValue
+from ..format import duration, size
+from ..settings import load, scheduler_rules
+from . import recorder, workload
+from .workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+POLICIES = ("fair", "srtf", "pack", "las")
+
+
+class Run(NamedTuple):
+    """One workload under one policy. Seconds, bytes."""
+
+    policy: str
+    outcomes: list[_core.Outcome]
+    turns: list[_core.TurnTaken]
+    memory: list[_core.MemoryUse]
+
+    @property
+    def finished(self) -> list[_core.Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.ended is not None]
+
+    @property
+    def completion(self) -> list[float]:
+        """From arrival to the end of the last cell, of those that came to it."""
+        return [(outcome.ended or 0.0) - outcome.arrival for outcome in self.finished]
+
+    @property
+    def queueing(self) -> list[float]:
+        """From arrival to the first turn."""
+        return [
+            outcome.started - outcome.arrival
+            for outcome in self.outcomes
+            if outcome.started is not None
+        ]
+
+    @property
+    def waited(self) -> list[float]:
+        return [outcome.waited for outcome in self.finished]
+
+    @property
+    def makespan(self) -> float:
+        first = min(outcome.arrival for outcome in self.outcomes)
+        return max((outcome.ended or 0.0 for outcome in self.finished), default=first) - first
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of one device."""
+        return max((use.persistent + use.lanes for use in self.memory), default=0)
+
+    @property
+    def refused(self) -> int:
+        return sum(outcome.refused for outcome in self.outcomes)
+
+    def figures(self) -> dict[str, float]:
+        """Mean and 95th percentile; seconds and bytes."""
+        figures: dict[str, float] = {"finished": len(self.finished), "refused": self.refused}
+        for name in ("waited", "completion", "queueing"):
+            values = getattr(self, name)
+            figures[f"{name}_mean"] = statistics.fmean(values) if values else 0.0
+            figures[f"{name}_p95"] = percentile(values, 95)
+        return figures | {"makespan": self.makespan, "peak_bytes": self.peak_bytes}
+
+
+class Comparison:
+    """The same workload under several policies."""
+
+    def __init__(self, subject: Workload, runs: list[Run], class_of: str = "") -> None:
+        self.workload = subject
+        self.runs = runs
+        self.class_of = class_of
+
+    def tables(self) -> list[tables.Table]:
+        devices = f"{self.workload.devices} x " if self.workload.devices > 1 else ""
+        capacity = size(self.workload.capacity)
+        lesson = f", a class of {self.class_of}" if self.class_of else ""
+        title = f"{len(self.workload.jobs)} notebooks on {devices}{capacity}{lesson}"
+        return [tables.table_of(title, COLUMNS, self.runs)]
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """By policy, for programs; seconds and bytes."""
+        return {run.policy: run.figures() for run in self.runs}
+
+    def plot(self) -> Figure:
+        """Waits, completion, memory and turns. Raises InvalidValue where matplotlib is missing."""
+        from . import plots
+
+        return plots.comparison(self)
+
+    def _repr_html_(self) -> str:
+        return tables.as_html(self.tables())
+
+    def __repr__(self) -> str:
+        return tables.as_text(self.tables())
+
+
+def simulate(
+    source: str | Path | Workload,
+    policies: Sequence[str] = POLICIES,
+    *,
+    capacity: int | None = None,
+    devices: int | None = None,
+    groups: Mapping[str, float] | None = None,
+    users: Mapping[str, float] | None = None,
+    class_of: str = "",
+    rules: _core.Rules | None = None,
+    conduct: _core.Conduct | None = None,
+) -> Comparison:
+    """`source` is a record's file or a Workload; `capacity` bytes and `devices` replace its own, as
+    weights of `groups` its own. Users weigh 1, but for those of `users`. The group `class_of` has
+    the devices for itself, as in class mode, whenever a notebook of it is open and not done.
+    Where no `rules` are given, this environment's settings are those of the broker.
+
+    Raises InvalidValue for a record that cannot be read, and for a policy, a group or a user that
+    there is not.
+    """
+    subject = (
+        source if isinstance(source, Workload) else workload.from_record(recorder.read(source))
+    )
+    subject = subject._replace(
+        capacity=subject.capacity if capacity is None else capacity,
+        devices=subject.devices if devices is None else devices,
+    )
+    _check_named("group", [*(groups or {}), *filter(None, [class_of])], _groups(subject))
+    _check_named("user", users or {}, {job.user for job in subject.jobs})
+    shares = _core.Shares(
+        groups={**subject.groups, **(groups or {})}, users=users or {}, class_of=class_of
+    )
+    runs = [run(subject, policy, rules, conduct, shares) for policy in policies]
+    return Comparison(subject, runs, class_of)
+
+
+def _groups(subject: Workload) -> set[str]:
+    return {job.group for job in subject.jobs if job.group} | {*subject.groups}
+
+
+def _check_named(kind: str, wanted: Iterable[str], there: set[str]) -> None:
+    for name in wanted:
+        if name not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise InvalidValue(f"there is no {kind} {name!r} in this workload; there is {known}")
+
+
+def run(
+    subject: Workload,
+    policy: str,
+    rules: _core.Rules | None = None,
+    conduct: _core.Conduct | None = None,
+    shares: _core.Shares | None = None,
+) -> Run:
+    """To the end, by default with the settings of this environment. Raises InvalidValue."""
+    try:
+        simulation = _core.Simulation(
+            subject.jobs,
+            subject.capacity,
+            policy,
+            rules or scheduler_rules(load()),
+            conduct or _core.Conduct(),
+            subject.devices,
+            shares or _core.Shares(groups=subject.groups),
+        )
+    except ValueError as error:
+        raise InvalidValue(str(error)) from None
+    simulation.run()
+    return Run(policy, simulation.outcomes, simulation.turns, simulation.memory)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return duration(statistics.fmean(values)) if values else "none"
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that `percent` of `values` do not exceed."""
+    if len(values) < 2:
+        return values[0] if values else 0.0
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def _p95(values: Sequence[float]) -> str:
+    return duration(percentile(values, 95)) if values else "none"
+
+
+def _refused(run: Any) -> str:
+    return str(run.refused) if run.refused else ""
+
+
+COLUMNS = (
+    tables.Column("Policy", lambda run: run.policy),
+    tables.Column("Waited", lambda run: _mean(run.waited), right=True),
+    tables.Column("95 %", lambda run: _p95(run.waited), right=True),
+    tables.Column("Completed", lambda run: _mean(run.completion), right=True),
+    tables.Column("95 %", lambda run: _p95(run.completion), right=True, spare=2),
+    tables.Column("First turn", lambda run: _mean(run.queueing), right=True, spare=3),
+    tables.Column("All done", lambda run: duration(run.makespan), right=True, spare=1),
+    tables.Column("Memory", lambda run: size(run.peak_bytes), right=True),
+    tables.Column("Do not fit", _refused, right=True),
+)

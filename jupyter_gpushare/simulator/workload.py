@@ -1,0 +1,240 @@
+"""Jobs to simulate: from a record, from a table of models, or from a generator.
+
+Bytes and seconds. Everything that is drawn is drawn from a seed, and the same seed gives the same
+jobs.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from .._core import Cell, Demand, Job
+from ..errors import InvalidValue
+from .recorder import Event
+
+GAP_SECONDS = 0.5  # turns of a session that follow each other so closely are one cell
+SHORTEST_SECONDS = 1e-6  # of an iteration: a record may say less, and time would not pass
+MEBIBYTE = 1 << 20
+
+
+class Workload(NamedTuple):
+    """`capacity` is that of one of `devices` devices. Groups that are not in `groups` weigh 1."""
+
+    jobs: list[Job]
+    capacity: int
+    devices: int = 1
+    groups: Mapping[str, float] = MappingProxyType({})
+
+
+# --- a record ---------------------------------------------------------------------------------
+
+
+@dataclass
+class _Turns:
+    """A cell, as it was seen."""
+
+    began: float
+    ended: float = math.inf
+    iterations: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class _Session:
+    opened: Event
+    closed: float = math.inf
+    persistent: int = 0
+    ephemeral: int = 0
+    declares: bool = False
+    cells: list[_Turns] = field(default_factory=list)
+
+    def take(self, event: Event) -> None:
+        if event.event == "requested":
+            if not self.cells or event.time - self.cells[-1].ended > GAP_SECONDS:
+                self.cells.append(_Turns(event.time))
+        elif event.event == "finished" and self.cells:
+            self.cells[-1].ended = event.time
+        elif event.event == "reported":
+            self._report(event)
+        elif event.event == "closed":
+            self.closed = event.time
+
+    def _report(self, event: Event) -> None:
+        self.persistent = max(self.persistent, event.persistent_bytes)
+        self.ephemeral = max(self.ephemeral, event.ephemeral_bytes)
+        self.declares = self.declares or event.declares
+        if not event.iterations and not event.device_seconds:
+            return
+        if not self.cells:  # it was too short to be seen
+            self.cells.append(_Turns(event.time, event.time))
+        self.cells[-1].iterations += event.iterations
+        self.cells[-1].seconds += event.device_seconds
+
+    def job(self, end: float) -> Job | None:
+        """None where it has used nothing."""
+        seen = [turns for turns in self.cells if turns.seconds >= SHORTEST_SECONDS]
+        if not seen:
+            return None
+        ended = min(seen[-1].ended, end)
+        return Job(
+            self.opened.session,
+            [
+                _cell(turns, before)
+                for turns, before in zip(
+                    seen, [self.opened.time, *(turns.ended for turns in seen)], strict=False
+                )
+            ],
+            demand=Demand(self.persistent, self.ephemeral),
+            user=self.opened.user,
+            group=self.opened.group,
+            arrival=self.opened.time,
+            weight=self.opened.weight,
+            priority=self.opened.priority,
+            declares=self.declares,
+            stays=max(0.0, self.closed - ended),
+        )
+
+
+def _cell(turns: _Turns, before: float) -> Cell:
+    """What ran without iterations is one."""
+    count = max(1, min(turns.iterations, int(turns.seconds / SHORTEST_SECONDS)))
+    return Cell(count, turns.seconds / count, max(0.0, turns.began - before))
+
+
+def from_record(events: Sequence[Event]) -> Workload:
+    """The same cells with the same pauses between them, on the devices that there were.
+
+    Raises InvalidValue for a record in which nobody has used a device.
+    """
+    sessions: dict[str, _Session] = {}
+    for event in events:
+        if event.event == "opened":
+            sessions[event.session] = _Session(event)
+        elif event.session in sessions:
+            sessions[event.session].take(event)
+    end = max((event.time for event in events), default=0.0)
+    jobs = [job for session in sessions.values() if (job := session.job(end)) is not None]
+    used = {session.opened.device for session in sessions.values()}
+    devices = [event for event in events if event.event == "device" and event.device in used]
+    if not jobs or not devices:
+        raise InvalidValue("nobody has used a device in this record")
+    groups = {event.group: event.weight for event in events if event.event == "group"}
+    return Workload(jobs, min(device.capacity_bytes for device in devices), len(devices), groups)
+
+
+# --- tables of models -------------------------------------------------------------------------
+
+
+class Model(NamedTuple):
+    """What one iteration of it needs; `iteration` seconds."""
+
+    name: str
+    persistent: int
+    ephemeral: int
+    iteration: float
+
+
+def models(memory: Path, durations: Path) -> list[Model]:
+    """The training jobs of `salus_mem_baseline.csv` of which `salus_workloads.csv` tells how long
+    an iteration takes: by the longest run of each, where starting up weighs least."""
+    with durations.open(newline="") as file:
+        runs = [
+            (row["name"].rpartition("_")[0], float(row["jct_s"]), int(row["iterations"]))
+            for row in csv.DictReader(file)
+        ]
+    iteration = {name: seconds / count for name, seconds, count in sorted(runs, key=lambda r: r[1])}
+    with memory.open(newline="") as file:
+        return [
+            Model(
+                row["Network"],
+                math.ceil(float(row["Persistent Mem (MB)"]) * MEBIBYTE),
+                math.ceil(float(row["Peak"]) * MEBIBYTE),
+                iteration[row["Network"]],
+            )
+            for row in csv.DictReader(file)
+            if row["Network"] in iteration
+        ]
+
+
+def of_models(
+    known: Sequence[Model], durations: Sequence[float], *, seed: int, gap: float = 0.0
+) -> list[Job]:
+    """One job for each duration (seconds alone on the device), of a model drawn from `known`, all
+    equally likely; exponential pauses of `gap` seconds in the mean between arrivals. All are one
+    user's, as the published policies know no users: between users every policy here shares."""
+    draw = random.Random(seed)
+    jobs, arrival = [], 0.0
+    for number, seconds in enumerate(durations):
+        model = draw.choice(known)
+        count = max(1, round(seconds / model.iteration))
+        jobs.append(
+            Job(
+                f"{number}-{model.name}",
+                [Cell(count, model.iteration)],
+                demand=Demand(model.persistent, model.ephemeral),
+                user="u",
+                arrival=arrival,
+                declares=True,
+            )
+        )
+        arrival += draw.expovariate(1 / gap) if gap else 0.0
+    return jobs
+
+
+# --- a generator ------------------------------------------------------------------------------
+
+
+def generated(notebooks: int, *, seed: int, capacity: int = 16 << 30) -> Workload:
+    """A day of notebooks, as nobody has recorded it yet; all draws are independent:
+
+    - users: one for every two notebooks, drawn evenly, in two groups by turns; arrivals: Poisson,
+      one in 5 minutes
+    - cells of a notebook: geometric, 8 in the mean; pauses before them: lognormal, median 60 s,
+      sigma 1.2
+    - seconds of a cell alone: lognormal, median 15 s, sigma 1.6 (so the mean is 54 s); seconds of
+      an iteration: log-uniform from 0.02 to 0.5
+    - persistent bytes: lognormal, median 3 % of `capacity`, sigma 0.8; ephemeral: median 12 %,
+      sigma 0.9; both cut at a third and a half of it
+    - one in three declares its iterations; a notebook stays open for an hour after its last cell
+    """
+    draw = random.Random(seed)
+    users = max(1, notebooks // 2)
+    jobs, arrival = [], 0.0
+    for number in range(notebooks):
+        user = draw.randrange(users) + 1
+        jobs.append(_notebook(draw, f"n{number + 1}", user, arrival, capacity))
+        arrival += draw.expovariate(1 / 300)
+    return Workload(jobs, capacity)
+
+
+def _notebook(draw: random.Random, id: str, user: int, arrival: float, capacity: int) -> Job:
+    iteration = math.exp(draw.uniform(math.log(0.02), math.log(0.5)))
+    count = 1
+    while draw.random() > 1 / 8:
+        count += 1
+    return Job(
+        id,
+        [_drawn_cell(draw, iteration) for _ in range(count)],
+        demand=Demand(
+            min(int(capacity * draw.lognormvariate(math.log(0.03), 0.8)), capacity // 3),
+            min(int(capacity * draw.lognormvariate(math.log(0.12), 0.9)), capacity // 2),
+        ),
+        user=f"u{user}",
+        group=f"g{(user + 1) % 2 + 1}",
+        arrival=arrival,
+        declares=draw.random() < 1 / 3,
+        stays=3600.0,
+    )
+
+
+def _drawn_cell(draw: random.Random, iteration: float) -> Cell:
+    seconds = draw.lognormvariate(math.log(15), 1.6)
+    think = draw.lognormvariate(math.log(60), 1.2)
+    return Cell(max(1, round(seconds / iteration)), iteration, think)

@@ -1,0 +1,190 @@
+"""Tables as plain data, drawn for terminals and notebooks.
+
+Cells may hold names that other users chose. So no text reaches a terminal or a page as it came:
+control characters are replaced, and HTML is escaped. rich is imported only when a table is drawn.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .format import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table as RichTable
+
+# Mid tones that can be read on white and on black; the terminal has its own names for them.
+COLOURS = {
+    "overdue": ("red", "#d9534f"),
+    "problem": ("red", "#d9534f"),
+    "running": ("green", "#3f9f5f"),
+    "ok": ("green", "#3f9f5f"),
+    "waiting": ("yellow", "#c98a1b"),
+    "warning": ("yellow", "#c98a1b"),
+    "held": ("dim", "#8886"),
+    "paused": ("dim", "#8886"),
+    "paged out": ("dim", "#8886"),
+    "idle": ("dim", "#8886"),
+}
+TEXT_WIDTH = 120
+NARROW = 14  # what a column that gives way keeps
+GAP = 3  # a column's padding and the space between two
+_TABLE = "border-collapse:collapse;margin:0;font-size:90%"
+_CELL = "padding:.15em .8em .15em 0;white-space:nowrap;border:0;"
+
+
+class Column(NamedTuple):
+    """How one column is titled, filled from a row's subject, aligned and made narrower.
+
+    `cut`: longest text in characters; such a column gives way in a narrow terminal. Where that is
+    not enough, the columns with the highest `spare` are left out.
+    """
+
+    title: str
+    cell: Callable[[Any], str]
+    right: bool = False
+    cut: int | None = None
+    wraps: bool = False
+    spare: int = 0
+
+
+class Table(NamedTuple):
+    """Rich draws it as wide as the terminal is."""
+
+    title: str
+    columns: list[Column]
+    rows: list[list[str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield _as_rich(_fitted(self, options.max_width), options.max_width)
+
+
+def table_of(title: str, columns: Iterable[Column], subjects: Iterable[Any]) -> Table:
+    """One row for each subject; a column that has nothing to say in any row is left out."""
+    wanted, rows = list(columns), list(subjects)
+    cells = [[plain(column.cell(subject)) for column in wanted] for subject in rows]
+    filled = [index for index in range(len(wanted)) if any(row[index] for row in cells)]
+    return _only(Table(title, wanted, cells), filled)
+
+
+def _only(table: Table, kept: list[int]) -> Table:
+    rows = [[row[index] for index in kept] for row in table.rows]
+    return table._replace(columns=[table.columns[index] for index in kept], rows=rows)
+
+
+def _fitted(table: Table, width: int) -> Table:
+    """Without the columns that can be spared, as far as the width demands it."""
+    order = sorted(range(len(table.columns)), key=lambda index: table.columns[index].spare)
+    while sum(_least(table)) > width - GAP and table.columns[order[-1]].spare:
+        table = _only(table, sorted(order[:-1]))
+        order = sorted(range(len(table.columns)), key=lambda index: table.columns[index].spare)
+    return table
+
+
+def _natural(table: Table) -> list[int]:
+    """The width of each column if there were room, with its gap."""
+    cells = zip(*table.rows, strict=True)
+    widest = [max(map(len, column)) for column in cells] or [0] * len(table.columns)
+    return [
+        GAP + max(len(column.title), min(width, column.cut or width))
+        for column, width in zip(table.columns, widest, strict=True)
+    ]
+
+
+def _least(table: Table) -> list[int]:
+    """The width of each column when those that give way have done so."""
+    return [
+        min(width, GAP + NARROW) if column.cut or column.wraps else width
+        for column, width in zip(table.columns, _natural(table), strict=True)
+    ]
+
+
+def _widths(table: Table, width: int) -> list[int]:
+    """What is left over goes to the columns that gave way, the first of them first."""
+    widths, room = _least(table), width - GAP
+    for index, natural in enumerate(_natural(table)):
+        more = max(0, min(natural - widths[index], room - sum(widths)))
+        widths[index] += more
+    return [width - GAP for width in widths]
+
+
+def _as_rich(table: Table, width: int) -> RichTable:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(
+        title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
+    for column, room in zip(table.columns, _widths(table, width), strict=True):
+        drawn.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not column.wraps,
+            overflow="fold" if column.wraps else "ellipsis",
+            width=room,
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(cell, style=COLOURS.get(cell, ("",))[0]) for cell in row))
+    return drawn
+
+
+def as_text(tables: Iterable[Table], width: int = TEXT_WIDTH) -> str:
+    """The tables in plain text, without colours."""
+    import io
+
+    from rich.console import Console
+
+    text = io.StringIO()
+    # In a notebook rich would show by itself what is printed, instead of writing it to the file.
+    console = Console(file=text, width=width, color_system=None, force_jupyter=False)
+    for table in filter(is_filled, tables):
+        console.print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
+
+
+def as_html(tables: Iterable[Table]) -> str:
+    """The tables for a notebook; colours come from the page, so it reads in light and dark."""
+    return "".join(map(_table_html, filter(is_filled, tables)))
+
+
+def is_filled(table: Table) -> bool:
+    return bool(table.rows)
+
+
+def _table_html(table: Table) -> str:
+    head = "".join(
+        f"<th style='{_CELL}{_align(column)}opacity:.7;font-weight:600'>{column.title}</th>"
+        for column in table.columns
+    )
+    body = "".join(f"<tr>{''.join(_cells_html(table, row))}</tr>" for row in table.rows)
+    return (
+        f"<div style='font-weight:600;margin:.6em 0 .2em'>{html.escape(table.title)}</div>"
+        f"<div style='overflow-x:auto'><table style='{_TABLE}'>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cells_html(table: Table, row: list[str]) -> Iterator[str]:
+    for column, cell in zip(table.columns, row, strict=True):
+        text = html.escape(cell)
+        cut = (
+            f"max-width:{column.cut}ch;overflow:hidden;text-overflow:ellipsis;"
+            if column.cut
+            else ""
+        )
+        title = f" title='{text}'" if column.cut and len(cell) > column.cut else ""
+        yield f"<td style='{_CELL}{_align(column)}{cut}'{title}>{_dot_html(cell)}{text}</td>"
+
+
+def _align(column: Column) -> str:
+    return "text-align:right;" if column.right else "text-align:left;"
+
+
+def _dot_html(cell: str) -> str:
+    if cell not in COLOURS:
+        return ""
+    return f"<span style='color:{COLOURS[cell][1]}'>&#9679;</span> "

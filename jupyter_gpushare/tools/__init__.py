@@ -1,0 +1,1 @@
+"""The command line and what it shows: tables, reports and checks of the installation."""

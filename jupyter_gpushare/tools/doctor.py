@@ -1,0 +1,365 @@
+"""``jupyter gpushare doctor``: what is installed and running, and how to mend what is not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from .._version import __version__
+from ..broker.admin import rulebook
+from ..errors import BrokerUnavailable, GpuShareError, NotPermitted
+from ..settings import Settings, socket_path
+from ..wire.client import Client
+
+if TYPE_CHECKING:
+    from ..devices.nvml import Usage
+    from ..tables import Table
+
+State: TypeAlias = Literal["ok", "warning", "problem"]
+TORCH_SECONDS = 120  # a first import from a cold network disk takes long
+
+# In a process of its own: the doctor stays light, and an import that crashes harms nobody.
+TORCH_TEST = """
+import json, torch
+from jupyter_gpushare import _core
+from jupyter_gpushare.client.torch import cuda_lane
+from jupyter_gpushare.client.torch.memory import self_test
+lanes = cuda_lane.why_not() or _core.cuda_trouble(0)
+print(json.dumps([torch.__version__, self_test(), lanes]))
+"""
+WITHOUT_LANES = (
+    "notebooks take turns all the same, and PyTorch's cache is emptied at the end of each turn"
+)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing looked at; the sentence of a warning or problem says how to mend it."""
+
+    name: str
+    state: State
+    sentence: str
+
+
+def examine(settings: Settings) -> Iterator[Check]:
+    """All checks, in the order in which one would mend things."""
+    for look in CHECKS:
+        yield from look(settings)
+
+
+def picture(found: list[Check]) -> Table:
+    from .. import tables
+
+    columns = [
+        tables.Column("Check", lambda check: check.name),
+        tables.Column("State", lambda check: check.state),
+        tables.Column("", lambda check: check.sentence, wraps=True),
+    ]
+    return tables.table_of("Installation", columns, found)
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+SEEN = ("0", "off")  # values of hidepid
+
+
+def _proc(settings: Settings) -> Iterator[Check]:
+    """Nothing where processes of others are seen."""
+    with suppress(OSError):
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        options = [mount[3] for mount in mounts if mount[1] == "/proc"][-1:]
+        hidden = re.findall(r"\bhidepid=(\w+)", " ".join(options))
+        if hidden and hidden[-1] not in SEEN:
+            sentence = (
+                f"/proc hides processes of other users (hidepid={hidden[-1]}): a broker for several"
+                " users cannot see whether one of theirs still computes, and leaves lane memory to"
+                " it until it has ended; mount /proc with gid= of the broker's group"
+            )
+            yield Check("processes", "warning", sentence)
+
+
+def _system(settings: Settings) -> Iterator[Check]:
+    text = f"Python {platform.python_version()} on {platform.platform()}"
+    if sys.platform == "linux":
+        yield Check("system", "ok", text)
+    else:
+        yield Check("system", "problem", f"{text}: only Linux is supported")
+
+
+def _packages(settings: Settings) -> Iterator[Check]:
+    for name, if_missing in PACKAGES.items():
+        try:
+            yield Check(name, "ok", importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            state: State = "warning" if if_missing else "problem"
+            yield Check(name, state, if_missing or f"is not installed: pip install {name}")
+
+
+def _core(settings: Settings) -> Iterator[Check]:
+    try:
+        from .. import _core
+    except ImportError as error:
+        yield Check("C++ module", "problem", f"does not load ({error}): install the package again")
+        return
+    if _core.__version__ == __version__:
+        yield Check("C++ module", "ok", _core.__version__)
+    else:
+        versions = f"is of version {_core.__version__}, the package of {__version__}"
+        yield Check("C++ module", "problem", f"{versions}: install the package again")
+
+
+def _server_extension(settings: Settings) -> Iterator[Check]:
+    enabled = None
+    for directory in reversed(_jupyter_paths("jupyter_config_path")):
+        for file in sorted((directory / "jupyter_server_config.d").glob("*.json")):
+            enabled = _is_enabled(file, enabled)
+        enabled = _is_enabled(directory / "jupyter_server_config.json", enabled)
+    if enabled:
+        yield Check("server extension", "ok", "enabled")
+    else:
+        command = "jupyter server extension enable jupyter_gpushare"
+        yield Check("server extension", "problem", f"is not enabled: {command}")
+
+
+def _is_enabled(file: Path, before: bool | None) -> bool | None:
+    """What `file` says of our server extension, or `before` where it says nothing."""
+    try:
+        listed = json.loads(file.read_text())["ServerApp"]["jpserver_extensions"]
+        return bool(listed["jupyter_gpushare"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return before
+
+
+def _lab_extension(settings: Settings) -> Iterator[Check]:
+    for directory in _jupyter_paths("jupyter_path", "labextensions"):
+        if (directory / "jupyter-gpushare" / "package.json").is_file():
+            yield Check("lab extension", "ok", str(directory / "jupyter-gpushare"))
+            return
+    yield Check("lab extension", "problem", "is not installed: install the package again")
+
+
+def _jupyter_paths(function: str, *parts: str) -> list[Path]:
+    from jupyter_core import paths
+
+    return [Path(path) for path in getattr(paths, function)(*parts)]
+
+
+def _socket(settings: Settings) -> Iterator[Check]:
+    from ..wire.launch import checked
+
+    try:
+        directory = checked(socket_path(settings)).parent
+        mode = stat.S_IMODE(directory.stat().st_mode)
+    except GpuShareError as error:
+        yield Check("socket", "problem", str(error))
+    except FileNotFoundError:
+        yield Check("socket", "ok", f"{directory} will be made by the first broker")
+    else:
+        yield _mode(directory, mode, directory.stat().st_uid == os.getuid())
+
+
+def _mode(directory: Path, mode: int, is_own: bool) -> Check:
+    if not is_own:
+        return Check(
+            "socket", "ok", f"{directory} belongs to another user: a broker for all of a host"
+        )
+    if mode & 0o077:
+        mend = f"others may enter {directory} (mode {mode:o})"
+        return Check("socket", "warning", f"{mend}: chmod 700 {directory}, unless that is wanted")
+    return Check("socket", "ok", f"{directory}, mode {mode:o}")
+
+
+def _broker(settings: Settings) -> Iterator[Check]:
+    try:
+        with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
+            welcome = client.welcome
+    except (BrokerUnavailable, NotPermitted) as error:
+        yield Check("broker", "warning", str(error))
+    except GpuShareError as error:
+        yield Check("broker", "problem", f"{error}: jupyter gpushare broker --stop ends it")
+    else:
+        text = f"process {welcome.pid}, protocol {welcome.protocol}, version {welcome.version}"
+        same = welcome.version == __version__
+        mend = "" if same else ": jupyter gpushare broker --stop lets a new one start"
+        yield Check("broker", "ok" if same else "warning", text + mend)
+
+
+def _accounts(settings: Settings) -> Iterator[Check]:
+    """By the broker's word, whose user may be another and who has the file open."""
+    try:
+        with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
+            trouble = client.look().broker.accounts
+    except GpuShareError:
+        return  # said above
+    if trouble:
+        mend = "set JUPYTER_GPUSHARE_ACCOUNTS to a file that the broker can make"
+        yield Check("accounts", "warning", f"{trouble}: {mend}")
+    else:
+        yield Check("accounts", "ok", "kept: `jupyter gpushare report` shows them")
+
+
+def _rulebook(settings: Settings) -> Iterator[Check]:
+    """The broker's own word first: its file may be another than ours."""
+    with (
+        suppress(GpuShareError),
+        Client.connect(settings, "jupyter gpushare doctor", start=False) as client,
+    ):
+        if error := client.look().rulebook_error:
+            yield Check("rules", "problem", error)
+            return
+    if settings.rulebook:
+        try:
+            rulebook.load(settings.rulebook)
+        except GpuShareError as error:
+            yield Check("rules", "problem", str(error))
+        else:
+            yield Check("rules", "ok", settings.rulebook)
+
+
+def _devices(settings: Settings) -> Iterator[Check]:
+    from ..devices import find_all
+    from ..format import size
+
+    sessions = _sessions(settings)
+    yield _driver()
+    for device in find_all(settings):
+        text = f"{device.description}, {size(device.capacity_bytes)}"
+        usage = device.usage() if device.usage is not None else None
+        if usage is not None:
+            text += _memory(device.capacity_bytes, usage, sessions.get(device.name, set()))
+        yield Check(device.name, "ok", text)
+
+
+def _driver() -> Check:
+    from ..devices import nvml
+
+    version, reason = nvml.driver()
+    if reason:
+        sentence = f"no GPU can be shared, only the device host: {reason}"
+        return Check("GPU driver", "warning", sentence)
+    return Check("GPU driver", "ok", version)
+
+
+def _sessions(settings: Settings) -> dict[str, set[int]]:
+    """The processes that share, by device; none where no broker runs."""
+    with suppress(GpuShareError), Client.connect(settings, "doctor", start=False) as client:
+        devices = client.look().devices
+        return {device.name: {view.pid for view in device.sessions} for device in devices}
+    return {}
+
+
+def _memory(capacity: int, usage: Usage, sessions: set[int]) -> str:
+    from ..format import size
+
+    foreign = {pid: used for pid, used in usage.processes.items() if pid not in sessions}
+    text = f", {size(max(0, capacity - usage.used_bytes))} free"
+    if not foreign:
+        return text
+    told = "" if None in foreign.values() else f"{size(sum(filter(None, foreign.values())))} of "
+    which = ", ".join(map(str, sorted(foreign)))
+    return f"{text}; {told}memory is used by programs that do not share (process {which})"
+
+
+def _visible(settings: Settings) -> Iterator[Check]:
+    """What `cuda:N` means here, where that is not what it means to the broker."""
+    from ..devices import nvml
+    from ..devices.visible import VARIABLE, Visible
+
+    if not (there := nvml.gpus()):
+        return
+    try:
+        numbered = Visible(there).numbered
+    except GpuShareError as error:
+        yield Check("visible GPUs", "warning", str(error))
+        return
+    names = [f"cuda:{number} is {gpu.name} of this host" for number, gpu in enumerate(numbered)]
+    if names:
+        yield Check("visible GPUs", "ok", ", ".join(names))
+    else:
+        setting = os.environ.get(VARIABLE)
+        hidden = f"none: {VARIABLE}={setting!r} hides them: sessions go to the host"
+        yield Check("visible GPUs", "warning", hidden)
+
+
+def _torch(settings: Settings) -> Iterator[Check]:
+    """Whether torch can be imported, whether its memory can be measured, and shared on a GPU."""
+    try:
+        importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", TORCH_TEST],
+            capture_output=True,
+            text=True,
+            timeout=TORCH_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        yield Check("torch hooks", "problem", f"importing torch took over {TORCH_SECONDS} s")
+        return
+    if ran.returncode:
+        reason = (ran.stderr.strip().splitlines() or ["without a word"])[-1]
+        sentence = f"importing torch and testing its hooks failed: {reason}"
+        yield Check("torch hooks", "problem", sentence)
+        return
+    version, hooks, lanes = json.loads(ran.stdout.strip().splitlines()[-1])
+    yield _hooks(version, hooks)
+    yield from _lanes(lanes)
+
+
+def _hooks(version: str, reason: str) -> Check:
+    if reason:
+        mend = "sharing works, but all memory of a notebook counts as persistent"
+        return Check("torch hooks", "warning", f"{reason}; {mend}")
+    return Check("torch hooks", "ok", f"memory of torch {version} is measured")
+
+
+def _lanes(reason: str) -> Iterator[Check]:
+    """Nothing where there is no GPU that could have any."""
+    from ..devices import nvml
+
+    if not nvml.gpus():
+        return
+    if reason:
+        sentence = f"there are none on a GPU: {reason}; {WITHOUT_LANES}"
+        yield Check("shared lanes", "warning", sentence)
+    else:
+        yield Check("shared lanes", "ok", "notebooks on a GPU use one piece of memory in turn")
+
+
+# What is missing without harm says so; an empty text means that nothing works without it.
+PACKAGES = {
+    "jupyter_gpushare": "",
+    "ipykernel": "",
+    "jupyter_server": "",
+    "jupyterlab": "is not installed: notebooks share, but there is no panel to see it",
+    "torch": "is not installed: code takes turns inside `with jupyter_gpushare.turn():` only",
+}
+
+CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
+    _system,
+    _packages,
+    _core,
+    _server_extension,
+    _lab_extension,
+    _socket,
+    _proc,
+    _broker,
+    _accounts,
+    _rulebook,
+    _devices,
+    _visible,
+    _torch,
+)

@@ -1,0 +1,280 @@
+"""A Snapshot as people look at it in a terminal or a notebook: tables, one sentence, bars.
+
+Everybody on a host sees everybody's notebook names, unless the rulebook hides them.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from ..format import duration, moment, ordinal, plain, size
+from ..tables import Column, Table, table_of
+from ..wire.protocol import (
+    DeviceView,
+    LaneView,
+    PolicyView,
+    SessionView,
+    Snapshot,
+    TurnView,
+    queue_rank,
+)
+
+# What to look at first comes first, also where a small screen cuts the rest.
+STATES = ("overdue", "running", "waiting", "held", "paused", "paged_out", "idle")
+IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to be shut down"}
+
+# --- a Snapshot as tables ---------------------------------------------------------------------
+
+
+def tables(snapshot: Snapshot, own: str = "") -> list[Table]:
+    """Devices, lanes and notebooks; `own` is the id of the session that looks, to mark it."""
+    devices = snapshot.devices
+    lanes = [(device, lane) for device in devices for lane in device.lanes]
+    notebooks = [(device, session) for device in devices for session in _ordered(device.sessions)]
+    resting = [session for device in devices for session in device.resting]
+    several = len(devices) > 1
+    return [
+        table_of("Devices", DEVICE_COLUMNS, devices),
+        table_of("Lanes", _lane_columns(several), lanes),
+        table_of("Notebooks", _notebook_columns(several, own), notebooks),
+        table_of("Resting until their next cell", RESTING_COLUMNS, resting),
+    ]
+
+
+def policies(known: Iterable[PolicyView], current: str) -> Table:
+    return table_of(
+        "Policies",
+        [
+            Column("", lambda policy: "→" if policy.name == current else ""),
+            Column("Policy", lambda policy: policy.name),
+            Column("What it does", lambda policy: policy.sentence, wraps=True),
+        ],
+        known,
+    )
+
+
+def rules(snapshot: Snapshot) -> list[Table]:
+    """Groups, reservations that go on or begin within a day, and classes."""
+    return [
+        table_of("Groups", GROUP_COLUMNS, snapshot.groups),
+        table_of("Reservations", RESERVATION_COLUMNS, snapshot.reservations),
+        table_of("Classes", CLASS_COLUMNS, snapshot.classes),
+    ]
+
+
+def sentence(snapshot: Snapshot) -> str:
+    """The broker in one sentence."""
+    count = len({view.id for device in snapshot.devices for view in device.sessions})
+    notebooks = {0: "no notebooks", 1: "one notebook"}.get(count, f"{count} notebooks")
+    broker = f"broker {snapshot.broker.pid}, version {snapshot.version}"
+    return f"Policy {snapshot.policy}, {notebooks}; {broker}."
+
+
+def aged(snapshot: Snapshot, seconds: float) -> Snapshot:
+    """The same picture so many seconds later, if nothing happened: waits went on."""
+    return replace(snapshot, devices=[_aged_device(device, seconds) for device in snapshot.devices])
+
+
+def _aged_device(device: DeviceView, seconds: float) -> DeviceView:
+    return replace(
+        device,
+        sessions=[_aged_session(view, seconds) for view in device.sessions],
+        resting=[
+            replace(view, idle_seconds=view.idle_seconds + seconds) for view in device.resting
+        ],
+        turns=[_aged_turn(view, seconds) for view in device.turns],
+    )
+
+
+def _aged_session(view: SessionView, seconds: float) -> SessionView:
+    if view.idle_seconds is not None:
+        view = replace(view, idle_seconds=view.idle_seconds + seconds)
+    if view.waiting_seconds is None:
+        return view
+    expected = view.expected_wait_seconds
+    return replace(
+        view,
+        waiting_seconds=view.waiting_seconds + seconds,
+        expected_wait_seconds=_left_of(expected, seconds),
+    )
+
+
+def _left_of(expected: float | None, seconds: float) -> float | None:
+    """A wait that has lasted longer than was expected is unknown, and not about to end."""
+    return None if expected is None or seconds > expected else expected - seconds
+
+
+def _aged_turn(view: TurnView, seconds: float) -> TurnView:
+    began = view.began + seconds
+    if view.ended is None:
+        return replace(view, began=began, held=view.held + seconds)
+    return replace(view, began=began, ended=view.ended + seconds)
+
+
+def lane_bytes(device: DeviceView) -> int:
+    return sum(lane.bytes for lane in device.lanes)
+
+
+def _ordered(sessions: list[SessionView]) -> list[SessionView]:
+    return sorted(sessions, key=lambda view: (*queue_rank(view), *_by_state(view)))
+
+
+def _by_state(view: SessionView) -> tuple[int, str]:
+    return STATES.index(view.state), view.name
+
+
+def at_once(device: DeviceView) -> str:
+    """How many lanes there are and how many of them run at the same time."""
+    lanes = {1: "one lane"}.get(len(device.lanes), f"{len(device.lanes)} lanes")
+    if device.running_lanes:
+        return f"{lanes}, {device.running_lanes} at once"
+    return "; ".join(filter(None, [f"{lanes}, auto", device.probation]))
+
+
+def _foreign(device: DeviceView) -> str:
+    return size(device.foreign_bytes) if device.foreign_bytes else ""
+
+
+DEVICE_COLUMNS = (
+    Column("Device", lambda device: device.name),
+    Column("Capacity", lambda device: size(device.capacity_bytes), right=True),
+    Column("Persistent", lambda device: size(device.persistent_bytes), right=True),
+    Column("In lanes", lambda device: size(lane_bytes(device)), right=True),
+    Column("Foreign", _foreign, right=True),
+    Column("Free", lambda device: size(device.free_bytes), right=True),
+    Column("Lanes", at_once),
+)
+
+
+GROUP_COLUMNS = (
+    Column("Group", lambda group: group.name),
+    Column("Weight", lambda group: f"{group.weight:g}", right=True),
+    Column("Teachers", lambda group: ", ".join(group.teachers)),
+)
+RESERVATION_COLUMNS = (
+    Column("Group", lambda reserved: reserved.group),
+    Column("Device", lambda reserved: reserved.device or "all"),
+    Column("Share", lambda reserved: f"{reserved.share:.0%}", right=True),
+    Column("From", lambda reserved: moment(reserved.begins)),
+    Column("To", lambda reserved: moment(reserved.ends)),
+    Column("Now", lambda reserved: "on" if reserved.is_on else ""),
+)
+CLASS_COLUMNS = (
+    Column("Group", lambda one: one.group),
+    Column("Device", lambda one: one.device),
+    Column(
+        "Lasts", lambda one: "until it ends" if one.ends is None else f"until {moment(one.ends)}"
+    ),
+)
+
+
+def _lane_columns(several: bool) -> list[Column]:
+    return [
+        Column("Device", lambda pair: pair[0].name if several else ""),
+        Column("Lane", lambda pair: str(pair[1].id), right=True),
+        Column("Size", lambda pair: size(pair[1].bytes), right=True),
+        Column("Held by", lambda pair: _holder(*pair), cut=28),
+        Column("Shared by", lambda pair: _members(*pair), cut=60),
+    ]
+
+
+def _name(device: DeviceView, id: str) -> str:
+    return next((session.name for session in device.sessions if session.id == id), id)
+
+
+def _holder(device: DeviceView, lane: LaneView) -> str:
+    return _name(device, lane.holder) if lane.holder else "nobody"
+
+
+def _members(device: DeviceView, lane: LaneView) -> str:
+    return ", ".join(_name(device, id) for id in lane.members)
+
+
+def _notebook_columns(several: bool, own: str) -> list[Column]:
+    def on(cell: Callable[[SessionView], str]) -> Callable[[tuple[DeviceView, SessionView]], str]:
+        return lambda pair: cell(pair[1])
+
+    return [
+        Column("Notebook", on(lambda s: f"→ {s.name}" if s.id == own else s.name), cut=36),
+        Column("User", on(lambda s: s.user), cut=12, spare=5),
+        Column("Device", lambda pair: pair[0].name if several else ""),
+        Column("State", on(lambda s: s.state.replace("_", " "))),
+        Column("Place and wait", on(_wait)),
+        Column("On device", on(lambda s: duration(s.device_seconds)), right=True, spare=4),
+        Column("Iterations", on(_iterations), right=True, spare=1),
+        Column("Persistent", on(lambda s: _measured(s, s.persistent_bytes)), right=True, spare=2),
+        Column("Ephemeral", on(lambda s: _measured(s, s.ephemeral_bytes)), right=True, spare=3),
+        Column("On disk", on(lambda s: size(s.paged_out_bytes) if s.paged_out_bytes else ""), True),
+        Column("Weight", on(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
+        Column("Priority", on(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
+        Column("Why", on(_why), cut=70, spare=7),
+    ]
+
+
+RESTING_COLUMNS = [
+    Column("Notebook", lambda view: view.name, cut=36),
+    Column("User", lambda view: view.user, cut=12),
+    Column("On disk", lambda view: size(view.paged_out_bytes), right=True),
+    Column("Idle for", lambda view: duration(view.idle_seconds), right=True),
+]
+
+
+def _wait(session: SessionView) -> str:
+    if session.place is None or session.waiting_seconds is None:
+        return ""
+    left = session.expected_wait_seconds
+    more = "" if left is None else f", ~{duration(left)} to go"
+    return f"{ordinal(session.place)}, {duration(session.waiting_seconds)}{more}"
+
+
+def _why(session: SessionView) -> str:
+    if session.idle_step and session.idle_seconds is not None:
+        done = IDLE_STEPS.get(session.idle_step, "")
+        return f"idle for {duration(session.idle_seconds)}{done}"
+    return session.reason if session.state not in ("idle", "paused") else ""
+
+
+def _iterations(session: SessionView) -> str:
+    done, left = session.iterations, session.remaining_iterations
+    return str(done) if left is None else f"{done} of {done + left}"
+
+
+def _measured(session: SessionView, count: int) -> str:
+    return size(count) if session.measured else "unknown"
+
+
+# --- bars ------------------------------------------------------------------------------------
+
+
+def bars_html(snapshot: Snapshot) -> str:
+    """One bar for each device: how its capacity is divided at this moment."""
+    return "".join(map(_bar_html, snapshot.devices))
+
+
+def _bar_html(device: DeviceView) -> str:
+    parts = (
+        ("persistent", device.persistent_bytes, "#4c86c6"),
+        ("in lanes", lane_bytes(device), "#2f9e8f"),
+        *((("foreign", device.foreign_bytes, "#a0789f"),) if device.foreign_bytes else ()),
+        ("free", device.free_bytes, "#8883"),
+    )
+    whole = max(device.capacity_bytes, 1)
+    pieces = "".join(
+        f"<div style='width:{100 * count / whole:.2f}%;background:{colour}'></div>"
+        for _, count, colour in parts
+    )
+    legend = " ".join(
+        f"<span style='color:{colour}'>&#9632;</span> {size(count)} {name}"
+        for name, count, colour in parts
+    )
+    return (
+        f"<div style='margin:.4em 0'><b>{html.escape(plain(device.name))}</b> "
+        f"<span style='opacity:.8'>{size(device.capacity_bytes)}: {legend}</span>"
+        f"<div style='{_BAR}'>{pieces}</div></div>"
+    )
+
+
+_BAR = "display:flex;width:24em;max-width:100%;height:.7em;margin-top:.2em;border:1px solid #8888"

@@ -1,0 +1,108 @@
+"""What was used, by whom: asked of the broker, which says no more than the asker may see."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from datetime import date, datetime, timedelta
+from typing import get_args
+
+import msgspec
+
+from ..errors import InvalidValue, ProtocolError
+from ..format import duration
+from ..tables import Column, Table, table_of
+from ..wire.client import Client
+from ..wire.protocol import Account, AccountRow, Accounts, By
+
+BYS: tuple[By, ...] = get_args(By)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # so one begins, in programs that read CSV
+REPORT_SECONDS = 60.0  # a large database is read meanwhile
+GIB_HOUR = float(1 << 30) * 3600
+
+
+def question(first: str = "", last: str = "", by: str = "user") -> Account:
+    """From the beginning of `first` to the end of `last`; days or times of this machine's clock.
+
+    Empty ones are the first of this month, and now. Raises InvalidValue.
+    """
+    start = _begin(first) if first else date.today().replace(day=1)
+    end = _end(last) if last else datetime.fromtimestamp(time.time() + 1)
+    if by not in BYS:
+        raise InvalidValue(f"a report is by {', '.join(BYS[:-1])} or {BYS[-1]}, not {by!r}")
+    found = Account(_unix(start), _unix(end), by)
+    if found.start >= found.end:
+        raise InvalidValue(f"a report ends after it begins, but {last or 'now'} is before {first}")
+    return found
+
+
+def ask(client: Client, asked: Account) -> Accounts:
+    answer = client.ask(asked, seconds=REPORT_SECONDS)
+    if not isinstance(answer, Accounts):
+        raise ProtocolError(f"Accounts were asked for, {type(answer).__name__} came")
+    return answer
+
+
+def picture(asked: Account, rows: list[AccountRow]) -> Table:
+    columns = [
+        Column(asked.by.capitalize(), lambda row: row.name or "(none)", cut=60),
+        Column("Device time", lambda row: duration(row.device_seconds), right=True),
+        Column("Waited", lambda row: duration(row.waited_seconds), right=True),
+        Column("Turns", lambda row: str(row.turns), right=True, spare=1),
+        Column("Kept, GiB h", lambda row: _gib_hours(row.persistent_byte_seconds), right=True),
+        Column("Lane, GiB h", lambda row: _gib_hours(row.lane_byte_seconds), right=True),
+    ]
+    return table_of(f"Used from {_shown(asked.start)} to {_shown(asked.end)}", columns, rows)
+
+
+def as_csv(asked: Account, rows: list[AccountRow]) -> str:
+    """A line for each, under one with the names of the columns; seconds, and bytes times these."""
+    text = io.StringIO()
+    lines = csv.writer(text)
+    lines.writerow([asked.by, *AccountRow.__struct_fields__[1:]])
+    for row in rows:
+        name, *figures = msgspec.structs.astuple(row)
+        lines.writerow([_no_formula(name), *figures])
+    return text.getvalue()
+
+
+def _no_formula(name: str) -> str:
+    """Names are a hub's, or a user's; a spreadsheet would compute what begins like a formula."""
+    return f"'{name}" if name.startswith(FORMULA) else name
+
+
+def _begin(text: str) -> date:
+    try:
+        is_day = len(text) == len("2026-11-01")
+        return date.fromisoformat(text) if is_day else datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValue(
+            f"a date is written 2026-11-01 or 2026-11-01T14:00, not {text!r}"
+        ) from None
+
+
+def _end(text: str) -> date:
+    """Of a day, its last moment."""
+    found = _begin(text)
+    try:
+        return found if isinstance(found, datetime) else found + timedelta(days=1)
+    except OverflowError:
+        raise InvalidValue(f"there are no accounts of the year {found.year}") from None
+
+
+def _unix(moment: date) -> float:
+    if not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day)
+    try:
+        return max(0.0, moment.timestamp())
+    except (ValueError, OverflowError):
+        raise InvalidValue(f"there are no accounts of the year {moment.year}") from None
+
+
+def _shown(unix: float) -> str:
+    return f"{datetime.fromtimestamp(unix):%Y-%m-%d %H:%M}"
+
+
+def _gib_hours(byte_seconds: float) -> str:
+    return f"{byte_seconds / GIB_HOUR:.2f}"

@@ -1,0 +1,1 @@
+"""What travels between processes: messages, their framing, connections and credentials."""

@@ -1,0 +1,280 @@
+"""A blocking connection to the broker: send, receive, ask, look, watch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import socket
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+from ..errors import (
+    BrokerUnavailable,
+    ConnectionLost,
+    ProtocolError,
+    Unanswered,
+    Unidentified,
+    from_code,
+)
+from ..settings import Settings, load
+from . import credentials, launch, protocol
+from .fd_channel import Channel
+from .mailbox import Mailbox
+from .protocol import (
+    Error,
+    GiveBack,
+    Grant,
+    Hello,
+    Look,
+    Message,
+    Notice,
+    Opened,
+    PageIn,
+    PageOut,
+    RenewKey,
+    Rest,
+    Snapshot,
+    ToClient,
+    Trim,
+    Wait,
+    Watch,
+    Welcome,
+    Withdraw,
+    Yield,
+)
+
+RECEIVE_BYTES = 1 << 13  # a larger buffer costs more to make than most messages to read
+RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
+GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
+ANSWER_SECONDS = 10.0  # a broker answers in milliseconds, unless it stands still
+IDENTIFY_SECONDS = 40.0  # it asks the hub, which may be away, several times
+Proof = Callable[[Hello, Settings], Hello]  # adds what shows who greets
+# What a broker says by itself to a connection with a session.
+UNASKED = (
+    *(Grant, Trim, Yield, RenewKey, Withdraw, PageOut, PageIn, GiveBack, Rest, Notice, Wait),
+)
+
+
+class LaneMemory:
+    """The memory of the lane that the newest Grant is for; number 0 before the first.
+
+    It has one `descriptor`; or -1, and a `channel` for its chunks.
+    """
+
+    def __init__(self, number: int, descriptor: int, channel: Channel | None = None) -> None:
+        self.number = number
+        self.descriptor = descriptor
+        self.channel = channel
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+class Client:
+    """One connection. Not for two threads at once, but `close` may come from any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._frames = protocol.Frames(protocol.MAX_SNAPSHOT_BYTES)
+        self._received: deque[ToClient] = deque()
+        self._descriptors: deque[int] = deque()  # came with Grants that are not received yet
+        self._channel: Channel | None = None
+        self.lane_memory = LaneMemory(0, -1)
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self.welcome: Welcome
+
+    @classmethod
+    def connect(
+        cls,
+        settings: Settings | None = None,
+        program: str = "",
+        start: bool = True,
+        proof: Proof = credentials.with_ticket,
+    ) -> Client:
+        """Connect, starting a broker where `start` allows. A broker that serves a JupyterHub gets
+        the `proof`. Raises BrokerUnavailable; NotPermitted where there is none, or a wrong one."""
+        settings = settings or load()
+        try:
+            for _ in range(GREETINGS - 1):
+                try:
+                    return cls._connect_once(settings, program, start, proof)
+                except Unanswered:
+                    raise
+                except ConnectionLost:
+                    pass  # we met a broker that was just ending
+            return cls._connect_once(settings, program, start, proof)
+        except Unanswered as error:
+            raise BrokerUnavailable(str(error)) from None
+
+    @classmethod
+    def _connect_once(cls, settings: Settings, program: str, start: bool, proof: Proof) -> Client:
+        client = cls(launch.connect(settings, start))
+        try:
+            client.welcome = client._greet(Hello(protocol.PROTOCOL, program), settings, proof)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def sees_processes(self) -> bool:
+        """Whether the broker and this process mean the same processes by their ids. They do not
+        where one of them is in a container."""
+        pid, _ = launch.other_end(self._socket)
+        return pid == self.welcome.pid
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, *messages: Message) -> None:
+        """Send messages in one piece. Raises ConnectionLost."""
+        try:
+            self._socket.sendall(b"".join(map(protocol.encode, messages)))
+        except OSError as error:
+            self._lost(error)
+
+    def has_news(self) -> bool:
+        """Whether `receive` would return, or find the connection ended, without waiting."""
+        return bool(self._received or self._poll.poll(0))
+
+    def receive(self, until: float = math.inf) -> ToClient:
+        """The next message, waiting for it; interruptible. Raises ConnectionLost, also when none
+        has come at the time `until`."""
+        while not self._received:
+            try:
+                self._await_bytes(until)
+                data = self._read()
+            except OSError as error:
+                self._lost(error)
+            if not data:
+                self._lost(None)
+            self._received.extend(map(protocol.decode_from_broker, self._frames.feed(data)))
+        return self._next()
+
+    def _await_bytes(self, until: float) -> None:
+        """Raises Unanswered. What is left of the connection would be in disorder: an answer that is
+        due would be taken for the next one's."""
+        if until < math.inf and not self._poll.poll(1000 * max(0.0, until - time.monotonic())):
+            self._socket.shutdown(socket.SHUT_RDWR)
+            raise Unanswered("the broker stands still: it has not answered in time")
+
+    def _next(self) -> ToClient:
+        message = self._received.popleft()
+        if isinstance(message, Grant) and message.memory not in (0, self.lane_memory.number):
+            self.lane_memory = self._new_memory(message.memory)
+        if isinstance(message, Opened) and message.chunk_bytes and self._channel is None:
+            self._channel = Channel(socket.socket(fileno=self._take_descriptor()))
+        return message
+
+    def _new_memory(self, number: int) -> LaneMemory:
+        if self._channel is not None:
+            return LaneMemory(number, -1, self._channel)
+        return LaneMemory(number, self._take_descriptor())
+
+    def _take_descriptor(self) -> int:
+        if not self._descriptors:
+            raise ProtocolError("a message came without its descriptor")
+        return self._descriptors.popleft()
+
+    def _read(self) -> bytes:
+        data, ancillary, _, _ = self._socket.recvmsg(RECEIVE_BYTES, ANCILLARY_BYTES, RECEIVE_FLAGS)
+        for level, kind, descriptors in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self._descriptors.extend(array("i", descriptors))
+        return data
+
+    def has_news_of(self, turn: int, mailbox: Mailbox) -> bool:
+        """As `has_news`; after it `mailbox` knows the successor of `turn`, if one is named."""
+        return mailbox.look(self.fileno(), turn) or bool(self._received)
+
+    def await_turn(self, turn: int, mailbox: Mailbox) -> ToClient | None:
+        """As `receive`, or the Grant of `turn` that comes into `mailbox` if that is first; None if
+        neither came, as after a signal."""
+        if not self._received and (given := mailbox.wait(self.fileno(), turn)) is not None:
+            return Grant(*given)
+        return self.receive() if self.has_news() else None
+
+    def ask(
+        self,
+        message: Message,
+        aside: Callable[[ToClient], None] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> ToClient:
+        """Send and wait for the answer; news that comes in between goes to `aside`.
+
+        Raises the error that the broker answered, and ConnectionLost when none came in time.
+        """
+        self.send(message)
+        return self._answer(aside, seconds)
+
+    def _answer(
+        self,
+        aside: Callable[[ToClient], None] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> ToClient:
+        until = time.monotonic() + seconds
+        while isinstance(answer := self.receive(until), UNASKED):
+            if aside is not None:
+                aside(answer)
+        if isinstance(answer, Error):
+            raise from_code(answer.code, answer.message)
+        return answer
+
+    def look(self) -> Snapshot:
+        """One Snapshot."""
+        answer = self.ask(Look())
+        if not isinstance(answer, Snapshot):
+            raise ProtocolError(f"a Snapshot was asked for, {type(answer).__name__} came")
+        return answer
+
+    def watch(self, interval_seconds: float = 0.25) -> Iterator[Snapshot]:
+        """A Snapshot now and after changes. Raises ConnectionLost when the broker goes away."""
+        self.send(Watch(interval_seconds))
+        while True:
+            message = self.receive()
+            if isinstance(message, Error):
+                raise from_code(message.code, message.message)
+            if isinstance(message, Snapshot):
+                yield message
+
+    def close(self) -> None:
+        """End the connection; whoever waits in `receive` gets ConnectionLost."""
+        with contextlib.suppress(OSError):  # not connected any more: what we want
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close this process's descriptors; the connection is the one's that we forked from."""
+        self._socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+        if self._channel is not None:
+            self._channel.close()
+
+    def _greet(self, hello: Hello, settings: Settings, proof: Proof) -> Welcome:
+        with contextlib.suppress(ConnectionLost):  # who refuses us at once has said why by now
+            self.send(hello)
+        try:
+            answer = self._answer()
+        except Unidentified:
+            answer = self.ask(proof(hello, settings), seconds=IDENTIFY_SECONDS)
+        if not isinstance(answer, Welcome):
+            raise ProtocolError(f"a Welcome was due, {type(answer).__name__} came")
+        return answer
+
+    def _lost(self, error: OSError | None) -> NoReturn:
+        cause = f": {error.strerror}" if error is not None else ""
+        raise ConnectionLost(f"the connection to the broker ended{cause}") from None

@@ -1,0 +1,287 @@
+"""Find the broker of a socket, or start one: connect first, then a lock, so that one is enough."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import BrokerUnavailable, InvalidValue
+from ..settings import Settings, as_environment, socket_path
+
+MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
+RETRY_SECONDS = 0.02
+# Names of what the broker has no use for, and would keep longer than the process that it is for.
+SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
+
+
+def connect(settings: Settings, start: bool = True) -> socket.socket:
+    """A connected socket. Raises BrokerUnavailable after `settings.start_seconds`."""
+    path = checked(socket_path(settings))
+    with _troubles_of_the_system(path):
+        connection = try_connect(path)
+        if connection is None:
+            check_may_start(path, settings)
+        if connection is None and not start:
+            raise BrokerUnavailable(
+                f"no broker answers on {path}; `%gpushare on` or `jupyter gpushare broker` starts"
+                " one"
+            )
+        return connection or _start_and_connect(path, settings)
+
+
+def ensure(settings: Settings) -> None:
+    """For whoever runs the broker of this socket, for himself or for others: start one where none
+    answers. Raises BrokerUnavailable."""
+    path = checked(socket_path(settings))
+    with _troubles_of_the_system(path):
+        (try_connect(path) or _start_and_connect(path, settings)).close()
+
+
+@contextmanager
+def _troubles_of_the_system(path: Path) -> Iterator[None]:
+    """No descriptor, no process, no disk to be had: they may be had later, and so may a broker."""
+    try:
+        yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise BrokerUnavailable(
+            f"the way to the broker on {path} fails: {error.strerror or error}{where}"
+        ) from None
+    except subprocess.SubprocessError as error:
+        raise BrokerUnavailable(f"no broker can be started on {path}: {error}") from None
+
+
+def check_may_start(path: Path, settings: Settings) -> None:
+    """Raises BrokerUnavailable where the broker of this socket is for somebody else to start."""
+    try:
+        owner = path.parent.stat().st_uid
+    except FileNotFoundError:
+        owner = os.getuid()  # who makes it
+    except OSError as error:
+        raise BrokerUnavailable(
+            f"no broker answers on {path}, whose directory cannot be seen: {error.strerror}"
+        ) from None
+    if not settings.start_broker or settings.hub_api_url or owner != os.getuid():
+        raise BrokerUnavailable(
+            f"no broker answers on {path}, and it is not for us to start one there:"
+            " whoever runs this host's broker has to"
+        )
+
+
+def checked(path: Path) -> Path:
+    """`path`, if a Unix socket can have that name."""
+    length = len(os.fsencode(path))
+    if length > MAX_PATH_BYTES:
+        raise InvalidValue(
+            f"the socket path {path} has {length} bytes; at most {MAX_PATH_BYTES} are possible:"
+            " set JUPYTER_GPUSHARE_SOCKET to a shorter one"
+        )
+    return path
+
+
+def try_connect(path: Path) -> socket.socket | None:
+    """A connection, or None where nobody listens. Raises BrokerUnavailable where we may not ask, or
+    should not."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(os.fspath(path))
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        connection.close()
+        return None
+    except OSError as error:
+        connection.close()
+        who = f"; {_who_may(path)} may" if isinstance(error, PermissionError) else ""
+        raise BrokerUnavailable(
+            f"the broker's socket {path} cannot be used: {error.strerror}{who}"
+        ) from None
+    try:
+        _check_server(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _who_may(path: Path) -> str:
+    """By the nearest that can be seen of it: where its directory is closed, by that."""
+    seen = path if os.access(path.parent, os.X_OK) else path.parent
+    try:
+        if seen.stat().st_mode & stat.S_IRWXG:
+            return f"only members of the group {seen.group()}, from their next login on,"
+        return f"only {seen.owner()}"
+    except (OSError, KeyError):
+        return "only others"
+
+
+def _check_server(connection: socket.socket, path: Path) -> None:
+    """In a directory for all, as /tmp, anybody could wait for what we have to say.
+
+    Whose the directory is, is asked too: in a container both may have another number than outside.
+    That says nothing where everybody may make directories, as below /tmp.
+    """
+    _, server = other_end(connection)
+    trusted = {0, os.getuid()}
+    if not _may_be_anybodys(path.parent):
+        trusted.add(path.parent.stat().st_uid)
+    if server not in trusted:
+        raise BrokerUnavailable(
+            f"who listens on {path} (user id {server}) is neither this user nor the owner of the"
+            " directory, and is told nothing: set JUPYTER_GPUSHARE_SOCKET to another path"
+        )
+
+
+def _may_be_anybodys(directory: Path) -> bool:
+    """Whether everybody may put directories, or links to some, where its path leads through."""
+    above = {*directory.absolute().parents, *directory.resolve().parents}
+    return any(place.stat().st_mode & stat.S_IWOTH for place in above)
+
+
+def other_end(connection: socket.socket) -> tuple[int, int]:
+    """Process and user of the other end, by the kernel's word."""
+    size = struct.calcsize("3i")
+    pid, uid, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return pid, uid
+
+
+def _start_and_connect(path: Path, settings: Settings) -> socket.socket:
+    make_directory(path.parent, is_shared(settings))
+    deadline = time.monotonic() + settings.start_seconds
+    while time.monotonic() < deadline:
+        with _starter(path) as is_chosen:
+            if (connection := try_connect(path)) is not None:
+                return connection
+            if is_chosen:
+                launch(path, settings)
+                if (connection := _await(path, deadline)) is not None:
+                    return connection
+        time.sleep(RETRY_SECONDS)
+    raise BrokerUnavailable(
+        f"no broker answered on {path} within {settings.start_seconds:g} s;"
+        f" the last words of its log {log_path(path)}: {_last_words(log_path(path))}"
+    )
+
+
+def _last_words(log: Path) -> str:
+    try:
+        return log.read_text(errors="replace").strip().rpartition("\n")[2] or "(empty)"
+    except OSError as error:
+        return f"({error.strerror})"
+
+
+def _await(path: Path, deadline: float) -> socket.socket | None:
+    """The connection to a broker that is starting; None when it is time to try again."""
+    patience = min(deadline, time.monotonic() + 3.0)
+    while time.monotonic() < patience:
+        if (connection := try_connect(path)) is not None:
+            return connection
+        time.sleep(RETRY_SECONDS)
+    return None
+
+
+@contextmanager
+def _starter(path: Path) -> Iterator[bool]:
+    """True for the one client that may start a broker now; sixty kernels may want it at once."""
+    try:
+        descriptor = open_own(path.with_suffix(".start"))
+    except BrokerUnavailable as error:
+        raise BrokerUnavailable(
+            f"no broker answers on {path}, and none can be started there: {error}"
+        ) from None
+    with os.fdopen(descriptor) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def is_shared(settings: Settings) -> bool:
+    """Whether others than the user who runs the broker may connect."""
+    return bool(int(settings.socket_mode, 8) & 0o077)
+
+
+def make_directory(directory: Path, is_shared: bool = False) -> None:
+    """Make the socket's directory, for this user alone unless others are to connect; refuse one
+    in which others could put a socket of theirs."""
+    mode = 0o755 if is_shared else 0o700
+    try:
+        if not directory.is_dir():
+            directory.mkdir(mode, parents=True, exist_ok=True)
+            directory.chmod(mode)  # whatever the umask
+        status = directory.stat()
+    except OSError as error:
+        raise BrokerUnavailable(
+            f"the directory {directory} cannot be made: {error.strerror}"
+        ) from None
+    if status.st_uid not in (0, os.getuid()):
+        raise BrokerUnavailable(
+            f"the directory {directory} belongs to another user:"
+            " set JUPYTER_GPUSHARE_SOCKET to a path in a directory of yours"
+        )
+    if is_shared and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise BrokerUnavailable(
+            f"others may write to {directory}, and could put a socket of theirs in the place of the"
+            f" one that is for all: `chmod go-w {directory}` mends it, or a directory of its own"
+        )
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        raise BrokerUnavailable(
+            f"everybody may write to {directory}: `chmod o-w {directory}` mends it"
+        )
+
+
+def open_own(path: Path, flags: int = 0) -> int:
+    """A file of this user's alone: no link to one of somebody's, which would be emptied, and none
+    that a stranger has made, who could hold its lock or fill it, as in a directory for all."""
+    try:
+        flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise BrokerUnavailable(f"{path} cannot be opened: {error.strerror}") from None
+    if (owner := os.fstat(descriptor).st_uid) != os.getuid():
+        os.close(descriptor)
+        raise BrokerUnavailable(
+            f"{path} belongs to another user (user id {owner}): set JUPYTER_GPUSHARE_SOCKET to a"
+            " path in a directory of yours"
+        )
+    return descriptor
+
+
+def launch(path: Path, settings: Settings) -> None:
+    """Start a broker that outlives us: own session, no parent, nothing of ours open.
+
+    The shell puts it in the background and ends, so that it is nobody's child and no zombie of a
+    kernel; the working directory is / so that no file of the user shadows a module. Secrets of the
+    environment stay here.
+    """
+    command = [sys.executable, "-m", "jupyter_gpushare.broker"]
+    ours = {**as_environment(settings), "JUPYTER_GPUSHARE_SOCKET": str(path)}
+    environment = {name: os.environ[name] for name in os.environ if not SECRET.search(name)}
+    with open(open_own(log_path(path), os.O_APPEND), "ab") as log:
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" </dev/null &', "sh", *command],
+            cwd="/",
+            env=environment | ours,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            check=True,
+        )
+
+
+def log_path(path: Path) -> Path:
+    """Where a broker that was started on demand writes its log."""
+    return path.with_suffix(".log")

@@ -1,0 +1,62 @@
+/** A snapshot at a later moment, if no event has come since; all that is drawn is drawn from it. */
+
+import {
+  IDeviceView,
+  IRestingView,
+  ISessionView,
+  ISnapshot,
+  ITurnView
+} from './snapshot';
+
+/** The same `seconds` later: waits and turns have gone on, and expected waits have run down. */
+export function aged(snapshot: ISnapshot, seconds: number): ISnapshot {
+  return {
+    ...snapshot,
+    devices: snapshot.devices.map(device => agedDevice(device, seconds))
+  };
+}
+
+function agedDevice(device: IDeviceView, seconds: number): IDeviceView {
+  return {
+    ...device,
+    sessions: device.sessions.map(one => agedSession(one, seconds)),
+    // a broker that is older knows of neither
+    resting: (device.resting ?? []).map(one => agedResting(one, seconds)),
+    turns: (device.turns ?? []).map(turn => agedTurn(turn, seconds))
+  };
+}
+
+function agedSession(session: ISessionView, seconds: number): ISessionView {
+  const hasTurn = session.state === 'running' || session.state === 'overdue';
+  const isWaiting = session.waiting_seconds !== null;
+  return {
+    ...session,
+    idle_seconds: later(session.idle_seconds, seconds),
+    waiting_seconds: later(session.waiting_seconds, seconds),
+    waited_seconds: session.waited_seconds + (isWaiting ? seconds : 0),
+    device_seconds: session.device_seconds + (hasTurn ? seconds : 0),
+    expected_wait_seconds: left(session.expected_wait_seconds, seconds)
+  };
+}
+
+function agedResting(notebook: IRestingView, seconds: number): IRestingView {
+  return { ...notebook, idle_seconds: notebook.idle_seconds + seconds };
+}
+
+function agedTurn(turn: ITurnView, seconds: number): ITurnView {
+  return {
+    ...turn,
+    began: turn.began + seconds,
+    ended: later(turn.ended, seconds),
+    held: turn.held + (turn.ended === null ? seconds : 0)
+  };
+}
+
+function later(since: number | null, seconds: number): number | null {
+  return since === null ? null : since + seconds;
+}
+
+/** An estimate that has run out was wrong: how long it takes from now on is not known. */
+function left(expected: number | null, seconds: number): number | null {
+  return expected === null || expected < seconds ? null : expected - seconds;
+}

@@ -1,0 +1,44 @@
+/** What notebooks are called, so that two of them can be told apart. */
+
+import { fileName, Notebook, resting } from './format';
+import { ISnapshot } from './snapshot';
+
+/** Paths of notebooks by the process of their kernel, as far as this page knows them. */
+export type Paths = ReadonlyMap<number, string>;
+
+/**
+ * Each notebook's file name, by its id. Those of the same file name get the folder that they lie
+ * in, then the owner, then the number of the process, as far as they need it.
+ */
+export function namesOf(
+  snapshot: ISnapshot,
+  paths: Paths
+): Map<string, string> {
+  const all = new Map<string, Notebook>();
+  for (const device of snapshot.devices) {
+    for (const one of [...device.sessions, ...resting(device)]) {
+      all.set(one.id, one);
+    }
+  }
+  const path = (one: Notebook) => paths.get(one.pid) ?? one.name;
+  const ways: ((one: Notebook) => string)[] = [
+    one => fileName(path(one)),
+    one => withFolder(path(one)),
+    one => `${withFolder(path(one))} (${one.user})`,
+    one => `${withFolder(path(one))} (${one.user}, ${one.pid})`
+  ];
+  const names = new Map<string, string>();
+  let unnamed = [...all.values()];
+  for (const way of ways) {
+    unnamed.forEach(one => names.set(one.id, way(one)));
+    unnamed = unnamed.filter(one =>
+      unnamed.some(other => other !== one && way(other) === way(one))
+    );
+  }
+  return names;
+}
+
+/** The file and the folder that it lies in. */
+function withFolder(path: string): string {
+  return path.split('/').slice(-2).join('/');
+}

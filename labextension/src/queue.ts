@@ -1,0 +1,138 @@
+/** Which notebooks run, take turns or wait, in one order for the headline, the lanes and the table. */
+
+import { IDeviceView, ISessionView, ITurnView } from './snapshot';
+
+/** Seconds; a turn that is longer does not change while one reads. */
+export const QUICK_SECONDS = 3;
+const ROUND_SECONDS = [6, 20]; // at least and at most, until one's next quick turn
+
+/** The notebooks of a device, each in one of the groups. */
+export interface IArrangement {
+  running: ISessionView[];
+  /** In an order that does not change with their states. */
+  taking: ISessionView[];
+  /** By queue position. */
+  queue: ISessionView[];
+  others: ISessionView[];
+}
+
+/** What is so at the moment of the device's picture, which has to be as old as it is. */
+export function arranged(device: IDeviceView): IArrangement {
+  const quick = takers(device);
+  const steady = inOrder(device.sessions.filter(one => !quick.has(one.id)));
+  return {
+    running: steady.filter(runs),
+    taking: byName(device.sessions.filter(one => quick.has(one.id))),
+    queue: steady.filter(one => !runs(one) && waits(one)),
+    others: steady.filter(one => !runs(one) && !waits(one))
+  };
+}
+
+export function runs(session: ISessionView): boolean {
+  return session.state === 'running' || session.state === 'overdue';
+}
+
+/** A session with a queue position waits, for a turn or for room to come back. */
+export function waits(session: ISessionView): boolean {
+  return session.place !== null;
+}
+
+/** Those that run, then the queue by its positions, then the others by name. */
+export function inOrder(sessions: ISessionView[]): ISessionView[] {
+  return [...sessions].sort(
+    (a, b) =>
+      rank(a) - rank(b) || (a.place ?? 0) - (b.place ?? 0) || compareNames(a, b)
+  );
+}
+
+export function byName<T extends { name: string; id: string }>(
+  notebooks: T[]
+): T[] {
+  return [...notebooks].sort(compareNames);
+}
+
+/** The turn that a session has now. */
+export function turnOf(
+  session: ISessionView,
+  device: IDeviceView
+): ITurnView | null {
+  const turns = device.turns ?? [];
+  return turns.find(one => isOpen(one) && one.session === session.id) ?? null;
+}
+
+/**
+ * Those that take turns so quickly that which one runs changes while one reads, if they are
+ * several. Nobody takes turns while a turn that goes on is a long one, though no event says so.
+ */
+export function takers(device: IDeviceView): Set<string> {
+  const turns = new Map<string, ITurnView[]>();
+  for (const turn of device.turns ?? []) {
+    turns.set(turn.session, [...(turns.get(turn.session) ?? []), turn]);
+  }
+  const found = device.sessions.filter(
+    one =>
+      (runs(one) || waits(one)) &&
+      isQuick(turns.get(one.id) ?? []) &&
+      moves(one.lane, device.turns)
+  );
+  return new Set(found.length > 1 ? found.map(({ id }) => id) : []);
+}
+
+/** Whether turns change in a lane: in the device, and no long one holds the lane itself. */
+function moves(lane: number | null, turns: ITurnView[]): boolean {
+  const changed = Math.min(...turns.map(sinceChange));
+  const isHeld = turns.some(
+    one => isOpen(one) && one.lane === lane && one.held >= QUICK_SECONDS
+  );
+  return changed < QUICK_SECONDS && !isHeld;
+}
+
+/** For how long at most a turn has been as it is. */
+function sinceChange(turn: ITurnView): number {
+  return turn.ended ?? turn.held;
+}
+
+/**
+ * Whether a session, whose turns these are, the oldest first, had several short ones and is about
+ * to have the next: a large round takes longer, and a session stays in it until it is over.
+ */
+function isQuick(turns: ITurnView[]): boolean {
+  const [last, former] = turns.slice(-2).reverse();
+  if (!last || !(former || hasGaps(last))) {
+    return false;
+  }
+  const [least, most] = ROUND_SECONDS;
+  const round = 2 * ((former ?? last).began - last.began);
+  return (
+    Math.max(last.held, former?.held ?? 0) < QUICK_SECONDS &&
+    (last.ended ?? 0) < Math.min(most, Math.max(least, round))
+  );
+}
+
+/** Several turns that follow each other closely are told as one, with gaps. */
+function hasGaps(turn: ITurnView): boolean {
+  return turn.held < 0.9 * (turn.began - (turn.ended ?? 0));
+}
+
+function isOpen(turn: ITurnView): boolean {
+  return turn.ended === null;
+}
+
+function rank(session: ISessionView): number {
+  const order = ['overdue', 'running', 'waiting', 'held'];
+  const found = order.indexOf(waits(session) ? 'waiting' : session.state);
+  return found < 0 ? order.length : found;
+}
+
+function compareNames(
+  a: { name: string; id: string },
+  b: { name: string; id: string }
+): number {
+  return (
+    lastPart(a.name).localeCompare(lastPart(b.name)) || a.id.localeCompare(b.id)
+  );
+}
+
+function lastPart(path: string): string {
+  return path.slice(path.lastIndexOf('/') + 1);
+}

@@ -1,0 +1,101 @@
+"""A clock that leaps charges nobody for time in which nobody knows what was computed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_gpushare.broker import service
+from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.accounting.ledger import Scope
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.broker.transport import connection
+from jupyter_gpushare.broker.transport import server as endpoint
+from jupyter_gpushare.broker.transport.clock import LONGEST_SECONDS, SteadyClock
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.protocol import AccountRow, Request, SessionView
+
+from .test_service import GB, Notebook
+
+TEN_HOURS = 36_000.0
+TICK_SECONDS = 0.1
+HOST = Device("host", 64 * GB, "main memory")
+
+
+class Machine:
+    """Its two clocks, which may be set or leap, and a broker that looks ten times a second."""
+
+    def __init__(self) -> None:
+        self.monotonic, self.unix = 1_000.0, 1_790_000_000.0
+        self.clock = SteadyClock(lambda: self.monotonic)
+        self.accounts = Accounts(clock=lambda: self.unix, now=self.clock())
+        self.service = Service(
+            load({}), [HOST], started=0.0, clock=lambda: self.unix, accounts=self.accounts
+        )
+
+    def runs(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK_SECONDS)):
+            self.monotonic += TICK_SECONDS
+            self.unix += TICK_SECONDS
+            self.service.tick(self.clock())
+
+    def views(self) -> dict[str, SessionView]:
+        picture = self.service.snapshot(self.clock())
+        return {view.name: view for view in picture.devices[0].sessions}
+
+    def charged(self) -> list[AccountRow]:
+        return self.accounts.rows("user", 0.0, 1e12, Scope(everything=True)).result()
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    machine = Machine()
+    yield machine
+    machine.accounts.close()
+
+
+def test_a_steady_clock_goes_as_its_source_but_for_leaps() -> None:
+    times = iter([5.0, 5.5, 6.0, 6.0 + TEN_HOURS, 6.5 + TEN_HOURS, 1.0, 2.0])
+    clock = SteadyClock(lambda: next(times))
+    assert [clock() for _ in range(3)] == [5.5, 6.0, 6.0 + LONGEST_SECONDS]
+    after = 6.5 + LONGEST_SECONDS
+    assert clock() == pytest.approx(after)
+    assert clock.when(after + 3.0) == pytest.approx(9.5 + TEN_HOURS)
+    assert clock() == pytest.approx(after)  # set back: it stands
+    assert clock() == pytest.approx(after + 1.0)
+
+
+def test_time_in_which_nobody_was_there_counts_whole() -> None:
+    times = iter([0.0, TEN_HOURS, TEN_HOURS + 1.0])
+    clock = SteadyClock(lambda: next(times))
+    assert clock.resume() == TEN_HOURS
+    assert clock() == TEN_HOURS + 1.0
+
+
+@pytest.mark.parametrize("what", ["monotonic", "unix"])
+def test_two_leaps_of_ten_hours_charge_no_hours(machine: Machine, what: str) -> None:
+    holder, waiting = Notebook(machine.service, "holds"), Notebook(machine.service, "waits")
+    holder.says(Request(1), machine.clock())
+    waiting.says(Request(1), machine.clock())
+    machine.runs(5.0)
+    for _ in range(2):
+        setattr(machine, what, getattr(machine, what) + TEN_HOURS)
+        machine.runs(5.0)
+    most = 15.0 + (2 * LONGEST_SECONDS if what == "monotonic" else 0.0) + TICK_SECONDS
+    views = machine.views()
+    assert 14.9 <= views["holds"].device_seconds <= most
+    assert 14.9 <= views["waits"].waited_seconds <= most
+    used = sum(row.device_seconds for row in machine.charged())
+    waited = sum(row.waited_seconds for row in machine.charged())
+    assert 14.0 <= used <= most
+    assert 14.0 <= waited <= most
+
+
+@pytest.mark.parametrize("module", [connection, endpoint, service])
+def test_what_is_told_the_service_goes_by_the_one_clock(module: object) -> None:
+    """Else one reading of the other would be a leap again. The crowd alone has its own."""
+    source = inspect.getsource(module)  # type: ignore[arg-type]
+    assert source.replace("_party.begin(time.monotonic())", "").count("time.monotonic()") == 0

@@ -1,0 +1,212 @@
+"""Two users share a device half and half, whatever one of them does, under every policy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare._core import Demand, Rules, Scheduler, SessionSpec, policies
+
+POLICIES = [name for name, _ in policies()]
+SECONDS = 20.0
+GB = 10**9
+SMALL = Demand(GB // 100, GB)
+ONE_LANE = Rules(running_lanes=1)
+VICTIMS = {
+    "trains": {"iteration": 0.02},
+    "runs short cells": {"iteration": 0.02, "cell": 20, "cells": 10**6, "think": 0.0},
+}
+ATTACKS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "weight of 1000": {"weight": 1000.0},
+    "12 notebooks": {"count": 12},
+    "a new session for each turn": {"renews": True},
+    "a new session for each turn, and the old ones stay open": {"renews": True, "stays": True},
+    "one iteration left, always": {"claims": True},
+    "one cell without end": {"cell": 10**9},
+    "all of it": {"count": 12, "weight": 1000.0, "renews": True, "claims": True},
+}
+
+
+@pytest.fixture
+def duel(simulate: type, new_job: Callable) -> Callable[..., float]:
+    """The part of 20 s that user `a` has, who attacks, beside user `b`, who does not."""
+
+    class Duel(simulate):  # type: ignore[misc]
+        names = itertools.count()
+        renews = stays = claims = False
+
+        def _request(self, job: Any) -> None:
+            if self.renews and job.user == "a" and job.grants:
+                self._open_anew(job)
+            super()._request(job)
+
+        def _open_anew(self, job: Any) -> None:
+            if not self.stays:
+                self.enact(self.scheduler.close(self.now, job.id))
+            job.id = f"a{next(self.names)}"
+            self.jobs[job.id] = job
+            spec = SessionSpec("a", group=job.group, weight=job.weight, demand=job.demand)
+            self.enact(self.scheduler.open(self.now, job.id, spec))
+
+        def _report(self, job: Any) -> None:
+            left = 1 if self.claims and job.user == "a" else None
+            self.enact(self.scheduler.report(self.now, job.id, 1, job.demand, left))
+
+        def _look(self) -> None:
+            if not self.stays:
+                super()._look()
+
+    def duel(
+        policy: str,
+        victim: dict[str, Any],
+        rules: Rules = ONE_LANE,
+        *,
+        count: int = 1,
+        renews: bool = False,
+        stays: bool = False,
+        claims: bool = False,
+        groups: tuple[str, str] = ("", ""),
+        **attack: Any,
+    ) -> float:
+        mine = {"iteration": 0.02, "cell": 20, "cells": 10**6, "think": 0.0} | attack
+        attackers = [new_job(f"x{i}", "a", groups[0], demand=SMALL, **mine) for i in range(count)]
+        victim_job = new_job("victim", "b", groups[1], demand=SMALL, **victim)
+        run = Duel([*attackers, victim_job], policy, 64 * GB, rules)
+        run.renews, run.stays, run.claims = renews, stays, claims
+        run.run(until=SECONDS)
+        seconds = sum(job.seconds for job in attackers)
+        return seconds / (seconds + victim_job.seconds)
+
+    return duel
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_duel_of_two_users_is_even(
+    policy: str, victim: str, attack: str, duel: Callable[..., float]
+) -> None:
+    assert 0.48 <= duel(policy, VICTIMS[victim], **ATTACKS[attack]) <= 0.52
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_long_iterations_gain_nothing_over_one_that_trains(
+    policy: str, duel: Callable[..., float]
+) -> None:
+    assert 0.48 <= duel(policy, VICTIMS["trains"], iteration=0.5) <= 0.52
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_duel_of_two_groups_is_even(policy: str, duel: Callable[..., float]) -> None:
+    attack = ATTACKS["all of it"]
+    assert 0.48 <= duel(policy, VICTIMS["trains"], groups=("g", "h"), **attack) <= 0.52
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cell_for_each_iteration_gains_nothing(
+    policy: str, victim: str, duel: Callable[..., float]
+) -> None:
+    """At the end of each only the other asks, so it has less: the device waits for nobody."""
+    assert duel(policy, VICTIMS[victim], cell=1, weight=1000.0) <= 0.52
+
+
+@given(
+    policy=st.sampled_from(POLICIES),
+    victim=st.sampled_from(sorted(VICTIMS)),
+    boost=st.sampled_from([0.0, 0.5]),
+    groups=st.sampled_from([("", ""), ("g", "h")]),
+    count=st.integers(1, 12),
+    weight=st.sampled_from([0.001, 1.0, 1000.0]),
+    renews=st.booleans(),
+    claims=st.booleans(),
+    iteration=st.sampled_from([0.005, 0.02, 0.05]),
+    cell=st.sampled_from([2, 20, 10**9]),
+    interactive=st.booleans(),
+)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_nothing_that_a_user_does_gains_over_another(
+    policy: str, victim: str, boost: float, duel: Callable[..., float], **attack: Any
+) -> None:
+    rules = Rules(running_lanes=1, boost=boost)
+    assert duel(policy, VICTIMS[victim], rules, **attack) <= 0.52 + 1e-9
+
+
+def test_turns_are_counted_for_a_user_that_closes_its_only_notebook_after_each(
+    duel: Callable[..., float],
+) -> None:
+    """Also if each is shorter than a quantum, and goes first as that of a fresh cell."""
+    rules = Rules(running_lanes=1, boost=0.5)
+    assert duel("fair", VICTIMS["trains"], rules, iteration=0.05, cell=2, renews=True) <= 0.52
+
+
+def test_a_boost_ends_for_others_of_whom_its_cell_is_ahead(duel: Callable[..., float]) -> None:
+    """It came first while nobody else asked, between two cells of the other user."""
+    rules, victim = Rules(running_lanes=1, boost=0.5), VICTIMS["runs short cells"]
+    assert (
+        duel("fair", victim, rules, cell=10**9, iteration=0.05, renews=True, interactive=True)
+        <= 0.521
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_users_are_weighed_by_the_rulebook_and_notebooks_within_them(
+    policy: str, simulate: Callable, new_job: Callable
+) -> None:
+    mine = [
+        new_job(f"a{i}", "ann", demand=SMALL, weight=1000.0, cell=20, cells=10**6) for i in range(5)
+    ]
+    other = new_job("b", "bob", demand=SMALL, cell=20, cells=10**6)
+    run = simulate([*mine, other], policy, rules=ONE_LANE)
+    run.at(0, lambda: run.enact(run.scheduler.set_shares(0, {}, {"bob": 3.0})))
+    run.run(until=60)
+    assert run.share("b") == pytest.approx(0.75, abs=0.02)
+
+
+def turns_of(user: str, jobs: list[Any]) -> list[str]:
+    grants = sorted((time, job.id) for job in jobs if job.user == user for time in job.grants)
+    return [name for name, _ in itertools.groupby(id for _, id in grants)]
+
+
+def test_under_fifo_a_cell_that_another_user_has_interrupted_goes_on_before_the_next(
+    simulate: Callable, new_job: Callable
+) -> None:
+    mine = [new_job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=1) for i in range(3)]
+    other = new_job("b", "b", demand=SMALL)
+    simulate([*mine, other], "fifo").run(until=30)
+    assert len(mine[0].grants) > 1
+    assert turns_of("a", mine) == ["a0", "a1", "a2"]
+
+
+def test_under_fifo_the_next_cell_comes_after_those_that_wait(
+    simulate: Callable, new_job: Callable
+) -> None:
+    mine = [
+        new_job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=2, interactive=True)
+        for i in range(2)
+    ]
+    other = new_job("b", "b", demand=SMALL)
+    simulate([*mine, other], "fifo").run(until=30)
+    assert turns_of("a", mine) == ["a0", "a1", "a0", "a1"]
+
+
+def test_under_fifo_a_turn_that_was_taken_back_loses_its_place() -> None:
+    it = Scheduler(16 * GB, "fifo", ONE_LANE)
+    for id in ("first", "second"):
+        it.open(0, id, SessionSpec("a", demand=SMALL))
+        it.request(0, id, 1)
+    it.recall(1, "first")
+    assert [grant.session for grant in it.finish(1, "first", 1).grants] == ["second"]
+    it.request(1, "first", 2)
+    it.open(1, "third", SessionSpec("a", demand=SMALL))
+    it.request(1, "third", 1)
+    assert [grant.session for grant in it.finish(2, "second", 1).grants] == ["first"]
+    assert it.is_valid() == ""

@@ -1,0 +1,153 @@
+"""Rows: what happens to the admin's file, and who wants more than its quota."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.errors import GpuShareError
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Keep, Message, Open
+
+from .matrix import row
+from .scene import Scene, comes
+
+GIB = 1 << 30
+RULES = """
+[groups.physics]
+members = ["ann"]
+
+[quotas]
+persistent = "1 GiB"
+sessions = 10
+"""
+
+
+@pytest.fixture
+def rules(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that the broker follows."""
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(file))
+    return file
+
+
+def goes_wrong(scene: Scene, rules: Path, wrong: Callable[[], object], said: str) -> float:
+    """The rules before it stay in force, and the next ones that are right come into force."""
+    wrong()
+    assert comes(lambda: said in scene.look().rulebook_error)
+    assert [group.name for group in scene.look().groups] == ["physics"]
+    scene.await_turn()
+    replaced(rules, RULES.replace("physics", "chemistry"))
+    since = time.monotonic()
+    assert comes(lambda: [group.name for group in scene.look().groups] == ["chemistry"])
+    return since
+
+
+def replaced(rules: Path, text: str) -> None:
+    """As editors do it: whoever reads it sees the old or the new one."""
+    new = rules.with_suffix(".new")
+    new.write_text(text)
+    if rules.is_dir():
+        rules.rmdir()
+    new.replace(rules)
+
+
+@row("the admin's file is emptied while it is in force", is_quick=False)
+def emptied(scene: Scene, rules: Path) -> float:
+    return goes_wrong(scene, rules, lambda: rules.write_text(""), "is empty")
+
+
+@row("a pipe takes the place of the admin's file, and nobody writes into it", is_quick=False)
+def pipe(scene: Scene, rules: Path) -> float:
+    def becomes_pipe() -> None:
+        rules.unlink()
+        os.mkfifo(rules)
+
+    return goes_wrong(scene, rules, becomes_pipe, "is no plain file")
+
+
+@row("the admin's file is removed, and a directory takes its place", is_quick=False)
+def directory(scene: Scene, rules: Path) -> float:
+    def becomes_directory() -> None:
+        rules.unlink()
+        rules.mkdir()
+
+    return goes_wrong(scene, rules, becomes_directory, "rules.toml")
+
+
+@row("the admin's file becomes 4 MB of garbage", is_quick=False)
+def garbage(scene: Scene, rules: Path) -> float:
+    garbage = random.Random(7).randbytes(4 << 20)
+    return goes_wrong(scene, rules, lambda: rules.write_bytes(garbage), "rules.toml")
+
+
+@row("everybody may write to the admin's file", is_quick=False)
+def writable(scene: Scene, rules: Path) -> float:
+    def becomes_writable() -> None:
+        rules.write_text('admins = ["eve"]')
+        rules.chmod(0o666)
+
+    return goes_wrong(scene, rules, becomes_writable, "may write to")
+
+
+@row("the admin's file is changed 300 times, right and wrong in turn")
+def changes(scene: Scene, rules: Path) -> float:
+    since, turn = time.monotonic(), scene.take_turn_aside()
+    for number in range(300):
+        replaced(rules, RULES if number % 2 else "[groups.")
+        time.sleep(0.003)
+    turn.join()
+    assert comes(lambda: not scene.look().rulebook_error)
+    return since
+
+
+def hogs() -> Iterator[tuple[Demand, Demand]]:
+    """What a client opens its session with, and wants to keep then, which is too much."""
+    small = Demand(1000, 1000, measured=True)
+    yield small, Demand(2 * GIB, 1000, measured=True)
+    yield small, Demand(1 << 62, 1 << 62, measured=True)
+    yield Demand(2 * GIB, 1000, measured=True), small
+
+
+@row("clients ask for more memory than their quota, in each way, 20 times")
+def over_quota(scene: Scene, rules: Path) -> float:
+    """None gets it, and nobody waits for what it has asked for."""
+    since, turn = time.monotonic(), scene.take_turn_aside()
+    for opens, keeps in 20 * [*hogs()]:
+        with Client.connect(scene.settings, "hog") as client:
+            assert is_refused(client, Open("hog", "hog", device="host", demand=opens)) or (
+                is_refused(client, Keep(keeps))
+            )
+    turn.join()
+    return since
+
+
+@row("a client opens more sessions than its quota", is_quick=False)
+def too_many_sessions(scene: Scene, rules: Path) -> float:
+    """The last is refused, and there is room again when one has gone."""
+    demand = Demand(1000, 1000, measured=True)
+    since, opened = time.monotonic(), []
+    for number in range(11):
+        opened.append(Client.connect(scene.settings, "hog"))
+        if is_refused(opened[-1], Open(f"hog{number}", "hog", device="host", demand=demand)):
+            break
+    assert 2 <= len(opened) <= 10
+    scene.await_turn()
+    for client in opened:
+        client.close()
+    return since
+
+
+def is_refused(client: Client, message: Message) -> bool:
+    try:
+        client.ask(message)
+    except GpuShareError:
+        return True
+    return False

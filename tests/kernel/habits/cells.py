@@ -1,0 +1,221 @@
+"""What people do with cells: magics, errors, interrupts, what IPython keeps."""
+
+CELLS = {
+    "an_expression_with_its_graph_is_displayed": """
+for x, y in data * 2:
+    step(x, y)
+criterion(net(x), y)
+# %%
+[criterion(net(x), y) for x, y in data]
+# %%
+for x, y in data * 2:
+    step(x, y)
+(Out, _)[1]
+""",
+    "cells_fail_in_the_middle_and_run_again": """
+failures = 0
+def failing(module, args):
+    global failures
+    failures += 1
+    if failures % 5 == 3:
+        raise RuntimeError("a hook failed")
+hook = net[2].register_forward_pre_hook(failing)
+for x, y in data * 3:
+    try:
+        step(x, y)
+    except RuntimeError:
+        pass
+hook.remove()
+# %%
+for x, y in data * 2:
+    step(x, y)
+""",
+    "a_failed_backward_leaves_its_graph": """
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, fails):
+        ctx.fails = fails
+        return x.clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.fails:
+            raise ValueError("backward failed")
+        return gradient, None
+frames = []
+for number, (x, y) in enumerate(data * 3):
+    optimizer.zero_grad()
+    loss = criterion(Fails.apply(net(x), number % 4 == 1), y)
+    try:
+        loss.backward()
+    except ValueError as error:
+        frames.append(error)
+        continue
+    optimizer.step()
+    losses.append(loss.item())
+# %%
+for x, y in data:
+    step(x, y)
+""",
+    "an_interrupt_in_a_forward_then_the_rest": """
+import _thread
+class Interrupted(nn.Module):
+    calls = 0
+    def forward(self, x):
+        Interrupted.calls += 1
+        if Interrupted.calls in (5, 12):
+            raise KeyboardInterrupt
+        return x
+model = nn.Sequential(net, Interrupted())
+done = 0
+while done < 20:
+    try:
+        for x, y in (data * 3)[done:20]:
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            done += 1
+    except KeyboardInterrupt:
+        pass
+""",
+    "alarms_ring_in_the_loop": """
+import signal
+class Late(Exception):
+    pass
+def ring(*_):
+    raise Late
+previous = signal.signal(signal.SIGALRM, ring)
+late = 0
+while late < 10:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        while True:
+            with torch.no_grad():
+                net(data[0][0])
+    except Late:
+        late += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+signal.signal(signal.SIGALRM, previous)
+# %%
+for x, y in data * 2:
+    step(x, y)
+""",
+    "magics_that_run_code": """
+%time step(*data[0])
+# %%
+%timeit -n 5 -r 2 step(*data[1])
+# %%
+%%capture
+for x, y in data * 2:
+    step(x, y)
+    print(losses[-1])
+# %%
+%prun -q step(*data[2])
+# %%
+%%time
+get_ipython().run_cell("for x, y in data: step(x, y)")
+for x, y in data:
+    step(x, y)
+""",
+    "a_traceback_keeps_its_frames": """
+import sys
+def fail(x):
+    hidden_output = net(x)
+    raise ArithmeticError("kept by the traceback")
+for x, y in data * 3:
+    step(x, y)
+    try:
+        fail(x)
+    except ArithmeticError:
+        sys.last_traceback = sys.exc_info()[2]
+# %%
+kept.append(sys.last_traceback.tb_next.tb_frame.f_locals["hidden_output"].detach())
+""",
+    "sharing_is_turned_off_and_on_in_mid_training": """
+for x, y in data:
+    step(x, y)
+# %%
+%gpushare off
+# %%
+for x, y in data:
+    step(x, y)
+# %%
+%gpushare on --device host
+# %%
+for x, y in data * 3:
+    step(x, y)
+""",
+    "the_extension_is_loaded_again": """
+for x, y in data:
+    step(x, y)
+# %%
+%gpushare on --weight 2
+# %%
+for x, y in data * 2:
+    step(x, y)
+""",
+    "a_module_file_is_changed_and_reloaded": """
+import importlib, pathlib, sys, tempfile
+folder = tempfile.mkdtemp()
+path = pathlib.Path(folder, "reloaded_model.py")
+sys.path.insert(0, folder)
+sys.dont_write_bytecode = True
+for width_of in (32, 96, 64):
+    path.write_text(f'''
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        first, last = nn.Linear(width, {width_of}), nn.Linear({width_of}, 4)
+        self.layers = nn.Sequential(first, nn.ReLU(), last)
+    def forward(self, x):
+        return self.layers(x)
+''')
+    importlib.invalidate_caches()
+    if "reloaded_model" in sys.modules:
+        importlib.reload(sys.modules["reloaded_model"])
+    import reloaded_model
+    net = reloaded_model.Net(width)
+    modules.append(net)
+    optimizer = torch.optim.Adam(net.parameters())
+    for x, y in data * 2:
+        step(x, y)
+""",
+    "widgets_and_live_outputs": """
+import ipywidgets
+from IPython.display import clear_output, display
+bar, area = ipywidgets.FloatProgress(max=24), ipywidgets.Output()
+display(bar, area)
+for number, (x, y) in enumerate(data * 3):
+    step(x, y)
+    bar.value = number
+    with area:
+        clear_output(wait=True)
+        print(losses[-1])
+""",
+    "models_are_made_and_dropped_in_cycles": """
+import gc
+for trial in range(12):
+    torch.manual_seed(trial)
+    size = 64 * (trial % 3 + 1)
+    net = nn.Sequential(nn.Linear(width, size), nn.Tanh(), nn.Linear(size, 4))
+    net.itself = [net]
+    optimizer = torch.optim.Adam(net.parameters())
+    for x, y in data[:4]:
+        step(x, y)
+    if trial % 4 == 0:
+        gc.collect()
+modules = [net[0], net[2]]
+""",
+    "code_after_training_in_the_same_cell": """
+import time
+for x, y in data * 2:
+    step(x, y)
+time.sleep(0.3)
+numbers = sorted(range(100_000), key=lambda n: -n)
+time.sleep(0.3)
+for x, y in data:
+    step(x, y)
+""",
+}

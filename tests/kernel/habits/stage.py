@@ -1,0 +1,168 @@
+"""Kernels that run one habit after the other: plain, sharing alone, and beside two neighbours."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from tests.conftest import end_broker
+from tests.whole.conftest import CELL_SECONDS, Notebook, last_json
+from tests.whole.scribbler import Scribbler
+
+PROLOGUE = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+batch, width, hidden = 256, 64, 512  # activations are large enough for a lane
+net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 4))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+data = [(torch.randn(batch, width), torch.randint(0, 4, (batch,))) for _ in range(8)]
+losses, modules, kept = [], [net], []
+
+def step(x, y):
+    optimizer.zero_grad()
+    loss = criterion(net(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""
+RESULT = """
+import hashlib, json
+
+digest = hashlib.sha256()
+for tensor in [t for module in modules for t in module.state_dict().values()] + kept:
+    digest.update(tensor.detach().contiguous().numpy().tobytes())
+print(json.dumps({"losses": [float(loss).hex() for loss in losses], "digest": digest.hexdigest()}))
+"""
+# In a kernel without sharing the magic says nothing, so that both run the same cells.
+NO_MAGIC = "get_ipython().register_magic_function(lambda line: None, 'line', 'gpushare')"
+FOREVER = "while True:\n    step(*data[0])"
+
+
+class Kernel:
+    """A kernel that is started anew after one of its habits has failed."""
+
+    def __init__(self, name: str, start: list[str], environment: dict[str, str]) -> None:
+        self._name = name
+        self._start = start
+        self._environment = environment
+        self._notebook: Notebook | None = None
+
+    def run(self, habit: str) -> Any:
+        """What the last cell of the notebook prints. Raises AssertionError with a traceback."""
+        try:
+            notebook = self._begun()
+            notebook.run("%reset -f")
+            cells = [PROLOGUE, *habit.split("# %%"), RESULT]
+            return last_json([notebook.run(cell.strip()) for cell in cells][-1])
+        except BaseException:
+            self.close()
+            raise
+
+    def train_for_ever(self) -> None:
+        notebook = self._begun()
+        notebook.run(PROLOGUE)
+        notebook.start(FOREVER)
+
+    def _begun(self) -> Notebook:
+        if self._notebook is None:
+            self._notebook = Notebook(self._name, self._environment)
+            for cell in self._start:
+                self._notebook.run(cell)
+        return self._notebook
+
+    def close(self) -> None:
+        if self._notebook is not None:
+            self._notebook.kill()
+            self._notebook = None
+
+
+class Stage:
+    """A broker of its own, a notebook that shares, and perhaps a neighbour."""
+
+    def __init__(self, settings: Settings, environment: dict[str, str]) -> None:
+        self._settings = settings
+        self._environment = environment
+        self.ours = self.kernel("ours")
+        self.scribbler: Scribbler | None = None
+        self._neighbour: Kernel | None = None
+
+    def kernel(self, name: str, **environment: str) -> Kernel:
+        start = ["%load_ext jupyter_gpushare", f"%gpushare on --device host --name {name}"]
+        return Kernel(name, start, {**self._environment, "HABIT_SHARES": "yes", **environment})
+
+    def add_training_neighbour(self) -> None:
+        self._neighbour = self.kernel("neighbour")
+        self._neighbour.train_for_ever()
+
+    def add_scribbler(self) -> None:
+        self.scribbler = Scribbler(self._settings)
+
+    def neighbour_goes_on(self) -> None:
+        """Return when the neighbour has computed, while our notebook has nothing to run."""
+        if self._neighbour is not None:
+            with Client.connect(self._settings, "tests") as client:
+                before = self._iterations(client)
+                deadline = time.monotonic() + CELL_SECONDS
+                while self._iterations(client) < before + 2:
+                    assert time.monotonic() < deadline, "the neighbour waits for an idle notebook"
+                    time.sleep(0.02)
+
+    def _iterations(self, client: Client) -> int:
+        views = [view for device in client.look().devices for view in device.sessions]
+        return sum(view.iterations for view in views if view.name == "neighbour")
+
+    def close(self) -> None:
+        for each in (self.ours, self._neighbour, self.scribbler):
+            if each is not None:
+                each.close()
+
+
+def plain_kernel() -> Kernel:
+    """A kernel in which sharing was never turned on."""
+    return Kernel("plain", [NO_MAGIC], {})
+
+
+@contextmanager
+def stage(neighbour: str) -> Iterator[Stage]:
+    """`neighbour` is one of alone, trains, overwrites."""
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        settings, environment = _settings(stack, patch, neighbour)
+        stack.callback(end_broker, settings)
+        opened = Stage(settings, environment)
+        stack.callback(opened.close)
+        if neighbour == "trains":
+            opened.add_training_neighbour()
+        elif neighbour == "overwrites":
+            opened.add_scribbler()
+        yield opened
+
+
+def _settings(
+    stack: ExitStack, patch: pytest.MonkeyPatch, neighbour: str
+) -> tuple[Settings, dict[str, str]]:
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    given = settings_module.load(
+        {}, socket=str(folder / "b.sock"), accounts=str(folder / "accounts.sqlite"), device="host"
+    )
+    environment = dict(settings_module.as_environment(given))
+    if neighbour == "overwrites":  # each turn ends at the next boundary
+        environment["JUPYTER_GPUSHARE_QUANTUM_SECONDS"] = "1e-6"
+    for name, value in environment.items():
+        patch.setenv(name, value)
+    return given, environment

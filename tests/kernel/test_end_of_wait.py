@@ -1,0 +1,152 @@
+"""A wait that somebody ends is one line under its cell, and the waits of cells add up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Cancel
+
+SETUP = """
+import jupyter_gpushare as gpushare
+import torch
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    def forward(self, values):
+        return self.inner(values)
+plain, nested = torch.nn.Linear(4, 1), Outer()
+compiled = torch.nn.Linear(4, 1)
+compiled.compile(backend="eager")
+values = torch.ones(8, 4)
+"""
+WAYS = {
+    "loop": "for step in range(3):\n    plain(values).sum().backward()",
+    "nested modules": "for step in range(3):\n    nested(values).sum().backward()",
+    "compiled module": "compiled(values)",
+    "turn": "with gpushare.turn():\n    print('computed')",
+    "iterations": "for batch in gpushare.iterations([1, 2]):\n    print('computed')",
+    "function": "def train():\n    with gpushare.turn():\n        print('computed')\ntrain()",
+}
+
+
+def lines(cell: Any) -> list[str]:
+    """All that stands under the cell at its end: displays as they were last, then the error."""
+    shown = [*cell.shown()[:1], *cell.shown("update_display_data")][-1:]
+    return [line for line in [*shown, *cell.traceback.splitlines(), cell.stdout] if line]
+
+
+@pytest.fixture
+def waiting(notebook: Any, neighbour: Any, wait_until: Callable[..., Any]) -> Callable[[str], None]:
+    """Run a cell until it waits for its neighbour, who has the turn, and says so."""
+    notebook.run("%gpushare on")
+    assert notebook.run(SETUP).status == "ok"
+    neighbour.take()
+
+    def waiting(code: str) -> None:
+        notebook.begin(code)
+        notebook.until(lambda cell: "Waiting for the device" in cell.text)
+        wait_until(lambda states: states.get("train.ipynb") == "waiting")
+
+    return waiting
+
+
+def test_an_interrupted_wait_ends_in_one_line(
+    notebook: Any, waiting: Callable[[str], None]
+) -> None:
+    for way, code in WAYS.items():
+        waiting(code)
+        notebook.manager.interrupt_kernel()
+        cell = notebook.finish()
+        assert (cell.status, cell.reply["ename"]) == ("error", "KeyboardInterrupt")
+        (line,) = lines(cell)
+        assert re.fullmatch(r"You stopped waiting after [\d.]+ s\.", line), way
+
+
+def test_a_cancelled_wait_ends_in_one_line(
+    notebook: Any, waiting: Callable[[str], None], sessions: Callable[[], Any]
+) -> None:
+    for way, code in WAYS.items():
+        waiting(code)
+        with Client.connect(start=False) as panel:
+            panel.ask(Cancel(sessions()["train.ipynb"].id))
+        cell = notebook.finish()
+        assert (cell.status, cell.reply["ename"]) == ("error", "Cancelled")
+        (line,) = lines(cell)
+        told = r"\S+ cancelled this cell's wait for the device after [\d.]+ s\."
+        assert re.fullmatch(told, line), way
+
+
+def test_a_wait_that_ends_is_an_interrupt_to_the_code_of_the_cell(
+    notebook: Any, waiting: Callable[[str], None]
+) -> None:
+    code = "try:\n    plain(values)\nexcept KeyboardInterrupt as error:\n    print(type(error))"
+    waiting(code)
+    notebook.manager.interrupt_kernel()
+    cell = notebook.finish()
+    assert (cell.status, cell.stdout) == ("ok", "<class 'KeyboardInterrupt'>\n")
+    assert re.fullmatch(r"Waited [\d.]+ s for the device\.", lines(cell)[0])
+
+
+def test_other_errors_keep_their_traceback_after_a_wait_has_ended(
+    notebook: Any, waiting: Callable[[str], None]
+) -> None:
+    waiting(WAYS["turn"])
+    notebook.manager.interrupt_kernel()
+    notebook.finish()
+    notebook.run("%xmode Plain")
+    cell = notebook.run("def divide():\n    1 / 0\ndivide()")
+    assert "in divide" in cell.traceback
+    assert "Traceback (most recent call last)" in cell.traceback
+    assert "KeyboardInterrupt" not in cell.traceback
+
+
+SECONDS_TOLD = re.compile(r"(?:Waited|stopped waiting after) ([\d.]+) s")
+TURNS = "for count in range({}):\n    with gpushare.turn():\n        print('computed')"
+
+
+def test_the_lines_under_cells_add_up_to_what_status_and_the_broker_say(
+    notebook: Any,
+    neighbour: Any,
+    waiting: Callable[[str], None],
+    sessions: Callable[[], Any],
+    wait_until: Callable[..., Any],
+) -> None:
+    waiting(TURNS.format(2))
+    told = []
+    neighbour.take_again()
+    notebook.until(lambda cell: "computed" in cell.stdout)
+    wait_until(lambda states: states.get("train.ipynb") == "waiting")
+    neighbour.give()
+    told += lines(notebook.finish())
+    neighbour.take()
+    notebook.begin(TURNS.format(1))
+    notebook.until(lambda cell: "Waiting for the device" in cell.text)
+    notebook.manager.interrupt_kernel()
+    told += lines(notebook.finish())
+    told += lines(cell_of_short_waits(notebook, neighbour, sessions))
+    seconds_told = SECONDS_TOLD.findall("\n".join(told))
+    counted = sum(map(float, seconds_told))
+    status = re.search(r"([\d.]+) s waited", notebook.run("%gpushare status").text)
+    assert status is not None
+    rounding = 0.05 * (len(seconds_told) + 1)
+    assert counted == pytest.approx(float(status[1]), abs=rounding)
+    assert counted == pytest.approx(sessions()["train.ipynb"].waited_seconds, abs=2 * rounding)
+
+
+def cell_of_short_waits(notebook: Any, neighbour: Any, sessions: Callable[[], Any]) -> Any:
+    """None of them is long enough for a line while it goes on."""
+    neighbour.give()
+    neighbour.take()
+    notebook.begin(TURNS.format(6))
+    for _ in range(6):
+        while (sessions()["train.ipynb"].waiting_seconds or 0) < 0.2:
+            pass
+        neighbour.take_again()
+    neighbour.give()
+    return notebook.finish()

@@ -1,0 +1,27 @@
+"""The model finds bugs that are put into the product on purpose, or what it passes says nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from .mutants import MUTANTS, changed_copy, run_model
+
+
+@pytest.fixture(autouse=True)
+def thorough(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--hypothesis-profile") != "faults":
+        pytest.skip("`make faults` has it")
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("bug", MUTANTS)
+def test_the_model_finds_a_bug_that_was_put_in(bug: str) -> None:
+    run = run_model(changed_copy(MUTANTS[bug]))
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "1 failed" in run.stdout, run.stdout
+
+
+@pytest.mark.timeout(1800)
+def test_the_copy_without_a_bug_passes() -> None:
+    run = run_model(changed_copy(None), "--hypothesis-profile=default")
+    assert run.returncode == 0, run.stdout + run.stderr

@@ -1,0 +1,122 @@
+"""What the system refuses on the way to a broker fails no cell, and ends no keeper."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.errors import BrokerUnavailable
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.launch import connect, log_path
+from jupyter_gpushare.wire.protocol import SessionView, Wait
+
+from ..broker.test_shared_socket import as_user
+
+NOBODY = 65534
+SECONDS = 20
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """None that is free; those that are open go on."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(lowest := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextlib.contextmanager
+def no_log(settings: Settings) -> Iterator[None]:
+    """A directory lies where it should be."""
+    log = log_path(Path(settings.socket))
+    log.unlink()
+    log.mkdir()
+    yield
+    log.rmdir()
+
+
+@pytest.fixture
+def session(settings: Settings) -> Iterator[Session]:
+    session = Session(settings, name="mine")
+    session.open()
+    yield session
+    session.close()
+
+
+@pytest.mark.parametrize("trouble", ["descriptors", "log"])
+def test_a_cell_that_waits_is_told_and_goes_on_when_the_system_gives_again(
+    settings: Settings, broker_pid: int, session: Session, trouble: str
+) -> None:
+    told: queue.Queue[Wait | None] = queue.Queue()
+    session.on_wait = told.put
+    failed: list[BaseException] = []
+    with no_descriptors() if trouble == "descriptors" else no_log(settings):
+        os.kill(broker_pid, signal.SIGKILL)
+        cell = threading.Thread(target=run, args=(session, failed))
+        cell.start()
+        wait = told.get(timeout=SECONDS)
+        assert wait is not None, failed
+        assert "waits for the broker" in wait.reason
+    cell.join(SECONDS)
+    assert (session.holding, failed) == (True, [])
+
+
+def run(session: Session, failed: list[BaseException]) -> None:
+    try:
+        session.enter()
+    except BaseException as error:
+        failed.append(error)
+
+
+@pytest.mark.parametrize("trouble", ["descriptors", "log"])
+def test_the_keeper_restores_the_connection_while_a_cell_computes(
+    settings: Settings,
+    broker_pid: int,
+    session: Session,
+    trouble: str,
+    sessions: Callable[[], dict[str, SessionView]],
+) -> None:
+    session.enter()
+    with no_descriptors() if trouble == "descriptors" else no_log(settings):
+        os.kill(broker_pid, signal.SIGKILL)
+        threading.Event().wait(1.0)  # the keeper tries in vain
+        for _ in range(3):
+            session.boundary()
+        assert "gpushare-keeper" in {thread.name for thread in threading.enumerate()}
+    for _ in range(1000):
+        if "mine" in sessions():
+            break
+        threading.Event().wait(0.02)
+    assert sessions()["mine"].state == "running"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+def test_no_process_to_be_had_is_one_sentence(settings: Settings) -> None:
+    """Root has no such limit."""
+    Path(settings.socket).parent.chmod(0o755)
+    os.chown(Path(settings.socket).parent, NOBODY, NOBODY)
+
+    def act() -> Any:
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        return str(connect(settings))
+
+    said = as_user(NOBODY, act)
+    assert said.startswith("BrokerUnavailable: the way to the broker on"), said
+
+
+def test_no_descriptor_to_be_had_is_one_sentence(settings: Settings) -> None:
+    with no_descriptors(), pytest.raises(BrokerUnavailable, match="Too many open files"):
+        connect(settings)

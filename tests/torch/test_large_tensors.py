@@ -1,0 +1,203 @@
+"""Memory that is allocated and hardly touched counts as far as it is touched, and growing beyond
+the device fails no training that runs."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from jupyter_gpushare import _core
+from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.errors import DoesNotFit
+from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.protocol import Demand, Finish, Grant, Open, Request, Wait
+
+MIB = 1 << 20
+CAPACITY = 192 * MIB
+PART = 64 * MIB  # a third; four of them never fit
+
+
+@pytest.fixture
+def session(settings: Settings) -> Iterator[Session]:
+    small = msgspec.structs.replace(
+        settings, host_capacity_bytes=CAPACITY, report_seconds=0.01, quantum_seconds=0.01
+    )
+    gc.collect()  # what the traceback of a test before has kept
+    yield sharing.start(small, device="host", name="ours")
+    sharing.stop()
+
+
+@pytest.fixture
+def iterate() -> Callable[[], None]:
+    net = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x = torch.ones(8, 64)
+
+    def iterate() -> None:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+
+    return iterate
+
+
+def untouched(parts: int) -> list[torch.Tensor]:
+    return [torch.empty(PART, dtype=torch.uint8) for _ in range(parts)]
+
+
+def until(condition: Callable[[], bool], act: Callable[[], None]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        act()
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def seen(memory: Memory, size: int) -> Callable[[], bool]:
+    """Whether so many bytes are alive, to a MiB. Looks are rare."""
+    _core.AllocationCounter.take_peak()
+    return lambda: abs(memory.live() - size) < MIB
+
+
+def test_a_large_tensor_counts_as_far_as_it_is_touched() -> None:
+    memory = Memory()
+    start = memory.live()
+    (large,) = untouched(1)
+    boundary = _core.AllocationCounter.take_peak
+    until(seen(memory, start), boundary)
+    large[: 10 * MIB] = 1
+    until(seen(memory, start + 10 * MIB), boundary)
+    large[-10 * MIB :] = 1
+    until(seen(memory, start + 20 * MIB), boundary)
+    large.fill_(1)
+    until(seen(memory, start + PART), boundary)
+    del large
+    assert abs(memory.live() - start) < MIB
+
+
+def test_a_large_tensor_that_is_freed_untouched_leaves_nothing_behind() -> None:
+    memory = Memory()
+    start = memory.live()
+    for _ in range(3):
+        large = untouched(4)
+        until(seen(memory, start), _core.AllocationCounter.take_peak)
+        del large
+        assert memory.live() == start
+
+
+def test_a_peak_has_what_was_touched_inside_of_the_iteration() -> None:
+    memory = Memory()
+    start = memory.live()
+    large = untouched(4)
+    until(seen(memory, start), _core.AllocationCounter.take_peak)
+    for _ in range(4):
+        memory.begin()
+        torch.ones(PART, dtype=torch.uint8)
+        memory.end()
+    assert abs(memory.demand().ephemeral_bytes - PART) < MIB
+    del large
+
+
+def test_what_was_never_touched_is_not_paged_out() -> None:
+    large = untouched(2)
+    assert _core.Pager.page_out("/tmp") == ""
+    assert _core.Pager.bytes_out() < PART
+    assert _core.Pager.page_in() == ""
+    assert not large[0][: 10 * MIB].any()
+
+
+# --- demands --------------------------------------------------------------------------------------
+
+
+def test_a_training_beside_more_untouched_memory_than_the_device_has_runs(
+    session: Session, iterate: Callable[[], None]
+) -> None:
+    buffers = untouched(4)
+    assert sum(buffer.nbytes for buffer in buffers) > CAPACITY
+    for _ in range(50):
+        iterate()
+    assert session.iterations >= 49
+    assert session.take_notices() == []
+    assert session.memory.demand().persistent_bytes < CAPACITY
+
+
+def test_a_newcomer_that_can_never_fit_is_refused_with_the_numbers(
+    session: Session, iterate: Callable[[], None]
+) -> None:
+    buffers = [buffer.fill_(1) for buffer in untouched(4)]
+    with pytest.raises(DoesNotFit, match=r"needs .* persistent .* the device has 192"):
+        until(lambda: False, iterate)  # the answer takes its time
+    assert buffers[0].all()
+
+
+def test_a_training_that_outgrows_the_device_goes_on_and_is_told_once(
+    session: Session, iterate: Callable[[], None]
+) -> None:
+    buffers = untouched(4)
+    for _ in range(10):
+        iterate()
+    for buffer in buffers:
+        buffer.fill_(1)
+    notices: list[str] = []
+
+    def looking() -> None:
+        iterate()
+        notices.extend(session.take_notices())
+
+    until(lambda: bool(notices), looking)
+    before = session.iterations
+    for _ in range(50):
+        looking()
+    assert session.iterations >= before + 49
+    (told,) = notices
+    assert told.startswith("this notebook needs 256")
+    assert "the device has 192" in told
+
+
+def test_a_training_that_outgrew_the_device_waits_for_others_and_goes_on(
+    session: Session, iterate: Callable[[], None], settings: Settings
+) -> None:
+    buffers = untouched(4)
+    for _ in range(10):
+        iterate()
+    waited: list[str] = []
+    with Client.connect(settings, "other") as other:
+        other.ask(Open("other", "other", "host", demand=Demand(MIB, MIB, measured=True)))
+        other.send(Request(1))
+
+        def on_wait(wait: Wait | None) -> None:
+            """The other has its turn and ends it; when it is in the way of ours, it leaves."""
+            if waited:
+                return
+            if has_grant(other):
+                other.send(Finish(1))
+            elif wait is not None and session.take_notices():
+                waited.append(wait.reason)
+                other.close()
+
+        session.on_wait = on_wait
+        for buffer in buffers:
+            buffer.fill_(1)
+        until(lambda: bool(waited), iterate)
+    before = session.iterations
+    for _ in range(10):
+        iterate()
+    assert session.iterations >= before + 9
+
+
+def has_grant(client: Client) -> bool:
+    while client.has_news():
+        if isinstance(client.receive(), Grant):
+            return True
+    return False

@@ -1,0 +1,270 @@
+"""A turn in which nothing is computed is given back, whatever the notebook does meanwhile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.settings import Settings
+
+from .cases import LARGE, MODEL
+from .conftest import Notebook
+
+SECONDS = 60
+
+HEAD = (
+    """
+import asyncio, subprocess, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+import jupyter_gpushare as gpushare
+"""
+    + LARGE
+    + MODEL
+    + """
+wide = nn.Linear(width, 4096)  # its gradients are larger than what an iteration has besides
+wide_optimizer = torch.optim.SGD(wide.parameters(), lr=0.1)
+
+def train(count=8):
+    for x, y in data[:count]:
+        optimizer.zero_grad()
+        criterion(net(x), y).backward()
+        optimizer.step()
+
+def train_wide():
+    for x, _ in data:
+        wide_optimizer.zero_grad()
+        wide(x[:4]).sum().backward()
+        wide_optimizer.step()
+
+def look():
+    return net(data[0][0]).sum().item()
+
+def idle():
+    print("idle", flush=True)
+    assert sys.stdin.readline()
+
+def in_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+def serve():
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from urllib.request import urlopen
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(str(look()).encode())
+
+        def log_message(self, *words):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    in_thread(lambda: server.serve_forever(0.01))
+    urlopen(f"http://127.0.0.1:{server.server_port}").read()
+    return server
+
+async def train_in_task():
+    await asyncio.create_task(asyncio.sleep(0))
+    train()
+
+async def train_and_wait():
+    await asyncio.create_task(train_in_task())
+    await asyncio.to_thread(idle)
+
+async def train_in_pool(train):
+    await asyncio.to_thread(train)
+    await asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), idle)
+
+over = threading.Event()
+
+def train_until_over():
+    train(1)
+    print("idle", flush=True)
+    while not over.is_set():
+        train()
+
+SHARES = '''
+import torch
+import jupyter_gpushare as gpushare
+with gpushare.session(name="child", device="host"):
+    torch.nn.Linear(4, 1)(torch.ones(1, 4)).sum().backward()
+'''
+
+with gpushare.session(name="ours", device="host") as session:
+"""
+)
+
+# What has the turn, and does something else then, until it is told to go on.
+IDLE = {
+    "code after a training": """
+    train()
+    idle()
+""",
+    "code after a training whose gradients are large": """
+    train_wide()
+    idle()
+""",
+    "code after an iteration of its own": """
+    session.enter()
+    session.boundary()
+    idle()
+""",
+    "a thread of a pool that has looked": """
+    pool = ThreadPoolExecutor(1)
+    pool.submit(look).result()
+    idle()
+""",
+    "a thread of a pool that has trained": """
+    asyncio.run(train_in_pool(train))
+""",
+    "a thread of a pool that has trained with large gradients": """
+    asyncio.run(train_in_pool(train_wide))
+""",
+    "a server that has looked": """
+    server = serve()
+    idle()
+    server.shutdown()
+""",
+    "a task that has trained": """
+    asyncio.run(train_and_wait())
+""",
+    "a thread that waits for one that trains": """
+    look()
+    thread = in_thread(train_until_over)
+    in_thread(lambda: (sys.stdin.readline(), over.set()))
+    thread.join()
+""",
+    "a thread of a pool that has looked, beside one that trains": """
+    pool = ThreadPoolExecutor(1)
+    pool.submit(look).result()
+    in_thread(lambda: (sys.stdin.readline(), over.set()))
+    train_until_over()
+""",
+}
+
+PARENT = """
+    train()
+    child = [sys.executable, "-c", SHARES]
+    assert subprocess.run(child, stdin=subprocess.DEVNULL).returncode == 0
+    train_wide()
+    assert subprocess.run(child, stdin=subprocess.DEVNULL).returncode == 0
+print("done")
+"""
+
+
+@pytest.fixture
+def neighbour(settings: Settings) -> Iterator[Session]:
+    session = Session(settings, name="neighbour", device="host")
+    session.open()
+    yield session
+    session.close()
+
+
+class Process:
+    def __init__(self, program: str) -> None:
+        self._popen = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+
+    def is_idle(self) -> bool:
+        assert self._popen.stdout is not None
+        return self._popen.stdout.readline() == "idle\n"
+
+    def ends(self) -> None:
+        """After it has been told to go on."""
+        _, said = self._popen.communicate("go on\n", timeout=SECONDS)
+        assert self._popen.returncode == 0, said
+
+    def kill(self) -> None:
+        self._popen.kill()
+        self._popen.communicate()
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("what", IDLE)
+def test_a_neighbour_gets_its_turn_while_a_process_does_something_else(
+    neighbour: Session, what: str
+) -> None:
+    ours = Process(HEAD + IDLE[what])
+    try:
+        assert ours.is_idle()
+        neighbour.enter()
+        assert neighbour.holding
+        neighbour.boundary()
+        neighbour.leave()
+        ours.ends()
+    finally:
+        ours.kill()
+
+
+def test_a_process_that_has_the_turn_may_wait_for_a_child_that_shares(settings: Settings) -> None:
+    program = [sys.executable, "-c", HEAD + PARENT]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=SECONDS, cwd="/")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+SHARED_CELL = """
+import sys
+SHARES = '''
+import torch
+import jupyter_gpushare as gpushare
+with gpushare.session(name="child", device="host"):
+    print(torch.nn.Linear(4, 1)(torch.ones(1, 4)).sum().backward())
+'''
+open("FOLDER/child.py", "w").write(SHARES)
+"""
+TRAIN = """
+for x, y in data:
+    optimizer.zero_grad()
+    criterion(net(x), y).backward()
+    optimizer.step()
+"""
+
+
+def test_a_cell_that_has_trained_may_run_a_script_that_shares(
+    notebook: Callable[..., Notebook], tmp_path: Path
+) -> None:
+    ours = notebook()
+    ours.run(LARGE + MODEL + SHARED_CELL.replace("FOLDER", str(tmp_path)))
+    printed = ours.run(f"{TRAIN}\n!{{sys.executable}} {tmp_path}/child.py")
+    assert printed.strip() == "None"
+
+
+TASK = """
+import asyncio
+async def train():
+    await asyncio.sleep(0.1)
+    for x, y in data:
+        optimizer.zero_grad()
+        criterion(net(x), y).backward()
+        optimizer.step()
+        await asyncio.sleep(0)
+    open("FOLDER/trained", "w").close()
+task = asyncio.get_running_loop().create_task(train())
+"""
+
+
+def test_a_task_that_outlives_its_cell_gives_the_turn_back(
+    notebook: Callable[..., Notebook], neighbour: Session, tmp_path: Path
+) -> None:
+    ours = notebook()
+    ours.run(LARGE + MODEL)
+    ours.run(TASK.replace("FOLDER", str(tmp_path)))
+    while not (tmp_path / "trained").exists():
+        time.sleep(0.01)
+    neighbour.enter()
+    assert neighbour.holding
