@@ -410,17 +410,20 @@ class Host:
             self._patch.setattr(SESSION_MODULE, name, getattr(self.lockstep, name))
         self._patch.setattr(SESSION_MODULE, "Mailbox", partial(Letters, self.lockstep))
         self._patch.setattr(client, "select", self.lockstep.select)
-        self._patch.setattr(client.broker_start, "connect", self._connect)
+        self._patch.setattr(client.launch, "connect", self._connect)
         self.start_broker()
 
     def close(self) -> None:
-        for notebook in tuple(self.notebooks):
-            self.kill(notebook)
-        if self.broker is not None:
-            self.end_broker()
-        os.close(self._roll_file)
-        self.lockstep.close()
-        self._patch.undo()
+        """Whatever this run found: the tests after it have the system as it is."""
+        try:
+            for notebook in tuple(self.notebooks):
+                self.kill(notebook)
+            if self.broker is not None:
+                self.end_broker()
+        finally:
+            self._patch.undo()
+            os.close(self._roll_file)
+            self.lockstep.close()
 
     def begin_with(self, policy: str, lanes: int) -> None:
         """As if the broker had been started with these. `lanes` run at once: 0 is `auto`."""
