@@ -80,14 +80,14 @@ test-frontend: $(MODULES)  ## the unit tests of the front end
 test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
 	$(BIN)/pytest
 
-faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/reliability.md
-	$(BIN)/pytest tests/faults --reliability docs/reliability.md
+faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/results/reliability.md
+	$(BIN)/pytest tests/faults --reliability docs/results/reliability.md
 	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
 	$(BIN)/pytest tests/model --hypothesis-profile=faults
 	$(MAKE) test-cpp THREADED='*'
 	$(MAKE) test-bindings
 
-load: $(INSTALLED)  ## a busy host for half an hour: docs/load.md
+load: $(INSTALLED)  ## a busy host for half an hour: docs/results/load.md
 	$(BIN)/python benchmarks/load.py
 
 audit: $(INSTALLED)  ## whether dependencies fit together, and whether a hole in them is known
@@ -116,7 +116,7 @@ format: $(TOOLS) $(MODULES)  ## rewrite every file as the formatters want it
 bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.json
 	$(BIN)/python benchmarks/all.py
 
-evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/evidence.md
+evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/results/evidence.md
 	$(BIN)/python benchmarks/evidence
 
 clean:  ## remove what was built; the virtual environment stays

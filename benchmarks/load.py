@@ -7,7 +7,7 @@ from a holder's Finish to the next one's Grant, by way of the broker, as the not
 it; the floor is a bare round trip to a process that does nothing else, just before. What grows is
 told by lines through the minutes of the run after its first tenth.
 
-It writes docs/load.md, docs/pictures/load.svg and benchmarks/results/load.json.
+It writes docs/results/load.md, docs/pictures/load.svg and benchmarks/results/load.json.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, RESULTS = ROOT / "docs" / "load.md", ROOT / "benchmarks" / "results" / "load.json"
-PICTURE = Path("pictures") / "load.svg"  # from the page
+PAGE = ROOT / "docs" / "results" / "load.md"
+RESULTS = ROOT / "benchmarks" / "results" / "load.json"
+PICTURE = Path("..") / "pictures" / "load.svg"  # from the page
 SESSIONS, ACTIVE, LOOKERS, COMERS_PER_MINUTE = 200, 60, 50, 1000
 QUANTUM_SECONDS = 0.1
 LOOK_SECONDS = 0.25

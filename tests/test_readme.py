@@ -36,7 +36,7 @@ def test_the_table_of_settings_is_the_table_of_settings() -> None:
 
 def test_the_table_of_policies_is_the_table_of_policies() -> None:
     rows = "\n".join(f"| `{name}` | {sentence} |" for name, sentence in _core.policies())
-    assert rows in (ROOT / "docs" / "how-it-works.md").read_text()
+    assert rows in (ROOT / "docs" / "explanation" / "scheduling.md").read_text()
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"jupyter gpushare ([a-z]+)", README))))

@@ -1,7 +1,7 @@
 """The admin's file: who is in which group, who may do what, and what nobody may have more of.
 
 A frozen struct for each table and a row for each key, whose description says what would be right:
-errors and docs/rules.md say the same. Nothing here is done to anybody; the broker reads it.
+errors and docs/how-to/rulebook.md say the same. Nothing is enforced here; the broker reads it.
 """
 
 from __future__ import annotations
