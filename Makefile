@@ -21,7 +21,7 @@ THREADED := *thread*
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help build demo hub lab test test-bindings test-cpp test-frontend test-python faults load \
-  audit check check-python check-cpp check-frontend format bench evidence clean
+  audit check check-python check-cpp check-frontend format bench evidence reference docs clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -118,6 +118,12 @@ bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.
 
 evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/results/evidence.md
 	$(BIN)/python benchmarks/evidence
+
+reference: $(INSTALLED)  ## docs/reference, written from the code
+	$(BIN)/python docs/generate.py
+
+docs: $(TOOLS)  ## the site of the documents, in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## remove what was built; the virtual environment stays
 	rm -rf build dist jupyter_gpushare/labextension jupyter_gpushare/static labextension/lib $(INSTALLED)

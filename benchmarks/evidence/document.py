@@ -35,7 +35,7 @@ HEAD = """# Evidence
 `make evidence` writes this page, and nothing else is in it than what such runs have found; the line
 at the end of each part says of which version and machine it is, and how long it took. Times are
 virtual unless said otherwise: the product's own scheduler, driven by a virtual clock
-([how](../how-to/simulate.md#what-would-have-been)). Published figures stand beside ours, with their
+([how](../how-to/simulate.md#what-is-simulated)). Published figures stand beside ours, with their
 source and with how sure we are of them. Nothing here has run on a GPU."""
 
 # How sure we are of what a paper is said to say.

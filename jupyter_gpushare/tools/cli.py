@@ -36,7 +36,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
-    arguments, rest = _parser().parse_known_args(argv)
+    arguments, rest = parser().parse_known_args(argv)
     if rest:
         arguments.parser.refuse(rest[0])
     try:
@@ -337,7 +337,7 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(option, f"there is no {value!r}; {nearest(value, known)}")
 
 
-def _parser() -> _Parser:
+def parser() -> _Parser:
     parser = _Parser(
         prog="jupyter gpushare",
         description="Notebooks that share a device, iteration by iteration.",

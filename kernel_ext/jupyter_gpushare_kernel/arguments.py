@@ -149,8 +149,8 @@ def of_cell(line: str) -> str:
 
 def documentation() -> str:
     """What ``%gpushare?`` shows."""
-    width = max(len(_short(command)) for command in COMMANDS.values())
-    lines = [f"    {_short(command):{width}}  {command.sentence}" for command in COMMANDS.values()]
+    width = max(len(short(command)) for command in COMMANDS.values())
+    lines = [f"    {short(command):{width}}  {command.sentence}" for command in COMMANDS.values()]
     return "\n".join(["Share the device with other notebooks.", "", "%gpushare COMMAND:", *lines])
 
 
@@ -164,7 +164,7 @@ def usage(command: Command) -> str:
 def commands_table() -> Table:
     from jupyter_gpushare.tables import Column, table_of
 
-    name = Column("Command", lambda command: f"%gpushare {_short(command)}")
+    name = Column("Command", lambda command: f"%gpushare {short(command)}")
     what = Column("What it does", lambda command: command.sentence, wraps=True)
     return table_of("Commands", [name, what], COMMANDS.values())
 
@@ -177,7 +177,7 @@ def options_table() -> Table:
     return table_of("Options of on, cell and %%gpushare", [name, what], SHARING)
 
 
-def _short(command: Command) -> str:
+def short(command: Command) -> str:
     return f"{command.name} [options]" if command.options is SHARING else usage(command)
 
 
