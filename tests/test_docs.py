@@ -143,3 +143,10 @@ def test_each_setting_or_field_that_a_page_names_is_in_the_code(
 
 def test_the_readme_is_a_page_that_one_reads_in_a_minute() -> None:
     assert len(README.splitlines()) <= 130
+
+
+def test_contributing_names_each_module_of_the_library() -> None:
+    tree = (ROOT / "CONTRIBUTING.md").read_text().split("\n## The one obvious place")[0]
+    modules = {file.stem for file in (ROOT / "jupyter_gpushare").rglob("*.py")}
+    named = set(re.findall(r"\w+", tree))
+    assert {name for name in modules if not name.startswith("__")} - named - {"_version"} == set()
