@@ -349,11 +349,11 @@ def parser() -> _Parser:
     _interval(_add(commands, top, "show them live; Ctrl-C ends it"))
     _broker(_add(commands, broker, "run a broker in the foreground, or end one"))
     _policy(_add(commands, policy, "show the policies, or choose one, at once and for all"))
-    _report(_add(commands, report, "show who has used what, as far as you may see it"))
+    _report(_add(commands, report, "show the usage accounts, as far as you may see them"))
     _class(_add(commands, class_, "give the device to a class of a group, or end that"))
     _rules(_add(commands, rules, "check a file of rules, or show those in force"))
-    _record(_add(commands, record, "write down who uses the devices, for `simulate`"))
-    _json(_simulate(_add(commands, simulate, "what another policy or device would have been like")))
+    _record(_add(commands, record, "record the use of the devices, for `simulate`"))
+    _json(_simulate(_add(commands, simulate, "simulate another policy or device")))
     _json(_add(commands, doctor, "check the installation, and tell how to mend it"))
     return parser
 
@@ -381,33 +381,47 @@ def _report(command: argparse.ArgumentParser) -> None:
         metavar="DAY",
         help="the same; a day is included (default: now)",
     )
-    command.add_argument("--by", choices=get_args(By), default="user", help="what the sums are of")
+    command.add_argument(
+        "--by", choices=get_args(By), default="user", help="group rows by (default: user)"
+    )
     form = command.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="for spreadsheets; seconds and bytes")
-    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument(
+        "--csv", action="store_true", help="print CSV, for spreadsheets, in seconds and bytes"
+    )
+    form.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
 def _record(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", metavar="FILE", help="one JSON object a line; Ctrl-C ends it")
-    command.add_argument("--names", action="store_true", help="with names of users and notebooks")
+    command.add_argument(
+        "file", metavar="FILE", help="file for the record, one JSON object a line; Ctrl-C ends it"
+    )
+    command.add_argument(
+        "--names", action="store_true", help="keep the names of users and notebooks"
+    )
 
 
 def _simulate(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Of a record, or of notebooks that are drawn."""
     subject = command.add_mutually_exclusive_group(required=True)
-    subject.add_argument("--from", dest="source", metavar="FILE", help="what `record` has written")
     subject.add_argument(
-        "--generate", type=_count, metavar="N", help="so many notebooks, drawn at random"
+        "--from", dest="source", metavar="FILE", help="a file that `record` has written"
     )
-    command.add_argument("--seed", type=_whole, default=0, metavar="N", help="of that (default: 0)")
+    subject.add_argument(
+        "--generate", type=_count, metavar="N", help="simulate N notebooks, drawn at random"
+    )
+    command.add_argument(
+        "--seed", type=_whole, default=0, metavar="N", help="seed of the drawing (default: 0)"
+    )
     command.add_argument(
         "--policy",
         type=lambda names: names.split(","),
         metavar="NAMES",
-        help="with commas between them (default: all but fifo)",
+        help="policies, with commas between them (default: all but fifo)",
     )
-    command.add_argument("--capacity", type=_bytes, metavar="SIZE", help="of a device, as in 24GiB")
-    command.add_argument("--devices", type=_count, metavar="N", help="so many devices")
+    command.add_argument(
+        "--capacity", type=_bytes, metavar="SIZE", help="memory of a device, such as 24GiB"
+    )
+    command.add_argument("--devices", type=_count, metavar="N", help="number of devices")
     command.add_argument(
         "--class-mode",
         default="",
@@ -426,21 +440,25 @@ def _simulate(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
         type=_bytes,
         default=0,
         metavar="SIZE",
-        help="notebooks are paged out, with so many bytes a second (default: none are)",
+        help="page notebooks out, at this many bytes a second (default: no paging)",
     )
     command.add_argument(
-        "--plot", metavar="FILE", help="draw it, as SVG, PNG or PDF; wants matplotlib"
+        "--plot", metavar="FILE", help="file for the plot, SVG, PNG or PDF; needs matplotlib"
     )
     return command
 
 
 def _json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
 def _interval(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--interval", type=_seconds, default=0.25, metavar="S", help="least seconds between looks"
+        "--interval",
+        type=_seconds,
+        default=0.25,
+        metavar="S",
+        help="shortest time between two updates, in seconds (default: 0.25)",
     )
 
 
@@ -450,14 +468,14 @@ def _policy(command: argparse.ArgumentParser) -> None:
         "--lanes",
         type=_lanes,
         metavar="N",
-        help="lanes that may run at once; auto: as the policy says",
+        help="lanes that may run at the same time; auto: the policy decides",
     )
 
 
 def _class(command: argparse.ArgumentParser) -> None:
     command.add_argument("switch", choices=["on", "off"])
     command.add_argument("group", metavar="GROUP")
-    command.add_argument("--device", metavar="NAME", help="of several (default: all)")
+    command.add_argument("--device", metavar="NAME", help="the device (default: all)")
     command.add_argument(
         "--for",
         dest="seconds",
@@ -469,9 +487,9 @@ def _class(command: argparse.ArgumentParser) -> None:
 
 def _rules(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(required=True, metavar="ACTION", dest="action")
-    check = actions.add_parser("check", help="is this file right? exit status 1: no")
+    check = actions.add_parser("check", help="check a file; exit status 1 if it has a mistake")
     check.add_argument("file", metavar="FILE")
-    actions.add_parser("show", help="groups, reservations and classes")
+    actions.add_parser("show", help="show the groups, reservations and classes in force")
 
 
 def _broker(command: argparse.ArgumentParser) -> None:
