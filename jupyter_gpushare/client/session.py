@@ -97,7 +97,11 @@ UNCOUNTED_BYTES = 1 << 20  # who has less on the device may leave it there and r
 class Session:
     """A notebook or script at the broker. Times are seconds, sizes bytes.
 
-    With more `devices` than one it has that many whole GPUs at once in its turn, all or none.
+    `name` is what others see, at most 200 characters. `device` is `cuda:N` as PyTorch numbers it
+    here, `host` or `auto`; with more `devices` than one it has that many whole GPUs at once in its
+    turn, all or none. A session of `weight` 2 gets twice the time of one of weight 1; one of a
+    higher `priority` goes first, and only an admin may set one above 0. `remaining_iterations`
+    orders sessions under `srtf`. Raises InvalidValue for a value out of its range.
     """
 
     def __init__(

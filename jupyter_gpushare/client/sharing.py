@@ -232,8 +232,9 @@ def session(settings: Settings | None = None, **options: Any) -> Iterator[Sessio
 def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
     """The batches of `loader`, `epochs` times; the loop's body is one iteration with its boundary.
 
-    Batches are loaded without the turn. The length of `loader`, if it has one, tells the broker
-    how much is left.
+    Batches are loaded without the turn. The length of `loader`, if it has one, tells the broker how
+    many iterations are left. Where sharing is off, this opens a session for the loop. Raises
+    GpuShareError as `session` does, and Cancelled where another user cancels the wait.
     """
     with _explicit() as sharing:
         session = sharing.session
@@ -247,7 +248,11 @@ def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
 
 @contextmanager
 def turn() -> Iterator[Session]:
-    """``with gpushare.turn():`` holds the turn for the block, for code that is not PyTorch."""
+    """``with gpushare.turn():`` holds the turn for the block, for code that is not PyTorch.
+
+    The block is one iteration. Where sharing is off, this opens a session for the block. Raises
+    GpuShareError as `session` does, and Cancelled where another user cancels the wait.
+    """
     with _explicit() as sharing, sharing.iteration():
         yield sharing.session
 

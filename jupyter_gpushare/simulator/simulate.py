@@ -123,13 +123,14 @@ def simulate(
     rules: _core.Rules | None = None,
     conduct: _core.Conduct | None = None,
 ) -> Comparison:
-    """`source` is a record's file or a Workload; `capacity` bytes and `devices` replace its own, as
-    weights of `groups` its own. Users weigh 1, but for those of `users`. The group `class_of` has
-    the devices for itself, as in class mode, whenever a notebook of it is open and not done.
-    Where no `rules` are given, this environment's settings are those of the broker.
+    """Run recorded or generated notebooks through the scheduler in virtual time, once per policy.
 
-    Raises InvalidValue for a record that cannot be read, and for a policy, a group or a user that
-    there is not.
+    `source` is the file of a record, or a Workload. `capacity` (bytes) and `devices` replace those
+    of the source, and `groups` the weights of its groups. Users weigh 1, except those in `users`.
+    The group `class_of` has the devices for itself, as in class mode, whenever a notebook of it is
+    open and not done. Without `rules` the settings of this environment hold.
+
+    Raises InvalidValue for a record that cannot be read, and for an unknown policy, group or user.
     """
     subject = (
         source if isinstance(source, Workload) else workload.from_record(recorder.read(source))
