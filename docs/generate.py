@@ -198,8 +198,10 @@ def signature(name: str, function: Any) -> str:
     found = inspect.signature(function)
     given = list(with_star([value for key, value in found.parameters.items() if key != "self"]))
     result = f" -> {found.return_annotation}"
+    if inspect.isgeneratorfunction(getattr(function, "__wrapped__", None)):
+        result = result.replace("Iterator[", "AbstractContextManager[")
     text = f"{name}({', '.join(given)}){result}"
-    if len(text) > 88:
+    if len(text) > 76:
         text = f"{name}(\n" + "".join(f"    {one},\n" for one in given) + f"){result}"
     return f"```python\n{text.removesuffix(' -> None')}\n```"
 

@@ -118,6 +118,21 @@ def test_each_file_that_a_page_names_exists(path: str) -> None:
     assert any((root / path).exists() for root in (ROOT, ROOT / "csrc", ROOT / "jupyter_gpushare"))
 
 
+def reasons() -> list[str]:
+    """What the page of waits quotes: the first cells of its table."""
+    page = (DOCS / "how-to" / "my-cell-waits.md").read_text()
+    return [
+        said for row in re.findall(r"^\| (`.*?) \|", page, re.M) for said in row.split("`")[1::2]
+    ]
+
+
+@pytest.mark.parametrize("said", reasons())
+def test_each_reason_that_the_page_of_waits_explains_is_said(said: str) -> None:
+    admin = ROOT / "jupyter_gpushare" / "broker" / "admin"
+    places = (ROOT / "csrc/core/picture.cpp", admin / "quotas.py", admin / "reservations.py")
+    assert any(said in place.read_text() for place in places)
+
+
 @pytest.fixture(scope="module")
 def words_of_the_code() -> set[str]:
     folders = (
