@@ -217,7 +217,7 @@ def test_nbclient_runs_a_sharing_notebook(
 ) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     done = execute("%load_ext jupyter_gpushare", "%gpushare on", TRAIN, "for _ in range(3): step()")
-    assert "Sharing host" in done.cells[1].outputs[0]["data"]["text/plain"]
+    assert "GPU sharing is on" in done.cells[1].outputs[0]["data"]["text/plain"]
     assert not sessions()
 
 
