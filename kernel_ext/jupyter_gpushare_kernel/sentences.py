@@ -12,15 +12,16 @@ from jupyter_gpushare.format import duration, size
 
 
 def begun(session: Session) -> str:
-    return f"GPU sharing is on for {session.name} (device: {_device(session)}). {noticed(session)}"
+    return f"GPU sharing is on for {session.name}; {_device(session)}. {noticed(session)}"
 
 
 def _device(session: Session) -> str:
     """As PyTorch calls it here, and as others see it where they call it otherwise."""
     if session.host_devices:
-        return f"{session.devices} devices ({', '.join(session.host_devices)} of this host)"
+        return f"{session.devices} devices: {', '.join(session.host_devices)} of this host"
+    device = f"device: {session.device}"
     same = session.host_device in ("", session.device)
-    return session.device if same else f"{session.device} ({session.host_device} of this host)"
+    return device if same else f"{device} ({session.host_device} of this host)"
 
 
 def noticed(session: Session) -> str:
@@ -60,8 +61,8 @@ def state(session: Session | None) -> str:
     if session is None:
         return "GPU sharing is off in this notebook; `%gpushare on` turns it on."
     aside = ", paused" if session.paused else ""
-    shared = f"GPU sharing is on for {session.name}{aside} (device: {_device(session)})"
-    return f"{shared}: {totals(session)}; {session.memory.how}."
+    shared = f"GPU sharing is on for {session.name}{aside}; {_device(session)}"
+    return f"{shared}; {totals(session)}; {session.memory.how}."
 
 
 def totals(session: Session) -> str:

@@ -195,7 +195,7 @@ def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessio
     expect(row).to_have_class(re.compile("jp-mod-running"))
     row.get_by_role("button", name="alice.ipynb").click()
     row.get_by_role("button", name="Give way after this iteration").click()
-    expect(lab.panel.get_by_role("status")).to_contain_text("asked to yield")
+    expect(lab.panel.get_by_role("status")).to_contain_text("asked to give way")
     row.get_by_role("spinbutton").fill("2.5")
     row.get_by_role("spinbutton").press("Enter")
     expect(lab.panel.get_by_role("status")).to_contain_text("weight 2.5")

@@ -29,8 +29,8 @@ def test_on_shares_under_the_name_of_the_notebook(
 ) -> None:
     cell = notebook.run("%gpushare on")
     assert cell.status == "ok"
-    assert "GPU sharing is on for train.ipynb (device: host)." in cell.text
-    assert "GPU sharing is on for train.ipynb (device: host)." in cell.shown(mime="text/html")[0]
+    assert "GPU sharing is on for train.ipynb; device: host." in cell.text
+    assert "GPU sharing is on for train.ipynb; device: host." in cell.shown(mime="text/html")[0]
     assert one(sessions).name == "train.ipynb"
 
 
@@ -63,7 +63,7 @@ def test_on_again_changes_the_options_that_are_given(
 ) -> None:
     notebook.run("%gpushare on --weight 2 --priority -1")
     before = one(sessions)
-    assert "on already; now weight 3." in notebook.run("%gpushare on --weight 3").text
+    assert "Updated: weight 3." in notebook.run("%gpushare on --weight 3").text
     after = one(sessions)
     assert (after.id, after.weight, after.priority) == (before.id, 3, -1)
     assert "nothing was changed" in notebook.run("%gpushare on").text
@@ -96,7 +96,7 @@ def test_a_notebook_may_have_several_gpus_at_once(
         return [[view.name for view in device.sessions] for device in look().devices]
 
     shared = notebook.run("%gpushare on --devices 2").text
-    assert "Sharing 2 devices (cuda:0, cuda:1 of this host) as train.ipynb." in shared
+    assert "GPU sharing is on for train.ipynb; 2 devices: cuda:0, cuda:1 of this host." in shared
     assert on() == [["train.ipynb"], ["train.ipynb"], []]
     assert notebook.run("%gpushare on --name other --weight 2").status == "ok"
     assert on() == [["other"], ["other"], []]
@@ -195,7 +195,7 @@ def test_status_shows_this_notebook_among_its_neighbours(notebook: Any, neighbou
     notebook.run("%gpushare on")
     neighbour.take()
     cell = notebook.run("%gpushare status")
-    assert "GPU sharing is on for train.ipynb (device: host): 0 iterations" in cell.text
+    assert "GPU sharing is on for train.ipynb; device: host; 0 iterations" in cell.text
     assert "→ train.ipynb" in cell.text
     assert "cnn.ipynb" in cell.text
     assert "running" in cell.text
