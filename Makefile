@@ -21,7 +21,7 @@ THREADED := *thread*
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help build demo hub lab test test-bindings test-cpp test-frontend test-python faults load \
-  audit check check-python check-cpp check-frontend format bench evidence clean
+  audit check check-python check-cpp check-frontend format bench evidence reference docs clean
 
 help:  ## show these lines
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -80,14 +80,14 @@ test-frontend: $(MODULES)  ## the unit tests of the front end
 test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
 	$(BIN)/pytest
 
-faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/reliability.md
-	$(BIN)/pytest tests/faults --reliability docs/reliability.md
+faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/results/reliability.md
+	$(BIN)/pytest tests/faults --reliability docs/results/reliability.md
 	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
 	$(BIN)/pytest tests/model --hypothesis-profile=faults
 	$(MAKE) test-cpp THREADED='*'
 	$(MAKE) test-bindings
 
-load: $(INSTALLED)  ## a busy host for half an hour: docs/load.md
+load: $(INSTALLED)  ## a busy host for half an hour: docs/results/load.md
 	$(BIN)/python benchmarks/load.py
 
 audit: $(INSTALLED)  ## whether dependencies fit together, and whether a hole in them is known
@@ -116,8 +116,14 @@ format: $(TOOLS) $(MODULES)  ## rewrite every file as the formatters want it
 bench: $(INSTALLED)  ## every promised figure, measured; results in build/bench.json
 	$(BIN)/python benchmarks/all.py
 
-evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/evidence.md
+evidence: $(INSTALLED)  ## published figures in virtual time, and what people use beside us: docs/results/evidence.md
 	$(BIN)/python benchmarks/evidence
+
+reference: $(INSTALLED)  ## docs/reference, written from the code
+	$(BIN)/python docs/generate.py
+
+docs: $(TOOLS)  ## the site of the documents, in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## remove what was built; the virtual environment stays
 	rm -rf build dist jupyter_gpushare/labextension jupyter_gpushare/static labextension/lib $(INSTALLED)

@@ -2,12 +2,12 @@
 
 200 notebooks are registered, 60 of them want the turn all the time, and 50 lookers watch as
 JupyterLab's panels do; beside them notebooks come and go, 1,000 a minute, half of them without a
-word, as killed kernels do. All are real connections, in three processes. A change-over is the time
+word, as killed kernels do. All are real connections, in three processes. A switch is the time
 from a holder's Finish to the next one's Grant, by way of the broker, as the notebooks' process sees
 it; the floor is a bare round trip to a process that does nothing else, just before. What grows is
 told by lines through the minutes of the run after its first tenth.
 
-It writes docs/load.md, docs/pictures/load.svg and benchmarks/results/load.json.
+It writes docs/results/load.md, docs/pictures/load.svg and benchmarks/results/load.json.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, RESULTS = ROOT / "docs" / "load.md", ROOT / "benchmarks" / "results" / "load.json"
-PICTURE = Path("pictures") / "load.svg"  # from the page
+PAGE = ROOT / "docs" / "results" / "load.md"
+RESULTS = ROOT / "benchmarks" / "results" / "load.json"
+PICTURE = Path("..") / "pictures" / "load.svg"  # from the page
 SESSIONS, ACTIVE, LOOKERS, COMERS_PER_MINUTE = 200, 60, 50, 1000
 QUANTUM_SECONDS = 0.1
 LOOK_SECONDS = 0.25
@@ -98,7 +99,7 @@ class Notebook:
 
 
 class Times(NamedTuple):
-    """Of a change-over, at `when`: how long it took, and a round trip before it. Seconds."""
+    """Of a context switch, at `when`: how long it took, and a round trip before it. Seconds."""
 
     when: float
     lasted: float
@@ -106,7 +107,7 @@ class Times(NamedTuple):
 
 
 class Room:
-    """All notebooks, and how long each change-over took; `echo` sends back what it is sent."""
+    """All notebooks, and how long each context switch took; `echo` sends back what it is sent."""
 
     def __init__(self, settings: Settings, echo: socket.socket) -> None:
         self._echo = echo
@@ -214,7 +215,7 @@ def samples(pid: int, client: Client, seconds: float) -> Iterator[Sample]:
 
 @dataclass(frozen=True)
 class Minute:
-    """Means of the samples of a minute, and its change-overs and the floor in microseconds."""
+    """Means of the samples of a minute, and its context switches and the floor in microseconds."""
 
     cpu_percent: float
     rss_mb: float
@@ -287,9 +288,9 @@ def trend(values: Sequence[float]) -> Trend:
 # --- what is told of it --------------------------------------------------------------------------
 
 TOLD = {  # of each minute; digits, and what it is called
-    "p50_us": (0, "change-over, median, us"),
+    "p50_us": (0, "context switch, median, us"),
     "floor_p50_us": (0, "round trip, median, us"),
-    "p99_us": (0, "change-over, p99, us"),
+    "p99_us": (0, "context switch, p99, us"),
     "floor_p99_us": (0, "round trip, p99, us"),
     "cpu_percent": (1, "broker, % of a core"),
     "rss_mb": (1, "broker, resident MB"),
@@ -330,17 +331,18 @@ def page(found: Sequence[Minute], about: dict[str, object]) -> str:
         watched, and {COMERS_PER_MINUTE:,} notebooks a minute that came and went, half of them
         without a word. All were real connections to a real broker, on the device `host`, on
         {about["cores"]} cores{about["beside"]}.""",
-        f"""There were {sum(one.change_overs for one in found):,} change-overs, none of them handed
-        on past the broker: one is counted from the holder's *finish* to the next one's *grant*, as
-        their process sees it. The round trip beside it goes just before to a process that only
-        sends back what it gets, while the notebooks' process waits for it. What a change-over takes
-        beyond that is what the broker computes, and where processors are wanted by others what it,
-        and the notebooks' process, wait for one: this tells whether it stays as it is, and
-        `make bench` on a machine that does nothing else how long it takes.""",
+        f"""There were {sum(one.change_overs for one in found):,} context switches, all of
+        them through the broker: one is counted from the holder's *finish* to the next one's
+        *grant*, as their process sees it. The round trip beside it goes just before to a
+        process that only sends back what it gets, while the notebooks' process waits for
+        it. The time of a context switch beyond that is the computing of the broker, and,
+        where other programs want the processors, the waiting of the broker and of the
+        notebooks' process for one. This run tells whether it stays the same, and `make
+        bench`, on a machine without other load, how long it takes.""",
         f"![the figures of the table below, over the minutes]({PICTURE})",
-        f"""A line through the minutes after the first tenth tells what has changed: by so much of
-        the mean from the first of them to the last, with 95 % of certainty. What changes by no more
-        than {FLAT_PERCENT:g} %, or by less than can be told from noise, is called flat.""",
+        f"""A line through the minutes after the first tenth tells the change from the first
+        of them to the last, in percent of the mean, with 95 % of certainty. A change of at
+        most {FLAT_PERCENT:g} %, or one that cannot be told from noise, is called flat.""",
     ]
     filled = (textwrap.fill(" ".join(one.split()), 100) for one in paragraphs)
     head = "| figure | mean | changed by, % | |\n| --- | ---: | ---: | --- |\n"

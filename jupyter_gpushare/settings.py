@@ -32,7 +32,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket: Annotated[
         str,
         Meta(
-            description="path of the broker's Unix socket; empty: a private directory of the user"
+            description="path of the broker's Unix socket; empty: in a private directory of the"
+            " user"
         ),
     ] = ""
     socket_mode: Annotated[
@@ -40,41 +41,46 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             pattern=r"^0?[0-7]{3}$",
             examples=["0660"],
-            description="who may connect to a broker that starts: the socket's mode, as 0660",
+            description="file mode of the broker's socket, which decides what users may connect,"
+            " such as 0660",
         ),
     ] = "0600"
     socket_group: Annotated[
-        str, Meta(description="Unix group of that socket; empty: the broker's own")
+        str, Meta(description="Unix group of the broker's socket; empty: the broker's own group")
     ] = ""
     start_broker: Annotated[
-        bool, Meta(description="start a broker where none answers; False: only look for one")
+        bool,
+        Meta(description="start a broker where none answers; False: only connect to a running one"),
     ] = True
     hub_api_url: Annotated[
         str,
         Meta(
             pattern=r"^(https?://.*[^/])?$",
             examples=["http://127.0.0.1:8081/hub/api"],
-            description="API of the JupyterHub whose users a broker serves, as"
+            description="API of the JupyterHub whose users the broker serves, such as"
             " http://127.0.0.1:8081/hub/api; empty: Unix users",
         ),
     ] = ""
     hub_scope: Annotated[
         str,
         Meta(
-            description="scope of JupyterHub without which nobody shares;"
-            " empty: every user of the hub may"
+            description="scope of JupyterHub that a user needs in order to share; empty: every"
+            " user of the hub may"
         ),
     ] = ""
     hub_cache_seconds: Annotated[
         float,
         Positive,
-        Meta(description="what the hub said of a token holds so long, and while it is down"),
+        Meta(
+            description="how long a hub token lookup is cached; cached entries stay valid while"
+            " the hub is unreachable"
+        ),
     ] = 300.0
     ticket_socket: Annotated[
         str,
         Meta(
-            description="Unix socket where a kernel in a hub gets its tickets; set by its Jupyter"
-            " server",
+            description="Unix socket at which a kernel in a hub gets its one-time tokens; set by"
+            " its Jupyter server",
         ),
     ] = ""
     device: Annotated[
@@ -87,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     accounts: Annotated[
         str,
         Meta(
-            description="SQLite database of who used what, when; empty: in the user's state"
+            description="SQLite database of the usage accounts; empty: in the user's state"
             " directory"
         ),
     ] = ""
@@ -102,50 +108,61 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "fair"
     rulebook: Annotated[
         str,
-        Meta(
-            description="TOML file of groups, roles, quotas and reservations; empty: there are none"
-        ),
+        Meta(description="TOML file of groups, roles, quotas and reservations; empty: no rules"),
     ] = ""
     running_lanes: Annotated[
         int,
         NotNegative,
-        Meta(description="lanes of a device that may run at once; 0: as the policy says"),
+        Meta(description="lanes of a device that may run at the same time; 0: the policy decides"),
     ] = 0
     quantum_seconds: Annotated[
         float,
         Positive,
-        Meta(description="a turn lasts so long before it goes to the next who waits"),
+        Meta(
+            description="time after which a turn ends at the next boundary if another session waits"
+        ),
     ] = 0.25
     half_life_seconds: Annotated[
-        float, Positive, Meta(description="used device time counts half after so long")
+        float,
+        Positive,
+        Meta(description="time after which used device time counts half in the fair share"),
     ] = 3600.0
     lease_seconds: Annotated[
         float,
         Positive,
-        Meta(description="a holder that is asked to yield and does not within so long is overdue"),
+        Meta(
+            description="time that a holder has to yield after a preemption request; then it is"
+            " overdue"
+        ),
     ] = 30.0
     patience_seconds: Annotated[
         float,
         NotNegative,
-        Meta(description="a session that waits for memory so long is overtaken no more"),
+        Meta(
+            description="aging threshold: after this long waiting for memory, later sessions can"
+            " no longer be admitted first"
+        ),
     ] = 60.0
     boost_seconds: Annotated[
         float,
         NotNegative,
-        Meta(description="the first seconds of a cell go before those of longer ones; 0: not so"),
+        Meta(
+            description="interactive boost: seconds of device time for which a new cell has"
+            " priority; 0 disables it"
+        ),
     ] = 0.5
     page_waiting: Annotated[
         bool,
         Meta(
-            description="a notebook that waits for its turn pages out for one that comes before it"
-            " and has waited for memory for patience_seconds; on a GPU none does"
+            description="also page out queued (not only idle) notebooks to admit a higher-ranked"
+            " one that has waited patience_seconds for memory; not on a GPU"
         ),
     ] = False
     page_directory: Annotated[
         str,
         Meta(
-            description="where the memory of idle notebooks is paged out to;"
-            " empty: the user's cache directory"
+            description="directory to which persistent memory is paged out; empty: the user's"
+            " cache directory"
         ),
     ] = ""
     host_capacity_bytes: Annotated[
@@ -166,30 +183,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     idle_exit_seconds: Annotated[
         float,
         NotNegative,
-        Meta(description="a broker without any connection ends after so long; 0: never"),
+        Meta(description="time after which a broker without connections ends; 0: never"),
     ] = 600.0
     recovery_seconds: Annotated[
         float,
         NotNegative,
         Meta(
-            description="after a crash a new broker waits at least so long for old sessions before"
-            " it grants, and up to lease_seconds more for those that had turns"
+            description="after a crash a new broker waits at least this long for old sessions"
+            " before it grants, and up to lease_seconds more for those that had turns"
         ),
     ] = 0.5
     start_seconds: Annotated[
-        float, Positive, Meta(description="a client waits so long for a broker that it starts")
+        float, Positive, Meta(description="how long a client waits for a broker that it starts")
     ] = 10.0
     report_seconds: Annotated[
         float,
         Positive,
         Meta(
-            description="a session reports iterations and memory this often in a long turn,"
-            " and at the end of each after a tenth of it"
+            description="interval at which a session reports iterations and memory in a long"
+            " turn; at the end of a turn it reports after a tenth of this time"
         ),
     ] = 0.5
-    max_sessions: Annotated[int, Positive, Meta(description="sessions that one broker takes")] = (
-        20_000
-    )
+    max_sessions: Annotated[
+        int, Positive, Meta(description="sessions that one broker admits at most")
+    ] = 20_000
     max_sessions_per_user: Annotated[
         int, Positive, Meta(description="sessions that one user may have")
     ] = 1_000
@@ -199,12 +216,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="connections to the broker that one user may have, sessions or not"),
     ] = 1_000
     max_watchers_per_user: Annotated[
-        int, Positive, Meta(description="connections of one user that are told of each change")
+        int, Positive, Meta(description="connections of one user that may subscribe to changes")
     ] = 250
     messages_per_second: Annotated[
         int,
         Positive,
-        Meta(description="messages per second that one connection may send, over ten seconds"),
+        Meta(
+            description="messages per second that one connection may send, averaged over ten"
+            " seconds"
+        ),
     ] = 20_000
 
 

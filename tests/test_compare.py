@@ -1,4 +1,4 @@
-"""The comparison of docs/evidence.md does what it says, with real processes."""
+"""The comparison of docs/results/evidence.md does what it says, with real processes."""
 
 from __future__ import annotations
 

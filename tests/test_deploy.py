@@ -131,7 +131,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 # --- JupyterHub -----------------------------------------------------------------------------------
 
-DOCS = DEPLOY.parent / "docs" / "hub.md"
+DOCS = DEPLOY.parent / "docs" / "how-to" / "jupyterhub.md"
 LINES = re.search(r"```python\n(import sys.*?)```", DOCS.read_text(), re.DOTALL)
 
 

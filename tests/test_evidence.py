@@ -1,4 +1,4 @@
-"""What docs/evidence.md says is true at seeds that it has not used."""
+"""What docs/results/evidence.md says is true at seeds that it has not used."""
 
 from __future__ import annotations
 

@@ -418,7 +418,7 @@ def test_a_draft_may_be_anybodys_and_lie_anywhere(path: Path) -> None:
 
 # --- docs -----------------------------------------------------------------------------------------
 
-DOCS = (Path(__file__).resolve().parents[1] / "docs" / "rules.md").read_text()
+DOCS = (Path(__file__).resolve().parents[1] / "docs" / "how-to" / "rulebook.md").read_text()
 
 
 def test_the_example_of_the_docs_is_right_and_has_every_table() -> None:

@@ -1,4 +1,4 @@
-"""docs/security.md: the tests that it names exist; and what must not be anywhere is nowhere."""
+"""docs/explanation/security.md: the tests that it names exist, and forbidden calls are nowhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "explanation" / "security.md"
 PACKAGES = ("jupyter_gpushare", "server_ext", "kernel_ext")
 NAMED = re.findall(
     r"`(tests/[\w/]+\.(?:py|ts)|labextension/[\w/.]+\.ts)::([^`]+)`", PAGE.read_text()

@@ -1,4 +1,4 @@
-"""``make evidence``: docs/evidence.md and its plots, from nothing but the tables in tests/data.
+"""``make evidence``: docs/results/evidence.md and its plots, from the tables in tests/data alone.
 
 ``python benchmarks/evidence --only compare`` makes that part anew and leaves all others.
 """

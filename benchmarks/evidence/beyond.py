@@ -1,4 +1,4 @@
-"""What Salus does not do: page notebooks out, and bound how often a large one is overtaken."""
+"""What Salus does not do: page notebooks out, and bound backfill past a large one."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def paging(pool: Executor) -> Section:
             "the last, or stay open for an hour. *Jobs*: the hundred of above, in which nobody is "
             f"ever idle. {SEEDS} seeds; {PAGING_RATE / 1e9:g} GB/s out and in, which each transfer "
             "has to itself. *Without* is "
-            "admission as in Salus: who is open keeps its persistent memory. *Idle*: notebooks in "
+            "admission as in Salus: an open job keeps its persistent memory. *Idle*: notebooks in "
             "which no cell runs are paged out when others need the room, as the broker does "
             "unless told otherwise. *Waiting*: those as well that wait for a turn in the middle of "
             "a cell (`page_waiting`), for one that the policy puts before them and that has waited "
@@ -225,12 +225,12 @@ def _overtaken(of: Run, jobs: list[Job]) -> Overtaken:
 def overtaking(pool: Executor) -> Section:
     found = {tail: list(pool.map(partial(overtaken, tail), range(SEEDS))) for tail in salus.TAILS}
     return Section(
-        "Past Salus: bounded overtaking",
+        "Past Salus: bounded backfill",
         [
             "The hundred jobs again, under `srtf`. Jobs of more than 8 GiB ephemeral are *large*: "
             "while smaller ones come and go there is seldom room. After `patience_seconds` "
-            "of waiting nobody is admitted before them any more; or, with `page_waiting`, those "
-            "that wait for a turn make room for those that come before them. The cost is in mean "
+            "of waiting no job is admitted before them any more; or, with `page_waiting`, those "
+            "that wait for a turn page out for those that come before them. The cost is in mean "
             "completion, over no bound at all, for the same seed, and below 1 a gain; median over "
             f"{SEEDS} seeds, and their 5th and 95th percentiles. What we wanted is that large ones "
             f"wait less than {RATIO:g} times as long as small ones at a cost below {COST - 1:.0%}: "
@@ -252,7 +252,7 @@ def _keeps(row: dict[str, Overtaken], name: str) -> bool:
 
 def _overtaking_table(tail: float, rows: list[dict[str, Overtaken]]) -> str:
     head = (
-        f"sigma {tail:g}, patience",
+        f"sigma {tail:g}, aging",
         "cost",
         "wait of large over small",
         "both kept",
@@ -277,7 +277,7 @@ PAGED = "1 minutes, those that wait page out"
 
 
 def _verdict(found: dict[float, list[dict[str, Overtaken]]]) -> str:
-    """Of those that stay in, the patience that keeps both in most seeds; and the default of those
+    """Of those that stay in, the aging that keeps both in most seeds; and the default of those
     that page out."""
 
     def kept(name: str, rows: list[dict[str, Overtaken]]) -> int:

@@ -184,7 +184,7 @@ WHAT = (
     ),
     (
         LOCK.name,
-        f"as nvshare: who wants to compute waits in line, has the lock for {QUANTUM:g} iterations' "
+        f"as nvshare: a program waits in a queue, has the lock for {QUANTUM:g} iterations' "
         "time whatever it computes, is stopped between two layers of its model, and gives it back "
         f"when it has computed nothing for {IDLE:.1f} of them",
     ),

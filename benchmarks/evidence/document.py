@@ -1,4 +1,4 @@
-"""docs/evidence.md: sections of sentences, tables and plots, each of which has just been made."""
+"""docs/results/evidence.md: sentences, tables and plots, each of which has just been made."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = ROOT / "tests" / "data"
-PAGE = ROOT / "docs" / "evidence.md"
+PAGE = ROOT / "docs" / "results" / "evidence.md"
 PICTURES = Path("docs") / "pictures" / "evidence"
 README = ROOT / "README.md"
-QUOTED_BEGIN, QUOTED_END = "<!-- rows of docs/evidence.md -->", "<!-- end of them -->"
+QUOTED_BEGIN = "<!-- rows of docs/results/evidence.md -->"
+QUOTED_END = "<!-- end of them -->"
 QUOTED = re.compile(f"({QUOTED_BEGIN}.*?{QUOTED_END})", re.DOTALL)
 
 HEAD = """# Evidence
@@ -34,8 +35,8 @@ HEAD = """# Evidence
 `make evidence` writes this page, and nothing else is in it than what such runs have found; the line
 at the end of each part says of which version and machine it is, and how long it took. Times are
 virtual unless said otherwise: the product's own scheduler, driven by a virtual clock
-([how](how-it-works.md#what-would-have-been)). Published figures stand beside ours with where they
-are from and how sure we are of them. Nothing here has run on a GPU."""
+([how](../how-to/simulate.md#what-is-simulated)). Published figures stand beside ours, with their
+source and with how sure we are of them. Nothing here has run on a GPU."""
 
 # How sure we are of what a paper is said to say.
 READ = "in the paper"
@@ -75,7 +76,7 @@ def beside(rows: Iterable[Published]) -> str:
 
 
 def picture(name: str, words: str) -> str:
-    return f"![{words}]({PICTURES.relative_to('docs')}/{name}.svg)"
+    return f"![{words}](../{PICTURES.relative_to('docs')}/{name}.svg)"
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
@@ -90,7 +91,7 @@ def headlines(rows: Iterable[tuple[str, str, str]]) -> str:
 
 
 class Page:
-    """docs/evidence.md, as a list of its parts by their titles."""
+    """docs/results/evidence.md, as a list of its parts by their titles."""
 
     def __init__(self, parts: dict[str, str] | None = None) -> None:
         self._parts = parts or {}

@@ -43,12 +43,12 @@ def section(pool: Executor) -> Section:
     }
     above = sum(cost > MOST for _, cost in measured)
     return Section(
-        "Lanes on probation",
+        "Lanes under the concurrency tuner",
         [
             f"{SEEDS:,} pairs of notebooks with {ITERATIONS:,} iterations of 0.1 s, which keep the "
-            "device busy for 0.2 to 1 of the time, each drawn anew; who computes costs the other "
-            "0 to half of its speed. All three begin with knowing nothing: one lane, two at once, "
-            "and as many as `pack` finds to help. Median, 5th and 95th percentile.",
+            "device busy for 0.2 to 1 of the time, each drawn anew; one that computes costs the "
+            "other 0 to half of its speed. All three begin with no knowledge: one lane, two at "
+            "once, and as many as `pack` finds to help. Median, 5th and 95th percentile.",
             table(
                 ("", "pairs", "two lanes instead of one", "found, over the better", "at most"),
                 [
@@ -64,7 +64,7 @@ def section(pool: Executor) -> Section:
             ),
             f"More than {MOST:g} of the better is needed in {above} of {SEEDS:,}. Of real pairs, "
             "which `benchmarks/probation.py` measures in 40 minutes, "
-            "[another page](how-it-works.md#several-lanes-at-once) tells.",
+            "[another page](../explanation/scheduling.md#several-lanes-at-once) tells.",
         ],
         {},
     )

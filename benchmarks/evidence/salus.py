@@ -111,7 +111,7 @@ def trace(pool: Executor) -> Section:
             f"that one after the other they take the published 303.4 minutes. {SEEDS} seeds for "
             "each tail, none left out. Turns of 10 s, a report each minute. One lane runs at a "
             "time; under `pack` more are tried, which share the device's speed here and gain "
-            "nothing, the worst case for `pack`. Overtaking is unbounded here, as in Salus. "
+            "nothing, the worst case for `pack`. Backfill is unbounded here, as in Salus. "
             "Minutes: median over the seeds, and their 5th and 95th percentiles.",
             *(_table(tail, results) for tail, results in found.items()),
             "Mean completion under `fifo` over that under `srtf`:",
@@ -125,8 +125,8 @@ def trace(pool: Executor) -> Section:
                 )
                 for tail, values in ratios.items()
             ),
-            "The trace is not public, so its tail is not known; the ratio is as much a property of "
-            "the tail as of the scheduler. Of the single published run:",
+            "The trace is not public, so its tail is not known; the ratio depends on the tail as "
+            "much as on the scheduler. Of the single published run:",
             beside(_published(found[1.5])),
             picture("trace", "distributions over seeds"),
             f"The capacity was exceeded in {above} of {len(peaks)} runs; the "
@@ -288,14 +288,14 @@ def packing(pool: Executor) -> Section:
                 [(name, *(f"{value:.2f}" for value in values)) for name, values in gains.items()],
             ),
             "As many jobs as there are lanes, at most 28, and all lanes at once (`running_lanes`). "
-            f"With 28 of resnet50_50 at load 0.42 it is {crowded:.2f}, as long as those who wait "
-            "for memory are patient: whoever would leave room for fewer lanes is kept out, as "
-            "in Salus. With the default `patience_seconds` of a minute, which is for notebooks, it "
-            f"is {by_default:.2f}: those who have waited so long come in, and lanes merge.",
+            f"With 28 of resnet50_50 at load 0.42 it is {crowded:.2f}, while a job that "
+            "would leave room for fewer lanes is not admitted, as in Salus. With the default "
+            "`patience_seconds` of a minute, which is for notebooks, it is "
+            f"{by_default:.2f}: jobs that have waited for a minute are admitted, and lanes merge.",
             "Where `running_lanes` is 0, `pack` has to find out how many lanes help: it measures "
             "each job alone first, and then two lanes, four, eight, for as long as more is done.",
             table(
-                ("the same, lanes found by trials", *(f"load {x:g}" for x in LOADS)),
+                ("the same, lanes found by the tuner", *(f"load {x:g}" for x in LOADS)),
                 [(name, *(f"{value:.2f}" for value in values)) for name, values in found.items()],
             ),
             beside(

@@ -146,9 +146,9 @@ def section(pool: Executor) -> Section:
             variants(),
             f"Drawn jobs: {GANGS} for each of {SEEDS} seeds on 15 hosts of 4 devices, of 1 to 16 "
             f"devices each; durations lognormal with a median of 10 min and sigma {SIGMA}, Poisson "
-            "arrivals that ask for so many times what all devices can do. Two queues, with a bound "
-            "of one device-hour. The index knows the jobs of another seed, SRSF all durations. Who "
-            "was stopped takes as long to resume as stated. "
+            "arrivals whose work is the stated load times the capacity of all devices. Two queues, "
+            "with a bound of one device-hour. The index knows the jobs of another seed, SRSF all "
+            "durations. A job that was stopped takes the stated time to resume. "
             "Median over the seeds, and their 5th and 95th percentiles.",
             drawn(pool),
         ],

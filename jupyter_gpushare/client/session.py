@@ -97,7 +97,7 @@ UNCOUNTED_BYTES = 1 << 20  # who has less on the device may leave it there and r
 class Session:
     """A notebook or script at the broker. Times are seconds, sizes bytes.
 
-    With more `devices` than one it has so many whole GPUs at once in its turn, all or none.
+    With more `devices` than one it has that many whole GPUs at once in its turn, all or none.
     """
 
     def __init__(

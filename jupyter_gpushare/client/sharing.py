@@ -204,8 +204,12 @@ def cell_ended() -> None:
 
 @contextmanager
 def session(settings: Settings | None = None, **options: Any) -> Iterator[Session]:
-    """``with gpushare.session():`` shares within the block. Where sharing is on, it is that, and
-    `weight` and `priority` hold for the block, and another device is refused."""
+    """``with gpushare.session():`` shares the device within the block.
+
+    The options are those of `Session`; the name of the script is the default name. Where sharing is
+    on already the block has that session, `weight` and `priority` hold for the block, and another
+    device is refused. Raises GpuShareError where the session cannot be opened.
+    """
     if (already := current()) is not None:
         with applied(already, options):
             yield already

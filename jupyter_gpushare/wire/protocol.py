@@ -465,7 +465,7 @@ def queue_rank(view: SessionView) -> tuple[int, int]:
 
 
 class RestingView(msgspec.Struct, frozen=True):
-    """A notebook that was idle for so long that it gave its place to others until its next cell."""
+    """An idle notebook whose place on the device is released until its next cell."""
 
     id: str
     name: str
@@ -497,7 +497,7 @@ class LaneView(msgspec.Struct, frozen=True):
 
 
 class TurnView(msgspec.Struct, frozen=True):
-    """A session had its lane from `began` to `ended`, both so many seconds before the Snapshot.
+    """A session had its lane from `began` to `ended`, both in seconds before the Snapshot.
 
     `ended` is None while the turn goes on. Turns of a session that follow each other closely are
     one view: `held` seconds of it are its turns, the rest is between them.

@@ -80,7 +80,8 @@ SHARING = (
         "--devices",
         "N",
         _devices,
-        "a whole number from 1 on: so many whole GPUs at once, all or none, as for DataParallel",
+        "a whole number from 1 on: the number of whole GPUs at once, all or none, as for"
+        " DataParallel",
     ),
     Option(
         "--weight",
@@ -109,23 +110,25 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("on", "share the device from now on; again: change options, end a pause", SHARING),
-        Command("off", "share no more, and give the place to others"),
-        Command("status", "this notebook, its neighbours and the devices"),
-        Command("top", "the same as a live picture, which moves while cells run"),
+        Command("off", "stop sharing, and release the place on the device"),
+        Command("status", "show this notebook, its neighbours and the devices"),
+        Command("top", "the same, live while cells run"),
         Command(
             "pause",
-            "stand aside until `%gpushare on`: this notebook, or another of yours",
+            "pause this notebook, or another of yours, until `%gpushare on`",
             (RESUME,),
             "NAME",
         ),
-        Command("tidy", "let go of displayed results and the last error, and of their tensors"),
-        Command("policy", "the policies, or choose one, at once and for all notebooks", (), "NAME"),
+        Command("tidy", "free displayed results and the last error, with their tensors"),
+        Command(
+            "policy", "show the policies, or choose one, at once and for all notebooks", (), "NAME"
+        ),
         Command(
             "cell",
             "share until this cell ends; `%%gpushare` as its first line does the same",
             SHARING,
         ),
-        Command("help", "this text"),
+        Command("help", "show this text"),
     )
 }
 
@@ -149,8 +152,8 @@ def of_cell(line: str) -> str:
 
 def documentation() -> str:
     """What ``%gpushare?`` shows."""
-    width = max(len(_short(command)) for command in COMMANDS.values())
-    lines = [f"    {_short(command):{width}}  {command.sentence}" for command in COMMANDS.values()]
+    width = max(len(short(command)) for command in COMMANDS.values())
+    lines = [f"    {short(command):{width}}  {command.sentence}" for command in COMMANDS.values()]
     return "\n".join(["Share the device with other notebooks.", "", "%gpushare COMMAND:", *lines])
 
 
@@ -164,7 +167,7 @@ def usage(command: Command) -> str:
 def commands_table() -> Table:
     from jupyter_gpushare.tables import Column, table_of
 
-    name = Column("Command", lambda command: f"%gpushare {_short(command)}")
+    name = Column("Command", lambda command: f"%gpushare {short(command)}")
     what = Column("What it does", lambda command: command.sentence, wraps=True)
     return table_of("Commands", [name, what], COMMANDS.values())
 
@@ -177,7 +180,7 @@ def options_table() -> Table:
     return table_of("Options of on, cell and %%gpushare", [name, what], SHARING)
 
 
-def _short(command: Command) -> str:
+def short(command: Command) -> str:
     return f"{command.name} [options]" if command.options is SHARING else usage(command)
 
 

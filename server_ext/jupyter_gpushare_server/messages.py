@@ -51,9 +51,9 @@ class PolicyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClassChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Begin a class of a group on a device, or on all; `seconds`: it ends by itself after so long.
+    """Begin a class of a group on a device, or on all; it ends by itself after `seconds`.
 
-    Where it is not `on`, it ends.
+    If not `on`, end it.
     """
 
     group: str = ""
@@ -71,10 +71,10 @@ class PolicyState(msgspec.Struct, frozen=True):
 
 
 class Viewer(msgspec.Struct, frozen=True, tag=True):
-    """Who looks, and what they may do.
+    """The viewer and the permissions that they have.
 
-    `user` is whose sessions are theirs, by the broker's word; an administrator may change all of
-    them, and the policy; who may not change anything only looks. `kernels` are this server's, with
+    The broker takes the sessions of `user` to be theirs. An administrator may change all sessions
+    and the policy; a viewer without `may_change` may only look. `kernels` are this server's, with
     their process ids.
     """
 

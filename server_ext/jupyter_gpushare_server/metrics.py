@@ -18,7 +18,10 @@ from .feed import State
 STATES = get_args(protocol.State)
 DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
     "capacity_bytes": ("Memory that is shared.", lambda device: device.capacity_bytes),
-    "lanes": ("Pieces of memory that notebooks use in turn.", lambda device: len(device.lanes)),
+    "lanes": (
+        "Lanes: pieces of memory that notebooks use in turn.",
+        lambda device: len(device.lanes),
+    ),
     "running_lanes": (
         "Lanes in which a notebook has a turn now.",
         lambda device: sum(lane.holder is not None for lane in device.lanes),
@@ -27,9 +30,9 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
         "Memory that notebooks keep across iterations.",
         lambda device: device.persistent_bytes,
     ),
-    "free_bytes": ("Memory that nobody has.", lambda device: device.free_bytes),
+    "free_bytes": ("Free memory.", lambda device: device.free_bytes),
     "foreign_bytes": (
-        "Memory that programs have which do not share.",
+        "Unmanaged memory, of programs that do not share.",
         lambda device: device.foreign_bytes,
     ),
     "lane_bytes": (
@@ -37,11 +40,11 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
         lambda device: sum(lane.bytes for lane in device.lanes),
     ),
     "paged_out_bytes": (
-        "Memory of idle notebooks that lies on disk.",
+        "Paged out memory of notebooks, on disk.",
         lambda device: sum(view.paged_out_bytes for view in device.sessions),
     ),
     "resting": (
-        "Notebooks that gave their places to others until their next cell.",
+        "Notebooks that were released until their next cell.",
         lambda device: len(device.resting),
     ),
     "waiting": (
@@ -49,7 +52,7 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
         lambda device: sum(view.state == "waiting" for view in device.sessions),
     ),
     "longest_wait_seconds": (
-        "How long the one that waits longest has waited.",
+        "Longest wait of the notebooks that wait now.",
         lambda device: max((view.waiting_seconds or 0.0 for view in device.sessions), default=0.0),
     ),
 }

@@ -138,7 +138,7 @@ def test_nobody_takes_turns_any_more_while_one_notebook_has_a_long_iteration(
             r"^long.ipynb has been running for \d+ s. 2 waiting; (alice|bob).ipynb is next, "
         )
     )
-    expect(lab.status).to_have_text(re.compile(r"▶ running for \d+ s"))
+    expect(lab.status).to_have_text(re.compile(r"▶ GPU sharing: running for \d+ s"))
     expect(lab.panel.locator(".jp-mod-quick")).to_have_count(0)
     for where in ("table", ".jp-GpuShare-lane"):
         signs = lab.panel.locator(f"{where} .jp-GpuShare-sign")

@@ -118,7 +118,7 @@ def vanished(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
     return since
 
 
-@row("a foreign process takes all memory of a GPU, and gives it back", is_quick=False)
+@row("an unmanaged process takes all memory of a GPU, and gives it back", is_quick=False)
 def foreign_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
     """Who has a place keeps it; who comes waits."""
     ada, bob = both(trainings)

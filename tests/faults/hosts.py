@@ -271,7 +271,7 @@ def stolen_ids(scene: Scene) -> float:
     return since
 
 
-@row("letters that nobody has written come into each mailbox, 100 times", is_quick=False)
+@row("forged handoff messages come into each handoff slot, 100 times", is_quick=False)
 def forged_letters(scene: Scene) -> float:
     """They give nobody a turn."""
     names = mailboxes(view.pid for view in scene.look().devices[0].sessions)

@@ -1,7 +1,7 @@
 """The admin's file: who is in which group, who may do what, and what nobody may have more of.
 
 A frozen struct for each table and a row for each key, whose description says what would be right:
-errors and docs/rules.md say the same. Nothing here is done to anybody; the broker reads it.
+errors and docs/how-to/rulebook.md say the same. Nothing is enforced here; the broker reads it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Group(Table, frozen=True):
-    """Who is in a group, who teaches it, and its part of the device beside other groups'."""
+    """The members and teachers of a group, and its share of the device beside other groups."""
 
     members: Users = []
     unix_group: Annotated[str, Meta(description="the name of a Unix group")] = ""
@@ -149,7 +149,7 @@ class Group(Table, frozen=True):
 
 
 class User(Table, frozen=True):
-    """A user's part of the device beside others of the same group."""
+    """A user's share of the device beside others of the same group."""
 
     weight: Weight = 1.0
 
@@ -232,7 +232,7 @@ class Reservation(Table, frozen=True):
 
 
 class Idle(Table, frozen=True):
-    """What is done to a notebook in which no cell has run for so long; None: never."""
+    """What is done to a notebook after this time without a running cell; None: never."""
 
     give_back_caches_after: Seconds = None
     page_out_after: Seconds = None
@@ -241,7 +241,7 @@ class Idle(Table, frozen=True):
 
 
 class Overdue(Table, frozen=True):
-    """What is done to a holder that has been overdue for so long; None: never."""
+    """What is done to a holder after this time overdue; None: never."""
 
     interrupt_after: Seconds = None
     end_after: Seconds = None
