@@ -95,7 +95,7 @@ def magics() -> str:
 
 
 def command_line() -> str:
-    whole = cli.parser()
+    whole = cli.make_parser()
     parts = [described(name, command) for name, command in subcommands(whole)]
     return "\n\n".join(
         [

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
@@ -243,6 +243,16 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
         setting = wrong.partition(" ")[0]
         given_as = f"{PREFIX}{setting.upper()} in the environment"
         raise InvalidValue(f"a setting is wrong: {wrong} ({given_as})") from None
+
+
+def descriptions() -> dict[str, str]:
+    """The sentence of each setting, which is among the metadata of its type."""
+    return {
+        field.name: "".join(
+            getattr(meta, "description", None) or "" for meta in get_args(field.type)
+        )
+        for field in msgspec.structs.fields(Settings)
+    }
 
 
 def as_environment(settings: Settings) -> dict[str, str]:

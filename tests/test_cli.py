@@ -376,7 +376,7 @@ def test_a_file_of_rules_is_checked_without_a_broker(rules: Path) -> None:
     done = gpushare("rules", "check", str(rules))
     assert (done.returncode, done.stdout) == (
         0,
-        f"{rules} is well: 1 group, 0 users, 0 reservations.\n",
+        f"{rules} is valid: 1 group, 0 users, 0 reservations.\n",
     )
     rules.write_text("[groups.course]\nweight = 0")
     done = gpushare("rules", "check", str(rules))

@@ -216,7 +216,7 @@ LINES = {
     "frobnicate": (2, "there is no 'frobnicate'; there are: status, top"),
     "status --jsn": (2, "there is no option --jsn; did you mean --json?"),
     "broker --quantm-seconds 3": (2, "did you mean --quantum-seconds?"),
-    "status now": (2, "'now' is one word too many; see `jupyter gpushare status --help`"),
+    "status now": (2, "unexpected argument 'now'; see `jupyter gpushare status --help`"),
     "top --interval x": (2, "--interval: seconds are a number above 0, not 'x'"),
     "top --interval 0": (2, "--interval: seconds are a number above 0, not '0'"),
     "top --interval nan": (2, "--interval: seconds are a number above 0, not 'nan'"),

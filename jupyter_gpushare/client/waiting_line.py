@@ -28,11 +28,11 @@ def sentence(wait: Wait) -> str:
     is_named = not wait.holder or wait.holder in wait.reason
     after = "" if is_named else f" after {plain(wait.holder or '')}"
     about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
-    line = f": {ordinal(wait.place)} in line{after}" if wait.place else ""
+    line = f", {ordinal(wait.place)} in line{after}" if wait.place else ""
     why = f": {plain(wait.reason)}" if wait.reason else ""
     return (
         f"Waiting for the device{line}{about}"
-        f" (waited {duration(wait.waiting_seconds)}){why.rstrip('.')}."
+        f" ({duration(wait.waiting_seconds)} so far){why.rstrip('.')}."
         " Interrupt the cell to stop waiting."
     )
 

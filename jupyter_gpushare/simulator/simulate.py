@@ -205,9 +205,9 @@ def _refused(run: Any) -> str:
 COLUMNS = (
     tables.Column("Policy", lambda run: run.policy),
     tables.Column("Waited", lambda run: _mean(run.waited), right=True),
-    tables.Column("95 %", lambda run: _p95(run.waited), right=True),
+    tables.Column("95th pct. wait", lambda run: _p95(run.waited), right=True),
     tables.Column("Completed", lambda run: _mean(run.completion), right=True),
-    tables.Column("95 %", lambda run: _p95(run.completion), right=True, spare=2),
+    tables.Column("95th pct. completion", lambda run: _p95(run.completion), right=True, spare=2),
     tables.Column("First turn", lambda run: _mean(run.queueing), right=True, spare=3),
     tables.Column("All done", lambda run: duration(run.makespan), right=True, spare=1),
     tables.Column("Memory", lambda run: size(run.peak_bytes), right=True),

@@ -143,7 +143,7 @@ DEVICE_COLUMNS = (
     Column("Capacity", lambda device: size(device.capacity_bytes), right=True),
     Column("Persistent", lambda device: size(device.persistent_bytes), right=True),
     Column("In lanes", lambda device: size(lane_bytes(device)), right=True),
-    Column("Foreign", _foreign, right=True),
+    Column("Unmanaged", _foreign, right=True),
     Column("Free", lambda device: size(device.free_bytes), right=True),
     Column("Lanes", at_once),
 )
@@ -202,15 +202,17 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
         Column("User", on(lambda s: s.user), cut=12, spare=5),
         Column("Device", lambda pair: pair[0].name if several else ""),
         Column("State", on(lambda s: s.state.replace("_", " "))),
-        Column("Place and wait", on(_wait)),
-        Column("On device", on(lambda s: duration(s.device_seconds)), right=True, spare=4),
+        Column("Queue", on(lambda s: ordinal(s.place) if s.place else "")),
+        Column("Waited", on(_waited)),
+        Column("Expected", on(_expected)),
+        Column("Device time", on(lambda s: duration(s.device_seconds)), right=True, spare=4),
         Column("Iterations", on(_iterations), right=True, spare=1),
         Column("Persistent", on(lambda s: _measured(s, s.persistent_bytes)), right=True, spare=2),
         Column("Ephemeral", on(lambda s: _measured(s, s.ephemeral_bytes)), right=True, spare=3),
         Column("On disk", on(lambda s: size(s.paged_out_bytes) if s.paged_out_bytes else ""), True),
         Column("Weight", on(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
         Column("Priority", on(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
-        Column("Why", on(_why), cut=70, spare=7),
+        Column("Reason", on(_why), cut=70, spare=7),
     ]
 
 
@@ -222,12 +224,15 @@ RESTING_COLUMNS = [
 ]
 
 
-def _wait(session: SessionView) -> str:
-    if session.place is None or session.waiting_seconds is None:
+def _waited(session: SessionView) -> str:
+    return "" if session.waiting_seconds is None else duration(session.waiting_seconds)
+
+
+def _expected(session: SessionView) -> str:
+    if not session.place:
         return ""
     left = session.expected_wait_seconds
-    more = "" if left is None else f", ~{duration(left)} to go"
-    return f"{ordinal(session.place)}, {duration(session.waiting_seconds)}{more}"
+    return "unknown" if left is None else f"≈ {duration(left)}"
 
 
 def _why(session: SessionView) -> str:
@@ -258,7 +263,7 @@ def _bar_html(device: DeviceView) -> str:
     parts = (
         ("persistent", device.persistent_bytes, "#4c86c6"),
         ("in lanes", lane_bytes(device), "#2f9e8f"),
-        *((("foreign", device.foreign_bytes, "#a0789f"),) if device.foreign_bytes else ()),
+        *((("unmanaged", device.foreign_bytes, "#a0789f"),) if device.foreign_bytes else ()),
         ("free", device.free_bytes, "#8883"),
     )
     whole = max(device.capacity_bytes, 1)

@@ -201,7 +201,9 @@ def _read_rest(command: Command, words: list[str]) -> Arguments:
         elif command.takes and word is None:
             word = written
         else:
-            raise InvalidValue(f"`{written}` is too much; right is: %gpushare {usage(command)}")
+            raise InvalidValue(
+                f"unexpected argument `{written}`. Usage: %gpushare {usage(command)}"
+            )
     return Arguments(command, word, given)
 
 

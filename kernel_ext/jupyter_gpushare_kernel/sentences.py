@@ -12,29 +12,30 @@ from jupyter_gpushare.format import duration, size
 
 
 def begun(session: Session) -> str:
-    return f"Sharing {_device(session)} as {session.name}. {noticed(session)}"
+    return f"GPU sharing is on for {session.name}; {_device(session)}. {noticed(session)}"
 
 
 def _device(session: Session) -> str:
     """As PyTorch calls it here, and as others see it where they call it otherwise."""
     if session.host_devices:
-        return f"{session.devices} devices ({', '.join(session.host_devices)} of this host)"
+        return f"{session.devices} devices: {', '.join(session.host_devices)} of this host"
+    device = f"device: {session.device}"
     same = session.host_device in ("", session.device)
-    return session.device if same else f"{session.device} ({session.host_device} of this host)"
+    return device if same else f"{device} ({session.host_device} of this host)"
 
 
 def noticed(session: Session) -> str:
     if "torch" in sys.modules:
-        return f"Iterations of PyTorch take turns; {session.memory.how}."
+        return f"Its PyTorch loops take turns with other notebooks; {session.memory.how}."
     if importlib.util.find_spec("torch") is not None:
-        return "Iterations of PyTorch will take turns as soon as it is imported."
+        return "Its PyTorch loops will take turns with other notebooks once torch is imported."
     return "PyTorch is not installed: code takes a turn inside `with jupyter_gpushare.turn():`."
 
 
 def changed(given: dict[str, Any]) -> str:
     if not given:
         return "Sharing is on already; nothing was changed."
-    return f"Sharing is on already; now {', '.join(starmap(_option, given.items()))}."
+    return f"Updated: {', '.join(starmap(_option, given.items()))}."
 
 
 def _option(name: str, value: Any) -> str:
@@ -44,7 +45,11 @@ def _option(name: str, value: Any) -> str:
 
 
 def paused(name: str, paused: bool) -> str:
-    return f"{name} stands aside until it is resumed." if paused else f"{name} takes turns again."
+    return (
+        f"{name} is paused. It will not use the device until it is resumed."
+        if paused
+        else f"{name} takes turns again."
+    )
 
 
 def tidied(freed: int) -> str:
@@ -54,10 +59,10 @@ def tidied(freed: int) -> str:
 
 def state(session: Session | None) -> str:
     if session is None:
-        return "Sharing is off in this notebook; `%gpushare on` begins it."
+        return "GPU sharing is off in this notebook; `%gpushare on` turns it on."
     aside = ", paused" if session.paused else ""
-    shared = f"Sharing {_device(session)} as {session.name}{aside}"
-    return f"{shared}: {totals(session)}; {session.memory.how}."
+    shared = f"GPU sharing is on for {session.name}{aside}; {_device(session)}"
+    return f"{shared}; {totals(session)}; {session.memory.how}."
 
 
 def totals(session: Session) -> str:

@@ -178,6 +178,9 @@ export function headline(
   trans: ITranslate
 ): string {
   const { running, taking, queue } = arranged(device);
+  if (running.length + taking.length + queue.length === 0) {
+    return trans.__('Idle. No notebook is running or waiting.');
+  }
   const names = (sessions: ISessionView[]) =>
     sessions.map(one => shortened(nameOf(one)));
   const parts = [
@@ -187,11 +190,11 @@ export function headline(
     taking.length > 0 ? whatTakesTurns(names(taking), trans) : ''
   ];
   if (queue.length > 0) {
-    const count = trans._n('%1 waits', '%1 wait', queue.length);
-    const next = trans.__('next is %1', names(queue)[0]);
+    const count = trans.__('%1 waiting', queue.length);
+    const next = trans.__('%1 is next', names(queue)[0]);
     parts.push(`${count}; ${next}, ${expected(queue[0], trans)}.`);
   } else if (device.sessions.length > 0 && taking.length === 0) {
-    parts.push(trans.__('Nobody waits.'));
+    parts.push(trans.__('No notebook is waiting.'));
   }
   return parts.filter(Boolean).join(' ');
 }
@@ -204,15 +207,19 @@ function whatRuns(
 ): string {
   switch (running.length) {
     case 0:
-      return trans.__('Nobody runs.');
+      return trans.__('No notebook is running.');
     case 1:
       return running[0].state === 'overdue'
         ? trans.__('%1 is overdue.', names[0])
         : whatOneRuns(running[0], names[0], device, trans);
     case 2:
-      return trans.__('%1 and %2 run.', names[0], names[1]);
+      return trans.__('%1 and %2 are running.', names[0], names[1]);
     default:
-      return trans.__('%1 and %2 others run.', names[0], names.length - 1);
+      return trans.__(
+        '%1 and %2 others are running.',
+        names[0],
+        names.length - 1
+      );
   }
 }
 
@@ -225,7 +232,7 @@ function whatOneRuns(
 ): string {
   const held = turnOf(session, device)?.held ?? 0;
   return held < QUICK_SECONDS
-    ? trans.__('%1 runs.', name)
+    ? trans.__('%1 is running.', name)
     : trans.__('%1 has been running for %2.', name, lasting(held, trans));
 }
 
@@ -250,7 +257,7 @@ function whatTakesTurns(names: string[], trans: ITranslate): string {
 function expected(session: ISessionView, trans: ITranslate): string {
   const seconds = session.expected_wait_seconds;
   return seconds === null
-    ? trans.__('after a wait that is not known')
+    ? trans.__('after an unknown wait')
     : trans.__('in about %1', clock(Math.max(1, seconds)));
 }
 
@@ -284,9 +291,7 @@ export function summary(state: State, trans: ITranslate): string {
       : trans.__('○ nothing runs');
   }
   const first = trans.__('▶ %1 running', running);
-  return waiting === 0
-    ? first
-    : `${first}, ${trans._n('%1 waits', '%1 wait', waiting)}`;
+  return waiting === 0 ? first : `${first}, ${trans.__('%1 waiting', waiting)}`;
 }
 
 /** A notebook's state in a few words, after a sign that needs no colour. */
@@ -299,24 +304,24 @@ export function inThreeWords(
     return away(state, trans);
   }
   if (notebook === null) {
-    return trans.__('◌ not sharing here');
+    return trans.__('◌ GPU sharing: off');
   }
   if (state.devices.some(device => takers(device).has(notebook.id))) {
-    return trans.__('▶ taking turns now');
+    return trans.__('▶ GPU sharing: taking turns');
   }
   if (!rests(notebook) && runs(notebook)) {
     return runningNow(state, notebook, trans);
   }
   if (!rests(notebook) && waits(notebook)) {
-    return trans.__('◔ waiting, queue position %1', notebook.place!);
+    return trans.__('◔ GPU sharing: queue position %1', notebook.place!);
   }
   const words: Record<string, string> = {
-    held: trans.__('⊘ held back now'),
-    paused: trans.__('Ⅱ paused, stands aside'),
-    paged_out: trans.__('↓ paged to disk'),
-    resting: trans.__('☾ rests until used')
+    held: trans.__('⊘ GPU sharing: blocked by a rule'),
+    paused: trans.__('Ⅱ GPU sharing: paused'),
+    paged_out: trans.__('↓ GPU sharing: paged out'),
+    resting: trans.__('☾ GPU sharing: resting')
   };
-  return words[stateOf(notebook)] ?? trans.__('○ shares, is idle');
+  return words[stateOf(notebook)] ?? trans.__('○ GPU sharing: idle');
 }
 
 function runningNow(
@@ -330,8 +335,8 @@ function runningNow(
   const held = devices.map(device => turnOf(session, device)?.held ?? 0);
   const longest = Math.max(0, ...held);
   return longest < QUICK_SECONDS
-    ? trans.__('▶ has its turn')
-    : trans.__('▶ running for %1', lasting(longest, trans));
+    ? trans.__('▶ GPU sharing: running')
+    : trans.__('▶ GPU sharing: running for %1', lasting(longest, trans));
 }
 
 function away(state: IError | null, trans: ITranslate): string {

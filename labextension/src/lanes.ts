@@ -65,11 +65,7 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
           'div',
           'more',
           { key: 'more' },
-          trans._n(
-            '%1 other had no turn or is further back',
-            '%1 others had no turn or are further back',
-            hidden
-          )
+          trans._n('and %1 more', 'and %1 more', hidden)
         )
       : null,
     rows.length === 0 && gone === null
@@ -154,7 +150,7 @@ function goneRow(
   const turns = recent(device).filter(
     turn => turn.lane === lane.id && !here.has(turn.session)
   );
-  const name = scene.trans.__('gone since');
+  const name = scene.trans.__('closed');
   return turns.length === 0
     ? null
     : div(

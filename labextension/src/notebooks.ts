@@ -48,7 +48,7 @@ export function notebooks(device: IDeviceView, scene: IScene): INode {
     group('runs', trans.__('Running'), running, present),
     group('turns', trans.__('Taking turns'), taking, takingTurns),
     group('waits', trans.__('Queue'), queue, present),
-    group('others', trans.__('Not in the queue'), others, present),
+    group('others', trans.__('Idle or paused'), others, present),
     group(
       'resting',
       trans.__('Resting until their next cell'),
@@ -176,7 +176,7 @@ function takingTurns(session: ISessionView, scene: IScene): IRow {
     since: '',
     expected: '',
     act: null,
-    reason: scene.trans.__('takes turns, a moment each')
+    reason: scene.trans.__('shares the device in short turns')
   };
 }
 
@@ -397,15 +397,15 @@ function facts(session: ISessionView, scene: IScene): [string, string][] {
     ...(gang(session).length > 0
       ? [[trans.__('Devices'), atOnce(session, trans)] as [string, string]]
       : []),
-    [trans.__('Keeps'), size(session.persistent_bytes)],
-    [trans.__('In an iteration'), size(session.ephemeral_bytes)],
+    [trans.__('Model and data'), size(session.persistent_bytes)],
+    [trans.__('Working memory, peak'), size(session.ephemeral_bytes)],
     [
       trans.__('Iterations'),
       left === null
         ? done
         : trans.__('%1 of %2', done, session.iterations + left)
     ],
-    [trans.__('On the device'), clock(session.device_seconds)],
+    [trans.__('Device time'), clock(session.device_seconds)],
     [trans.__('Waited'), clock(session.waited_seconds)],
     [trans.__('Weight'), String(session.weight)],
     [trans.__('Priority'), String(session.priority)]
@@ -425,10 +425,10 @@ function buttons(session: ISessionView, scene: IScene): Child {
     'buttons',
     {},
     runs(session)
-      ? button(trans.__('Ask to yield'), () =>
+      ? button(trans.__('Give way after this iteration'), () =>
           act(
             actions.ask(session.id, 'yield'),
-            trans.__('%1 is asked to yield at the end of its iteration.', name)
+            trans.__('%1 is asked to give way after its iteration.', name)
           )
         )
       : null,
@@ -437,14 +437,17 @@ function buttons(session: ISessionView, scene: IScene): Child {
         actions.change(session.id, { paused: !paused }),
         paused
           ? trans.__('%1 takes turns again.', name)
-          : trans.__('%1 stands aside until it is resumed.', name)
+          : trans.__(
+              '%1 is paused. It will not use the device until it is resumed.',
+              name
+            )
       )
     ),
     isIdle && session.persistent_bytes > 0
-      ? button(trans.__('Page out'), () =>
+      ? button(trans.__('Move to disk'), () =>
           act(
             actions.ask(session.id, 'page_out'),
-            trans.__('%1 is asked to page out.', name)
+            trans.__('%1 is asked to move its memory to disk.', name)
           )
         )
       : null,

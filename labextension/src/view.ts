@@ -268,7 +268,7 @@ function withoutServer(trans: ITranslate): INode[] {
       'p',
       {},
       trans.__(
-        'Notebooks of other servers and scripts on the same device go on in both cases. If other pages of this server work, jupyter_gpushare alone is switched off there, or down.'
+        'Notebooks of other servers and scripts on the same device go on in both cases. If other tabs work, only GPU sharing is down: ask your administrator.'
       )
     )
   ];
@@ -282,7 +282,7 @@ function withoutService(goesOn: string, trans: ITranslate): INode[] {
       'p',
       {},
       trans.__(
-        'If other pages of the hub work, jupyter_gpushare alone is switched off there, or down.'
+        'If other pages of the hub work, only GPU sharing is down: ask your administrator.'
       )
     )
   ];

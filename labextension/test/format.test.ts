@@ -86,11 +86,11 @@ describe('summary', () => {
     const two = snapshotOf(device([]), device([], { name: 'cuda:0' }));
     expect(summary(two, english)).toBe('○ nothing runs');
     expect(text(running)).toBe('▶ 1 running');
-    expect(text(running, waiting)).toBe('▶ 1 running, 1 waits');
+    expect(text(running, waiting)).toBe('▶ 1 running, 1 waiting');
     const third = session({ ...waiting, id: 'c' });
-    expect(text(running, waiting, third)).toBe('▶ 1 running, 2 wait');
+    expect(text(running, waiting, third)).toBe('▶ 1 running, 2 waiting');
     // one that has several devices is on each of them
-    expect(text(running, running, waiting)).toBe('▶ 1 running, 1 waits');
+    expect(text(running, running, waiting)).toBe('▶ 1 running, 1 waiting');
   });
 
   it('says when the broker, or the server, is away', () => {
@@ -121,15 +121,15 @@ describe('inThreeWords', () => {
       inThreeWords(null, null, english)
     ];
     expect(texts).toEqual([
-      '▶ running for 12 s',
+      '▶ GPU sharing: running for 12 s',
       '! turn is overdue',
-      '◔ waiting, queue position 2',
-      '⊘ held back now',
-      'Ⅱ paused, stands aside',
-      '↓ paged to disk',
-      '○ shares, is idle',
-      '☾ rests until used',
-      '◌ not sharing here',
+      '◔ GPU sharing: queue position 2',
+      '⊘ GPU sharing: blocked by a rule',
+      'Ⅱ GPU sharing: paused',
+      '↓ GPU sharing: paged out',
+      '○ GPU sharing: idle',
+      '☾ GPU sharing: resting',
+      '◌ GPU sharing: off',
       '… looking for broker'
     ]);
     expect(new Set(texts.map(text => text[0])).size).toBe(texts.length);

@@ -76,7 +76,7 @@ describe('the headline', () => {
   it('says who runs, who is next and when', () => {
     show([running, waiting]);
     expect(texts('.jp-GpuShare-headline')).toEqual([
-      'alice.ipynb has been running for 12 s. 1 waits; next is bob.ipynb, in about 0:10.'
+      'alice.ipynb has been running for 12 s. 1 waiting; bob.ipynb is next, in about 0:10.'
     ]);
   });
 
@@ -85,7 +85,7 @@ describe('the headline', () => {
     expect(texts('.jp-GpuShare-headline')[0]).toContain('in about 0:01.');
     // an estimate that has run out was wrong: what is not known is never soon
     view.tick(10_500);
-    const unknown = 'next is bob.ipynb, after a wait that is not known.';
+    const unknown = 'bob.ipynb is next, after an unknown wait.';
     expect(texts('.jp-GpuShare-headline')[0]).toContain(unknown);
     show([running, session({ ...waiting, expected_wait_seconds: null })]);
     expect(texts('.jp-GpuShare-headline')[0]).toContain(unknown);
@@ -203,10 +203,10 @@ describe('quick turns', () => {
     });
     const turning = 'Running (1),Taking turns (2)';
     const lasting = 'Running (1),Queue (2)';
-    const next = '2 wait; next is a.ipynb, after a wait that is not known.';
+    const next = '2 waiting; a.ipynb is next, after an unknown wait.';
     expect(told).toEqual([
-      [0, 'c.ipynb runs. a.ipynb and b.ipynb take turns.', turning],
-      [2, 'c.ipynb runs. a.ipynb and b.ipynb take turns.', turning],
+      [0, 'c.ipynb is running. a.ipynb and b.ipynb take turns.', turning],
+      [2, 'c.ipynb is running. a.ipynb and b.ipynb take turns.', turning],
       [4, `c.ipynb has been running for 4 s. ${next}`, lasting],
       [29, `c.ipynb has been running for 29 s. ${next}`, lasting]
     ]);
@@ -221,10 +221,10 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
     expect(texts('.jp-GpuShare-reason').join()).not.toContain('a moment each');
     expect(inThreeWords(aged(state, 0), running, english)).toBe(
-      '▶ taking turns now'
+      '▶ GPU sharing: taking turns'
     );
     expect(inThreeWords(aged(state, 30), running, english)).toBe(
-      '▶ running for 31 s'
+      '▶ GPU sharing: running for 31 s'
     );
   });
 
@@ -254,7 +254,7 @@ describe('quick turns', () => {
     const state = snapshotOf(device(all, { lanes, turns }));
     view.update({ state, receivedAt: 0 });
     expect(texts('.jp-GpuShare-headline')).toEqual([
-      'a.ipynb has been running for 12 s. c.ipynb and d.ipynb take turns. 1 waits; next is b.ipynb, after a wait that is not known.'
+      'a.ipynb has been running for 12 s. c.ipynb and d.ipynb take turns. 1 waiting; b.ipynb is next, after an unknown wait.'
     ]);
   });
 
@@ -282,7 +282,7 @@ describe('quick turns', () => {
     state.devices[0].sessions.push(third);
     view.update({ state, receivedAt: 0 });
     expect(texts('.jp-GpuShare-headline')).toEqual([
-      'alice.ipynb and bob.ipynb take turns. 1 waits; next is carol.ipynb, after a wait that is not known.'
+      'alice.ipynb and bob.ipynb take turns. 1 waiting; carol.ipynb is next, after an unknown wait.'
     ]);
   });
 });
@@ -389,7 +389,7 @@ describe('the last minute', () => {
     view.update({ state, receivedAt: 0 });
     expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
       'alice',
-      'gone since'
+      'closed'
     ]);
     expect(path('turns')).toEqual(['', 'M20.00 1v-1.00h20.00v1.00z']);
   });
@@ -424,7 +424,7 @@ describe('the last minute', () => {
   it('has few rows however many there are', () => {
     show(many(100));
     expect(all('.jp-GpuShare-member')).toHaveLength(6);
-    expect(texts('.jp-GpuShare-more')[0]).toContain('94 others');
+    expect(texts('.jp-GpuShare-more')[0]).toContain('94 more');
   });
 });
 
@@ -551,9 +551,7 @@ describe('the order', () => {
     // those of one that has gone since are turns all the same
     const gone = device([session()], { turns: [turn({ session: 'gone' })] });
     view.update({ state: snapshotOf(gone), receivedAt: 0 });
-    expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual([
-      'gone since'
-    ]);
+    expect(texts('.jp-GpuShare-member .jp-GpuShare-name')).toEqual(['closed']);
     expect(texts('.jp-GpuShare-more')).toEqual([]);
   });
 });
@@ -649,7 +647,7 @@ describe('idle notebooks', () => {
   it('that rest are the last rows, by a sign and words of their own', () => {
     view.update({ state: rest(resting()), receivedAt: 0 });
     expect(texts('.jp-GpuShare-group')).toEqual([
-      'Not in the queue (1)',
+      'Idle or paused (1)',
       'Resting until their next cell (1)'
     ]);
     expect(texts('.jp-GpuShare-notebooks .jp-GpuShare-sign')).toEqual([
@@ -712,7 +710,7 @@ describe('what a viewer may do', () => {
     press('alice.ipynb');
     return buttons();
   };
-  const deeds = ['Ask to yield', 'Pause'];
+  const deeds = ['Give way after this iteration', 'Pause'];
 
   it('is nothing for who only looks', () => {
     for (const who of [null, viewer({ may_change: false })]) {
@@ -765,11 +763,11 @@ describe('what a viewer may do', () => {
   });
 
   it('is to page out who is idle', () => {
-    expect(open([session()], admin)).toContain('Page out');
-    press('Page out');
+    expect(open([session()], admin)).toContain('Move to disk');
+    press('Move to disk');
     expect(actions.ask).toHaveBeenCalledWith('a', 'page_out');
     show([running], admin);
-    expect(buttons()).not.toContain('Page out');
+    expect(buttons()).not.toContain('Move to disk');
   });
 
   it('is to pause, to resume and to change the weight', () => {

@@ -17,9 +17,13 @@ from .conftest import PANEL, READY, SHARE, write_notebook
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 LATER = re.compile(r"\d:(0[1-9]|[1-5]\d)")
-RUNS = re.compile(r"▶ (has its turn|running for \d+ s)")
+RUNS = re.compile(r"▶ GPU sharing: running( for \d+ s)?")
 SHARING = re.compile("^(GPU sharing is|Turns GPU sharing|Waits for the running cell)")
-EMPTY = ("No notebook shares this device", "Nobody runs. Nobody waits", "No notebook has come back")
+EMPTY = (
+    "No notebook shares this device",
+    "Idle. No notebook is running or waiting",
+    "No notebook has come back",
+)
 
 
 # all that the panel and the status bar have said, however briefly
@@ -43,7 +47,7 @@ def test_two_kernels_train_and_the_turn_moves(
 ) -> None:
     lab = visit("alice.ipynb")
     running = lab.panel.locator("tbody.jp-mod-running")
-    expect(lab.status).to_have_text("◌ not sharing here")
+    expect(lab.status).to_have_text("◌ GPU sharing: off")
     lab.run_all()
     expect(running).to_contain_text("alice.ipynb")
     expect(lab.status).to_have_text(RUNS)
@@ -73,7 +77,7 @@ def test_two_kernels_train_and_the_turn_moves(
     seen = lab.page.evaluate("window.seen")
     assert len(seen) > 1
     assert [text for text in seen if any(empty in text for empty in EMPTY)] == []
-    assert "◌ not sharing here" not in lab.page.evaluate("window.told")
+    assert "◌ GPU sharing: off" not in lab.page.evaluate("window.told")
 
 
 def test_who_waits_is_seen_with_the_reason_and_can_be_cancelled(visit: Any, look: Any) -> None:
@@ -86,15 +90,15 @@ def test_who_waits_is_seen_with_the_reason_and_can_be_cancelled(visit: Any, look
     expect(row).to_contain_text("waits for holds.ipynb")
     expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)  # the browser's own clock
     expect(lab.panel.locator(".jp-GpuShare-headline")).to_have_text(
-        re.compile(r"holds.ipynb has been running for \d+ s. 1 waits; next is waits.ipynb, ")
+        re.compile(r"holds.ipynb has been running for \d+ s. 1 waiting; waits.ipynb is next, ")
     )
-    expect(lab.status).to_have_text("◔ waiting, queue position 1")
+    expect(lab.status).to_have_text("◔ GPU sharing: queue position 1")
     lab.picture("queue")
 
     row.get_by_label("Cancel the wait of waits.ipynb").click()
     output = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
     expect(output.filter(has_text="cancelled this cell's wait")).to_be_visible()
-    expect(lab.status).to_have_text("○ shares, is idle")
+    expect(lab.status).to_have_text("○ GPU sharing: idle")
 
 
 def test_a_policy_is_for_everybody_only_when_it_is_applied(visit: Any, look: Any) -> None:
@@ -125,21 +129,23 @@ def test_nobody_takes_turns_any_more_while_one_notebook_has_a_long_iteration(
     lab.run_all()
     headline = lab.panel.locator(".jp-GpuShare-headline")
     expect(headline).to_contain_text("alice.ipynb and bob.ipynb take turns.")
-    expect(lab.status).to_have_text("▶ taking turns now")
+    expect(lab.status).to_have_text("▶ GPU sharing: taking turns")
     lab.picture("turns")
     lab.open("long.ipynb")
     lab.run_all()
     expect(headline).to_have_text(
-        re.compile(r"^long.ipynb has been running for \d+ s. 2 wait; next is (alice|bob).ipynb, ")
+        re.compile(
+            r"^long.ipynb has been running for \d+ s. 2 waiting; (alice|bob).ipynb is next, "
+        )
     )
-    expect(lab.status).to_have_text(re.compile(r"▶ running for \d+ s"))
+    expect(lab.status).to_have_text(re.compile(r"▶ GPU sharing: running for \d+ s"))
     expect(lab.panel.locator(".jp-mod-quick")).to_have_count(0)
     for where in ("table", ".jp-GpuShare-lane"):
         signs = lab.panel.locator(f"{where} .jp-GpuShare-sign")
         expect(signs).to_have_text(["▶", "1", "2"])
     lab.picture("long")
     lab.open("bob.ipynb")
-    expect(lab.status).to_have_text(re.compile(r"◔ waiting, queue position [12]"))
+    expect(lab.status).to_have_text(re.compile(r"◔ GPU sharing: queue position [12]"))
 
 
 def test_a_cancelled_cell_is_queued_again(visit: Any, notebooks: Path) -> None:
@@ -157,7 +163,7 @@ def test_a_cancelled_cell_is_queued_again(visit: Any, notebooks: Path) -> None:
     lab.picture("cancelled")
     lab.open("holds.ipynb")  # the notebook comes to the front by itself
     lab.panel.get_by_role("button", name="Undo: queue again").click()
-    expect(lab.status).to_have_text("◔ waiting, queue position 1")
+    expect(lab.status).to_have_text("◔ GPU sharing: queue position 1")
     expect(again).to_have_count(0)
 
     row.get_by_label("Cancel the wait of waits.ipynb").click()
@@ -188,15 +194,15 @@ def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessio
     row = lab.row("alice.ipynb")
     expect(row).to_have_class(re.compile("jp-mod-running"))
     row.get_by_role("button", name="alice.ipynb").click()
-    row.get_by_role("button", name="Ask to yield").click()
-    expect(lab.panel.get_by_role("status")).to_contain_text("asked to yield")
+    row.get_by_role("button", name="Give way after this iteration").click()
+    expect(lab.panel.get_by_role("status")).to_contain_text("asked to give way")
     row.get_by_role("spinbutton").fill("2.5")
     row.get_by_role("spinbutton").press("Enter")
     expect(lab.panel.get_by_role("status")).to_contain_text("weight 2.5")
     assert sessions()["alice.ipynb"].weight == 2.5
     row.get_by_role("button", name="Pause").click()
     expect(row).to_have_class(re.compile("jp-mod-paused"))
-    expect(lab.status).to_have_text("Ⅱ paused, stands aside")
+    expect(lab.status).to_have_text("Ⅱ GPU sharing: paused")
     row.get_by_role("button", name="Resume").click()
     expect(row).to_have_class(re.compile("jp-mod-running"))
     lab.page.set_viewport_size({"width": 1280, "height": 420})
@@ -214,7 +220,7 @@ def test_commands_are_for_the_notebook_in_front(visit: Any) -> None:
     lab.run_all()
     expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-running"))
     lab.execute("jupyter-gpushare:toggle-pause")
-    expect(lab.status).to_have_text("Ⅱ paused, stands aside")
+    expect(lab.status).to_have_text("Ⅱ GPU sharing: paused")
     lab.execute("jupyter-gpushare:toggle-pause")
     expect(lab.status).to_have_text(RUNS)
 
@@ -225,9 +231,9 @@ def test_a_command_ends_the_wait_of_the_notebook_in_front(visit: Any) -> None:
     expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
     lab.open("waits.ipynb")
     lab.run_all()
-    expect(lab.status).to_have_text("◔ waiting, queue position 1")
+    expect(lab.status).to_have_text("◔ GPU sharing: queue position 1")
     lab.execute("jupyter-gpushare:cancel-wait")
-    expect(lab.status).to_have_text("○ shares, is idle")
+    expect(lab.status).to_have_text("○ GPU sharing: idle")
 
 
 def test_the_palette_lists_the_commands(visit: Any) -> None:
@@ -271,10 +277,10 @@ def test_the_button_of_the_notebook_turns_sharing_on_and_off(visit: Any) -> None
     expect(button).to_have_accessible_name(re.compile("turn it on"))
     button.click()
     expect(lab.row("empty.ipynb")).to_be_visible()
-    expect(lab.status).to_have_text("○ shares, is idle")
+    expect(lab.status).to_have_text("○ GPU sharing: idle")
     expect(button).to_have_accessible_name(re.compile("turn it off"))
     button.click()
-    expect(lab.status).to_have_text("◌ not sharing here")
+    expect(lab.status).to_have_text("◌ GPU sharing: off")
     expect(lab.row("empty.ipynb")).to_have_count(0)
 
 
@@ -291,7 +297,7 @@ def test_the_button_waits_for_the_running_cell_and_outlasts_an_interrupt(visit: 
     lab.picture("button")
     lab.execute("notebook:interrupt-kernel")
     expect(lab.row("computes.ipynb")).to_be_visible()
-    expect(lab.status).to_have_text("○ shares, is idle")
+    expect(lab.status).to_have_text("○ GPU sharing: idle")
     expect(button).to_have_accessible_name(re.compile("turn it off"))
 
 

@@ -177,7 +177,7 @@ def test_a_cell_that_shares_for_itself_may_end_sharing_for_good(notebook: Any) -
     notebook.run("%gpushare on")
     cell = notebook.run("%%gpushare --weight 3\n%gpushare off")
     assert (cell.status, cell.stderr, cell.stdout) == ("ok", "", "")
-    assert "Sharing is off" in notebook.run("%gpushare status").text
+    assert "GPU sharing is off" in notebook.run("%gpushare status").text
 
 
 def test_sharing_of_a_failing_cell_ends_with_it(
@@ -217,7 +217,7 @@ def test_nbclient_runs_a_sharing_notebook(
 ) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     done = execute("%load_ext jupyter_gpushare", "%gpushare on", TRAIN, "for _ in range(3): step()")
-    assert "Sharing host" in done.cells[1].outputs[0]["data"]["text/plain"]
+    assert "GPU sharing is on" in done.cells[1].outputs[0]["data"]["text/plain"]
     assert not sessions()
 
 

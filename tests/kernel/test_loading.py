@@ -41,7 +41,7 @@ def test_auto_in_the_environment_shares_at_once(
     start: Callable[..., Any], sessions: Callable[[], Any]
 ) -> None:
     notebook = start(JUPYTER_GPUSHARE_AUTO="1", JPY_SESSION_NAME="train.ipynb")
-    assert "Sharing host as train.ipynb" in notebook.run("%load_ext jupyter_gpushare").text
+    assert "GPU sharing is on for train.ipynb" in notebook.run("%load_ext jupyter_gpushare").text
     assert list(sessions()) == ["train.ipynb"]
 
 
@@ -78,7 +78,7 @@ def test_a_plain_shell_prints_its_answers(
     try:
         shell.run_cell("%load_ext jupyter_gpushare")
         shell.run_cell("%gpushare on --name shell")
-        assert "Sharing host as shell" in capsys.readouterr().out
+        assert "GPU sharing is on for shell" in capsys.readouterr().out
         assert list(sessions()) == ["shell"]
         shell.run_cell("%gpushare status")
         assert "→ shell" in capsys.readouterr().out

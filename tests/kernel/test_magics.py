@@ -29,8 +29,8 @@ def test_on_shares_under_the_name_of_the_notebook(
 ) -> None:
     cell = notebook.run("%gpushare on")
     assert cell.status == "ok"
-    assert "Sharing host as train.ipynb." in cell.text
-    assert "Sharing host as train.ipynb." in cell.shown(mime="text/html")[0]
+    assert "GPU sharing is on for train.ipynb; device: host." in cell.text
+    assert "GPU sharing is on for train.ipynb; device: host." in cell.shown(mime="text/html")[0]
     assert one(sessions).name == "train.ipynb"
 
 
@@ -63,7 +63,7 @@ def test_on_again_changes_the_options_that_are_given(
 ) -> None:
     notebook.run("%gpushare on --weight 2 --priority -1")
     before = one(sessions)
-    assert "on already; now weight 3." in notebook.run("%gpushare on --weight 3").text
+    assert "Updated: weight 3." in notebook.run("%gpushare on --weight 3").text
     after = one(sessions)
     assert (after.id, after.weight, after.priority) == (before.id, 3, -1)
     assert "nothing was changed" in notebook.run("%gpushare on").text
@@ -96,7 +96,7 @@ def test_a_notebook_may_have_several_gpus_at_once(
         return [[view.name for view in device.sessions] for device in look().devices]
 
     shared = notebook.run("%gpushare on --devices 2").text
-    assert "Sharing 2 devices (cuda:0, cuda:1 of this host) as train.ipynb." in shared
+    assert "GPU sharing is on for train.ipynb; 2 devices: cuda:0, cuda:1 of this host." in shared
     assert on() == [["train.ipynb"], ["train.ipynb"], []]
     assert notebook.run("%gpushare on --name other --weight 2").status == "ok"
     assert on() == [["other"], ["other"], []]
@@ -154,9 +154,9 @@ def test_iterations_are_noticed_whatever_came_first(
 
 
 def test_on_tells_whether_pytorch_is_there_yet(notebook: Any) -> None:
-    assert "as soon as it is imported" in notebook.run("%gpushare on").text
+    assert "once torch is imported" in notebook.run("%gpushare on").text
     notebook.run("%gpushare off\nimport torch")
-    assert "Iterations of PyTorch take turns" in notebook.run("%gpushare on").text
+    assert "Its PyTorch loops take turns" in notebook.run("%gpushare on").text
 
 
 def test_without_pytorch_sharing_is_on_and_says_how_to_use_it(
@@ -195,7 +195,7 @@ def test_status_shows_this_notebook_among_its_neighbours(notebook: Any, neighbou
     notebook.run("%gpushare on")
     neighbour.take()
     cell = notebook.run("%gpushare status")
-    assert "Sharing host as train.ipynb: 0 iterations" in cell.text
+    assert "GPU sharing is on for train.ipynb; device: host; 0 iterations" in cell.text
     assert "→ train.ipynb" in cell.text
     assert "cnn.ipynb" in cell.text
     assert "running" in cell.text
@@ -205,7 +205,7 @@ def test_status_shows_this_notebook_among_its_neighbours(notebook: Any, neighbou
 def test_status_without_a_broker_says_so(notebook: Any) -> None:
     cell = notebook.run("%gpushare")
     assert cell.status == "ok"
-    assert "Sharing is off in this notebook" in cell.text
+    assert "GPU sharing is off in this notebook" in cell.text
     assert "no broker answers" in cell.text
 
 
@@ -219,7 +219,7 @@ def test_a_paused_notebook_stands_aside_until_on(
     notebook: Any, sessions: Callable[[], Any], wait_until: Callable[..., Any]
 ) -> None:
     notebook.run("import jupyter_gpushare\n%gpushare on")
-    assert "stands aside" in notebook.run("%gpushare pause").text
+    assert "will not use the device" in notebook.run("%gpushare pause").text
     assert one(sessions).state == "paused"
     assert "paused" in notebook.run("%gpushare status").text
     notebook.begin("with jupyter_gpushare.turn(): print('mine')")
@@ -245,7 +245,7 @@ def test_on_ends_a_pause_that_somebody_else_asked_for(
 def test_another_notebook_can_be_paused_and_resumed_by_name(
     notebook: Any, neighbour: Any, sessions: Callable[[], Any]
 ) -> None:
-    assert "cnn.ipynb stands aside" in notebook.run("%gpushare pause cnn.ipynb").text
+    assert "cnn.ipynb is paused." in notebook.run("%gpushare pause cnn.ipynb").text
     assert sessions()["cnn.ipynb"].state == "paused"
     assert "takes turns again" in notebook.run("%gpushare pause --resume cnn.ipynb").text
     assert sessions()["cnn.ipynb"].state == "idle"
@@ -283,7 +283,7 @@ MISTAKES = {
     "on --device gpu": "there is no device 'gpu' here; there is host",
     "on --devices 0": "--devices 0 is wrong; it takes a whole number from 1 on",
     "on --devices 2": "2 devices at once are more than this notebook may use here: host",
-    "on now": "`now` is too much; right is: %gpushare on [--device",
+    "on now": "unexpected argument `now`. Usage: %gpushare on [--device",
     "on --name 'lab": "a quotation mark is not closed",
     "pause": "sharing is not on here, so there is nothing to pause",
     "pause cn.ipynb": "no notebook is named cn.ipynb; did you mean cnn.ipynb?",

@@ -23,7 +23,7 @@ WRONG = {
     "%gpushare on --name '  '": "--name '  ' is wrong; it takes what others see",
     f"%gpushare on --name {'x' * 500}": f"--name {'x' * 60}… is wrong; it takes what others see",
     "%gpushare policy FIAR": "there is no policy FIAR; did you mean fair?",
-    "%%gpushare onn\n1": "`onn` is too much; right is: %gpushare cell",
+    "%%gpushare onn\n1": "unexpected argument `onn`. Usage: %gpushare cell",
     "%%gpushare on --weight 0\n1": "--weight 0 is wrong; it takes a number above 0",
     "import jupyter_gpushare as g\nwith g.session(wieght=3): pass": "did you mean weight?",
 }
@@ -42,7 +42,7 @@ def test_each_mistake_gets_one_plain_sentence(notebook: Any, neighbour: Any) -> 
 def test_what_one_means_is_done(notebook: Any, neighbour: Any, look: Callable[[], Any]) -> None:
     for line in ("-h", "--help", "on -h", "HELP"):
         assert "%gpushare policy" in notebook.run(f"%gpushare {line}").text, line
-    assert "Sharing host" in notebook.run("%gpushare ON --weight 2").text
+    assert "GPU sharing is on" in notebook.run("%gpushare ON --weight 2").text
     assert "The policy is now fifo" in notebook.run("%gpushare policy FIFO").text
     assert look().policy == "fifo"
     weight = "from jupyter_gpushare.client.sharing import current\nprint(current().weight)"

@@ -1,0 +1,35 @@
+"""``jupyter gpushare``: one file per command, and the table of them in ``parser``.
+
+Exit status: 0 success, 1 a sentence on standard error tells the problem, 2 a wrong command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ...errors import GpuShareError
+from .output import tell
+from .parser import make_parser
+
+__all__ = ["main", "make_parser"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    arguments, rest = make_parser().parse_known_args(argv)
+    if rest:
+        arguments.parser.refuse(rest[0])
+    try:
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
+    except GpuShareError as error:
+        tell(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130  # what a shell says of a program that was interrupted
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no complaint at exit
+        return 1  # the reader, such as `| head`, has enough; rich exits with 1 here too

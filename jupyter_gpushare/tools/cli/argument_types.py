@@ -1,0 +1,63 @@
+"""The types of options: text in, value out, or one sentence that says what would be right."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def add_json(command: argparse._ActionsContainer) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"seconds are a number above 0, not {text!r}")
+    return number
+
+
+def whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a whole number, not {text!r}") from None
+
+
+def lanes(text: str) -> int:
+    """`auto` is 0: as many as the policy says."""
+    if text == "auto":
+        return 0
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a number from 1 on, or auto; not {text!r}")
+    return int(text)
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a number from 1 on, not {text!r}")
+    return int(text)
+
+
+def weights(text: str) -> dict[str, float]:
+    pairs = [pair.rpartition("=") for pair in text.split(",")]
+    try:
+        found = {name: float(weight) for name, _, weight in pairs}
+    except ValueError:
+        found = {}
+    if "" in found or not found:
+        raise argparse.ArgumentTypeError(f"names and weights as in a=2,b=0.5, not {text!r}")
+    return found
+
+
+def size(text: str) -> int:
+    """Bytes: a number of them, or of the unit that follows it."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(B|KiB|MiB|GiB|TiB)?", text)
+    if found is None or float(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"bytes, or a size as in 24GiB, not {text!r}")
+    return int(float(found[1]) * UNITS[found[2] or "B"])

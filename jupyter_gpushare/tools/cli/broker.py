@@ -1,0 +1,39 @@
+"""``jupyter gpushare broker``: run a broker in the foreground, or end the one that runs."""
+
+from __future__ import annotations
+
+import argparse
+
+from ...settings import Settings, descriptions
+from ...wire.protocol import Shutdown
+from .connection import connect, settings_of
+
+HELP = "run a broker in the foreground, or end one"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Every setting is an option; its text is checked where the environment's is, too."""
+    command.add_argument("--stop", action="store_true", help="end the broker that runs")
+    default = Settings()
+    for name, sentence in descriptions().items():
+        if name != "socket":
+            command.add_argument(
+                f"--{name.replace('_', '-')}",
+                metavar="VALUE",
+                help=f"{sentence} (default: {getattr(default, name)})".replace("%", "%%"),
+            )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.stop:
+        return _stop(arguments)
+    from ...broker.__main__ import main as run_broker
+
+    return run_broker(settings_of(arguments))
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    with connect(arguments) as client:
+        client.ask(Shutdown())
+        print(f"The broker {client.welcome.pid} ends.")
+    return 0

@@ -1,0 +1,41 @@
+"""``jupyter gpushare report``"""
+
+from __future__ import annotations
+
+import argparse
+from typing import get_args
+
+from ...wire.protocol import By
+from .argument_types import add_json
+from .connection import connect
+from .output import show, show_json, tell
+
+HELP = "show the use of the devices by user, group or notebook, as far as you may see it"
+DAY = "a day as 2026-11-01, or a time as 2026-11-01T14:00"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    first, last = f"{DAY} (default: the 1st of this month)", f"{DAY}; inclusive (default: now)"
+    command.add_argument("--from", dest="first", default="", metavar="DAY", help=first)
+    command.add_argument("--to", dest="last", default="", metavar="DAY", help=last)
+    command.add_argument("--by", choices=get_args(By), default="user", help="group rows by")
+    form = command.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print CSV in seconds and bytes")
+    add_json(form)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from .. import usage_report
+
+    asked = usage_report.question(arguments.first, arguments.last, arguments.by)
+    with connect(arguments) as client:
+        answer = usage_report.ask(client, asked)
+    if answer.note:
+        tell(answer.note)
+    if arguments.json:
+        show_json(answer.rows)
+    elif arguments.csv:
+        print(usage_report.as_csv(asked, answer.rows), end="")
+    else:
+        show(usage_report.picture(asked, answer.rows))
+    return 0
