@@ -11,6 +11,9 @@ from types import ModuleType
 
 import pytest
 
+from jupyter_gpushare.client.waiting_line import sentence
+from jupyter_gpushare.wire.protocol import Wait
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
@@ -124,6 +127,12 @@ def reasons() -> list[str]:
     return [
         said for row in re.findall(r"^\| (`.*?) \|", page, re.M) for said in row.split("`")[1::2]
     ]
+
+
+def test_the_line_that_the_page_of_waits_shows_is_said() -> None:
+    wait = Wait(1, 2, 3.0, "waits for cnn.ipynb", "cnn.ipynb", 12.0)
+    page = (DOCS / "how-to" / "my-cell-waits.md").read_text()
+    assert sentence(wait) in " ".join(re.findall(r"^> (.*)$", page, re.MULTILINE))
 
 
 @pytest.mark.parametrize("said", reasons())
