@@ -22,7 +22,10 @@ from allocation_trace import SHIPPED, SMALLEST, Step, name_of, peak_bytes, read
 from measure import RESULTS, Figure, publish
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = (ROOT / "benchmarks" / "replay.cpp", ROOT / "csrc" / "memory" / "block_allocator.cpp")
+SOURCES = (
+    ROOT / "benchmarks" / "replay.cpp",
+    ROOT / "csrc" / "memory" / "common" / "block_allocator.cpp",
+)
 PROGRAM = RESULTS.parent / "replay"
 COMPILER = (os.environ.get("CXX", "c++"), "-std=c++20", "-O2", f"-I{ROOT / 'csrc'}")
 

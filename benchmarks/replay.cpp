@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/block_allocator.h"
+#include "memory/common/block_allocator.h"
 
 namespace {
 

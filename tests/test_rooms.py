@@ -18,7 +18,7 @@ SERVER = ROOT / "server_ext" / "jupyter_gpushare_server"
 KERNEL = ROOT / "kernel_ext" / "jupyter_gpushare_kernel"
 CORE = ROOT / "csrc" / "core"
 MEMORY = ROOT / "csrc" / "memory"
-TURNS = ROOT / "csrc" / "turns"
+HANDOFF = ROOT / "csrc" / "handoff"
 VIEW = ROOT / "labextension" / "src"
 
 FRAMEWORKS = {
@@ -160,23 +160,23 @@ def rooms(path: Path) -> set[str]:
 def test_the_cxx_rooms_exist() -> None:
     assert cxx_files(CORE)
     assert cxx_files(MEMORY)
-    assert cxx_files(TURNS)
+    assert cxx_files(HANDOFF)
 
 
 @pytest.mark.parametrize("path", cxx_files(CORE), ids=named)
 def test_the_core_knows_neither_memory_nor_python_nor_the_outside(path: Path) -> None:
-    forbidden = re.compile(rf"(memory/.*|turns/.*|bindings/.*|{PYTHON}|{INPUT_OUTPUT})$")
+    forbidden = re.compile(rf"(memory/.*|handoff/.*|bindings/.*|{PYTHON}|{INPUT_OUTPUT})$")
     assert not [name for name in includes(path) if forbidden.match(name)]
 
 
 @pytest.mark.parametrize("path", cxx_files(MEMORY), ids=named)
 def test_the_memory_knows_neither_core_nor_python(path: Path) -> None:
-    forbidden = re.compile(rf"(core/.*|turns/.*|bindings/.*|{PYTHON})$")
+    forbidden = re.compile(rf"(core/.*|handoff/.*|bindings/.*|{PYTHON})$")
     assert not [name for name in includes(path) if forbidden.match(name)]
 
 
-@pytest.mark.parametrize("path", cxx_files(TURNS), ids=named)
-def test_who_hands_turns_on_knows_neither_core_nor_memory_nor_python(path: Path) -> None:
+@pytest.mark.parametrize("path", cxx_files(HANDOFF), ids=named)
+def test_the_handoff_knows_neither_core_nor_memory_nor_python(path: Path) -> None:
     forbidden = re.compile(rf"(core/.*|memory/.*|bindings/.*|{PYTHON})$")
     assert not [name for name in includes(path) if forbidden.match(name)]
 

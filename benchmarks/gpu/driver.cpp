@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/cuda_device.h"
-#include "memory/cuda_driver.h"
+#include "memory/cuda/cuda_device.h"
+#include "memory/cuda/cuda_driver.h"
 
 using namespace gpushare;
 

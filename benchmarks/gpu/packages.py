@@ -177,7 +177,7 @@ def _version() -> str:
 
 
 def _compiled_driver() -> Path:
-    memory = ROOT / "csrc" / "memory"
+    memory = ROOT / "csrc" / "memory" / "cuda"
     sources = (HERE / "driver.cpp", memory / "cuda_device.cpp", memory / "cuda_driver.cpp")
     _compile(DRIVER, *sources, "-ldl")
     return DRIVER

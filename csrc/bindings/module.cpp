@@ -14,5 +14,5 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_pager(module);
   gpushare::register_probation(module);
   gpushare::register_simulation(module);
-  gpushare::register_turns(module);
+  gpushare::register_handoff(module);
 }

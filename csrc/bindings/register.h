@@ -12,6 +12,6 @@ void register_memory(pybind11::module_& module);
 void register_pager(pybind11::module_& module);
 void register_probation(pybind11::module_& module);
 void register_simulation(pybind11::module_& module);
-void register_turns(pybind11::module_& module);
+void register_handoff(pybind11::module_& module);
 
 }  // namespace gpushare

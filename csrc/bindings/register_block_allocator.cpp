@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bindings/register.h"
-#include "memory/block_allocator.h"
+#include "memory/common/block_allocator.h"
 
 namespace py = pybind11;
 

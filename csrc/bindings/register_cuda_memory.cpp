@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "bindings/register.h"
-#include "memory/cuda_hook.h"
-#include "memory/cuda_lane_memory.h"
-#include "memory/cuda_memory.h"
+#include "memory/cuda/cuda_hook.h"
+#include "memory/cuda/cuda_lane_memory.h"
+#include "memory/cuda/cuda_memory.h"
 
 namespace py = pybind11;
 

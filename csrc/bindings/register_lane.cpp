@@ -2,8 +2,8 @@
 #include <pybind11/stl.h>
 
 #include "bindings/register.h"
-#include "memory/allocation_hook.h"
-#include "memory/host_lane_memory.h"
+#include "memory/host/allocation_hook.h"
+#include "memory/host/host_lane_memory.h"
 
 namespace py = pybind11;
 

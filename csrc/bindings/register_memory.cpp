@@ -1,7 +1,7 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/register.h"
-#include "memory/allocation_hook.h"
+#include "memory/host/allocation_hook.h"
 
 namespace py = pybind11;
 

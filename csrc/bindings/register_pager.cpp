@@ -2,7 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/register.h"
-#include "memory/allocation_hook.h"
+#include "memory/host/allocation_hook.h"
 
 namespace py = pybind11;
 

@@ -692,7 +692,7 @@ def sealed(secret: str) -> str:
 
 
 def write_letter(key: str, grant: Grant) -> str:
-    """What a session finds in its mailbox: what the Grant says, behind a MAC of it (csrc/turns).
+    """What a session finds in its mailbox: what the Grant says, behind a MAC of it (csrc/handoff).
 
     Whoever carries it reads it, and learns nothing by which to write another.
     """

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "memory/cuda_driver.h"
+#include "memory/cuda/cuda_driver.h"
 
 // The header renames what has a newer version; ours has the names that the library exports.
 #undef cuDevicePrimaryCtxRelease

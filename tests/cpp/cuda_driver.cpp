@@ -1,5 +1,5 @@
 // The fake driver forbids what the real one forbids, and ours says what is missing.
-#include "memory/cuda_driver.h"
+#include "memory/cuda/cuda_driver.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // Where segments go, and private ones that leave the GPU and come back.
-#include "memory/cuda_memory.h"
+#include "memory/cuda/cuda_memory.h"
 
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@
 
 #include "cuda_session.h"
 #include "fake_runtime.h"
-#include "memory/cuda_hook.h"
+#include "memory/cuda/cuda_hook.h"
 
 using namespace gpushare;
 

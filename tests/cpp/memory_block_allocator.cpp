@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "memory/block_allocator.h"
+#include "memory/common/block_allocator.h"
 
 using namespace gpushare;
 

@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "memory/allocation_counter.h"
-#include "memory/host_pages.h"
-#include "memory/lane.h"
-#include "memory/pager.h"
+#include "memory/common/lane.h"
+#include "memory/host/allocation_counter.h"
+#include "memory/host/host_pages.h"
+#include "memory/host/pager.h"
 
 using namespace gpushare;
 

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "memory/host_pages.h"
-#include "memory/lane.h"
+#include "memory/common/lane.h"
+#include "memory/host/host_pages.h"
 
 using namespace gpushare;
 

@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "memory/pager.h"
+#include "memory/host/pager.h"
 
 using namespace gpushare;
 

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/cuda_driver.h"
+#include "memory/cuda/cuda_driver.h"
 
 using namespace gpushare;
 

@@ -240,7 +240,7 @@ class Lane(Protocol):
 class HostLane:
     """Of main memory."""
 
-    moves_aside = True  # whoever writes to pages that move waits: csrc/memory/fault_net.h
+    moves_aside = True  # whoever writes to pages that move waits: csrc/memory/host/fault_net.h
 
     def __init__(self) -> None:
         self.is_open = False

@@ -1,0 +1,205 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "memory/common/block_allocator.h"
+#include "memory/common/lane_layout.h"
+#include "memory/common/lane_pages.h"
+#include "memory/common/predictor.h"
+#include "memory/common/sparse_array.h"
+#include "memory/common/spin_lock.h"
+
+namespace gpushare {
+
+struct LaneUsage {
+  size_t footprint;              // bytes that the lane had to have in the last iteration
+  size_t largest_footprint;      // the same, in the last 64 iterations
+  uint64_t overflows;            // blocks that did not fit, so far
+  size_t overflow_bytes;         // the most of theirs at one time in the last iteration
+  uint64_t expected_survivors;   // blocks that stayed out because they were to survive, so far
+  size_t last_survivor_bytes;    // in the lane when the last iteration ended
+  uint64_t promoted_pages;       // so far
+  uint64_t promoted_runs;        // of neighbouring pages, so far
+  size_t living_promoted_bytes;  // promoted blocks that are alive now
+};
+
+class PromotionFailed : public std::bad_alloc {
+ public:
+  const char* what() const noexcept override {
+    return "there is not enough memory to copy what is alive in the lane";
+  }
+};
+
+// What the blocks of a lane are, who may ask for them, and what it says when one is still there at
+// a boundary.
+enum class Tenant {
+  kTensors,   // for the thread that entered alone; what is there is alive
+  kSegments,  // of PyTorch's own allocator, for every thread; it keeps them for its next iteration
+};
+
+// Bytes side by side.
+struct Extent {
+  const void* begin;
+  size_t bytes;
+};
+
+// The lane of this process: memory that it has in turn with other processes, mapped into a window
+// of addresses. Blocks that are alive when the lane goes to somebody else (survivors) are promoted:
+// their pages become private ones at the same addresses, until they die. From `promote` to `enter`
+// nothing of this process is in the lane, and none of its pages is touched. All book-keeping lies
+// outside it. Thread-safe.
+class Lane {
+ public:
+  static constexpr size_t kSmallestBlock = 64 << 10;  // of smaller ones too much would be rounding
+
+  // A block of the lane; or none, and then the note that goes to `made` and to `ended` with the
+  // block that is made elsewhere instead (0: neither need know).
+  struct Place {
+    void* address = nullptr;
+    Predictor::Note note = 0;
+  };
+
+  explicit Lane(LanePages& pages, Tenant tenant = Tenant::kTensors);
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // Functions that return a string return an empty one, or the sentence that says why not.
+
+  // Reserves the window: of more addresses than a lane will have bytes, since survivors take some.
+  // Once per process.
+  [[nodiscard]] std::string open(size_t window_bytes);
+  // Takes `bytes` of the memory behind the descriptors; again, to change its size or for another.
+  // Between iterations only, and with nothing alive in the lane.
+  [[nodiscard]] std::string attach(std::span<const int> descriptors, size_t bytes);
+  [[nodiscard]] std::string attach(int descriptor, size_t bytes) {
+    return attach(std::span(&descriptor, 1), bytes);
+  }
+  // The same with the memory that it has.
+  [[nodiscard]] std::string attach(size_t bytes) { return attach(std::span<const int>(), bytes); }
+  // Gives it up, under the same conditions, and forgets what was learned about survivors.
+  [[nodiscard]] std::string detach();
+
+  // An iteration begins: this thread, and no other, allocates tensors from the lane; or every
+  // thread segments.
+  void enter();
+  // It ends: nobody does.
+  void leave();
+  // What is alive in the lane.
+  size_t survivor_bytes() const;
+  // Empties the lane, after leaving it if need be; returns the bytes that were promoted. Raises
+  // PromotionFailed where memory is short; then some survivors are still in the lane.
+  size_t promote();
+
+  // Of the segments in the lane that were not trimmed before, only these bytes are alive, in the
+  // order of their addresses; each page without any is free again. PyTorch's allocator must have no
+  // more use for these segments than to end them.
+  void trim(std::span<const Extent> living);
+  // The largest segment that would find room now.
+  size_t room() const;
+  // What is left of trimmed segments in the lane: alive, and not promoted.
+  size_t trimmed_bytes() const;
+
+  Place allocate(size_t bytes, size_t alignment = 1);
+  bool owns(const void* address) const {
+    return reinterpret_cast<uintptr_t>(address) - begin_.load(std::memory_order_relaxed) <
+           window_bytes_.load(std::memory_order_relaxed);
+  }
+  void free(void* address);
+  // A block was made elsewhere with this note, and ended.
+  void made(Predictor::Note note, size_t bytes);
+  void ended(Predictor::Note note, size_t bytes);
+
+  LaneUsage usage() const;
+  std::string is_valid() const;  // empty, or the first broken invariant in words
+
+  // Around a fork: the child has no lane, but all that was alive in it, in private pages. In the
+  // parent nothing changes.
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+
+ private:
+  using Guard = std::lock_guard<SpinLock>;
+
+  struct Survivor : Run {  // promoted
+    bool is_alive;
+  };
+  struct Part : Run {  // of a trimmed segment, alive in the lane or promoted
+    Page segment;      // its first page
+  };
+  struct Copy {
+    Run run;
+    void* pages;
+  };
+
+  static constexpr size_t kRecent = 64;
+  static constexpr Predictor::Note kOverflow = Predictor::kSpareBit;
+
+  bool is_inside() const {
+    const auto inside = inside_.load(std::memory_order_relaxed);
+    return inside == this_thread() || (tenant_ == Tenant::kSegments && inside != std::thread::id());
+  }
+  static std::thread::id this_thread() { return std::this_thread::get_id(); }
+  std::string busy() const;
+  void end_iteration();
+  void learn();
+  Page footprint() const;
+
+  size_t bytes(uint64_t pages) const { return pages << page_shift_; }
+  size_t whole_pages(size_t bytes) const { return (bytes + this->bytes(1) - 1) >> page_shift_; }
+  Page page_of(const void* address) const;
+
+  void resize(Page lane_pages);
+  void lay_out();
+  void bury();
+  std::vector<Run> living() const;
+  std::vector<Run> held() const;
+  bool keep(const Run& run);
+  bool replace(const Run& run);
+  Page hold(std::span<const Run> blocks);
+  std::vector<Run> last_survivors();
+  Page find(size_t block_bytes);
+  void end_block(Page first);
+  bool is_part(const Run& block) const;
+  std::vector<Run> pages_of(std::span<const Extent> living, const Run& block) const;
+  Predictor::Note overflow_note() const { return kOverflow | predictor_.iteration(); }
+  std::string mapping_is_right() const;
+  std::string survivors_are_right() const;
+  std::string parts_are_right() const;
+
+  LanePages& pages_;
+  const Tenant tenant_;
+  int page_shift_ = 0;                // of the pages' size; written once, as the window is
+  std::atomic<uintptr_t> begin_ = 0;  // of the window; written once
+  std::atomic<size_t> window_bytes_ = 0;
+
+  // The boundary lock is taken first, by what changes mappings: that may take long, and then
+  // other threads must still be able to free.
+  mutable std::mutex boundary_;
+  mutable SpinLock lock_;
+
+  std::optional<BlockAllocator> blocks_;  // of the window; available is what shows the lane
+  SparseArray<Predictor::Birth> births_;  // of the blocks in the lane, by first page
+  Page lane_pages_ = 0;
+  std::vector<Stretch> mapped_;      // sorted
+  std::vector<Survivor> survivors_;  // sorted
+  std::vector<Part> parts_;
+  bool is_stale_ = false;     // the lane is to be laid out anew
+  std::vector<Copy> copies_;  // from before a fork until after it
+
+  std::atomic<std::thread::id> inside_ = std::thread::id();  // who may allocate; none: nobody
+  Predictor predictor_;
+  std::array<Page, kRecent> footprints_ = {};  // of recent iterations, the last one at iterations_
+  uint64_t iterations_ = 0;
+  size_t overflow_ = 0, most_overflow_ = 0;  // pages, of this iteration: now, and at one time
+  LaneUsage totals_ = {};
+};
+
+}  // namespace gpushare

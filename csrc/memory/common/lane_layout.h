@@ -1,0 +1,48 @@
+#pragma once
+#include <span>
+#include <vector>
+
+#include "memory/common/block_allocator.h"
+
+namespace gpushare {
+
+// Pages side by side.
+struct Run {
+  Page first;
+  Page count;
+
+  Page end() const { return first + count; }
+  bool operator==(const Run&) const = default;
+};
+
+// Pages of the lane side by side, and where they are in the window of addresses.
+struct Stretch {
+  Page first;  // in the window
+  Page count;
+  Page lane_first;
+
+  Page end() const { return first + count; }
+  bool operator==(const Stretch&) const = default;
+};
+
+// All spans here are sorted by `first`, and their elements do not overlap.
+
+// What is left of `range` between the runs of `held`.
+std::vector<Run> gaps(Run range, std::span<const Run> held);
+
+// What is left of `stretches` outside the runs of `held`.
+std::vector<Stretch> outside(std::span<const Stretch> stretches, std::span<const Run> held);
+
+// The parts of `stretches` that are not at the same place in `others`.
+std::vector<Stretch> difference(std::span<const Stretch> stretches,
+                                std::span<const Stretch> others);
+
+// Where a lane of so many pages is in the window, of which survivors hold some runs: each page of
+// the lane at the page of the same number, and those whose place is held behind the lane's end, as
+// far as the window reaches. So survivors take addresses from the lane, but no memory.
+std::vector<Stretch> layout(Page lane_pages, Page window_pages, std::span<const Run> held);
+
+// Runs without the borders between neighbours.
+std::vector<Run> merged(std::span<const Run> runs);
+
+}  // namespace gpushare

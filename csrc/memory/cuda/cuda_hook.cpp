@@ -1,0 +1,73 @@
+#include "memory/cuda/cuda_hook.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <mutex>
+
+#include "memory/common/got_patch.h"
+#include "memory/cuda/cuda_memory.h"
+
+namespace gpushare {
+namespace {
+
+using RuntimeResult = int;  // of the CUDA runtime; both codes are also the driver's
+
+constexpr const char* kLibrary = "libc10_cuda.so";
+
+// The runtime that the library is linked to. There may be others in the process.
+struct Runtime {
+  RuntimeResult (*cudaMalloc)(void** address, size_t bytes) = nullptr;
+  RuntimeResult (*cudaFree)(void* address) = nullptr;
+  RuntimeResult (*cudaGetDevice)(int* ordinal) = nullptr;
+
+  bool find() {
+    void* library = dlopen(kLibrary, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) return false;
+    cudaMalloc = reinterpret_cast<decltype(cudaMalloc)>(dlsym(library, "cudaMalloc"));
+    cudaFree = reinterpret_cast<decltype(cudaFree)>(dlsym(library, "cudaFree"));
+    cudaGetDevice = reinterpret_cast<decltype(cudaGetDevice)>(dlsym(library, "cudaGetDevice"));
+    return cudaMalloc != nullptr && cudaFree != nullptr && cudaGetDevice != nullptr;
+  }
+};
+
+Runtime runtime;
+
+// Where there is no room PyTorch gives back what it keeps, and asks again.
+RuntimeResult hooked_malloc(void** address, size_t bytes) {
+  int ordinal = -1;
+  const RuntimeResult result = runtime.cudaGetDevice(&ordinal);
+  if (result != kCudaSuccess) return result;
+  if (!cuda_memory().is_of(ordinal)) return runtime.cudaMalloc(address, bytes);
+  *address = cuda_memory().segments().allocate(bytes);
+  return *address == nullptr ? kCudaOutOfMemory : kCudaSuccess;
+}
+
+RuntimeResult hooked_free(void* address) {
+  return cuda_memory().segments().free(address) ? kCudaSuccess : runtime.cudaFree(address);
+}
+
+std::string install() {
+  if (!runtime.find()) return std::string(kLibrary) + " is not loaded, or has no CUDA runtime";
+  const std::array redirections{
+      Redirection{"cudaMalloc", reinterpret_cast<void*>(runtime.cudaMalloc),
+                  reinterpret_cast<void*>(&hooked_malloc)},
+      Redirection{"cudaFree", reinterpret_cast<void*>(runtime.cudaFree),
+                  reinterpret_cast<void*>(&hooked_free)},
+  };
+  return redirect_imports(kLibrary, redirections);
+}
+
+}  // namespace
+
+std::string install_cuda_hook() {
+  static std::mutex mutex;
+  static bool installed = false;
+  const std::lock_guard guard(mutex);
+  if (installed) return {};
+  std::string reason = install();
+  installed = reason.empty();
+  return reason;
+}
+
+}  // namespace gpushare

@@ -1,0 +1,77 @@
+#pragma once
+#include <sys/types.h>
+
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "memory/common/lane.h"
+#include "memory/cuda/cuda_device.h"
+#include "memory/cuda/cuda_pages.h"
+#include "memory/cuda/cuda_segments.h"
+
+namespace gpushare {
+
+// What this process has on one GPU: its part of a lane, and its private segments. It says where
+// each segment of PyTorch's allocator goes. Thread-safe once it is open.
+class CudaMemory {
+ public:
+  // Segments of this size hold PyTorch's small tensors, up to 1 MiB: losses, statistics, what
+  // survives. They are always private, so that not one of them keeps a page of the lane alive.
+  static constexpr size_t kSmallSegment = size_t{2} << 20;
+
+  CudaMemory();
+
+  // Functions that return a string return an empty one, or the sentence that says why not.
+
+  // It will be of this GPU, with a window of so many addresses for lanes that are made of chunks of
+  // this size. Nothing of the GPU is taken before it is opened. Once; the same again is harmless.
+  [[nodiscard]] std::string expect(int ordinal, size_t window_bytes,
+                                   size_t chunk_bytes = CudaDevice::kGranularity);
+  // Opens what is expected, unless that was tried before; by itself as soon as PyTorch asks for
+  // memory of that GPU.
+  [[nodiscard]] std::string open();
+  bool is_of(int ordinal);
+
+  const CudaDevice& device() const { return device_; }
+  CudaPages& pages() { return pages_; }
+  Lane& lane() { return lane_; }
+  CudaSegments& segments() { return segments_; }
+
+  // In the lane while an iteration runs, and private otherwise and where the lane has no room. Null
+  // where the GPU has none either.
+  void* allocate(size_t bytes);
+  void free(void* address);
+
+ private:
+  struct Expected {
+    int ordinal;
+    size_t window_bytes;
+    size_t chunk_bytes;
+    bool operator==(const Expected&) const = default;
+  };
+
+  std::mutex opening_;
+  std::optional<Expected> expected_;
+  std::optional<std::string> opened_;  // what it said
+  CudaDevice device_;
+  CudaPages pages_;
+  Lane lane_;
+  CudaSegments segments_;
+};
+
+// The process's; alive until the process ends, since PyTorch frees until then.
+CudaMemory& cuda_memory();
+
+}  // namespace gpushare
+
+// For torch.cuda.memory.CUDAPluggableAllocator, which finds them by their names. In a MemPool it
+// calls them for segments, of any thread. They act on what the process has on that device; where it
+// has nothing there, the first says that there is no memory.
+extern "C" {
+[[gnu::visibility("default")]] void* gpushare_cuda_allocate(ssize_t bytes, int device,
+                                                            void* stream);
+[[gnu::visibility("default")]] void gpushare_cuda_free(void* address, size_t bytes, int device,
+                                                       void* stream);
+}

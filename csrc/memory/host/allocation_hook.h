@@ -1,0 +1,44 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "memory/common/lane.h"
+#include "memory/host/allocation_counter.h"
+#include "memory/host/pager.h"
+#include "memory/host/touched_blocks.h"
+
+namespace gpushare {
+
+// PyTorch allocates and frees the storages of CPU tensors in libc10.so alone, by posix_memalign and
+// free. The hook stands in those imports for good: a block that it counted may be freed at any
+// time. It says where a block goes, to the lane or to libc, and counts both. Returns an empty
+// string, or the sentence that says why it is impossible. Idempotent.
+[[nodiscard]] std::string install_allocation_hook();
+
+// What the hook counts; alive until the process ends.
+AllocationCounter& allocation_counter();
+
+// Of the counted blocks that were not made in the lane, the large ones.
+TouchedBlocks& touched_blocks();
+
+// What the counter says, without what was never touched of large blocks. The second looks at them
+// now and then, and so belongs to boundaries.
+Usage touched_usage();
+Usage take_touched_peak();
+
+// Counts a block that was allocated before the hook was there.
+void adopt_block(const void* address, size_t bytes);
+
+// The lane of this process, on the device `host`; alive until the process ends.
+Lane& lane();
+
+// Pages the counted blocks out and in; the hook tells it of each that is freed.
+Pager& pager();
+
+// Gives the system back what libc keeps of freed blocks, which may be hundreds of megabytes.
+void return_free_memory();
+
+// Appends the counted blocks that are large enough to be paged out: a source for the pager.
+void list_blocks(std::vector<Range>& ranges);
+
+}  // namespace gpushare

@@ -1,0 +1,46 @@
+#pragma once
+#include <optional>
+
+#include "memory/common/lane_pages.h"
+#include "memory/host/fault_net.h"
+
+namespace gpushare {
+
+// The device `host`: a lane is a memfd, mapped shared.
+class HostPages : public LanePages {
+ public:
+  HostPages();
+  ~HostPages() override;
+  HostPages(const HostPages&) = delete;
+  HostPages& operator=(const HostPages&) = delete;
+
+  size_t page_bytes() const override { return page_bytes_; }
+  void* reserve(Page window_pages) override;
+
+  // One descriptor, of all of it.
+  std::string check(std::span<const int> descriptors, size_t bytes) const override;
+  bool is_attached(std::span<const int> descriptors) const override;
+  std::string attach(std::span<const int> descriptors) override;
+  void detach() override;
+
+  bool map(const Stretch& stretch) override;
+  void clear(Run run) override;
+  void hold(Run run) override;
+  void release(Run run) override;
+  void* copy(Run run) override;
+  bool place(void* copy, Run run) override;
+  void discard(void* copy, Page count) override;
+  void fence(Run run) override;
+
+ private:
+  void* at(Page page) const { return window_ + page * page_bytes_; }
+  size_t bytes(Page count) const { return count * page_bytes_; }
+
+  size_t page_bytes_;
+  std::byte* window_ = nullptr;
+  size_t window_bytes_ = 0;
+  int memory_ = -1;
+  std::optional<MovingPages> held_;
+};
+
+}  // namespace gpushare

@@ -1,0 +1,135 @@
+// Turns that are handed on between two mailboxes, and what else can come into one.
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+#include <thread>
+
+#include "handoff/mac.h"
+#include "handoff/mailbox.h"
+
+using namespace gpushare;
+
+namespace {
+
+const std::string kKey(32, 'k');
+
+std::string unique(const std::string& name) { return name + "-" + std::to_string(getpid()); }
+
+// A letter that gives the turn of this number.
+std::string turn(int number, const std::string& key = kKey) {
+  const std::string numbers = std::to_string(number) + " 1 0 0 0";
+  return mac(key, numbers) + " " + numbers;
+}
+
+// A connection to a broker, whose part the test plays.
+struct Connection {
+  std::array<int, 2> ends;
+
+  Connection() { REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) == 0); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection() {
+    for (const int end : ends) close(end);
+  }
+
+  int session() const { return ends[0]; }
+  void say(const std::string& body) const {
+    const std::string frame{'\0', '\0', static_cast<char>(body.size() >> 8),
+                            static_cast<char>(body.size())};
+    REQUIRE(write(ends[1], (frame + body).data(), body.size() + 4) > 0);
+  }
+};
+
+std::string yield(const std::string& mailbox) {
+  return R"({"type":"Yield","turn":3,"successor":{"mailbox":")" + mailbox + R"(","letter":")" +
+         turn(7) + R"("}})";
+}
+
+// One whose letters have kKey.
+struct Own : Mailbox {
+  explicit Own(const std::string& name) : Mailbox(name) { renew(kKey); }
+};
+
+}  // namespace
+
+TEST_CASE("a turn goes from one thread's mailbox to the other's, and nothing is taken on the way") {
+  Own first(unique("first")), second(unique("second"));
+  Connection ours, theirs;
+  std::optional<Turn> given;
+  std::thread waiting([&] { given = second.await(theirs.session(), 7); });
+  CHECK_FALSE(first.look(ours.session(), 3));
+  ours.say(yield(unique("second")));
+  for (int twice = 0; twice < 2; ++twice) CHECK(first.look(ours.session(), 3));
+  CHECK(first.has_successor());
+  first.hand_on();
+  waiting.join();
+  REQUIRE(given);
+  CHECK(given->number == 7);
+  CHECK_FALSE(first.has_successor());
+  CHECK(first.look(ours.session(), 3));
+}
+
+TEST_CASE("who waits hears the broker and its end") {
+  Own mailbox(unique("waiter"));
+  Connection connection;
+  connection.say("{}");
+  CHECK_FALSE(mailbox.await(connection.session(), 7));
+  CHECK(mailbox.look(connection.session(), 7));
+  Connection ended;
+  REQUIRE(shutdown(ended.ends[1], SHUT_RDWR) == 0);
+  CHECK_FALSE(mailbox.await(ended.session(), 7));
+  CHECK(mailbox.look(ended.session(), 7));
+}
+
+TEST_CASE("a letter for another turn, or of a stranger, gives nothing") {
+  Own mailbox(unique("waiter")), stranger(unique("stranger"));
+  Connection connection;
+  for (const std::string& letter : {turn(6), turn(7, std::string(32, 'x')), std::string(),
+                                    std::string(4096, 'x'), turn(7) + "?"}) {
+    stranger.send({unique("waiter"), letter});
+    CHECK_FALSE(mailbox.await(connection.session(), 7));
+  }
+  stranger.send({unique("waiter"), turn(7)});
+  CHECK(mailbox.await(connection.session(), 7));
+}
+
+TEST_CASE("what the broker says goes before a letter that is there as well") {
+  Own mailbox(unique("waiter")), sender(unique("sender"));
+  Connection connection;
+  sender.send({unique("waiter"), turn(7)});
+  connection.say("renew your key");
+  CHECK_FALSE(mailbox.await(connection.session(), 7));
+  std::array<char, 100> said;
+  REQUIRE(read(connection.session(), said.data(), said.size()) > 0);
+  mailbox.renew(std::string(32, 'n'));
+  CHECK_FALSE(mailbox.await(connection.session(), 7));
+  sender.send({unique("waiter"), turn(7, std::string(32, 'n'))});
+  CHECK(mailbox.await(connection.session(), 7));
+}
+
+TEST_CASE("a mailbox that cannot be had is closed, and says so") {
+  Own mailbox(unique("name")), same(unique("name"));
+  CHECK(mailbox.is_open());
+  CHECK_FALSE(same.is_open());
+  CHECK_FALSE(Own("").is_open());
+  CHECK_FALSE(Own(std::string(200, 'n')).is_open());
+  Connection connection;
+  connection.say(yield(unique("name")));
+  CHECK(same.look(connection.session(), 3));
+  same.hand_on();  // lost, as the broker's own Grant is not
+  same.send({std::string(200, 'n'), "letter"});
+  CHECK_FALSE(same.await(connection.session(), 7));
+}
+
+TEST_CASE("letters of the key before give nothing") {
+  Own mailbox(unique("waiter")), sender(unique("sender"));
+  Connection connection;
+  for (const auto& key : {std::string(32, 'n'), std::string()}) {
+    mailbox.renew(key);
+    sender.send({unique("waiter"), turn(7)});
+    CHECK_FALSE(mailbox.await(connection.session(), 7));
+  }
+}
