@@ -51,7 +51,7 @@ def picture(asked: Account, rows: list[AccountRow]) -> Table:
         Column("Waited", lambda row: duration(row.waited_seconds), right=True),
         Column("Turns", lambda row: str(row.turns), right=True, spare=1),
         Column("Memory, GiB·h", lambda row: _gib_hours(row.persistent_byte_seconds), right=True),
-        Column("Shared memory, GiB·h", lambda row: _gib_hours(row.lane_byte_seconds), right=True),
+        Column("Lanes, GiB·h", lambda row: _gib_hours(row.lane_byte_seconds), right=True),
     ]
     return table_of(f"Used from {_shown(asked.start)} to {_shown(asked.end)}", columns, rows)
 
