@@ -55,6 +55,7 @@ LOOK_SECONDS = 0.5
 LONG_SECONDS, SHORT_SECONDS = 5.0, 1.0
 SURPRISE_SECONDS = 15.0
 LATER_CELL, FIRST_LONG = "a later cell", "a first long iteration"
+PARTS = (1.0, 0.0, 0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875)  # of a notebook's iterations
 BOTH = f"{LATER_CELL} and {FIRST_LONG}"
 DEVICE = Device("cuda:0", 16 << 30, "a GPU")
 MEASURED = Demand(100 << 20, 200 << 20, measured=True)
@@ -114,12 +115,20 @@ class Pair(NamedTuple):
         return self.expected < SHORT_SECONDS and self.real > LONG_SECONDS
 
 
+class Usual(NamedTuple):
+    """Iterations that begin from `since` until `until`, and long ones, last `seconds`."""
+
+    since: float
+    until: float
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Without:
-    """From `time` on no cell begins; long iterations of those in `usual` last so many seconds."""
+    """From `time` on no cell begins; iterations of the notebooks in `usual` last as these say."""
 
     time: float = math.inf
-    usual: Mapping[str, float] = field(default_factory=dict)
+    usual: Mapping[str, Usual] = field(default_factory=dict)
 
 
 ALL = Without()
@@ -188,18 +197,23 @@ class Notebook:
     def computes(self) -> None:
         seconds = self.iteration * self.of_iterations.lognormvariate(0, 0.08)
         is_long = self.of_iterations.random() < 0.002 and self.kind == "surprises"
-        if is_long:
-            seconds = self.scene.without.usual.get(self.name, SURPRISE_SECONDS)
+        usual = self.scene.without.usual.get(self.name)
+        if usual and (is_long or usual.since <= self.scene.now <= usual.until):
+            seconds = usual.seconds
+        elif is_long:
+            seconds = SURPRISE_SECONDS
         end = self.scene.now + seconds
         self.iterations.append((end, seconds, is_long))
         self.scene.at(end, self.reaches_boundary)
 
-    def usual_until(self, time: float) -> float | None:
-        """The longest iteration until then; None if one was a surprise already, or none was."""
+    def usual_at(self, time: float, part: float) -> Usual | None:
+        """So far up among its iterations until then; None if one was a surprise, or none was."""
         before = [(seconds, is_long) for end, seconds, is_long in self.iterations if end <= time]
         if not before or any(is_long for _, is_long in before):
             return None
-        return max(seconds for seconds, _ in before)
+        lengths = sorted(seconds for seconds, _ in before)
+        heard = max(at for at, name, _ in self.scene.heard if name == self.name and at <= time)
+        return Usual(heard, time, lengths[round(part * (len(lengths) - 1))])
 
     def reaches_boundary(self) -> None:
         self.left -= 1
@@ -274,14 +288,17 @@ class Scene:
 
     def cause(self, pair: Pair) -> str:
         """What began only after that moment and made the wait long; "" if nothing did."""
-        usual = {one.name: one.usual_until(pair.time) for one in self.notebooks}
-        spared = {name: seconds for name, seconds in usual.items() if seconds is not None}
-        causes = {
-            LATER_CELL: Without(time=pair.time),
-            FIRST_LONG: Without(usual=spared),
-            BOTH: Without(pair.time, spared),
-        }
-        return next((name for name, without in causes.items() if self.is_due(pair, without)), "")
+        return next(
+            (name for name, without in self.causes(pair.time) if self.is_due(pair, without)), ""
+        )
+
+    def causes(self, time: float) -> Iterator[tuple[str, Without]]:
+        yield LATER_CELL, Without(time)
+        for part in PARTS:
+            usual = {one.name: one.usual_at(time, part) for one in self.notebooks}
+            spared = {name: one for name, one in usual.items() if one is not None}
+            yield FIRST_LONG, Without(usual=spared)
+            yield BOTH, Without(time, spared)
 
     def is_due(self, pair: Pair, without: Without) -> bool:
         """Until that moment the broker hears the same without it, and then the wait is short."""

@@ -8,6 +8,10 @@
 // What is not known is not said: where a turn whose end nobody can know comes first, a wait is
 // absent. That is a session without a known pace, or an iteration that lasts longer than usual. And
 // while it is being tried how many lanes may run at once, nobody knows how many will.
+//
+// "Soon" is a promise, so it is tried a second time at worst: each iteration takes as long as the
+// longest one of its session did, and cells begin at once in all sessions that are open and idle.
+// Where a wait of less than kShort could then last for kLong, it is absent too.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -24,59 +28,80 @@ constexpr Seconds kKeptForEach = 5e-6;   // so forecasts take about a fiftieth o
 constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr double kMostIterations = 1e15;  // of one turn, whatever somebody reports
 constexpr double kRounding = 1e-6;        // of an iteration
+constexpr Seconds kShort = 1, kLong = 5;  // a wait, and one that nobody calls soon
+// A forecast answers for a time in which waits become shorter.
+constexpr Seconds kBecomesShort = kShort + 2 * kMostWork * kKeptForEach;
+constexpr Seconds kHorizon = kLong + 2 * kMostWork * kKeptForEach;
 
 }  // namespace
 
 class Rehearsal {
  public:
-  Rehearsal(const Scheduler& real, Seconds now);
-  Scheduler::Forecast run();
+  enum class Paces { usual, worst };
+
+  Rehearsal(const Scheduler& real, Seconds now, Paces paces);
+  // Until all of those who wait have begun, or this time.
+  void run(Seconds until);
+
+  const std::unordered_map<SessionNumber, Scheduler::Begin>& begins() const { return begins_; }
+  std::size_t work() const { return work_; }
 
  private:
   using Session = Scheduler::Session;
 
-  bool step();
+  void begin_all_cells();
+  bool step(Seconds until);
   SessionNumber next_to_finish() const;
   void finish(SessionNumber number);
   void count(Session& session) const;
   void enact(const Decision& decision);
   void begins(SessionNumber number, TurnNumber turn);
   Seconds ends(const Session& session) const;
+  std::optional<Seconds> iteration(const Session& session) const;
+  Seconds latest(const Session& session, Seconds from) const;
   bool is_known(const Session& session) const;
   bool is_late(const Session& session) const;
 
   std::unique_ptr<Scheduler> it_;
+  const Paces paces_;
   const Seconds present_;
   Seconds now_;
   std::vector<SessionNumber> running_;  // of whom it is known when they end
   std::unordered_map<SessionNumber, TurnNumber> waiting_;
-  Scheduler::Forecast forecast_;
+  std::unordered_map<SessionNumber, Scheduler::Begin> begins_;
   std::size_t work_ = 0;
 };
 
-Rehearsal::Rehearsal(const Scheduler& real, Seconds now)
-    : it_(real.copy()), present_(now), now_(now) {
+Rehearsal::Rehearsal(const Scheduler& real, Seconds now, Paces paces)
+    : it_(real.copy()), paces_(paces), present_(now), now_(now) {
   if (it_->packs()) it_->rules_.running_lanes = it_->probation_.lanes();  // and no trial begins
   for (const auto& [number, session] : it_->sessions_) {
     if (session.turn && is_known(session) && !is_late(session)) running_.push_back(number);
     if (Scheduler::wants_turn(session) && it_->lanes_.contains(number))
       waiting_[number] = session.request->number;
   }
+  if (paces_ == Paces::worst) begin_all_cells();
 }
 
-Scheduler::Forecast Rehearsal::run() {
-  while (!waiting_.empty() && work_ < kMostWork && step()) {
+// A request of one that waits or runs already would be another one of its cell, and is none.
+void Rehearsal::begin_all_cells() {
+  for (auto& [number, session] : it_->sessions_) {
+    if (session.turn || session.request || session.paused || Scheduler::is_held(session)) continue;
+    enact(it_->set_busy(now_, session.id, true));
+    enact(it_->request(now_, session.id, session.last_turn + 1));
   }
-  forecast_.made = present_;
-  forecast_.kept = present_ + static_cast<double>(work_) * kKeptForEach;
-  return std::move(forecast_);
 }
 
-bool Rehearsal::step() {
+void Rehearsal::run(Seconds until) {
+  while (!waiting_.empty() && work_ < kMostWork && step(until)) {
+  }
+}
+
+bool Rehearsal::step(Seconds until) {
   const SessionNumber first = next_to_finish();
   const Seconds finished = first == kNobody ? kNever : ends(it_->sessions_.at(first));
   const Seconds awake = it_->next_event(now_).value_or(kNever);
-  if (std::min(finished, awake) == kNever) return false;
+  if (std::min(finished, awake) == kNever || std::min(finished, awake) > until) return false;
   now_ = std::max(now_, std::min(finished, awake));
   if (finished <= awake)
     finish(first);
@@ -103,11 +128,12 @@ void Rehearsal::finish(SessionNumber number) {
   count(session);
   enact(it_->finish(now_, session.id, turn));
   session.reported_seconds = session.device_seconds;
-  if (session.remaining_iterations.value_or(1) > 0) enact(it_->request(now_, session.id, turn + 1));
+  if (paces_ == Paces::worst || session.remaining_iterations.value_or(1) > 0)
+    enact(it_->request(now_, session.id, turn + 1));
 }
 
 void Rehearsal::count(Session& session) const {
-  const double done = (now_ - session.turn->boundary) / *session.pace.iteration();
+  const double done = (now_ - session.turn->boundary) / *iteration(session);
   const auto iterations =
       static_cast<std::int64_t>(std::clamp(std::round(done), 0.0, kMostIterations));
   session.iterations += std::min(iterations, kAll - session.iterations);
@@ -124,48 +150,82 @@ void Rehearsal::begins(SessionNumber number, TurnNumber turn) {
   if (is_known(it_->sessions_.at(number))) running_.push_back(number);
   const auto waits = waiting_.find(number);
   if (waits == waiting_.end() || waits->second != turn) return;
-  forecast_.begins[number] = {turn, now_};
+  begins_[number] = {turn, now_};
   waiting_.erase(waits);
 }
 
-// At the boundary after it was asked to yield, or with the last iteration that it has declared.
+// At the boundary after it was asked to yield, or with the last iteration that it has declared. At
+// worst an iteration began just before it was asked.
 Seconds Rehearsal::ends(const Session& session) const {
   const auto& turn = *session.turn;
-  const Seconds one = *session.pace.iteration();
+  const Seconds one = *iteration(session);
   const auto boundary = [&](double iterations) {
     return turn.boundary + std::max(1.0, std::ceil(iterations - kRounding)) * one;
   };
   Seconds end = kNever;
   if (session.remaining_iterations.value_or(0) > 0)
     end = boundary(static_cast<double>(*session.remaining_iterations));
+  if (turn.asked && paces_ == Paces::worst) return std::min(end, latest(session, *turn.asked));
   if (turn.asked) end = std::min(end, boundary((*turn.asked - turn.boundary) / one));
   if (end >= present_) return end;
-  return turn.asked ? *turn.asked + session.pace.longest() : present_;
+  return turn.asked ? latest(session, *turn.asked) : present_;
+}
+
+std::optional<Seconds> Rehearsal::iteration(const Session& session) const {
+  return paces_ == Paces::worst ? session.pace.worst() : session.pace.iteration();
+}
+
+// Its first boundary from then on.
+Seconds Rehearsal::latest(const Session& session, Seconds from) const {
+  const bool is_worst = paces_ == Paces::worst;
+  const Seconds longest = is_worst ? *session.pace.worst() : session.pace.longest();
+  const Seconds boundary = session.turn->boundary;
+  return boundary + session.pace.latest(std::max(0.0, from - boundary), longest);
 }
 
 // One that has several devices is not asked for one of them.
 bool Rehearsal::is_known(const Session& session) const {
-  return session.pace.iteration() && !session.alone;
+  return iteration(session) && !session.alone;
 }
 
-// Its present iteration has lasted longer than usual. Who is not asked to yield says only now and
-// then that iterations go on.
+// Its present iteration has lasted longer than usual: else it would have ended its turn, or have
+// said that iterations go on, as it does now and then.
 bool Rehearsal::is_late(const Session& session) const {
   const auto& turn = *session.turn;
-  const Seconds silent =
-      turn.asked ? std::max(*turn.asked, turn.boundary) : turn.boundary + it_->rules_.report;
-  return present_ - silent > session.pace.longest();
+  const Seconds says = turn.boundary + it_->rules_.report;
+  return present_ > latest(session, std::min(says, turn.asked.value_or(says))) + kSoon;
+}
+
+Scheduler::Forecast Scheduler::forecast(Seconds now) const {
+  using Paces = Rehearsal::Paces;
+  Rehearsal usual(*this, now, Paces::usual);
+  usual.run(kNever);
+  Forecast forecast{.made = now, .begins = usual.begins()};
+  std::size_t work = usual.work();
+  if (std::ranges::any_of(forecast.begins, [&](const auto& begin) {
+        return begin.second.usual - now < kBecomesShort;
+      })) {
+    Rehearsal worst(*this, now, Paces::worst);
+    worst.run(now + kHorizon);
+    for (auto& [number, begin] : forecast.begins)
+      if (const auto found = worst.begins().find(number); found != worst.begins().end())
+        begin.worst = found->second.usual;
+    work += worst.work();
+  }
+  forecast.kept = now + static_cast<double>(work) * kKeptForEach;
+  return forecast;
 }
 
 // Of one that has a place and waits for a turn.
 std::optional<Seconds> Scheduler::expected_wait(const Session& session, Seconds now) const {
   if (recovering_ || !session.request || (packs() && probation_.is_trying())) return std::nullopt;
-  if (now < forecast_.made || now > forecast_.kept) forecast_ = Rehearsal(*this, now).run();
+  if (now < forecast_.made || now > forecast_.kept) forecast_ = forecast(now);
   const auto found = forecast_.begins.find(numbers_.at(session.id));
   if (found == forecast_.begins.end()) return std::nullopt;
-  const auto& [turn, begin] = found->second;
-  return turn == session.request->number && begin >= now ? std::optional(begin - now)
-                                                         : std::nullopt;
+  const Begin& begin = found->second;
+  if (begin.turn != session.request->number || begin.usual < now) return std::nullopt;
+  const Seconds wait = begin.usual - now;
+  return wait < kShort && begin.worst - now > kLong ? std::nullopt : std::optional(wait);
 }
 
 }  // namespace gpushare

@@ -215,9 +215,13 @@ class Scheduler {
   };
   // When those who wait begin, if nobody else comes; absent where nobody can know. It is made anew
   // as soon as that costs little of the time since, so a look may be answered by the last one.
+  struct Begin {
+    TurnNumber turn = 0;
+    Seconds usual = kNever, worst = kNever;
+  };
   struct Forecast {
     Seconds made = kNever, kept = -kNever;  // when, and until when it answers
-    std::unordered_map<SessionNumber, std::pair<TurnNumber, Seconds>> begins;
+    std::unordered_map<SessionNumber, Begin> begins;
 
     bool is_cheap() const { return kept - made < 0.02; }
   };
@@ -356,6 +360,7 @@ class Scheduler {
   std::vector<LaneState> lane_states() const;
   std::vector<const Contender*> queue(const Contest& contest, Seconds now) const;
   std::optional<Seconds> expected_wait(const Session& session, Seconds now) const;
+  Forecast forecast(Seconds now) const;
   std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_it_runs(const Session& session, const Contest& contest) const;
   std::string why_it_is_out(const Session& session) const;
