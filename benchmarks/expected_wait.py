@@ -9,8 +9,9 @@ half a second is asked about twice a second, as a waiting cell is told.
 An error is |expected - real| / real of each such moment. A wait that was said to end soon and did
 not is wrong, unless its cause began only after that moment. That is proved for each: the scene is
 played again without the cause, and the broker must hear the same until that moment, and the wait
-must be short. A cause is a cell that begins later, or an iteration of a notebook that is longer
-than all before it: in the scene without it, it lasts as long as the longest of these.
+must be short. A cause is an iteration of a notebook that is much longer than all before it, which
+in the scene without it are all like iterations before; a notebook that opens later; or a cell that
+begins later.
 """
 
 from __future__ import annotations
@@ -52,11 +53,14 @@ SECONDS = 300.0
 NOTEBOOKS = 6
 SEEDS = 6
 LOOK_SECONDS = 0.5
+REPORT_SECONDS = 0.5
 LONG_SECONDS, SHORT_SECONDS = 5.0, 1.0
 SURPRISE_SECONDS = 15.0
-LATER_CELL, FIRST_LONG = "a later cell", "a first long iteration"
+FIRST_LONG = "a first long iteration"
+LATER_NOTEBOOK = "a notebook that opened later"
+LATER_CELL = "a cell that began later"
 PARTS = (1.0, 0.0, 0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875)  # of a notebook's iterations
-BOTH = f"{LATER_CELL} and {FIRST_LONG}"
+BOTH = f"{FIRST_LONG}, {LATER_CELL}"
 DEVICE = Device("cuda:0", 16 << 30, "a GPU")
 MEASURED = Demand(100 << 20, 200 << 20, measured=True)
 KINDS = ("known", "unknown", "debts", "surprises")
@@ -116,18 +120,30 @@ class Pair(NamedTuple):
 
 
 class Usual(NamedTuple):
-    """Iterations that begin from `since` until `until`, and long ones, last `seconds`."""
+    """How long iterations last that begin from `since` until `until`, and all that are a surprise.
+
+    `short` where they end before `speaks`, when the broker must hear of a boundary; else `long`.
+    """
 
     since: float
     until: float
-    seconds: float
+    speaks: float
+    short: float
+    long: float
+
+    def begins_now(self, now: float) -> bool:
+        return self.since <= now <= self.until
+
+    def seconds(self, now: float) -> float:
+        return self.short if now + self.short <= self.speaks else self.long
 
 
 @dataclass(frozen=True)
 class Without:
-    """From `time` on no cell begins; iterations of the notebooks in `usual` last as these say."""
+    """From `opens` on no notebook opens, from `cells` on no cell begins; some are as `usual`."""
 
-    time: float = math.inf
+    opens: float = math.inf
+    cells: float = math.inf
     usual: Mapping[str, Usual] = field(default_factory=dict)
 
 
@@ -148,6 +164,7 @@ class Notebook:
         self.left = 0
         self.holding = self.asked = False
         self.unreported, self.report_due = 0, 0.0
+        self.speaks: list[tuple[float, float]] = []  # when it was known, the boundary it tells of
         self.is_measured = kind != "unknown"
         self.waits: list[Wait] = []
         self.iterations: list[tuple[float, float, bool]] = []  # when each ends, seconds, is it long
@@ -162,6 +179,8 @@ class Notebook:
         self.scene.service.handle(self.peer, message, self.scene.now)  # type: ignore[arg-type]
 
     def opens(self) -> None:
+        if self.scene.now > self.scene.without.opens:
+            return
         self.say(Hello(PROTOCOL))
         demand = MEASURED if self.is_measured else Demand(0, 0, measured=False)
         self.say(Open(self.name, self.name, "cuda:0", demand=demand, busy=False))
@@ -170,7 +189,7 @@ class Notebook:
     def begins_cell(self) -> None:
         most = 4 if self.is_long else 150
         self.left = self.random.randint(1, most)
-        if self.scene.now > self.scene.without.time:
+        if self.scene.now > self.scene.without.cells:
             return
         self.say(Busy(True))
         if self.remaining is not None:
@@ -189,17 +208,18 @@ class Notebook:
         if isinstance(message, Grant) and message.turn == self.turn and not self.holding:
             self.waits[-1].granted = self.scene.now
             self.holding = True
-            self.report_due = self.scene.now + 0.5
+            self.set_report_due()
             self.computes()
         elif isinstance(message, Yield) and message.turn == self.turn:
             self.asked = True
+            self.speaks.append((self.scene.now, min(self.scene.now, self.report_due)))
 
     def computes(self) -> None:
         seconds = self.iteration * self.of_iterations.lognormvariate(0, 0.08)
         is_long = self.of_iterations.random() < 0.002 and self.kind == "surprises"
         usual = self.scene.without.usual.get(self.name)
-        if usual and (is_long or usual.since <= self.scene.now <= usual.until):
-            seconds = usual.seconds
+        if usual and (is_long or usual.begins_now(self.scene.now)):
+            seconds = usual.seconds(self.scene.now)
         elif is_long:
             seconds = SURPRISE_SECONDS
         end = self.scene.now + seconds
@@ -212,8 +232,11 @@ class Notebook:
         if not before or any(is_long for _, is_long in before):
             return None
         lengths = sorted(seconds for seconds, _ in before)
-        heard = max(at for at, name, _ in self.scene.heard if name == self.name and at <= time)
-        return Usual(heard, time, lengths[round(part * (len(lengths) - 1))])
+        since = math.inf
+        if any(is_long and end - seconds <= time for end, seconds, is_long in self.iterations):
+            since = max(at for at, name, _ in self.scene.heard if name == self.name and at <= time)
+        speaks = max((one for one in self.speaks if one[0] <= time), default=(0.0, 0.0))[1]
+        return Usual(since, time, speaks, lengths[round(part * (len(lengths) - 1))], lengths[-1])
 
     def reaches_boundary(self) -> None:
         self.left -= 1
@@ -228,8 +251,12 @@ class Notebook:
     def reports(self) -> None:
         self.is_measured = True
         done, self.unreported = self.unreported, 0
-        self.report_due = self.scene.now + 0.5
+        self.set_report_due()
         self.say(Report(done, MEASURED, self.remaining))
+
+    def set_report_due(self) -> None:
+        self.report_due = self.scene.now + REPORT_SECONDS
+        self.speaks.append((self.scene.now, self.report_due))
 
     def parts(self) -> None:
         self.reports()
@@ -293,12 +320,14 @@ class Scene:
         )
 
     def causes(self, time: float) -> Iterator[tuple[str, Without]]:
-        yield LATER_CELL, Without(time)
+        worlds = []
         for part in PARTS:
             usual = {one.name: one.usual_at(time, part) for one in self.notebooks}
-            spared = {name: one for name, one in usual.items() if one is not None}
-            yield FIRST_LONG, Without(usual=spared)
-            yield BOTH, Without(time, spared)
+            worlds.append({name: one for name, one in usual.items() if one is not None})
+        yield from ((FIRST_LONG, Without(usual=world)) for world in worlds)
+        yield LATER_NOTEBOOK, Without(opens=time)
+        yield LATER_CELL, Without(opens=time, cells=time)
+        yield from ((BOTH, Without(opens=time, cells=time, usual=world)) for world in worlds)
 
     def is_due(self, pair: Pair, without: Without) -> bool:
         """Until that moment the broker hears the same without it, and then the wait is short."""

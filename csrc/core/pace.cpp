@@ -17,10 +17,8 @@ void Pace::add(std::int64_t iterations, Seconds seconds) {
   const double part = seen_ == 0 ? 1 : kNewest;
   if (seen_ > 0) spread_ += part * (std::abs(one - mean_) - spread_);
   mean_ += part * (one - mean_);
-  const auto others = static_cast<double>(iterations - 1);
-  shortest_mean_ = std::min(shortest_mean_, one);
-  worst_ = std::max(worst_, seconds - others * shortest_mean_);
-  shortest_ = std::min(shortest_, std::max(0.0, seconds - others * worst_));
+  shortest_ = std::min(shortest_, one);
+  worst_ = std::max(worst_, seconds - static_cast<double>(iterations - 1) * shortest_);
   seen_ += iterations;
 }
 

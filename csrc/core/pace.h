@@ -28,9 +28,9 @@ class Pace {
  private:
   std::int64_t seen_ = 0;
   Seconds mean_ = 0;
-  Seconds spread_ = 0;  // mean distance from the mean
-  Seconds shortest_mean_ = kNever;
-  Seconds shortest_ = kNever, worst_ = 0;  // what any of them may have taken
+  Seconds spread_ = 0;         // mean distance from the mean
+  Seconds shortest_ = kNever;  // mean of those reported together
+  Seconds worst_ = 0;          // of one of them, if the others were as short
 };
 
 }  // namespace gpushare
