@@ -38,12 +38,15 @@ constexpr Seconds kHorizon = kLong + 2 * kMostWork * kKeptForEach;
 class Rehearsal {
  public:
   enum class Paces { usual, worst };
+  using Begins = std::unordered_map<SessionNumber, Scheduler::Begin>;
 
   Rehearsal(const Scheduler& real, Seconds now, Paces paces);
   // Until all of those who wait have begun, or this time.
   void run(Seconds until);
+  // Of those who wait, only of these.
+  void care_only_for(const Begins& those);
 
-  const std::unordered_map<SessionNumber, Scheduler::Begin>& begins() const { return begins_; }
+  const Begins& begins() const { return begins_; }
   std::size_t work() const { return work_; }
 
  private:
@@ -68,7 +71,7 @@ class Rehearsal {
   Seconds now_;
   std::vector<SessionNumber> running_;  // of whom it is known when they end
   std::unordered_map<SessionNumber, TurnNumber> waiting_;
-  std::unordered_map<SessionNumber, Scheduler::Begin> begins_;
+  Begins begins_;
   std::size_t work_ = 0;
 };
 
@@ -83,13 +86,19 @@ Rehearsal::Rehearsal(const Scheduler& real, Seconds now, Paces paces)
   if (paces_ == Paces::worst) begin_all_cells();
 }
 
-// A request of one that waits or runs already would be another one of its cell, and is none.
+// Those who wait or run already are in one.
 void Rehearsal::begin_all_cells() {
+  it_->happen(now_);
   for (auto& [number, session] : it_->sessions_) {
     if (session.turn || session.request || session.paused || Scheduler::is_held(session)) continue;
-    enact(it_->set_busy(now_, session.id, true));
-    enact(it_->request(now_, session.id, session.last_turn + 1));
+    it_->begin_cell(session);
+    it_->begin_wait(session, session.last_turn + 1);
   }
+  enact(it_->assign(now_));
+}
+
+void Rehearsal::care_only_for(const Begins& those) {
+  std::erase_if(waiting_, [&](const auto& waits) { return !those.contains(waits.first); });
 }
 
 void Rehearsal::run(Seconds until) {
@@ -147,10 +156,12 @@ void Rehearsal::enact(const Decision& decision) {
 }
 
 void Rehearsal::begins(SessionNumber number, TurnNumber turn) {
-  if (is_known(it_->sessions_.at(number))) running_.push_back(number);
+  const Session& session = it_->sessions_.at(number);
+  if (is_known(session)) running_.push_back(number);
   const auto waits = waiting_.find(number);
   if (waits == waiting_.end() || waits->second != turn) return;
-  begins_[number] = {turn, now_};
+  if (const auto is_in = it_->is_in_by(session))
+    begins_[number] = {turn, std::max(now_, *is_in), kNever};
   waiting_.erase(waits);
 }
 
@@ -183,9 +194,10 @@ Seconds Rehearsal::latest(const Session& session, Seconds from) const {
   return boundary + session.pace.latest(std::max(0.0, from - boundary), longest);
 }
 
-// One that has several devices is not asked for one of them.
+// One that has several devices is not asked for one of them. How long it takes to page in is only
+// known once that was measured.
 bool Rehearsal::is_known(const Session& session) const {
-  return iteration(session) && !session.alone;
+  return iteration(session) && !session.alone && it_->is_in_by(session);
 }
 
 // Its present iteration has lasted longer than usual: else it would have ended its turn, or have
@@ -197,23 +209,26 @@ bool Rehearsal::is_late(const Session& session) const {
 }
 
 Scheduler::Forecast Scheduler::forecast(Seconds now) const {
-  using Paces = Rehearsal::Paces;
-  Rehearsal usual(*this, now, Paces::usual);
+  Rehearsal usual(*this, now, Rehearsal::Paces::usual);
   usual.run(kNever);
-  Forecast forecast{.made = now, .begins = usual.begins()};
-  std::size_t work = usual.work();
-  if (std::ranges::any_of(forecast.begins, [&](const auto& begin) {
-        return begin.second.usual - now < kBecomesShort;
-      })) {
-    Rehearsal worst(*this, now, Paces::worst);
-    worst.run(now + kHorizon);
-    for (auto& [number, begin] : forecast.begins)
-      if (const auto found = worst.begins().find(number); found != worst.begins().end())
-        begin.worst = found->second.usual;
-    work += worst.work();
-  }
+  Forecast forecast{now, now, usual.begins()};
+  const std::size_t work = usual.work() + try_at_worst(forecast);
   forecast.kept = now + static_cast<double>(work) * kKeptForEach;
   return forecast;
+}
+
+std::size_t Scheduler::try_at_worst(Forecast& forecast) const {
+  auto soon = forecast.begins;
+  std::erase_if(
+      soon, [&](const auto& entry) { return entry.second.usual >= forecast.made + kBecomesShort; });
+  if (soon.empty()) return 0;
+  Rehearsal worst(*this, forecast.made, Rehearsal::Paces::worst);
+  worst.care_only_for(soon);
+  worst.run(forecast.made + kHorizon);
+  for (const auto& [number, begin] : worst.begins())
+    if (const auto found = forecast.begins.find(number); found != forecast.begins.end())
+      found->second.worst = begin.usual;
+  return worst.work();
 }
 
 // Of one that has a place and waits for a turn.

@@ -18,6 +18,7 @@ void Pace::add(std::int64_t iterations, Seconds seconds) {
   if (seen_ > 0) spread_ += part * (std::abs(one - mean_) - spread_);
   mean_ += part * (one - mean_);
   shortest_ = std::min(shortest_, one);
+  longest_ = std::max(longest_, one);
   worst_ = std::max(worst_, seconds - static_cast<double>(iterations - 1) * shortest_);
   seen_ += iterations;
 }
@@ -28,7 +29,7 @@ std::optional<Seconds> Pace::iteration() const {
 }
 
 Seconds Pace::longest() const {
-  return std::min(worst_, mean_ + std::max(2 * spread_, kTolerance * mean_));
+  return std::min(longest_, mean_ + std::max(2 * spread_, kTolerance * mean_));
 }
 
 std::optional<Seconds> Pace::worst() const {

@@ -28,9 +28,9 @@ class Pace {
  private:
   std::int64_t seen_ = 0;
   Seconds mean_ = 0;
-  Seconds spread_ = 0;         // mean distance from the mean
-  Seconds shortest_ = kNever;  // mean of those reported together
-  Seconds worst_ = 0;          // of one of them, if the others were as short
+  Seconds spread_ = 0;                       // mean distance from the mean
+  Seconds shortest_ = kNever, longest_ = 0;  // means of those reported together
+  Seconds worst_ = 0;                        // of one of them, if the others were the shortest
 };
 
 }  // namespace gpushare
