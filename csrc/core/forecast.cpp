@@ -9,9 +9,10 @@
 // absent. That is a session without a known pace, or an iteration that lasts longer than usual. And
 // while it is being tried how many lanes may run at once, nobody knows how many will.
 //
-// "Soon" is a promise, so it is tried a second time at worst: each iteration takes as long as the
-// longest one of its session did, and cells begin at once in all sessions that are open and idle.
-// Where a wait of less than kShort could then last for kLong, it is absent too.
+// "Soon" is a promise, so it is tried at worst too: each iteration takes as long as the longest one
+// of its session did, and cells begin at once in all sessions that are open and idle. Once all
+// cells go on, and once each ends with its iteration, since then another one of its user may be
+// next. Where a wait of less than kShort could so last for kLong, it is absent too.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -37,10 +38,10 @@ constexpr Seconds kHorizon = kLong + 2 * kMostWork * kKeptForEach;
 
 class Rehearsal {
  public:
-  enum class Paces { usual, worst };
+  enum class Future { usual, worst, worst_and_cells_end };
   using Begins = std::unordered_map<SessionNumber, Scheduler::Begin>;
 
-  Rehearsal(const Scheduler& real, Seconds now, Paces paces);
+  Rehearsal(const Scheduler& real, Seconds now, Future future);
   // Until all of those who wait have begun, or this time.
   void run(Seconds until);
   // Of those who wait, only of these.
@@ -56,6 +57,7 @@ class Rehearsal {
   bool step(Seconds until);
   SessionNumber next_to_finish() const;
   void finish(SessionNumber number);
+  bool goes_on(const Session& session) const;
   void count(Session& session) const;
   void enact(const Decision& decision);
   void begins(SessionNumber number, TurnNumber turn);
@@ -66,7 +68,7 @@ class Rehearsal {
   bool is_late(const Session& session) const;
 
   std::unique_ptr<Scheduler> it_;
-  const Paces paces_;
+  const Future future_;
   const Seconds present_;
   Seconds now_;
   std::vector<SessionNumber> running_;  // of whom it is known when they end
@@ -75,15 +77,15 @@ class Rehearsal {
   std::size_t work_ = 0;
 };
 
-Rehearsal::Rehearsal(const Scheduler& real, Seconds now, Paces paces)
-    : it_(real.copy()), paces_(paces), present_(now), now_(now) {
+Rehearsal::Rehearsal(const Scheduler& real, Seconds now, Future future)
+    : it_(real.copy()), future_(future), present_(now), now_(now) {
   if (it_->packs()) it_->rules_.running_lanes = it_->probation_.lanes();  // and no trial begins
   for (const auto& [number, session] : it_->sessions_) {
     if (session.turn && is_known(session) && !is_late(session)) running_.push_back(number);
     if (Scheduler::wants_turn(session) && it_->lanes_.contains(number))
       waiting_[number] = session.request->number;
   }
-  if (paces_ == Paces::worst) begin_all_cells();
+  if (future_ != Future::usual) begin_all_cells();
 }
 
 // Those who wait or run already are in one.
@@ -137,8 +139,12 @@ void Rehearsal::finish(SessionNumber number) {
   count(session);
   enact(it_->finish(now_, session.id, turn));
   session.reported_seconds = session.device_seconds;
-  if (paces_ == Paces::worst || session.remaining_iterations.value_or(1) > 0)
-    enact(it_->request(now_, session.id, turn + 1));
+  if (goes_on(session)) enact(it_->request(now_, session.id, turn + 1));
+}
+
+bool Rehearsal::goes_on(const Session& session) const {
+  if (future_ == Future::usual) return session.remaining_iterations.value_or(1) > 0;
+  return future_ == Future::worst;
 }
 
 void Rehearsal::count(Session& session) const {
@@ -166,29 +172,32 @@ void Rehearsal::begins(SessionNumber number, TurnNumber turn) {
 }
 
 // At the boundary after it was asked to yield, or with the last iteration that it has declared. At
-// worst an iteration began just before it was asked.
+// worst an iteration began just before it was asked. Where cells end, who runs is at its last
+// boundary now.
 Seconds Rehearsal::ends(const Session& session) const {
   const auto& turn = *session.turn;
   const Seconds one = *iteration(session);
+  if (future_ == Future::worst_and_cells_end)
+    return turn.since < present_ ? present_ : turn.boundary + one;
   const auto boundary = [&](double iterations) {
     return turn.boundary + std::max(1.0, std::ceil(iterations - kRounding)) * one;
   };
   Seconds end = kNever;
   if (session.remaining_iterations.value_or(0) > 0)
     end = boundary(static_cast<double>(*session.remaining_iterations));
-  if (turn.asked && paces_ == Paces::worst) return std::min(end, latest(session, *turn.asked));
+  if (turn.asked && future_ != Future::usual) return std::min(end, latest(session, *turn.asked));
   if (turn.asked) end = std::min(end, boundary((*turn.asked - turn.boundary) / one));
   if (end >= present_) return end;
   return turn.asked ? latest(session, *turn.asked) : present_;
 }
 
 std::optional<Seconds> Rehearsal::iteration(const Session& session) const {
-  return paces_ == Paces::worst ? session.pace.worst() : session.pace.iteration();
+  return future_ != Future::usual ? session.pace.worst() : session.pace.iteration();
 }
 
 // Its first boundary from then on.
 Seconds Rehearsal::latest(const Session& session, Seconds from) const {
-  const bool is_worst = paces_ == Paces::worst;
+  const bool is_worst = future_ != Future::usual;
   const Seconds longest = is_worst ? *session.pace.worst() : session.pace.longest();
   const Seconds boundary = session.turn->boundary;
   return boundary + session.pace.latest(std::max(0.0, from - boundary), longest);
@@ -209,7 +218,7 @@ bool Rehearsal::is_late(const Session& session) const {
 }
 
 Scheduler::Forecast Scheduler::forecast(Seconds now) const {
-  Rehearsal usual(*this, now, Rehearsal::Paces::usual);
+  Rehearsal usual(*this, now, Rehearsal::Future::usual);
   usual.run(kNever);
   Forecast forecast{now, now, usual.begins()};
   const std::size_t work = usual.work() + try_at_worst(forecast);
@@ -221,14 +230,21 @@ std::size_t Scheduler::try_at_worst(Forecast& forecast) const {
   auto soon = forecast.begins;
   std::erase_if(
       soon, [&](const auto& entry) { return entry.second.usual >= forecast.made + kBecomesShort; });
-  if (soon.empty()) return 0;
-  Rehearsal worst(*this, forecast.made, Rehearsal::Paces::worst);
-  worst.care_only_for(soon);
-  worst.run(forecast.made + kHorizon);
-  for (const auto& [number, begin] : worst.begins())
-    if (const auto found = forecast.begins.find(number); found != forecast.begins.end())
-      found->second.worst = begin.usual;
-  return worst.work();
+  for (const auto& [number, begin] : soon) forecast.begins[number].worst = begin.usual;
+  std::size_t work = 0;
+  for (const auto future : {Rehearsal::Future::worst, Rehearsal::Future::worst_and_cells_end}) {
+    if (soon.empty()) break;
+    Rehearsal worst(*this, forecast.made, future);
+    worst.care_only_for(soon);
+    worst.run(forecast.made + kHorizon);
+    for (const auto& [number, begin] : soon) {
+      const auto found = worst.begins().find(number);
+      Seconds& latest = forecast.begins[number].worst;
+      latest = found == worst.begins().end() ? kNever : std::max(latest, found->second.usual);
+    }
+    work += worst.work();
+  }
+  return work;
 }
 
 // Of one that has a place and waits for a turn.
