@@ -226,23 +226,26 @@ Scheduler::Forecast Scheduler::forecast(Seconds now) const {
   return forecast;
 }
 
+// Of those who begin soon, as long as no future is found in which that takes long.
 std::size_t Scheduler::try_at_worst(Forecast& forecast) const {
+  using Future = Rehearsal::Future;
   auto soon = forecast.begins;
   std::erase_if(
       soon, [&](const auto& entry) { return entry.second.usual >= forecast.made + kBecomesShort; });
   for (const auto& [number, begin] : soon) forecast.begins[number].worst = begin.usual;
   std::size_t work = 0;
-  for (const auto future : {Rehearsal::Future::worst, Rehearsal::Future::worst_and_cells_end}) {
+  for (const auto future : {Future::worst_and_cells_end, Future::worst}) {
     if (soon.empty()) break;
     Rehearsal worst(*this, forecast.made, future);
     worst.care_only_for(soon);
     worst.run(forecast.made + kHorizon);
-    for (const auto& [number, begin] : soon) {
-      const auto found = worst.begins().find(number);
-      Seconds& latest = forecast.begins[number].worst;
-      latest = found == worst.begins().end() ? kNever : std::max(latest, found->second.usual);
-    }
     work += worst.work();
+    std::erase_if(soon, [&](const auto& entry) {
+      const auto found = worst.begins().find(entry.first);
+      Seconds& latest = forecast.begins[entry.first].worst;
+      latest = found == worst.begins().end() ? kNever : std::max(latest, found->second.usual);
+      return latest == kNever;
+    });
   }
   return work;
 }

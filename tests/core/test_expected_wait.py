@@ -201,6 +201,7 @@ def paged(it: Scheduler, seconds: float | None) -> float:
     it.open(0.0, "a", SessionSpec("u", demand=LARGE))
     now = runs(it, "c", 1, 1.0, 0.1, 20)
     now = runs(it, "a", 1, now, 0.1, 20)
+    it.report(now, "a", 0, LARGE, None)
     it.set_busy(now, "a", False)
     if seconds is not None:
         it.open(now, "b", SessionSpec("u", demand=LARGE))
@@ -285,12 +286,17 @@ def test_an_estimate_is_what_the_same_sessions_then_wait(
 def test_what_is_said_to_be_soon_is_over_in_five_seconds(
     simulate: Callable, new_job: Callable, policy: str, seed: int, count: int
 ) -> None:
-    """Whatever notebooks do that they have done before: begin a cell, or have a long iteration."""
+    """Whatever a user's notebooks do that they have done before.
+
+    Cells begin and end, and iterations are as long as earlier ones of the same notebook.
+    """
     random = Random(seed)
+    lengths = [
+        random.choice([(0.05, 0.1), (0.3,), (0.1, 2.0), (0.1, 0.2, 8.0)]) for _ in range(count)
+    ]
     jobs = [
         new_job(
             f"n{i}",
-            user=f"u{i % 2}",
             cell=20,
             cells=10**6,
             think=random.choice([0.1, 3.0, 20.0]),
@@ -300,30 +306,26 @@ def test_what_is_said_to_be_soon_is_over_in_five_seconds(
         )
         for i in range(count)
     ]
-    lengths = {
-        job.id: random.choice([(0.05, 0.1), (0.3,), (0.1, 2.0), (0.1, 0.2, 8.0)]) for job in jobs
-    }
     run = simulate(jobs, policy, rules=Rules(half_life=1e9, boost=0.5))
     told: list[tuple[float, str, int]] = []
 
-    def each(job: object) -> None:
-        job.iteration = random.choice(lengths[job.id])
-        run.at(run.now + 0.5, lambda: each(job))
+    def vary() -> None:
+        for job, of_job in zip(jobs, lengths, strict=True):
+            job.iteration = random.choice(of_job)
+        run.at(run.now + 0.4999, vary)
 
-    def looks() -> None:
+    def look() -> None:
         for state in run.scheduler.picture(run.now).sessions:
             if state.expected_wait is not None and state.expected_wait < 1.0:
                 told.append((run.now, state.id, len(run.jobs[state.id].grants)))
-        run.at(run.now + 0.37, looks)
+        run.at(run.now + 0.37, look)
 
-    for job in jobs:
-        run.at(0.0, lambda job=job: each(job))
-    run.at(100.0, looks)
+    run.at(1e-3, vary)
+    run.at(100.0, look)
     run.run(until=200.0)
     for time, id, had in told:
-        grants = run.jobs[id].grants
-        if len(grants) > had:
-            assert grants[had] - time <= 5.0
+        end = next(iter(run.jobs[id].grants[had:]), run.now)
+        assert end - time <= 5.0
 
 
 def test_a_forecast_changes_nothing() -> None:
