@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -258,7 +259,11 @@ def test_how_long_it_takes_to_page_in_is_unknown_before_a_page_out_was_measured(
     look=st.floats(20, 30),
 )
 def test_an_estimate_is_what_the_same_sessions_then_wait(
-    simulate: Callable, new_job: Callable, policy: str, loops: list, look: float
+    simulate: Callable[..., Any],
+    new_job: Callable[..., Any],
+    policy: str,
+    loops: list[tuple[float, str, float]],
+    look: float,
 ) -> None:
     """Where iterations are as they were and nobody comes or goes."""
     jobs = [
@@ -284,7 +289,7 @@ def test_an_estimate_is_what_the_same_sessions_then_wait(
     count=st.integers(2, 5),
 )
 def test_what_is_said_to_be_soon_is_over_in_five_seconds(
-    simulate: Callable, new_job: Callable, policy: str, seed: int, count: int
+    simulate: Callable[..., Any], new_job: Callable[..., Any], policy: str, seed: int, count: int
 ) -> None:
     """Whatever a user's notebooks do that they have done before.
 
