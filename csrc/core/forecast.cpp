@@ -23,7 +23,7 @@ namespace gpushare {
 namespace {
 
 // Work is counted in passes times sessions, which take about 0.1 us each.
-constexpr std::size_t kMostWork = 60'000;
+constexpr std::size_t kMostWork = 60'000, kMostAtWorst = kMostWork / 4;
 constexpr std::size_t kWorkOfAPass = 8;  // beside that for each session
 constexpr Seconds kKeptForEach = 5e-6;   // so forecasts take about a fiftieth of the time
 constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
@@ -31,8 +31,8 @@ constexpr double kMostIterations = 1e15;  // of one turn, whatever somebody repo
 constexpr double kRounding = 1e-6;        // of an iteration
 constexpr Seconds kShort = 1, kLong = 5;  // a wait, and one that nobody calls soon
 // A forecast answers for a time in which waits become shorter.
-constexpr Seconds kBecomesShort = kShort + 2 * kMostWork * kKeptForEach;
-constexpr Seconds kHorizon = kLong + 2 * kMostWork * kKeptForEach;
+constexpr Seconds kMostKept = (kMostWork + 2 * kMostAtWorst) * kKeptForEach;
+constexpr Seconds kBecomesShort = kShort + kMostKept, kHorizon = kLong + kMostKept;
 
 }  // namespace
 
@@ -42,8 +42,8 @@ class Rehearsal {
   using Begins = std::unordered_map<SessionNumber, Scheduler::Begin>;
 
   Rehearsal(const Scheduler& real, Seconds now, Future future);
-  // Until all of those who wait have begun, or this time.
-  void run(Seconds until);
+  // Until all of those who wait have begun, or this time, or so much work is done.
+  void run(Seconds until, std::size_t most_work);
   // Of those who wait, only of these.
   void care_only_for(const Begins& those);
 
@@ -103,8 +103,8 @@ void Rehearsal::care_only_for(const Begins& those) {
   std::erase_if(waiting_, [&](const auto& waits) { return !those.contains(waits.first); });
 }
 
-void Rehearsal::run(Seconds until) {
-  while (!waiting_.empty() && work_ < kMostWork && step(until)) {
+void Rehearsal::run(Seconds until, std::size_t most_work) {
+  while (!waiting_.empty() && work_ < most_work && step(until)) {
   }
 }
 
@@ -219,7 +219,7 @@ bool Rehearsal::is_late(const Session& session) const {
 
 Scheduler::Forecast Scheduler::forecast(Seconds now) const {
   Rehearsal usual(*this, now, Rehearsal::Future::usual);
-  usual.run(kNever);
+  usual.run(kNever, kMostWork);
   Forecast forecast{now, now, usual.begins()};
   const std::size_t work = usual.work() + try_at_worst(forecast);
   forecast.kept = now + static_cast<double>(work) * kKeptForEach;
@@ -238,7 +238,7 @@ std::size_t Scheduler::try_at_worst(Forecast& forecast) const {
     if (soon.empty()) break;
     Rehearsal worst(*this, forecast.made, future);
     worst.care_only_for(soon);
-    worst.run(forecast.made + kHorizon);
+    worst.run(forecast.made + kHorizon, kMostAtWorst);
     work += worst.work();
     std::erase_if(soon, [&](const auto& entry) {
       const auto found = worst.begins().find(entry.first);
