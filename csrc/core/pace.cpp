@@ -17,6 +17,9 @@ void Pace::add(std::int64_t iterations, Seconds seconds) {
   const double part = seen_ == 0 ? 1 : kNewest;
   if (seen_ > 0) spread_ += part * (std::abs(one - mean_) - spread_);
   mean_ += part * (one - mean_);
+  shortest_ = std::min(shortest_, one);
+  longest_ = std::max(longest_, one);
+  worst_ = std::max(worst_, seconds - static_cast<double>(iterations - 1) * shortest_);
   seen_ += iterations;
 }
 
@@ -25,6 +28,19 @@ std::optional<Seconds> Pace::iteration() const {
   return mean_;
 }
 
-Seconds Pace::longest() const { return mean_ + std::max(2 * spread_, kTolerance * mean_); }
+Seconds Pace::longest() const {
+  return std::min(longest_, mean_ + std::max(2 * spread_, kTolerance * mean_));
+}
+
+std::optional<Seconds> Pace::worst() const {
+  return seen_ == 0 ? std::nullopt : std::optional(worst_);
+}
+
+// Of those that end before, the last one ends there at most, and at most after its number of long
+// ones; the next one is long as well.
+Seconds Pace::latest(Seconds after, Seconds longest) const {
+  const double before = std::floor(after / shortest_);
+  return std::min(after, before * longest) + longest;
+}
 
 }  // namespace gpushare

@@ -24,18 +24,13 @@ Demand together(const Demand& a, const Demand& b) {
 Decision Scheduler::set_busy(Seconds now, const std::string& id, bool busy) {
   Session& session = sessions_.at(number_of(id));
   happen(now);
-  if (session.busy && !busy) session.last_used = now_;
-  if (busy && !session.busy) {
-    session.before_cell = session.device_seconds + running_seconds(session, now_);
-    session.position.reset();  // another cell
-  }
-  session.busy = busy;
   if (busy) {
-    set_refused(session, false);
-    call_back(session);
-  } else if (session.residence == Residence::returning && !session.request) {
-    end_return(session, Residence::out);
+    begin_cell(session);
+    return assign(now);
   }
+  if (std::exchange(session.busy, false)) session.last_used = now_;
+  if (session.residence == Residence::returning && !session.request)
+    end_return(session, Residence::out);
   return assign(now);
 }
 
@@ -45,6 +40,7 @@ Decision Scheduler::paged_out(Seconds now, const std::string& id, Bytes bytes) {
   happen(now);
   Session& session = sessions_.at(number);
   session.paged_out_bytes = bytes;
+  note_rate(session, bytes);
   if (!is_out(session)) move_to(session, Residence::out);
   if (session.turn) {
     bring_in(session);  // whoever runs keeps its place
@@ -117,6 +113,29 @@ void Scheduler::move_to(Session& session, Residence residence) {
   if (residence == Residence::in) session.makes_room_for.clear();
 }
 
+void Scheduler::begin_cell(Session& session) {
+  if (!std::exchange(session.busy, true)) {
+    session.before_cell = session.device_seconds + running_seconds(session, now_);
+    session.position.reset();  // another cell
+  }
+  set_refused(session, false);
+  call_back(session);
+}
+
+// It comes back as fast as it left.
+void Scheduler::note_rate(const Session& session, Bytes bytes) {
+  const Seconds took = now_ - session.asked_to_leave;
+  if (session.residence == Residence::leaving && bytes > 0 && took > 0)
+    paging_rate_ = static_cast<double>(bytes) / took;
+}
+
+// When its memory is on the device, and has been if that is past; absent where nobody can know.
+std::optional<Seconds> Scheduler::is_in_by(const Session& session) const {
+  if (!session.page_in) return -kNever;
+  if (!paging_rate_) return std::nullopt;
+  return session.page_in->since + static_cast<double>(session.page_in->bytes) / *paging_rate_;
+}
+
 void Scheduler::set_refused(Session& session, bool refused) {
   refusals_ += refused;
   refusals_ -= std::exchange(session.refused, refused);
@@ -146,8 +165,10 @@ void Scheduler::come_in(Session& session) {
 }
 
 void Scheduler::bring_in(Session& session) {
+  session.page_in = {now_, session.paged_out_bytes};
   come_in(session);
   came_in_.push_back(session.id);
+  if (session.turn) session.turn->boundary = std::max(now_, is_in_by(session).value_or(now_));
 }
 
 bool Scheduler::is_out(const Session& session) const {

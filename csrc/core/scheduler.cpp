@@ -158,11 +158,14 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
   return assign(now);
 }
 
-// The first iterations, in which its memory is measured, are not like the others.
+// The first iterations, in which its memory is measured, are not like the others; nor are those
+// that waited for it to come back.
 void Scheduler::follow_pace(Session& session, std::int64_t iterations, Seconds seconds,
                             const Demand& demand) {
   if (iterations == 0) return;
-  if (session.demand.measured && demand.measured) session.pace.add(iterations, seconds);
+  if (session.demand.measured && demand.measured && !session.page_in)
+    session.pace.add(iterations, seconds);
+  session.page_in.reset();
   if (session.turn) session.turn->boundary = now_;
 }
 
@@ -411,7 +414,7 @@ void Scheduler::take_lane(SessionNumber number, const Session& session) {
 
 void Scheduler::begin_turn(Session& session, TurnNumber turn) {
   if (is_out(session)) bring_in(session);  // whoever runs has its memory, or gets it by touching it
-  session.turn = {turn, now_, std::nullopt, {}, now_};
+  session.turn = {turn, now_, std::nullopt, {}, std::max(now_, is_in_by(session).value_or(now_))};
   for (Share* share : shares_of(session)) share->begin_turn(now_, fading_);
 }
 

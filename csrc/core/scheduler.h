@@ -151,6 +151,10 @@ class Scheduler {
     Seconds boundary = 0;          // when an iteration of it ended last that is known, or its begin
     bool recalled = false;         // somebody wants it to end
   };
+  struct PageIn {
+    Seconds since;
+    Bytes bytes;
+  };
   // Where a session's persistent memory is: on the device; there, but asked to leave; on disk; or
   // on disk and waiting for room to come back.
   enum class Residence { in, leaving, out, returning };
@@ -185,8 +189,9 @@ class Scheduler {
     Seconds reported_seconds = 0;                      // device seconds at the last report
     Seconds last_used = -kNever;  // when it opened, came back, or a cell or turn of it ended last
     Bytes paged_out_bytes = 0;
-    Seconds made_way = -kNever;  // when it left last although it waited for a turn
-    std::string makes_room_for;  // title of the one for whom it was asked to leave
+    std::optional<PageIn> page_in;  // since it came in; until its next iteration
+    Seconds made_way = -kNever;     // when it left last although it waited for a turn
+    std::string makes_room_for;     // title of the one for whom it was asked to leave
   };
   static constexpr std::size_t kLevels = 3;  // of shares: group, user, notebook
   // Of the shares below one: the lowest clock of those that are active, and the highest of all.
@@ -215,9 +220,13 @@ class Scheduler {
   };
   // When those who wait begin, if nobody else comes; absent where nobody can know. It is made anew
   // as soon as that costs little of the time since, so a look may be answered by the last one.
+  struct Begin {  // of a turn, as far as that is known
+    TurnNumber turn = 0;
+    Seconds usual = kNever, worst = kNever;
+  };
   struct Forecast {
     Seconds made = kNever, kept = -kNever;  // when, and until when it answers
-    std::unordered_map<SessionNumber, std::pair<TurnNumber, Seconds>> begins;
+    std::unordered_map<SessionNumber, Begin> begins;
 
     bool is_cheap() const { return kept - made < 0.02; }
   };
@@ -258,6 +267,9 @@ class Scheduler {
   void fit_to_demand(SessionNumber number, const Session& session);
 
   // paging.cpp: where their memory is.
+  void begin_cell(Session& session);
+  void note_rate(const Session& session, Bytes bytes);
+  std::optional<Seconds> is_in_by(const Session& session) const;
   void move_to(Session& session, Residence residence);
   void set_refused(Session& session, bool refused);
   void call_back(Session& session);
@@ -356,6 +368,8 @@ class Scheduler {
   std::vector<LaneState> lane_states() const;
   std::vector<const Contender*> queue(const Contest& contest, Seconds now) const;
   std::optional<Seconds> expected_wait(const Session& session, Seconds now) const;
+  Forecast forecast(Seconds now) const;
+  std::size_t try_at_worst(Forecast& forecast) const;
   std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_it_runs(const Session& session, const Contest& contest) const;
   std::string why_it_is_out(const Session& session) const;
@@ -387,6 +401,7 @@ class Scheduler {
   std::size_t leaving_ = 0;  // of the sessions, those that are asked to page out
   bool recovering_ = false;
   SessionNumber awaits_room_ = kNobody;  // for whom somebody was asked to page out last
+  std::optional<double> paging_rate_;    // of the last page-out, in bytes a second
   std::size_t refusals_ = 0;             // of the sessions, those that could not be paged out
   std::vector<std::string> came_in_;     // ids to be told so in the next decision
   Successor due_;                        // of a turn that this event has ended

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Demand, Rules, Scheduler, SessionSpec
 
@@ -124,6 +130,207 @@ def test_iterations_that_differ_widely_promise_nothing() -> None:
     it.request(now, "a", 5)
     it.request(now, "b", 1)
     assert expected(it, "b", now) is None
+
+
+def test_a_wait_is_not_soon_where_the_holder_had_a_long_iteration_once() -> None:
+    """It is as short as the others again, and may be long again."""
+    it = scheduler(a="u", b="u")
+    now = runs(it, "a", 1, 1.0, 15.0, 1)
+    for turn in range(2, 40):
+        now = runs(it, "a", turn, now, 0.1, 1)
+    now = runs(it, "b", 1, now, 0.1, 150)  # neither is ahead of the other
+    it.request(now, "a", 40)
+    it.request(now, "b", 2)
+    assert it.assign(now + 0.25).yields
+    assert expected(it, "b", now + 0.26) is None
+    steady = scheduler(a="u", b="u")
+    now = runs(steady, "a", 1, 1.0, 0.1, 39)
+    now = runs(steady, "b", 1, now, 0.1, 39)
+    steady.request(now, "a", 2)
+    steady.request(now, "b", 2)
+    assert steady.assign(now + 0.25).yields
+    assert expected(steady, "b", now + 0.26) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("long_iteration", [10.0, None])
+def test_a_wait_is_not_soon_where_an_idle_notebook_may_be_served_first(
+    long_iteration: float | None,
+) -> None:
+    """With iterations that are long, or were never measured; a user of its own that used less."""
+    it = scheduler(a="u", b="u")
+    it.open(0.0, "idle", SessionSpec("v", demand=DEMAND, busy=False))
+    now = 1.0
+    if long_iteration:
+        now = runs(it, "idle", 1, now, long_iteration, 1)
+    now = runs(it, "a", 1, now, 0.1, 200)
+    now = runs(it, "b", 1, now, 0.1, 200)
+    it.request(now, "a", 2)
+    it.request(now, "b", 2)
+    assert expected(it, "b", now + 0.1) is None
+    it.close(now + 0.11, "idle")
+    assert expected(it, "b", now + 0.12) == pytest.approx(0.18)
+
+
+def test_a_wait_is_soon_beside_idle_notebooks_whose_iterations_are_short() -> None:
+    it = scheduler(a="u", b="u")
+    it.open(0.0, "idle", SessionSpec("v", demand=DEMAND, busy=False))
+    now = runs(it, "idle", 1, 1.0, 0.1, 200)
+    now = runs(it, "a", 1, now, 0.1, 100)
+    now = runs(it, "b", 1, now, 0.1, 100)
+    it.request(now, "a", 2)
+    it.request(now, "b", 2)
+    assert expected(it, "b", now + 0.1) == pytest.approx(0.2)
+
+
+def test_an_iteration_beyond_all_before_it_is_unknown_at_once() -> None:
+    it = scheduler(a="u", b="u")
+    now = runs(it, "a", 1, 1.0, 0.4, 10)
+    now = runs(it, "b", 1, now, 0.4, 10)
+    it.request(now, "a", 2)
+    it.request(now, "b", 2)
+    it.assign(now + 0.25)
+    assert expected(it, "b", now + 0.39) == pytest.approx(0.01)
+    assert expected(it, "b", now + 0.41) is None
+
+
+LARGE = Demand(60 * MB, MB)
+
+
+def paged(it: Scheduler, seconds: float | None) -> float:
+    """`a` and `c` have run; `a` was paged out in so many seconds, unasked if None, and is back."""
+    it.open(0.0, "c", SessionSpec("u", demand=DEMAND))
+    it.open(0.0, "a", SessionSpec("u", demand=LARGE))
+    now = runs(it, "c", 1, 1.0, 0.1, 20)
+    now = runs(it, "a", 1, now, 0.1, 20)
+    it.report(now, "a", 0, LARGE, None)
+    it.set_busy(now, "a", False)
+    if seconds is not None:
+        it.open(now, "b", SessionSpec("u", demand=LARGE))
+        assert it.request(now, "b", 1).page_outs == ["a"]
+        now += seconds
+    it.paged_out(now, "a", LARGE.persistent)
+    if seconds is not None:
+        it.close(now, "b")
+    assert it.set_busy(now, "a", True).page_ins == ["a"]
+    assert [grant.session for grant in it.request(now, "a", 2).grants] == ["a"]
+    it.request(now, "c", 2)
+    return now
+
+
+@pytest.mark.parametrize("seconds", [3.0, 6.0])
+def test_memory_that_is_paged_in_first_is_waited_for(seconds: float) -> None:
+    """For as long as it took to page it out, and then until the first boundary."""
+    it = Scheduler(100 * MB, "fair", Rules(half_life=1e9))
+    now = paged(it, seconds)
+    assert expected(it, "c", now) == pytest.approx(seconds + 0.1)
+    it.assign(now + 1.0)
+    assert expected(it, "c", now + 1.0) == pytest.approx(seconds + 0.1 - 1.0)
+    it.assign(now + seconds + 0.2)
+    assert expected(it, "c", now + seconds + 0.2) is None  # longer than that
+
+
+def test_how_long_it_takes_to_page_in_is_unknown_before_a_page_out_was_measured() -> None:
+    it = Scheduler(100 * MB, "fair", Rules(half_life=1e9))
+    now = paged(it, None)
+    assert expected(it, "c", now) is None
+    it.assign(now + 0.25)
+    it.report(now + 1.0, "a", 1, LARGE, None)  # it is back, so its pace is what it was
+    it.finish(now + 1.0, "a", 2)
+    it.request(now + 1.0, "a", 3)
+    for turn in range(2, 50):
+        if expected(it, "a", now + turn) is not None:
+            break
+        it.report(now + turn, "c", 10, DEMAND, None)
+    assert expected(it, "a", now + turn) is not None
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    policy=st.sampled_from(["fair", "fifo", "srtf", "las", "classroom"]),
+    loops=st.lists(
+        st.tuples(
+            st.sampled_from([0.0313, 0.1071, 0.4127, 1.1319]),  # seconds of an iteration
+            st.sampled_from(["u", "v"]),
+            st.sampled_from([0.5, 1.0, 2.0]),  # weight
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+    look=st.floats(20, 30),
+)
+def test_an_estimate_is_what_the_same_sessions_then_wait(
+    simulate: Callable[..., Any],
+    new_job: Callable[..., Any],
+    policy: str,
+    loops: list[tuple[float, str, float]],
+    look: float,
+) -> None:
+    """Where iterations are as they were and nobody comes or goes."""
+    jobs = [
+        new_job(
+            f"n{i}", user=user, iteration=iteration, weight=weight, declares=True, demand=DEMAND
+        )
+        for i, (iteration, user, weight) in enumerate(loops)
+    ]
+    run = simulate(jobs, policy, rules=Rules(half_life=1e9)).run(until=look)
+    said = {job.id: expected(run.scheduler, job.id, look) for job in jobs}
+    had = {job.id: len(job.grants) for job in jobs}
+    run.run(until=look + 60.0)
+    for job in jobs:
+        if said[job.id] is None or len(job.grants) == had[job.id]:
+            continue
+        assert job.grants[had[job.id]] - look == pytest.approx(said[job.id], abs=1e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    policy=st.sampled_from(["fair", "srtf", "las", "classroom"]),
+    seed=st.integers(0, 10**6),
+    count=st.integers(2, 5),
+)
+def test_what_is_said_to_be_soon_is_over_in_five_seconds(
+    simulate: Callable[..., Any], new_job: Callable[..., Any], policy: str, seed: int, count: int
+) -> None:
+    """Whatever a user's notebooks do that they have done before.
+
+    Cells begin and end, and iterations are as long as earlier ones of the same notebook.
+    """
+    random = Random(seed)
+    lengths = [
+        random.choice([(0.05, 0.1), (0.3,), (0.1, 2.0), (0.1, 0.2, 8.0)]) for _ in range(count)
+    ]
+    jobs = [
+        new_job(
+            f"n{i}",
+            cell=20,
+            cells=10**6,
+            think=random.choice([0.1, 3.0, 20.0]),
+            interactive=True,
+            random=random,
+            demand=DEMAND,
+        )
+        for i in range(count)
+    ]
+    run = simulate(jobs, policy, rules=Rules(half_life=1e9, boost=0.5))
+    told: list[tuple[float, str, int]] = []
+
+    def vary() -> None:
+        for job, of_job in zip(jobs, lengths, strict=True):
+            job.iteration = random.choice(of_job)
+        run.at(run.now + 0.4999, vary)
+
+    def look() -> None:
+        for state in run.scheduler.picture(run.now).sessions:
+            if state.expected_wait is not None and state.expected_wait < 1.0:
+                told.append((run.now, state.id, len(run.jobs[state.id].grants)))
+        run.at(run.now + 0.37, look)
+
+    run.at(1e-3, vary)
+    run.at(100.0, look)
+    run.run(until=200.0)
+    for time, id, had in told:
+        end = next(iter(run.jobs[id].grants[had:]), run.now)
+        assert end - time <= 5.0
 
 
 def test_a_forecast_changes_nothing() -> None:
