@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -18,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import msgspec
+import psutil
 import pynvml
 import pytest
 
@@ -37,6 +39,45 @@ pytest_plugins = ("pytest_jupyter.jupyter_server",)
 
 ROOT = Path(__file__).resolve().parents[1]
 FAKES = {"fake_driver.cpp": "libcuda.so.1", "fake_nvml.cpp": "libnvidia-ml.so.1"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fails the run if a process or a file of it is left at its end, and names them.
+
+    All that the tests start has a temporary folder of their own in its environment.
+    """
+    tmp_path_factory.getbasetemp()  # pytest's own, which stays for a while, is not in it
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))  # short, as what is made in it
+    folder.chmod(0o1777)  # tests change their user id
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
+    processes = left_processes(folder)
+    left = [f"process {each.pid}: {command_of(each)}" for each in processes]
+    left += [f"{path} of {path.lstat().st_size} bytes" for path in folder.iterdir()]
+    for process in processes:
+        process.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+    assert not left, "the tests leave behind:\n" + "\n".join(left)
+
+
+def left_processes(folder: Path, seconds: float = 20.0) -> list[psutil.Process]:
+    """Those with that temporary folder which do not end by themselves in the next seconds."""
+    mark = f"TMPDIR={folder}".encode()
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):  # ended just now, or another user's
+            if mark in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                found.append(process)
+    return psutil.wait_procs(found, seconds)[1]
+
+
+def command_of(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return "unknown"
 
 
 @pytest.fixture(scope="session")
