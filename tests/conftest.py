@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -24,6 +25,7 @@ import pynvml
 import pytest
 
 from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import nvml, visible
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
@@ -274,6 +276,24 @@ class HubBroker:
             "tests",
             proof=lambda hello, _: msgspec.structs.replace(hello, **shown),
         )
+
+
+@pytest.fixture
+def opened(settings: Settings) -> Iterator[Callable[..., Session]]:
+    """Opens sessions in this process: `opened(name, given=settings, **options)`.
+
+    They are closed before the broker ends: one that stays open would start a new one.
+    """
+    made: list[Session] = []
+
+    def opened(name: str, given: Settings = settings, **options: Any) -> Session:
+        made.append(Session(given, name=name, **options))
+        made[-1].open()
+        return made[-1]
+
+    yield opened
+    for session in made:
+        session.close()
 
 
 @pytest.fixture

@@ -49,11 +49,8 @@ def no_log(settings: Settings) -> Iterator[None]:
 
 
 @pytest.fixture
-def session(settings: Settings) -> Iterator[Session]:
-    session = Session(settings, name="mine")
-    session.open()
-    yield session
-    session.close()
+def session(opened: Callable[..., Session]) -> Session:
+    return opened("mine")
 
 
 @pytest.mark.parametrize("trouble", ["descriptors", "log"])

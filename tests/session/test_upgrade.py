@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -75,17 +76,10 @@ def brokers(only_looks: Settings) -> Iterator[Brokers]:
 
 
 @pytest.fixture
-def opened(only_looks: Settings, brokers: Brokers) -> Iterator[Callable[[str], Session]]:
-    made: list[Session] = []
-
-    def opened(name: str) -> Session:
-        made.append(Session(only_looks, name=name))
-        made[-1].open()
-        return made[-1]
-
-    yield opened
-    for session in made:
-        session.close()
+def opened(
+    only_looks: Settings, brokers: Brokers, opened: Callable[..., Session]
+) -> Callable[[str], Session]:
+    return partial(opened, given=only_looks)
 
 
 def stop_by_signal(settings: Settings) -> None:

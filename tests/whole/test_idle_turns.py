@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,11 +162,8 @@ print("done")
 
 
 @pytest.fixture
-def neighbour(settings: Settings) -> Iterator[Session]:
-    session = Session(settings, name="neighbour", device="host")
-    session.open()
-    yield session
-    session.close()
+def neighbour(opened: Callable[..., Session]) -> Session:
+    return opened("neighbour", device="host")
 
 
 class Process:
