@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psutil
@@ -32,6 +33,9 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
 from jupyter_gpushare.wire.protocol import SessionView, Shutdown, Snapshot
+
+if TYPE_CHECKING:
+    from .faults.scene import Nursery
 
 # A shell that starts us in the background has us ignore interrupts, and with us all processes that
 # tests start and interrupt.
@@ -55,6 +59,7 @@ def nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", str(folder))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         yield
     processes = left_processes(folder)
     left = [f"process {each.pid}: {command_of(each)}" for each in processes]
@@ -92,6 +97,16 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
         place = ["-o", str(folder / library), f"-Wl,-soname,{library}"]
         subprocess.run([*build, f"-I{ROOT / 'csrc'}", str(path), *place], check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Forks processes in which PyTorch is there at once."""
+    from .faults.scene import Nursery
+
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
 
 
 class FakeGpus:
@@ -323,24 +338,28 @@ def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView
 
 
 def end_broker(settings: Settings) -> None:
-    """End the broker of `settings` if one answers; a stuck one is killed."""
+    """End the broker of `settings` if there is one; a stuck one is killed."""
     try:
         with Client.connect(settings, "tests", start=False) as client:
             pid = client.welcome.pid
             client.ask(Shutdown())
     except GpuShareError:
+        kill_owner(Path(settings.socket).with_suffix(".lock"))
         return
-    try:
-        if os.pidfd_open(pid) is not None:
-            wait_for_exit(pid)
-    except ProcessLookupError:
-        return
+    with contextlib.suppress(ProcessLookupError):
+        wait_for_exit(pid)
+
+
+def kill_owner(lock: Path) -> None:
+    """Kill the process that has written its id there, if it is a broker: it answers nobody."""
+    with contextlib.suppress(OSError, ValueError, psutil.Error):
+        process = psutil.Process(int(lock.read_text()))
+        if "jupyter_gpushare.broker" in process.cmdline():
+            process.kill()
 
 
 def wait_for_exit(pid: int, seconds: float = 10.0) -> None:
     """Wait until process `pid` (no child of ours) has ended; kill it when it does not."""
-    import select
-
     descriptor = os.pidfd_open(pid)
     try:
         if not select.select([descriptor], [], [], seconds)[0]:

@@ -32,7 +32,7 @@ def gpushare(*words: str, **environment: str) -> subprocess.CompletedProcess[str
         env={**os.environ, "COLUMNS": "160", **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
 
 
@@ -156,7 +156,7 @@ def test_a_broker_in_the_foreground_serves_until_stop(settings: Settings) -> Non
         assert (snapshot.policy, snapshot.devices[-1].capacity_bytes) == ("fifo", 1 << 30)
         stopped = gpushare("broker", "--stop")
         assert (stopped.returncode, stopped.stdout) == (0, f"The broker {process.pid} ends.\n")
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=240) == 0
 
 
 def test_stop_without_a_broker_is_a_problem(settings: Settings) -> None:
@@ -194,7 +194,7 @@ class Screen:
         self.process.send_signal(signal.SIGINT)
         assert self.process.stderr is not None
         errors = self.process.stderr.read().decode()
-        return self.process.wait(timeout=30), errors
+        return self.process.wait(timeout=240), errors
 
     def close(self) -> None:
         os.close(self._read)

@@ -481,7 +481,7 @@ def test_rules_that_everybody_may_write_are_not_followed(
         env={**os.environ, "JUPYTER_GPUSHARE_RULEBOOK": str(rules)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 1
     assert f"everybody may write to {rules}" in done.stderr

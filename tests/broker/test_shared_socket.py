@@ -207,7 +207,7 @@ def test_a_lock_that_is_a_link_empties_nobodys_file(
         env={**os.environ, **settings_module.as_environment(settings)},
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert "cannot be opened" in done.stderr
     assert precious.read_text() == "mine"

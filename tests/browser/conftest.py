@@ -92,7 +92,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.skipif(not CHROMIUM.exists(), reason=reason))
-            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture

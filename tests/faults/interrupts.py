@@ -98,10 +98,10 @@ def while_opening(scene: Scene) -> float:
 
 
 OPENS = """
-import jupyter_gpushare as gpushare
+from jupyter_gpushare.client import sharing
 try:
     print("opens", flush=True)
-    gpushare.sharing.start(name="victim", device="host")
+    sharing.start(name="victim", device="host")
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 sys.stdin.readline()

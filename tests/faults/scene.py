@@ -83,9 +83,10 @@ class Nursery:
         theirs.close()
 
     def party(self, program: str, environment: dict[str, str] | None = None) -> Party:
+        """`environment` is all of it; without, it has the nursery's."""
         ours, theirs = socket.socketpair()
         program = f"import os, sys\nprint(os.getpid(), flush=True)\n{program}"
-        birth = json.dumps({"environment": environment or {}, "program": program})
+        birth = json.dumps({"environment": environment, "program": program})
         socket.send_fds(self._control, [birth.encode()], [theirs.fileno()])
         theirs.close()
         return Party(ours)

@@ -26,7 +26,7 @@ from jupyter_gpushare.wire.protocol import Dismiss
 
 ROOM = Path(jupyter_gpushare.__file__).parent
 OURS = {str(ROOM / name) for name in ("client.py", "mailbox.py", "session.py")}
-SECONDS = 20
+SECONDS = 60.0
 
 
 class Interrupted:

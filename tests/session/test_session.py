@@ -78,7 +78,7 @@ class Process:
         assert self.popen.stdout is not None
         assert self.popen.stderr is not None
         out, err = self.popen.stdout.read(), self.popen.stderr.read()
-        assert self.popen.wait(timeout=90) == 0, err
+        assert self.popen.wait(timeout=240) == 0, err
         assert "Traceback" not in err
         return dict(json.loads(out.splitlines()[-1]))
 

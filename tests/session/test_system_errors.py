@@ -23,7 +23,7 @@ from jupyter_gpushare.wire.protocol import SessionView, Wait
 from ..broker.test_shared_socket import as_user
 
 NOBODY = 65534
-SECONDS = 20
+SECONDS = 60.0
 
 
 @contextlib.contextmanager

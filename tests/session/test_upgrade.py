@@ -185,7 +185,7 @@ def test_with_a_broker_of_a_newer_protocol_the_holder_computes_on_and_who_waits_
     threads = {session: threading.Thread(target=session.enter) for session in (waiter, leaver)}
     for thread in threads.values():
         thread.start()
-    wait = told.get(timeout=20)
+    wait = told.get(timeout=60)
     assert wait is not None
     assert "speaks protocol 2, not 1" in wait.reason
     assert "restart the kernel" in wait.reason

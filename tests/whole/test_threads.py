@@ -14,7 +14,7 @@ from jupyter_gpushare.settings import Settings
 from .cases import LARGE, MODEL, RESULT
 from .conftest import Notebook, last_json, results_alone
 
-SECONDS = 30
+SECONDS = 60.0
 
 LATE_ANSWER = """
 import os, signal, sys, threading, time
