@@ -277,7 +277,7 @@ class HubBroker:
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process.poll() is None:
             self._process.send_signal(number)
-        self._process.wait(20)
+        self._process.wait(60)
 
     def restart(self, **own: object) -> None:
         self.own |= own  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ from jupyter_gpushare.wire.protocol import (
 )
 
 from ..conftest import wait_for_exit
+from ..patience import until
 from .listener import Listener
 
 GB = 1 << 30
@@ -359,13 +360,6 @@ def test_the_last_one_to_leave_leaves_no_lane_memory_and_no_use_uncounted(
 def lane_memories(pid: int) -> int:
     files = Path(f"/proc/{pid}/fd").iterdir()
     return sum("/memfd:" in os.path.realpath(file) for file in files)
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20.0
-    while not is_so():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.05)
 
 
 # --- the time and memory of the broker ------------------------------------------------------------

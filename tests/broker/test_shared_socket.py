@@ -74,7 +74,7 @@ def broker(settings: Settings) -> Iterator[Callable[..., Settings]]:
     yield broker
     for process in started:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def whose(settings: Settings) -> list[str]:

@@ -261,7 +261,7 @@ def new_page() -> Iterator[Callable[..., Any]]:
             page.on("pageerror", note)
             return page
 
-        api.expect.set_options(timeout=30_000)
+        api.expect.set_options(timeout=60_000)
         yield new_page
         browser.close()
         assert not thrown

@@ -8,9 +8,10 @@ import signal
 import time
 from collections.abc import Callable
 
+from ..patience import comes
 from .kernels import PAGED, WINDOW_SECONDS, holder, paged
 from .matrix import OF_A_BROKER, row
-from .scene import Party, Scene, comes
+from .scene import Party, Scene
 
 INTERRUPTS = 10  # at random moments of what is interrupted
 

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.protocol import (
     Demand,
     Grant,
-    Message,
     PageOut,
     Request,
     Snapshot,
     Withdraw,
     Yield,
 )
+
+from ..patience import next_of
 
 
 async def test_the_state_is_the_snapshot_of_the_broker(api: Any, join: Any, look: Any) -> None:
@@ -120,39 +120,32 @@ async def test_who_waits_is_shown_with_its_place_and_reason(
 # --- what a notebook is asked for -----------------------------------------------------------------
 
 
-def heard(client: Client, kind: type[Message]) -> Message:
-    """The next message of that kind; what comes before it is passed over."""
-    while not isinstance(message := client.receive(), kind):
-        pass
-    return message
-
-
 async def test_a_holder_is_asked_to_yield(api: Any, join: Any, shown: Any) -> None:
     alice = await join("alice", demand=Demand(1000, 500, True))
     alice.send(Request(1))
     await shown(lambda state: state.devices[0].sessions[0].state == "running")
     status, body = await api("sessions", "alice", "asks", method="POST", body={"ask": "yield"})
     assert (status, body["name"]) == (200, "alice")
-    assert await asyncio.to_thread(heard, alice, Yield) == Yield(1)
+    assert await asyncio.to_thread(next_of, alice, Yield) == Yield(1)
 
 
 async def test_an_idle_notebook_is_asked_to_page_out(api: Any, join: Any) -> None:
     alice = await join("alice", demand=Demand(1000, 500, True), busy=False)
     status, _ = await api("sessions", "alice", "asks", method="POST", body={"ask": "page_out"})
     assert status == 200
-    assert await asyncio.to_thread(heard, alice, PageOut) == PageOut()
+    assert await asyncio.to_thread(next_of, alice, PageOut) == PageOut()
 
 
 async def test_a_wait_is_cancelled(api: Any, join: Any, shown: Any) -> None:
     demand = Demand(1000, 500, True)
     alice, bob = await join("alice", demand=demand), await join("bob", demand=demand)
     alice.send(Request(1))
-    heard(alice, Grant)
+    next_of(alice, Grant)
     bob.send(Request(1))
     await shown(lambda state: any(view.place for view in state.devices[0].sessions))
     status, _ = await api("sessions", "bob", "asks", method="POST", body={"ask": "cancel"})
     assert status == 200
-    withdraw = await asyncio.to_thread(heard, bob, Withdraw)
+    withdraw = await asyncio.to_thread(next_of, bob, Withdraw)
     assert isinstance(withdraw, Withdraw)
     assert withdraw.turn == 1
 

@@ -37,7 +37,7 @@ def used(settings: Settings) -> AccountRow:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30.0
+    end = time.monotonic() + 60.0
     while time.monotonic() < end:
         try:
             if is_so():

@@ -158,7 +158,7 @@ go_on = threading.Event()
 with gpushare.turn() as session:
     since = session._since
     print("inside", flush=True)
-    assert go_on.wait(30)
+    assert go_on.wait(60)
 """
 STATE = "print(session.holding, session._busy, session._since == since)"
 
