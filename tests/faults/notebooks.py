@@ -65,7 +65,7 @@ def restart(notebook: Notebook) -> float:
     """As a front end asks for it; when."""
     since = time.monotonic()
     notebook.manager.restart_kernel(now=True)
-    notebook.client.wait_for_ready(timeout=60)
+    notebook.client.wait_for_ready(timeout=240)
     return since
 
 

@@ -30,7 +30,7 @@ from .scribbler import CHANGE_OVER, TELL, Scribbler
 if TYPE_CHECKING:
     from ..faults.scene import Nursery
 
-CELL_SECONDS = 90
+CELL_SECONDS = 240
 RUN_ALL = """
 import contextlib, io, json, sys
 
@@ -92,7 +92,7 @@ class Notebook:
         self.manager.start_kernel(env={**os.environ, **environment})
         self.client = self.manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=240)
 
     def start(self, code: str) -> str:
         """Run a cell without waiting for its end; returns its id."""

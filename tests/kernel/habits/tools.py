@@ -82,7 +82,7 @@ TOOLS = {
 from nbclient import NotebookClient
 for x, y in data:
     step(x, y)
-done = await NotebookClient(inner(), timeout=60, kernel_name="python3").async_execute()
+done = await NotebookClient(inner(), timeout=240, kernel_name="python3").async_execute()
 losses += losses_of(done)
 for x, y in data:
     step(x, y)
@@ -122,7 +122,7 @@ losses += losses_of(found[0])
 from nbconvert.preprocessors import ExecutePreprocessor
 for x, y in data:
     step(x, y)
-done, _ = ExecutePreprocessor(timeout=60, kernel_name="python3").preprocess(inner(5), {{}})
+done, _ = ExecutePreprocessor(timeout=240, kernel_name="python3").preprocess(inner(5), {{}})
 losses += losses_of(done)
 for x, y in data:
     step(x, y)
