@@ -80,8 +80,9 @@ test-frontend: $(MODULES)  ## the unit tests of the front end
 test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
 	$(BIN)/pytest
 
-faults: $(INSTALLED)  ## break what can break, and write what was lost: docs/results/reliability.md
+faults: $(INSTALLED)  ## every test in all its kinds; break what can break: docs/results/reliability.md
 	$(BIN)/pytest tests/faults --reliability docs/results/reliability.md
+	$(BIN)/pytest -m thorough
 	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
 	$(BIN)/pytest tests/model --hypothesis-profile=faults
 	$(MAKE) test-cpp THREADED='*'

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -16,18 +18,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import psutil
 import pynvml
 import pytest
 
 from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import nvml, visible
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
 from jupyter_gpushare.wire.protocol import SessionView, Shutdown, Snapshot
+
+if TYPE_CHECKING:
+    from .faults.scene import Nursery
 
 # A shell that starts us in the background has us ignore interrupts, and with us all processes that
 # tests start and interrupt.
@@ -37,6 +45,46 @@ pytest_plugins = ("pytest_jupyter.jupyter_server",)
 
 ROOT = Path(__file__).resolve().parents[1]
 FAKES = {"fake_driver.cpp": "libcuda.so.1", "fake_nvml.cpp": "libnvidia-ml.so.1"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fails the run if a process or a file of it is left at its end, and names them.
+
+    All that the tests start has a temporary folder of their own in its environment.
+    """
+    tmp_path_factory.getbasetemp()  # pytest's own, which stays for a while, is not in it
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))  # short, as what is made in it
+    folder.chmod(0o1777)  # tests change their user id
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+    processes = left_processes(folder)
+    left = [f"process {each.pid}: {command_of(each)}" for each in processes]
+    left += [f"{path} of {path.lstat().st_size} bytes" for path in folder.iterdir()]
+    for process in processes:
+        process.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+    assert not left, "the tests leave behind:\n" + "\n".join(left)
+
+
+def left_processes(folder: Path, seconds: float = 20.0) -> list[psutil.Process]:
+    """Those with that temporary folder which do not end by themselves in the next seconds."""
+    mark = f"TMPDIR={folder}".encode()
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):  # ended just now, or another user's
+            if mark in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                found.append(process)
+    return psutil.wait_procs(found, seconds)[1]
+
+
+def command_of(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return "unknown"
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +97,16 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
         place = ["-o", str(folder / library), f"-Wl,-soname,{library}"]
         subprocess.run([*build, f"-I{ROOT / 'csrc'}", str(path), *place], check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Forks processes in which PyTorch is there at once."""
+    from .faults.scene import Nursery
+
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
 
 
 class FakeGpus:
@@ -219,7 +277,7 @@ class HubBroker:
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process.poll() is None:
             self._process.send_signal(number)
-        self._process.wait(20)
+        self._process.wait(60)
 
     def restart(self, **own: object) -> None:
         self.own |= own  # type: ignore[arg-type]
@@ -233,6 +291,24 @@ class HubBroker:
             "tests",
             proof=lambda hello, _: msgspec.structs.replace(hello, **shown),
         )
+
+
+@pytest.fixture
+def opened(settings: Settings) -> Iterator[Callable[..., Session]]:
+    """Opens sessions in this process: `opened(name, given=settings, **options)`.
+
+    They are closed before the broker ends: one that stays open would start a new one.
+    """
+    made: list[Session] = []
+
+    def opened(name: str, given: Settings = settings, **options: Any) -> Session:
+        made.append(Session(given, name=name, **options))
+        made[-1].open()
+        return made[-1]
+
+    yield opened
+    for session in made:
+        session.close()
 
 
 @pytest.fixture
@@ -262,24 +338,28 @@ def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView
 
 
 def end_broker(settings: Settings) -> None:
-    """End the broker of `settings` if one answers; a stuck one is killed."""
+    """End the broker of `settings` if there is one; a stuck one is killed."""
     try:
         with Client.connect(settings, "tests", start=False) as client:
             pid = client.welcome.pid
             client.ask(Shutdown())
     except GpuShareError:
+        kill_owner(Path(settings.socket).with_suffix(".lock"))
         return
-    try:
-        if os.pidfd_open(pid) is not None:
-            wait_for_exit(pid)
-    except ProcessLookupError:
-        return
+    with contextlib.suppress(ProcessLookupError):
+        wait_for_exit(pid)
+
+
+def kill_owner(lock: Path) -> None:
+    """Kill the process that has written its id there, if it is a broker: it answers nobody."""
+    with contextlib.suppress(OSError, ValueError, psutil.Error):
+        process = psutil.Process(int(lock.read_text()))
+        if "jupyter_gpushare.broker" in process.cmdline():
+            process.kill()
 
 
 def wait_for_exit(pid: int, seconds: float = 10.0) -> None:
     """Wait until process `pid` (no child of ours) has ended; kill it when it does not."""
-    import select
-
     descriptor = os.pidfd_open(pid)
     try:
         if not select.select([descriptor], [], [], seconds)[0]:

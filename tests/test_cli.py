@@ -32,7 +32,7 @@ def gpushare(*words: str, **environment: str) -> subprocess.CompletedProcess[str
         env={**os.environ, "COLUMNS": "160", **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
 
 
@@ -156,7 +156,7 @@ def test_a_broker_in_the_foreground_serves_until_stop(settings: Settings) -> Non
         assert (snapshot.policy, snapshot.devices[-1].capacity_bytes) == ("fifo", 1 << 30)
         stopped = gpushare("broker", "--stop")
         assert (stopped.returncode, stopped.stdout) == (0, f"The broker {process.pid} ends.\n")
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=240) == 0
 
 
 def test_stop_without_a_broker_is_a_problem(settings: Settings) -> None:
@@ -194,7 +194,7 @@ class Screen:
         self.process.send_signal(signal.SIGINT)
         assert self.process.stderr is not None
         errors = self.process.stderr.read().decode()
-        return self.process.wait(timeout=30), errors
+        return self.process.wait(timeout=240), errors
 
     def close(self) -> None:
         os.close(self._read)
@@ -305,24 +305,11 @@ def test_outside_of_its_hub_a_hubs_broker_says_what_is_missing(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("visible", "state", "sentence"),
-    [
-        ("1", "ok", "cuda:0 is cuda:1 of this host"),
-        ("GPU-b,GPU-a", "ok", "cuda:0 is cuda:1 of this host, cuda:1 is cuda:0 of this host"),
-        (
-            "",
-            "warning",
-            "none: CUDA_VISIBLE_DEVICES='' hides them: sessions go to the host",
-        ),
-    ],
-)
-def test_the_doctor_tells_which_gpus_are_visible(
-    gpus: FakeGpus, checks: Checks, visible: str, state: str, sentence: str
-) -> None:
+def test_the_doctor_tells_which_gpus_are_visible(gpus: FakeGpus, checks: Checks) -> None:
     gpus.say(L4, L4.replace("GPU-a", "GPU-b"))
-    seen = checks(CUDA_VISIBLE_DEVICES=visible)["visible GPUs"]
-    assert (seen["state"], seen["sentence"]) == (state, sentence)
+    seen = checks(CUDA_VISIBLE_DEVICES="GPU-b,GPU-a")["visible GPUs"]
+    sentence = "cuda:0 is cuda:1 of this host, cuda:1 is cuda:0 of this host"
+    assert (seen["state"], seen["sentence"]) == ("ok", sentence)
 
 
 def test_the_doctor_shows_slices(gpus: FakeGpus, checks: Checks) -> None:
@@ -339,7 +326,10 @@ def test_the_doctor_says_why_no_lanes_are_shared_and_what_is_used_instead(
 ) -> None:
     assert "shared lanes" not in checks()
     gpus.say(L4)
-    lanes = checks(CUDA_VISIBLE_DEVICES="")["shared lanes"]
+    found = checks(CUDA_VISIBLE_DEVICES="")
+    seen, lanes = found["visible GPUs"], found["shared lanes"]
+    hidden = "none: CUDA_VISIBLE_DEVICES='' hides them: sessions go to the host"
+    assert (seen["state"], seen["sentence"]) == ("warning", hidden)
     assert lanes["state"] == "warning"
     assert lanes["sentence"].startswith("there are none on a GPU: PyTorch finds no GPU; notebooks")
     assert "take turns all the same" in lanes["sentence"]

@@ -18,7 +18,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ROOT / "benchmarks" / "evidence"
 MIB = 1 << 20
-pytestmark = pytest.mark.timeout(300)  # a process imports PyTorch and forks ten
 
 RUNS = """
 import json

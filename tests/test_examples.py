@@ -63,7 +63,7 @@ def test_an_example_of_a_framework_runs_or_says_in_a_sentence_why_not(
     settings: Settings, module: str
 ) -> None:
     program = EXAMPLES / "frameworks" / f"{module}_turns.py"
-    run = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=110)
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stderr
     name = FRAMEWORKS[module]
     if importlib.util.find_spec(module) is None:

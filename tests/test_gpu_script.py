@@ -52,7 +52,6 @@ def test_each_fact_that_lanes_rest_on_holds_for_the_fake_driver(home: Path) -> N
     assert results["machine"]["is_rehearsal"] is True
 
 
-@pytest.mark.timeout(180)
 def test_figures_come_from_real_sessions(home: Path) -> None:
     code, printed, results = rehearse(home, "changeover", "paging")
     assert code == 0, printed

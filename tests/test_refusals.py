@@ -247,7 +247,7 @@ LINES = {
 def gpushare_command(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "80"}
     return subprocess.run(
-        [*COMMAND, *words], env=environment, capture_output=True, text=True, timeout=100
+        [*COMMAND, *words], env=environment, capture_output=True, text=True, timeout=240
     )
 
 

@@ -83,7 +83,7 @@ def test_a_table_of_a_spreadsheet_has_a_title_for_each_column() -> None:
 def gpushare(*words: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from jupyter_gpushare.tools.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "report", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_a_terminal_has_one_line_that_is_overwritten(holder: Client) -> None:
         holder.send(Finish(1))
         while "Waited " not in seen:
             seen += os.read(read, 1 << 16).decode()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=240) == 0
     os.close(read)
     line = seen[seen.index("\r\x1b[K") :]
     assert "\n" not in line[: line.index("mine")]
@@ -73,7 +73,7 @@ def test_a_log_has_no_line(holder: Client, wait_until_it_waits: Callable[[], Non
     with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]
         wait_until_it_waits()
         holder.send(Finish(1))
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
     assert output.endswith("mine\n")
     assert errors == ""
 
@@ -105,7 +105,7 @@ def test_a_script_that_stops_waiting_shows_its_own_lines_alone(
     with script(tmp_path, in_thread=False) as process:
         wait_until_it_waits()
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
     assert (process.returncode, output) == (-signal.SIGINT, "")
     assert "the user's own line" in errors
     assert "jupyter_gpushare/" not in errors
@@ -121,7 +121,7 @@ def test_a_script_whose_wait_is_cancelled_shows_its_own_lines_alone(
         wait_until_it_waits()
         (waiter,) = (one for one in holder.look().devices[0].sessions if one.id != "cnn")
         holder.ask(Cancel(waiter.id))
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
     assert output == ""
     assert "the user's own line" in errors
     assert "jupyter_gpushare/" not in errors

@@ -52,6 +52,7 @@ from jupyter_gpushare.wire.protocol import (
     Yield,
 )
 
+from ..patience import next_of
 from .deeds import TO_ANOTHERS_SESSION
 
 GB = 1 << 30
@@ -77,13 +78,6 @@ def join(settings: Settings) -> Iterator[Callable[..., Client]]:
 def request(client: Client, turn: int = 1) -> Client:
     client.send(Request(turn))
     return client
-
-
-def until(client: Client, kind: type) -> object:
-    """The next message of `kind`; what comes before is passed over."""
-    while not isinstance(message := client.receive(), kind):
-        pass
-    return message
 
 
 # --- start or find ----------------------------------------------------------------------------
@@ -164,28 +158,28 @@ def test_one_session_holds_the_lane_and_the_next_gets_it_at_finish(
     join: Callable[..., Client],
 ) -> None:
     first, second = request(join("first")), join("second")
-    assert isinstance(until(first, Grant), Grant)
+    assert isinstance(next_of(first, Grant), Grant)
     request(second)
-    assert until(first, Yield) == Yield(1)
+    assert next_of(first, Yield) == Yield(1)
     first.send(Finish(1))
-    assert isinstance(until(second, Grant), Grant)
+    assert isinstance(next_of(second, Grant), Grant)
 
 
 def test_a_withdrawn_request_is_never_granted(join: Callable[..., Client]) -> None:
     first, second, third = request(join("first")), join("second"), join("third")
-    until(first, Grant)
+    next_of(first, Grant)
     request(second).send(Finish(1))
     request(third)
     first.send(Finish(1))
-    until(third, Grant)
+    next_of(third, Grant)
     second.send(Close())
     assert isinstance(second.receive(), Done), "no grant came in between"
 
 
 def test_a_waiting_session_is_told_why_and_for_whom(join: Callable[..., Client]) -> None:
     first, second = request(join("first")), join("second")
-    until(first, Grant)
-    wait = until(request(second), Wait)
+    next_of(first, Grant)
+    wait = next_of(request(second), Wait)
     assert isinstance(wait, Wait)
     assert wait.holder == "first"
     assert wait.place == 1
@@ -194,10 +188,10 @@ def test_a_waiting_session_is_told_why_and_for_whom(join: Callable[..., Client])
 
 def test_a_closed_connection_frees_the_lane(join: Callable[..., Client]) -> None:
     first, second = request(join("first")), join("second")
-    until(first, Grant)
+    next_of(first, Grant)
     request(second)
     first.close()
-    assert isinstance(until(second, Grant), Grant)
+    assert isinstance(next_of(second, Grant), Grant)
 
 
 def test_a_killed_holder_frees_the_lane(settings: Settings, join: Callable[..., Client]) -> None:
@@ -205,7 +199,7 @@ def test_a_killed_holder_frees_the_lane(settings: Settings, join: Callable[..., 
     with HolderProcess() as process:
         request(second)
         os.kill(process.pid, signal.SIGKILL)
-        assert isinstance(until(second, Grant), Grant)
+        assert isinstance(next_of(second, Grant), Grant)
 
 
 def test_a_stopped_holder_becomes_overdue_and_its_lane_stays_closed(
@@ -227,7 +221,7 @@ def test_a_stopped_holder_becomes_overdue_and_its_lane_stays_closed(
                 break
         assert states == {"holder": "overdue", "second": "waiting"}
         os.kill(holder.pid, signal.SIGCONT)
-        assert isinstance(until(second, Grant), Grant), "it gives the turn back when it goes on"
+        assert isinstance(next_of(second, Grant), Grant), "it gives the turn back when it goes on"
 
 
 class HolderProcess:
@@ -298,7 +292,7 @@ def test_a_wrong_frame_gets_one_clear_sentence_and_hurts_nobody(
     settings: Settings, join: Callable[..., Client], data: bytes, code: str, words: str
 ) -> None:
     neighbour = request(join("neighbour"))
-    until(neighbour, Grant)
+    next_of(neighbour, Grant)
     connection = raw(settings)
     connection.sendall(data)
     error = answer(connection)
@@ -312,7 +306,7 @@ def test_a_wrong_frame_gets_one_clear_sentence_and_hurts_nobody(
 def test_half_a_frame_hurts_nobody(settings: Settings, join: Callable[..., Client]) -> None:
     connection = raw(settings)
     connection.sendall(protocol.encode(Hello(protocol.PROTOCOL))[:7])
-    until(request(join("neighbour")), Grant)
+    next_of(request(join("neighbour")), Grant)
     connection.sendall(protocol.encode(Hello(protocol.PROTOCOL))[7:])
     assert isinstance(answer(connection), protocol.Welcome)
     connection.close()
@@ -413,7 +407,7 @@ def test_a_flood_of_messages_ends_its_own_connection_only(settings: Settings) ->
     tight = msgspec.structs.replace(settings, messages_per_second=10)
     with Client.connect(tight) as neighbour, Client.connect(tight) as flood:
         flood.send(*[Look()] * 1000)
-        refused = until(flood, Error)
+        refused = next_of(flood, Error)
         assert isinstance(refused, Error)
         assert refused.code == LimitExceeded.code
         with pytest.raises(ConnectionLost):
@@ -455,7 +449,7 @@ def test_a_watcher_that_does_not_read_gets_only_the_newest(
 
 def test_the_snapshot_has_the_documented_keys(join: Callable[..., Client]) -> None:
     client = request(join("first"))
-    until(client, Grant)
+    next_of(client, Grant)
     picture = msgspec.to_builtins(client.look())
     assert {"version", "broker", "policy", "devices"} <= set(picture)
     assert {"pid", "protocol", "started"} <= set(picture["broker"])
@@ -522,20 +516,20 @@ def as_nobody(settings: Settings, message: protocol.Message) -> str:
 def test_after_a_crash_the_holder_keeps_its_turn(
     settings: Settings, join: Callable[..., Client], broker_pid: int
 ) -> None:
-    until(request(join("first")), Grant)
-    until(request(join("second")), Wait)
+    next_of(request(join("first")), Grant)
+    next_of(request(join("second")), Wait)
     os.kill(broker_pid, signal.SIGKILL)
     second = Client.connect(settings)
     demand = Demand(1000, 1000, measured=True)
     second.ask(Open(id="second", name="second", device="host", demand=demand, turn=1, waiting=True))
     first = Client.connect(settings)
     first.ask(Open(id="first", name="first", device="host", demand=demand, turn=1, holding=True))
-    assert until(first, Yield) == Yield(1), "the waiter that came back first was not granted"
+    assert next_of(first, Yield) == Yield(1), "the waiter that came back first was not granted"
     assert {view.name: view.state for view in first.look().devices[0].sessions} == {
         "first": "running",
         "second": "waiting",
     }
     first.send(Finish(1))
-    assert isinstance(until(second, Grant), Grant)
+    assert isinstance(next_of(second, Grant), Grant)
     first.close()
     second.close()

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ from jupyter_gpushare.wire.protocol import (
 )
 
 from ..conftest import wait_for_exit
+from ..patience import until
 from .listener import Listener
 
 GB = 1 << 30
@@ -361,13 +362,6 @@ def lane_memories(pid: int) -> int:
     return sum("/memfd:" in os.path.realpath(file) for file in files)
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20.0
-    while not is_so():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.05)
-
-
 # --- the time and memory of the broker ------------------------------------------------------------
 
 
@@ -481,7 +475,7 @@ def test_rules_that_everybody_may_write_are_not_followed(
         env={**os.environ, "JUPYTER_GPUSHARE_RULEBOOK": str(rules)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 1
     assert f"everybody may write to {rules}" in done.stderr

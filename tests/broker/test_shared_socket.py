@@ -74,7 +74,7 @@ def broker(settings: Settings) -> Iterator[Callable[..., Settings]]:
     yield broker
     for process in started:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def whose(settings: Settings) -> list[str]:
@@ -207,7 +207,7 @@ def test_a_lock_that_is_a_link_empties_nobodys_file(
         env={**os.environ, **settings_module.as_environment(settings)},
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert "cannot be opened" in done.stderr
     assert precious.read_text() == "mine"

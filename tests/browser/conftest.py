@@ -92,7 +92,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.skipif(not CHROMIUM.exists(), reason=reason))
-            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture
@@ -262,7 +261,7 @@ def new_page() -> Iterator[Callable[..., Any]]:
             page.on("pageerror", note)
             return page
 
-        api.expect.set_options(timeout=30_000)
+        api.expect.set_options(timeout=60_000)
         yield new_page
         browser.close()
         assert not thrown

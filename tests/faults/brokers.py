@@ -20,10 +20,11 @@ from jupyter_gpushare.wire import protocol
 from jupyter_gpushare.wire.launch import log_path, try_connect
 from jupyter_gpushare.wire.protocol import Hello
 
+from ..patience import comes
 from ..session.test_upgrade import BROKER, NEWER
 from .kernels import HOLDER, ITERATING, WAITER, holder, paged
 from .matrix import OF_A_BROKER, row
-from .scene import Party, Scene, comes, trainer
+from .scene import Party, Scene, trainer
 
 STRIKES = 5
 

@@ -40,13 +40,6 @@ def pytest_terminal_summary(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
-
-
-@pytest.fixture(scope="session")
 def alone(nursery: Nursery) -> Iterator[Alone]:
     alone = Alone(nursery)
     yield alone

@@ -11,10 +11,11 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 
-from ..whole.test_cuda_lanes import CHUNK, Notebook, chunks_of, eventually, train_together
+from ..patience import comes, until
+from ..whole.test_cuda_lanes import CHUNK, Notebook, chunks_of, train_together
 from .brokers import kill
 from .matrix import OF_A_BROKER, row
-from .scene import Scene, comes
+from .scene import Scene
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -148,7 +149,7 @@ def failing_driver(scene: Scene, trainings: Trainings) -> float:
         scene.had_turn()
         nth += 1
     assert nth > 3
-    eventually(lambda: len(chunks_of(bob.pid)) == 4 + 1)
+    until(lambda: len(chunks_of(bob.pid)) == 4 + 1)
     assert bob.is_well()
     assert ada.runs("answer = memory.is_valid()") == ""
     ada.close()

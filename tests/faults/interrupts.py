@@ -8,9 +8,10 @@ import signal
 import time
 from collections.abc import Callable
 
+from ..patience import comes
 from .kernels import PAGED, WINDOW_SECONDS, holder, paged
 from .matrix import OF_A_BROKER, row
-from .scene import Party, Scene, comes
+from .scene import Party, Scene
 
 INTERRUPTS = 10  # at random moments of what is interrupted
 
@@ -98,10 +99,10 @@ def while_opening(scene: Scene) -> float:
 
 
 OPENS = """
-import jupyter_gpushare as gpushare
+from jupyter_gpushare.client import sharing
 try:
     print("opens", flush=True)
-    gpushare.sharing.start(name="victim", device="host")
+    sharing.start(name="victim", device="host")
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 sys.stdin.readline()

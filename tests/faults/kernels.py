@@ -12,8 +12,9 @@ from jupyter_gpushare.wire import protocol
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.protocol import Demand, Dismiss, Hello, Open, Request
 
+from ..patience import comes
 from .matrix import LEASE_SECONDS, OF_A_HANG, row
-from .scene import Party, Scene, comes, trainer
+from .scene import Party, Scene, trainer
 
 KILLS = 3  # at random moments of what is interrupted
 WINDOW_SECONDS = 0.02  # in which they are

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import psutil
 
+from ..patience import comes
 from .brokers import BROKER, follow
 from .hosts import HELLO
 from .kernels import paged
 from .matrix import OF_A_BROKER, row
-from .scene import Scene, comes, lane_memories, trainer
+from .scene import Scene, lane_memories, trainer
 
 MIB = 1 << 20
 # A lane takes addresses of the whole device; training alone needs less than this.

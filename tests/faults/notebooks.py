@@ -20,10 +20,11 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.launch import try_connect
 
+from ..patience import comes
 from ..whole.conftest import Notebook
 from .kernels import holder
 from .matrix import row
-from .scene import BIRTH_SECONDS, Scene, comes
+from .scene import BIRTH_SECONDS, Scene
 
 TOKEN = "tok"
 ANSWERS = 30
@@ -64,7 +65,7 @@ def restart(notebook: Notebook) -> float:
     """As a front end asks for it; when."""
     since = time.monotonic()
     notebook.manager.restart_kernel(now=True)
-    notebook.client.wait_for_ready(timeout=60)
+    notebook.client.wait_for_ready(timeout=240)
     return since
 
 

@@ -11,6 +11,7 @@ import socket
 import traceback
 from typing import NoReturn
 
+import ipykernel.kernelapp  # noqa: F401
 import privileges
 import torch._dynamo  # noqa: F401  which the first optimizer imports, and takes seconds for it
 
@@ -34,12 +35,14 @@ def main() -> None:
         os.close(descriptors[0])
 
 
-def live(stream: int, environment: dict[str, str], program: str) -> NoReturn:
+def live(stream: int, environment: dict[str, str] | None, program: str) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(stream, 0)
     os.dup2(stream, 1)
     os.close(stream)
-    os.environ.update(environment)
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
     try:
         exec(compile(program, "party", "exec"), {"__name__": "__main__"})
     except BaseException:

@@ -15,8 +15,9 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.protocol import Demand, Keep, Message, Open
 
+from ..patience import comes
 from .matrix import row
-from .scene import Scene, comes
+from .scene import Scene
 
 GIB = 1 << 30
 RULES = """

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +26,10 @@ from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.protocol import SessionView, Snapshot, Wait
 
+from ..patience import PATIENCE_SECONDS, comes
 from ..snapshots import is_valid
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 
-PATIENCE_SECONDS = 20.0  # what has not come by then is lost
 BIRTH_SECONDS = 240.0  # PyTorch is imported first, which takes as long as the machine has to do
 MAY_GROW_BYTES = 32 << 20  # what Python keeps of memory that it has given back
 ROUND = BODIES["zero_grad_first"].replace("data * 5", "data")
@@ -83,9 +83,10 @@ class Nursery:
         theirs.close()
 
     def party(self, program: str, environment: dict[str, str] | None = None) -> Party:
+        """`environment` is all of it; without, it has the nursery's."""
         ours, theirs = socket.socketpair()
         program = f"import os, sys\nprint(os.getpid(), flush=True)\n{program}"
-        birth = json.dumps({"environment": environment or {}, "program": program})
+        birth = json.dumps({"environment": environment, "program": program})
         socket.send_fds(self._control, [birth.encode()], [theirs.fileno()])
         theirs.close()
         return Party(ours)
@@ -350,14 +351,3 @@ def lane_memories(pid: int) -> list[int]:
             if os.readlink(file).startswith(("/memfd:gpushare-lane", "/memfd:fake-gpu")):
                 found.append(file.stat().st_blocks * 512)
     return found
-
-
-def comes(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
-    """Whether it becomes so within our patience; events of other processes announce themselves to
-    nobody here."""
-    end = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True

@@ -92,7 +92,7 @@ def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iter
     for client in clients:
         client.close()
     process.terminate()
-    process.wait(20)
+    process.wait(60)
     with Client.connect(settings, "tests", start=False) as client:
         client.ask(Shutdown())
 
@@ -173,7 +173,7 @@ async def test_whatever_a_looker_says_it_is_shown_the_state(server: str) -> None
         socket = await websocket_connect(request)
         await socket.write_message(said, binary=draw.random() < 0.5 or not said.isascii())
         for kind in ("Viewer", "Snapshot"):
-            shown = await asyncio.wait_for(socket.read_message(), 20)
+            shown = await asyncio.wait_for(socket.read_message(), 60)
             check(kind, shown)
         socket.close()
 

@@ -38,12 +38,6 @@ API = "jupyter-gpushare/api/v1"
 SERVICE = "services/gpushare"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(item.path).parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.timeout(300))
-
-
 def example(path: str) -> ModuleType:
     """A module of the examples, which are no package."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, EXAMPLES / path)

@@ -16,7 +16,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.protocol import Demand, Finish, Grant, Open, Request, Snapshot
 
-SECONDS = 60
+SECONDS = 120
 
 
 class Cell:

@@ -209,7 +209,7 @@ def test_who_calls_the_cell_magic_as_a_function_gets_the_same(notebook: Any) -> 
 
 def execute(*cells: str) -> Any:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    return NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    return NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
 
 
 def test_nbclient_runs_a_sharing_notebook(

@@ -81,7 +81,7 @@ torch.set_num_threads(1)
 DIRECTORY = {DIRECTORY!r}
 """
     done = subprocess.run(
-        [sys.executable, "-c", header + code], capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", header + code], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr

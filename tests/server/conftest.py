@@ -20,7 +20,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.protocol import Open, Snapshot
 
-SECONDS = 20.0
+SECONDS = 60.0
 NOBODY = 65534
 
 

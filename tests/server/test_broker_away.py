@@ -121,7 +121,7 @@ async def test_the_log_says_once_that_there_is_no_broker(
     feed = Feed(only_looks, io_loop, log, heard.put_nowait)
     feed.start()
     for _ in range(3):  # it looks again and again
-        await asyncio.wait_for(heard.get(), 20)
+        await asyncio.wait_for(heard.get(), 60)
     await feed.close()
     (line,) = [text for text in caplog.messages if "no broker" in text]
     assert settings.socket in line

@@ -22,7 +22,7 @@ async def first_state(events: Any) -> dict[str, Any]:
 async def pushed(events: Any, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The first state read from `events` that `is_it`."""
     while True:
-        state: dict[str, Any] = json.loads(await asyncio.wait_for(events.read_message(), 20))
+        state: dict[str, Any] = json.loads(await asyncio.wait_for(events.read_message(), 60))
         if is_it(state):
             return state
 
@@ -76,5 +76,5 @@ async def test_a_socket_that_is_not_read_skips_to_the_newest(
             await asyncio.sleep(0)  # let the server write what it can
     read = []
     while not read or read[-1] != states[-1].code:
-        read.append(json.loads(await asyncio.wait_for(events.read_message(), 20))["code"])
+        read.append(json.loads(await asyncio.wait_for(events.read_message(), 60))["code"])
     assert len(read) < len(states) / 2

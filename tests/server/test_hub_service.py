@@ -10,7 +10,7 @@ from jupyter_gpushare_server.hub_service import MOST_BODY_BYTES, bounded_server
 from tornado import web
 from tornado.testing import bind_unused_port
 
-SECONDS = 20
+SECONDS = 60.0
 
 
 class Echo(web.RequestHandler):

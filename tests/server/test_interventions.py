@@ -14,7 +14,7 @@ from jupyter_gpushare_server.audit import INTERVENTION
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.protocol import Demand, Grant, Request
 
-SECONDS = 40.0
+SECONDS = 60.0
 SHARE = "%load_ext jupyter_gpushare\n%gpushare on --device host --name kernel"
 HANG = """
 import time
@@ -28,8 +28,6 @@ with gpushare.turn():
             if {gives_up}:
                 raise
 """
-
-pytestmark = pytest.mark.timeout(180)
 
 
 Message = dict[str, Any]

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import jsonschema
-import pytest
 from jupyter_gpushare_server.handlers import ROUTES
 from jupyter_gpushare_server.openapi import document
 from openapi_spec_validator import validate
@@ -62,14 +61,12 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "verb", "status", "body"), ANSWERS)
-async def test_real_answers_are_as_described(
-    api: Any, join: Any, path: str, verb: str, status: int, body: Any
-) -> None:
+async def test_real_answers_are_as_described(api: Any, join: Any) -> None:
     await join("alice", demand=Demand(1000, 500, True), busy=False)
-    got, answer = await api(*path.strip("/").split("/"), method=verb.upper(), body=body)
-    assert got == status
-    check(re.sub("/sessions/[^/]+", "/sessions/{id}", path), verb, status, answer)
+    for path, verb, status, body in ANSWERS:
+        got, answer = await api(*path.strip("/").split("/"), method=verb.upper(), body=body)
+        assert got == status, (path, verb, answer)
+        check(re.sub("/sessions/[^/]+", "/sessions/{id}", path), verb, status, answer)
 
 
 async def test_the_document_is_served(api: Any) -> None:

@@ -315,11 +315,11 @@ async def test_while_its_server_is_away_a_notebook_computes_on_and_then_comes_ba
         assert (session.holding, session.iterations) == (True, 5)
         session.leave()
         waits = asyncio.create_task(asyncio.to_thread(session.enter))
-        wait = await asyncio.to_thread(told.get, timeout=20)
+        wait = await asyncio.to_thread(told.get, timeout=60)
         assert wait is not None
         assert "the Jupyter server, which vouches for its kernels, does not answer" in wait.reason
         away.rename(place)
-        await asyncio.wait_for(waits, 20)
+        await asyncio.wait_for(waits, 60)
         assert session.holding
         (view,) = (await shown(lambda state: "long" in names_in(state))).devices[0].sessions
         assert (view.name, view.user) == ("long", "ada")

@@ -24,7 +24,7 @@ from jupyter_gpushare.wire.protocol import (
     Welcome,
 )
 
-SECONDS = 10
+SECONDS = 60.0
 
 
 class Script:

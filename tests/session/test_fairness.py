@@ -18,6 +18,7 @@ from jupyter_gpushare.wire.protocol import SetPolicy
 
 NOBODY, ANOTHER = 65534, 65533
 SHARED_SECONDS = 4.0
+thorough = pytest.mark.thorough  # tests/core has the other policies in virtual time
 
 
 def train(settings: Settings, name: str, uid: int, weight: float) -> None:
@@ -107,7 +108,9 @@ def test_time_is_shared_over_users_first_and_notebooks_second(
     assert found["alone"] == pytest.approx(1 / 2, abs=0.1)
 
 
-@pytest.mark.parametrize("policy", ["fair", "las", "srtf", "pack"])
+@pytest.mark.parametrize(
+    "policy", ["fair", *(pytest.param(name, marks=thorough) for name in ("las", "srtf", "pack"))]
+)
 def test_nobody_starves_under_a_policy_that_shares(
     settings: Settings, trainer: Callable[..., None], policy: str
 ) -> None:
@@ -134,7 +137,10 @@ def grab(settings: Settings, uid: int) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as several users, as a hub does")
-@pytest.mark.parametrize("policy", [name for name, _ in policies()])
+@pytest.mark.parametrize(
+    "policy",
+    [pytest.param(name, marks=() if name == "srtf" else thorough) for name, _ in policies()],
+)
 def test_who_grabs_has_no_more_than_another_user(
     settings: Settings, trainer: Callable[..., None], policy: str
 ) -> None:

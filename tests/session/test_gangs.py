@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,20 +61,10 @@ def run(gpus: FakeGpus, settings: Settings) -> Iterator[Callable[..., Process]]:
 
 
 @pytest.fixture
-def open_gang(gpus: FakeGpus, settings: Settings) -> Iterator[Callable[..., Session]]:
+def open_gang(gpus: FakeGpus, opened: Callable[..., Session]) -> Callable[..., Session]:
     """Opens a session in this process, which has not used a GPU."""
     gpus.say(*THREE)
-    opened = []
-
-    def open_gang(devices: int, device: str = "auto") -> Session:
-        session = Session(settings, name="gang", device=device, devices=devices)
-        session.open()
-        opened.append(session)
-        return session
-
-    yield open_gang
-    for session in opened:
-        session.close()
+    return partial(opened, "gang", device="auto")
 
 
 def test_a_gang_and_those_who_have_one_device_take_turns(run: Callable[..., Process]) -> None:
@@ -122,7 +113,7 @@ def test_a_gang_trains_on_when_the_broker_is_killed(
 def test_a_gang_sees_its_devices_and_no_others(
     open_gang: Callable[..., Session], look: Callable[[], Snapshot]
 ) -> None:
-    session = open_gang(2)
+    session = open_gang(devices=2)
     assert os.environ[VISIBLE] == "GPU-a,GPU-b"
     assert session.host_devices == ["cuda:0", "cuda:1"]
     assert sentences.begun(session).startswith(
@@ -135,9 +126,9 @@ def test_a_gang_sees_its_devices_and_no_others(
 
 @pytest.mark.usefixtures("before_cuda")
 def test_who_had_one_gpu_may_have_several_afterwards(open_gang: Callable[..., Session]) -> None:
-    open_gang(1).close()
+    open_gang(devices=1).close()
     assert os.environ[VISIBLE] == "GPU-a"
-    assert open_gang(3).host_devices == ["cuda:0", "cuda:1", "cuda:2"]
+    assert open_gang(devices=3).host_devices == ["cuda:0", "cuda:1", "cuda:2"]
 
 
 @pytest.mark.usefixtures("before_cuda")
@@ -145,7 +136,7 @@ def test_a_gang_has_only_what_the_process_may_see(
     open_gang: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VISIBLE, "2,1")
-    assert open_gang(2).host_devices == ["cuda:2", "cuda:1"]
+    assert open_gang(devices=2).host_devices == ["cuda:2", "cuda:1"]
     assert os.environ[VISIBLE] == "GPU-c,GPU-b"
 
 
@@ -157,7 +148,7 @@ def test_more_devices_than_there_are_is_one_sentence(
     open_gang: Callable[..., Session], device: str, there: str
 ) -> None:
     with pytest.raises(UnknownDevice) as raised:
-        open_gang(4, device)
+        open_gang(devices=4, device=device)
     assert str(raised.value) == (
         f"4 devices at once are more than this notebook may use here: {there}"
     )
@@ -172,5 +163,5 @@ def test_a_broker_that_knows_no_gangs_is_said_to_be_old(
     with monkeypatch.context() as patched:
         patched.setattr(Client, "ask", lambda *args, **more: answer)
         with pytest.raises(ProtocolError) as raised:
-            open_gang(2)
+            open_gang(devices=2)
     assert str(raised.value) == OLD_BROKER

@@ -13,7 +13,7 @@ from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 class Telling(WholeProcess):

@@ -8,7 +8,7 @@ import linecache
 import select
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,7 +26,7 @@ from jupyter_gpushare.wire.protocol import Dismiss
 
 ROOM = Path(jupyter_gpushare.__file__).parent
 OURS = {str(ROOM / name) for name in ("client.py", "mailbox.py", "session.py")}
-SECONDS = 20
+SECONDS = 60.0
 
 
 class Interrupted:
@@ -65,20 +65,6 @@ def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Who has the turn is asked for it as soon as somebody waits."""
     monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
     return msgspec.structs.replace(settings, quantum_seconds=1e-6)
-
-
-@pytest.fixture
-def opened(settings: Settings) -> Iterator[Callable[[str], Session]]:
-    made: list[Session] = []
-
-    def opened(name: str) -> Session:
-        made.append(Session(settings, name=name))
-        made[-1].open()
-        return made[-1]
-
-    yield opened
-    for each in made:
-        each.close()
 
 
 class Other:

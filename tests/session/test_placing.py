@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,27 +23,17 @@ TWO = [f"gpu GPU-{name} {16 << 30} 0 NVIDIA L4" for name in "ab"]
 
 
 @pytest.fixture
-def open_session(gpus: FakeGpus, settings: Settings) -> Iterator[Callable[..., Session]]:
+def open_session(gpus: FakeGpus, opened: Callable[..., Session]) -> Callable[..., Session]:
     """Opens a session on a host with two GPUs."""
     gpus.say(*TWO)
-    opened = []
-
-    def open_session(name: str, device: str) -> Session:
-        session = Session(settings, name=name, device=device)
-        session.open()
-        opened.append(session)
-        return session
-
-    yield open_session
-    for session in opened:
-        session.close()
+    return opened
 
 
 def test_a_number_is_that_of_the_process(
     open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VISIBLE, "1")
-    session = open_session("a", "cuda:0")
+    session = open_session("a", device="cuda:0")
     assert (session.device, session.host_device) == ("cuda:0", "cuda:1")
     assert begun(session).startswith("Sharing cuda:0 (cuda:1 of this host) as a.")
 
@@ -52,9 +42,9 @@ def test_a_number_is_that_of_the_process(
 def test_who_may_go_anywhere_sees_the_gpu_that_it_got_and_no_other(
     open_session: Callable[..., Session], look: Callable[[], Snapshot]
 ) -> None:
-    first = open_session("a", "auto")
+    first = open_session("a", device="auto")
     assert (first.host_device, os.environ.pop(VISIBLE)) == ("cuda:0", "GPU-a")
-    second = open_session("b", "auto")
+    second = open_session("b", device="auto")
     assert (second.host_device, os.environ[VISIBLE]) == ("cuda:1", "GPU-b")
     assert first.device == second.device == "cuda:0"
     names = {device.name: [view.name for view in device.sessions] for device in look().devices}
@@ -66,14 +56,14 @@ def test_a_gpu_that_is_not_visible_is_refused_with_those_that_are(
 ) -> None:
     monkeypatch.setenv(VISIBLE, "1")
     with pytest.raises(UnknownDevice, match=r"there is cuda:0 \(NVIDIA L4\), host"):
-        open_session("a", "cuda:1")
+        open_session("a", device="cuda:1")
 
 
 def test_auto_is_the_host_where_no_gpu_is_visible(
     open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VISIBLE, "")
-    session = open_session("a", "auto")
+    session = open_session("a", device="auto")
     assert (session.device, session.host_device) == ("host", "host")
 
 
@@ -82,7 +72,7 @@ def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_says_by_
     monkeypatch: pytest.MonkeyPatch,
     sessions: Callable[[], dict[str, SessionView]],
 ) -> None:
-    session = open_session("a", "cuda:1")
+    session = open_session("a", device="cuda:1")
     monkeypatch.setenv(VISIBLE, "0")
     with session._lock:
         session._drop_connection()

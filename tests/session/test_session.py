@@ -78,7 +78,7 @@ class Process:
         assert self.popen.stdout is not None
         assert self.popen.stderr is not None
         out, err = self.popen.stdout.read(), self.popen.stderr.read()
-        assert self.popen.wait(timeout=90) == 0, err
+        assert self.popen.wait(timeout=240) == 0, err
         assert "Traceback" not in err
         return dict(json.loads(out.splitlines()[-1]))
 
@@ -166,9 +166,9 @@ def test_three_sessions_train_on_when_the_broker_ends(
 
 
 def test_a_session_keeps_its_history_over_a_lost_broker(
-    settings: Settings, broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
+    opened: Callable[..., Session], broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
 ) -> None:
-    session = opened(settings, "long")
+    session = opened("long")
     session.enter()
     for _ in range(5):
         session.boundary()
@@ -181,9 +181,9 @@ def test_a_session_keeps_its_history_over_a_lost_broker(
 
 
 def test_a_holder_registers_again_while_it_computes(
-    settings: Settings, broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
+    opened: Callable[..., Session], broker_pid: int, sessions: Callable[[], dict[str, SessionView]]
 ) -> None:
-    session = opened(settings, "busy")
+    session = opened("busy")
     session.enter()
     os.kill(broker_pid, signal.SIGKILL)
     while (view := sessions().get("busy")) is None:
@@ -193,32 +193,14 @@ def test_a_holder_registers_again_while_it_computes(
 
 
 def test_without_any_broker_to_be_had_the_reason_is_said(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, opened: Callable[..., Session]
 ) -> None:
     hopeless = msgspec.structs.replace(settings, socket="/proc/none/b.sock")
     with pytest.raises(BrokerUnavailable, match="cannot be made"):
-        opened(hopeless, "x")
+        opened("x", hopeless)
 
 
 # --- waiting ----------------------------------------------------------------------------------
-
-
-_opened: list[Session] = []
-
-
-def opened(settings: Settings, name: str, **options: object) -> Session:
-    session = Session(settings, name=name, **options)  # type: ignore[arg-type]
-    _opened.append(session)
-    session.open()
-    return session
-
-
-@pytest.fixture(autouse=True)
-def close_all(settings: Settings) -> Iterator[None]:
-    """Before the broker ends: a session that stays open would start a new one."""
-    yield
-    while _opened:
-        _opened.pop().close()
 
 
 @pytest.fixture
@@ -337,9 +319,11 @@ def test_an_interrupt_ends_the_wait_and_withdraws_the_request(
     assert waiter.line() == "granted True", "the next request is not confused by the withdrawn one"
 
 
-def test_a_wait_is_explained_and_its_end_is_told(settings: Settings, holder: Client) -> None:
+def test_a_wait_is_explained_and_its_end_is_told(
+    opened: Callable[..., Session], holder: Client
+) -> None:
     heard: list[Wait | None] = []
-    session = opened(settings, "waiter")
+    session = opened("waiter")
 
     def on_wait(wait: Wait | None) -> None:
         heard.append(wait)
@@ -355,8 +339,10 @@ def test_a_wait_is_explained_and_its_end_is_told(settings: Settings, holder: Cli
     session.close()
 
 
-def test_a_thread_may_wait_while_another_looks(settings: Settings, holder: Client) -> None:
-    session = opened(settings, "threads")
+def test_a_thread_may_wait_while_another_looks(
+    opened: Callable[..., Session], holder: Client
+) -> None:
+    session = opened("threads")
     thread = threading.Thread(target=session.enter)
     thread.start()
     holder.send(Finish(1))
@@ -365,9 +351,11 @@ def test_a_thread_may_wait_while_another_looks(settings: Settings, holder: Clien
     session.close()
 
 
-def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(settings: Settings) -> None:
+def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(
+    settings: Settings, opened: Callable[..., Session]
+) -> None:
     small = msgspec.structs.replace(settings, host_capacity_bytes=1 << 20)
-    session = opened(small, "large")
+    session = opened("large", small)
     session.enter()
     session.boundary()  # reports the size of this process
     session.leave()
@@ -378,10 +366,12 @@ def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(settings: Sett
 
 
 def test_the_end_of_a_cell_reports_what_a_change_over_left_unreported(
-    settings: Settings, sessions: Callable[[], dict[str, SessionView]]
+    settings: Settings,
+    opened: Callable[..., Session],
+    sessions: Callable[[], dict[str, SessionView]],
 ) -> None:
     rare = msgspec.structs.replace(settings, quantum_seconds=1e-6, report_seconds=60.0)
-    session = opened(rare, "ours")
+    session = opened("ours", rare)
     with Client.connect(rare) as other:
         other.ask(Open(id="other", name="other", demand=Demand(1, 1, measured=True)))
         session.enter()
@@ -402,8 +392,10 @@ def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
     assert not session._is_woken()
 
 
-def test_a_paused_session_waits_until_it_is_resumed(settings: Settings) -> None:
-    session = opened(settings, "paused")
+def test_a_paused_session_waits_until_it_is_resumed(
+    settings: Settings, opened: Callable[..., Session]
+) -> None:
+    session = opened("paused")
     session.change(paused=True)
     waiting = threading.Event()
     session.on_wait = lambda wait: waiting.set() if wait else None
@@ -524,10 +516,10 @@ def test_a_session_in_a_session_is_the_same(settings: Settings) -> None:
 
 
 @pytest.fixture
-def pair(settings: Settings) -> Iterator[tuple[Session, Session, threading.Thread]]:
+def pair(opened: Callable[..., Session]) -> Iterator[tuple[Session, Session, threading.Thread]]:
     """Two sessions whose demands are known; one has the turn, has been asked to yield it, and the
     other waits for it in a thread."""
-    pair = opened(settings, "first"), opened(settings, "second")
+    pair = opened("first"), opened("second")
     for session in pair:
         session.enter()
         session.boundary()

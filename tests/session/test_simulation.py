@@ -84,7 +84,9 @@ def simulated(policy: str) -> list[str]:
     return sorted(ended, key=ended.__getitem__)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "srtf", "fair"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("fifo", marks=pytest.mark.thorough), "srtf", "fair"]
+)
 def test_real_notebooks_end_in_the_order_that_is_simulated(policy: str, settings: Settings) -> None:
     with Client.connect(settings, "tests") as client, ExitStack() as stack:
         client.ask(SetPolicy(policy))

@@ -16,7 +16,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client as client_module
 from jupyter_gpushare.wire.client import Client
 
-SECONDS = 20
+SECONDS = 60.0
 
 
 @pytest.fixture

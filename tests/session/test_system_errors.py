@@ -23,7 +23,7 @@ from jupyter_gpushare.wire.protocol import SessionView, Wait
 from ..broker.test_shared_socket import as_user
 
 NOBODY = 65534
-SECONDS = 20
+SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -49,11 +49,8 @@ def no_log(settings: Settings) -> Iterator[None]:
 
 
 @pytest.fixture
-def session(settings: Settings) -> Iterator[Session]:
-    session = Session(settings, name="mine")
-    session.open()
-    yield session
-    session.close()
+def session(opened: Callable[..., Session]) -> Session:
+    return opened("mine")
 
 
 @pytest.mark.parametrize("trouble", ["descriptors", "log"])

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,8 @@ from jupyter_gpushare.wire.protocol import (
     Wait,
     Yield,
 )
+
+from ..patience import next_of, until
 
 NEWER = """
 from jupyter_gpushare.wire import protocol
@@ -57,7 +60,7 @@ class Brokers:
     def stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
-            self._process.wait(20)
+            self._process.wait(60)
 
 
 @pytest.fixture
@@ -75,17 +78,10 @@ def brokers(only_looks: Settings) -> Iterator[Brokers]:
 
 
 @pytest.fixture
-def opened(only_looks: Settings, brokers: Brokers) -> Iterator[Callable[[str], Session]]:
-    made: list[Session] = []
-
-    def opened(name: str) -> Session:
-        made.append(Session(only_looks, name=name))
-        made[-1].open()
-        return made[-1]
-
-    yield opened
-    for session in made:
-        session.close()
+def opened(
+    only_looks: Settings, brokers: Brokers, opened: Callable[..., Session]
+) -> Callable[[str], Session]:
+    return partial(opened, given=only_looks)
 
 
 def stop_by_signal(settings: Settings) -> None:
@@ -112,27 +108,20 @@ def test_who_waits_is_not_granted_before_who_holds_has_come_back(
     for client, name in ((first, "first"), (second, "second")):
         client.ask(Open(id=name, name=name, device="host", demand=DEMAND))
         client.send(Request(1))
-    until(first, Grant)
+    next_of(first, Grant)
     end(settings)
     for client in (first, second):
         with pytest.raises(Exception, match="ended"):
-            until(client, type(None))
+            next_of(client, type(None))
     waits, holds = Client.connect(settings), Client.connect(settings)
     waits.ask(Open(id="second", name="second", device="host", demand=DEMAND, turn=1, waiting=True))
     holds.ask(Open(id="first", name="first", device="host", demand=DEMAND, turn=1, holding=True))
-    until(holds, Yield)
+    next_of(holds, Yield)
     assert not waits.has_news() or not isinstance(waits.receive(), Grant)
     holds.send(Finish(1))
-    until(waits, Grant)
+    next_of(waits, Grant)
     for client in (waits, holds):
         client.close()
-
-
-def until(client: Client, kind: type) -> object:
-    """The next message of `kind`; what comes before is passed over."""
-    while not isinstance(message := client.receive(), kind):
-        pass
-    return message
 
 
 def test_a_broker_that_ended_without_sessions_leaves_nobody_to_wait_for(
@@ -157,12 +146,12 @@ def test_holder_waiter_and_idle_one_are_what_they_were_at_the_next_broker(
     holder.enter()
     waits = threading.Thread(target=waiter.enter)
     waits.start()
-    wait_for(lambda: sessions()["waiter"].state == "waiting")
+    until(lambda: sessions()["waiter"].state == "waiting")
     before = sessions()
     brokers.stop()
     brokers.start()
     states = {"holder": "running", "waiter": "waiting", "idle": "idle"}
-    wait_for(lambda: {name: view.state for name, view in sessions().items()} == states)
+    until(lambda: {name: view.state for name, view in sessions().items()} == states)
     after = sessions()
     for name, view in before.items():
         assert (after[name].id, after[name].iterations) == (view.id, view.iterations)
@@ -171,7 +160,7 @@ def test_holder_waiter_and_idle_one_are_what_they_were_at_the_next_broker(
     assert not waiter.holding
     holder.boundary()
     holder.leave()
-    waits.join(20)
+    waits.join(60)
     assert waiter.holding
 
 
@@ -191,25 +180,17 @@ def test_with_a_broker_of_a_newer_protocol_the_holder_computes_on_and_who_waits_
     threads = {session: threading.Thread(target=session.enter) for session in (waiter, leaver)}
     for thread in threads.values():
         thread.start()
-    wait = told.get(timeout=20)
+    wait = told.get(timeout=60)
     assert wait is not None
     assert "speaks protocol 2, not 1" in wait.reason
     assert "restart the kernel" in wait.reason
     assert "`%gpushare off` lets the notebook go on" in wait.reason
     leaver.close()  # as %gpushare off does
-    threads[leaver].join(20)
+    threads[leaver].join(60)
     assert not threads[leaver].is_alive()
     assert threads[waiter].is_alive()
     brokers.stop()
     brokers.start()
     holder.leave()
-    threads[waiter].join(20)
+    threads[waiter].join(60)
     assert waiter.holding
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    """Events of other processes that nobody announces here."""
-    end = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -19,9 +19,12 @@ WEIGHTS = {60001: 1, 60002: 1, 60003: 2, 60004: 3, 60005: 5}  # of users by thei
 RULES = "".join(f"[users.{uid}]\nweight = {weight}\n" for uid, weight in WEIGHTS.items())
 SECONDS = 15.0  # of device time that are shared out
 
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0, reason="only root can act as several users, as a hub does"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        os.getuid() != 0, reason="only root can act as several users, as a hub does"
+    ),
+    pytest.mark.thorough,  # test_fairness has weights and users of fewer processes
+]
 
 
 def train(settings: Settings, name: str, uid: int) -> None:

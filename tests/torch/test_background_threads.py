@@ -105,7 +105,7 @@ def run(program: str, *arguments: int) -> None:
         [sys.executable, "-X", "faulthandler", "-c", program, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

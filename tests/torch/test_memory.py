@@ -41,7 +41,7 @@ def bytes_of(size):
 def alone(code):
     """Run code in a process of its own, where nothing was installed before; its output."""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

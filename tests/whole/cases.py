@@ -1,4 +1,7 @@
-"""Unmodified PyTorch as people write it in notebooks. Each leaves `losses` and `modules` behind."""
+"""Unmodified PyTorch as people write it in notebooks.
+
+Each leaves `losses`, `modules` and perhaps tensors in `kept` behind.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 4))
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
 data = [(torch.randn(batch, width), torch.randint(0, 4, (batch,))) for _ in range(8)]
-losses, modules = [], [net]
+losses, modules, kept = [], [net], []
 """
 HEAD = SMALL + MODEL
 
@@ -23,10 +26,9 @@ RESULT = """
 import hashlib, json
 
 digest = hashlib.sha256()
-for module in modules:
-    for tensor in module.state_dict().values():
-        digest.update(tensor.numpy().tobytes())
-print(json.dumps({"losses": [loss.hex() for loss in losses], "digest": digest.hexdigest()}))
+for tensor in [t for module in modules for t in module.state_dict().values()] + kept:
+    digest.update(tensor.detach().contiguous().numpy().tobytes())
+print(json.dumps({"losses": [float(loss).hex() for loss in losses], "digest": digest.hexdigest()}))
 """
 
 BODIES = {
@@ -163,7 +165,6 @@ for epoch in range(2):
         losses.append(loss.item())
 """,
     "kept_graphs_and_gradients": """
-kept = []
 for x, y in data * 5:
     optimizer.zero_grad(set_to_none=False)
     loss = criterion(net(x), y)

@@ -6,15 +6,19 @@ import contextlib
 import json
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.connect import write_connection_file
 from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.settings import Settings
@@ -23,7 +27,10 @@ from jupyter_gpushare.wire.protocol import LaneView, Snapshot
 from .cases import BODIES, LARGE, MODEL
 from .scribbler import CHANGE_OVER, TELL, Scribbler
 
-CELL_SECONDS = 90
+if TYPE_CHECKING:
+    from ..faults.scene import Nursery
+
+CELL_SECONDS = 240
 RUN_ALL = """
 import contextlib, io, json, sys
 
@@ -36,16 +43,56 @@ print(json.dumps(found))
 """
 
 
+KERNEL = "from ipykernel.kernelapp import IPKernelApp\nIPKernelApp.launch_instance(['-f', {!r}])"
+
+
+class BornKernel:
+    """As much of a KernelManager as a Notebook asks, for a kernel that is born in a nursery: there
+    PyTorch is imported already, which takes longer than most tests."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+
+    def start_kernel(self, env: dict[str, str]) -> None:
+        self._file, _ = write_connection_file()
+        self._party = self._nursery.party(KERNEL.format(self._file), env)
+        self._process = psutil.Process(self._party.pid)
+
+    def blocking_client(self) -> BlockingKernelClient:
+        client = BlockingKernelClient(connection_file=self._file)
+        client.load_connection_file()
+        return client
+
+    def is_alive(self) -> bool:
+        return self._process.is_running()
+
+    def interrupt_kernel(self) -> None:
+        self._party.signal(signal.SIGINT)
+
+    def shutdown_kernel(self, now: bool) -> None:
+        assert now
+        self._party.end()
+        self._process.wait()
+        Path(self._file).unlink(missing_ok=True)
+
+
 class Notebook:
     """A kernel and what its cells print."""
 
-    def __init__(self, name: str, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        name: str,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        nursery: Nursery | None = None,
+    ) -> None:
         self.name = name
-        self.manager = KernelManager(kernel_name="python3")
+        self.manager: Any = (
+            KernelManager(kernel_name="python3") if nursery is None else BornKernel(nursery)
+        )
         self.manager.start_kernel(env={**os.environ, **environment})
         self.client = self.manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=240)
 
     def start(self, code: str) -> str:
         """Run a cell without waiting for its end; returns its id."""
@@ -84,11 +131,15 @@ class Notebook:
 
 
 @pytest.fixture
-def notebook(settings: Settings) -> Iterator[Callable[..., Notebook]]:
+def notebook(settings: Settings, nursery: Nursery) -> Iterator[Callable[..., Notebook]]:
+    """Opens notebooks, which share unless they are told not to. `imports`: the kernel is a program
+    of its own, which imports PyTorch when a cell does."""
     opened: list[Notebook] = []
 
-    def notebook(name: str = "notebook", share: bool = True, options: str = "") -> Notebook:
-        opened.append(Notebook(name))
+    def notebook(
+        name: str = "notebook", share: bool = True, options: str = "", imports: bool = False
+    ) -> Notebook:
+        opened.append(Notebook(name, nursery=None if imports else nursery))
         if share:
             opened[-1].share(options)
         return opened[-1]

@@ -6,7 +6,7 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,11 +22,8 @@ NEAR_SECONDS = 0.5  # what a busy machine may put between two ends of one turn
 
 
 @pytest.fixture
-def session(settings: Settings) -> Iterator[Session]:
-    opened = Session(settings, name="cnn.ipynb")
-    opened.open()
-    yield opened
-    opened.close()
+def session(opened: Callable[..., Session]) -> Session:
+    return opened("cnn.ipynb")
 
 
 def used(settings: Settings) -> AccountRow:
@@ -40,7 +37,7 @@ def used(settings: Settings) -> AccountRow:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30.0
+    end = time.monotonic() + 60.0
     while time.monotonic() < end:
         try:
             if is_so():

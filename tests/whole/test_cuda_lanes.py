@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,8 @@ import pytest
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.protocol import SessionView, Snapshot
+
+from ..patience import until
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -68,7 +69,7 @@ class Notebook:
         if self._process.poll() is None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.wait(10)
+            self._process.wait(60)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -84,14 +85,6 @@ def chunks_of(pid: int) -> set[int]:
         except FileNotFoundError:
             continue
     return files
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    """Nothing tells when a process lets go of memory, so it is looked at again and again."""
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -151,7 +144,7 @@ def test_the_larger_one_s_chunks_are_added_and_given_back_when_it_leaves(
     train_together(small, large)
     assert len(chunks_of(small.pid) & chunks_of(large.pid)) == 10
     large.close()
-    eventually(lambda: len(chunks_of(broker_pid)) == 4)
+    until(lambda: len(chunks_of(broker_pid)) == 4)
     small.runs("iterate(3); session.leave()")
     assert small.is_well()
     assert len(chunks_of(small.pid)) == 4 + 1
@@ -164,7 +157,7 @@ def test_an_idle_session_lets_go_of_a_lane_that_shrinks(
     train_together(idle, large)
     idle.runs("session.cell_ends()")
     large.close()
-    eventually(lambda: len(chunks_of(idle.pid)) == 4 + 1)
+    until(lambda: len(chunks_of(idle.pid)) == 4 + 1)
     idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
     assert idle.is_well()
 
@@ -191,11 +184,11 @@ def test_a_killed_holder_leaves_the_lane_to_the_others(
     train_together(victim, other)
     victim.runs("session.enter()")
     other.begin("iterate(3); session.leave()")
-    eventually(lambda: sessions()["bob"].state == "waiting")
+    until(lambda: sessions()["bob"].state == "waiting")
     victim.kill()
     other.end()
     assert other.is_well()
-    eventually(lambda: len(chunks_of(other.pid)) == 4 + 1)
+    until(lambda: len(chunks_of(other.pid)) == 4 + 1)
 
 
 def test_training_goes_on_when_the_broker_is_killed(
@@ -224,7 +217,7 @@ def test_an_idle_session_is_paged_out_for_others_and_comes_back_before_its_cell(
     other.runs("session.cell_begins(); iterate(1); session.leave(); iterate(1); session.leave()")
     assert sessions()["ada"].state == "paged_out"
     assert sessions()["ada"].paged_out_bytes == 20 * CHUNK
-    eventually(lambda: chunks_of(idle.pid) <= chunks_of(other.pid))  # only the lane's, if any
+    until(lambda: chunks_of(idle.pid) <= chunks_of(other.pid))  # only the lane's, if any
     other.runs("session.cell_ends()")
     idle.runs("session.cell_begins(); iterate(2); session.leave(); session.cell_ends()")
     assert idle.is_well()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["alone", "pages"]  # fixtures
 RULES = "[idle]\ngive_back_caches_after = 0.5\nrelease_after = 1\n"
-SECONDS = 40.0
+SECONDS = 60.0
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +18,10 @@ from jupyter_gpushare.settings import Settings
 from .cases import LARGE, MODEL
 from .conftest import Notebook
 
-SECONDS = 60
+if TYPE_CHECKING:
+    from ..faults.scene import Nursery, Party
+
+SECONDS = 120
 
 HEAD = (
     """
@@ -162,53 +167,37 @@ print("done")
 
 
 @pytest.fixture
-def neighbour(settings: Settings) -> Iterator[Session]:
-    session = Session(settings, name="neighbour", device="host")
-    session.open()
-    yield session
-    session.close()
+def neighbour(opened: Callable[..., Session]) -> Session:
+    return opened("neighbour", device="host")
 
 
-class Process:
-    def __init__(self, program: str) -> None:
-        self._popen = subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd="/",
-        )
+@pytest.fixture
+def process(settings: Settings, nursery: Nursery) -> Iterator[Callable[[str], Party]]:
+    """Runs a program, which says "done" at its end."""
+    started: list[Party] = []
 
-    def is_idle(self) -> bool:
-        assert self._popen.stdout is not None
-        return self._popen.stdout.readline() == "idle\n"
+    def process(program: str) -> Party:
+        program += "\nprint('done', flush=True)"
+        started.append(nursery.party(program, dict(os.environ)))
+        return started[-1]
 
-    def ends(self) -> None:
-        """After it has been told to go on."""
-        _, said = self._popen.communicate("go on\n", timeout=SECONDS)
-        assert self._popen.returncode == 0, said
-
-    def kill(self) -> None:
-        self._popen.kill()
-        self._popen.communicate()
+    yield process
+    for each in started:
+        each.end()
 
 
-@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("what", IDLE)
 def test_a_neighbour_gets_its_turn_while_a_process_does_something_else(
-    neighbour: Session, what: str
+    neighbour: Session, process: Callable[[str], Party], what: str
 ) -> None:
-    ours = Process(HEAD + IDLE[what])
-    try:
-        assert ours.is_idle()
-        neighbour.enter()
-        assert neighbour.holding
-        neighbour.boundary()
-        neighbour.leave()
-        ours.ends()
-    finally:
-        ours.kill()
+    ours = process(HEAD + IDLE[what])
+    assert ours.hear() == "idle"
+    neighbour.enter()
+    assert neighbour.holding
+    neighbour.boundary()
+    neighbour.leave()
+    ours.say("go on")
+    assert ours.hear() == "done"
 
 
 def test_a_process_that_has_the_turn_may_wait_for_a_child_that_shares(settings: Settings) -> None:

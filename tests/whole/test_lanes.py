@@ -43,16 +43,16 @@ KEPT = {
     "a_displayed_output": ["net(data[0][0])", "print(json.dumps(digest_of(Out[max(Out)])))"],
     "losses_with_their_history": [
         "layers = [nn.Linear(width, hidden) for _ in data]\n"
-        "kept = [layer(x).square().mean() for layer, (x, y) in zip(layers, data)]",
-        "sum(kept).backward()\n"
-        "print(json.dumps(digest_of(*kept, *(layer.weight.grad for layer in layers))))",
+        "held = [layer(x).square().mean() for layer, (x, y) in zip(layers, data)]",
+        "sum(held).backward()\n"
+        "print(json.dumps(digest_of(*held, *(layer.weight.grad for layer in layers))))",
     ],
     "a_graph_that_is_used_again": [
         "layer = nn.Linear(width, hidden)\n"
-        "kept = layer(data[0][0]).square().mean()\n"
-        "kept.backward(retain_graph=True)",
-        "kept.backward(retain_graph=True)",
-        "kept.backward()\nprint(json.dumps(digest_of(layer.weight.grad)))",
+        "held = layer(data[0][0]).square().mean()\n"
+        "held.backward(retain_graph=True)",
+        "held.backward(retain_graph=True)",
+        "held.backward()\nprint(json.dumps(digest_of(layer.weight.grad)))",
     ],
     "a_numpy_view_of_an_activation": [
         "view = net[0](data[0][0]).detach().numpy()",
@@ -149,7 +149,7 @@ def test_what_is_kept_from_cell_to_cell_is_the_same_in_a_lane_that_is_overwritte
 # --- leaving in the middle ------------------------------------------------------------------------
 
 LEAVE = """
-kept = net(data[0][0])
+held = net(data[0][0])
 %gpushare off
 """
 LEAVE_UNDER_A_THREAD = """
@@ -159,8 +159,8 @@ def work():
     activations = net[0](data[0][0])
     begun.set()
     go_on.wait()
-    kept.append(net[1:](activations))
-kept = []
+    held.append(net[1:](activations))
+held = []
 thread = threading.Thread(target=work)
 thread.start()
 begun.wait()
@@ -171,10 +171,10 @@ begun.wait()
 @pytest.mark.parametrize(
     ("cell", "tell"),
     [
-        (LEAVE, "print(json.dumps(digest_of(kept)))"),
+        (LEAVE, "print(json.dumps(digest_of(held)))"),
         (
             LEAVE_UNDER_A_THREAD,
-            "go_on.set(); thread.join(); print(json.dumps(digest_of(*kept)))",
+            "go_on.set(); thread.join(); print(json.dumps(digest_of(*held)))",
         ),
     ],
     ids=["with_results", "under_a_thread"],

@@ -43,7 +43,7 @@ def test_losses_and_weights_are_bit_identical_with_sharing_on(
     notebook: Callable[..., Notebook], alone: dict[str, Any]
 ) -> None:
     """All cases in one kernel, while a neighbour trains without end and turns change over."""
-    neighbour, ours = notebook("neighbour"), notebook("ours")
+    neighbour, ours = (notebook(name, imports=True) for name in ("neighbour", "ours"))
     neighbour.run(HEAD)
     neighbour.start(FOREVER)
     found = {case: last_json(ours.run(program(case))) for case in BODIES}
@@ -63,7 +63,7 @@ def test_many_kernels_train_at_once_and_each_gets_its_own_result(
 def test_a_model_made_before_sharing_trains_the_same(
     notebook: Callable[..., Notebook], alone: dict[str, Any]
 ) -> None:
-    late = notebook("late", share=False)
+    late = notebook("late", share=False, imports=True)
     late.run(HEAD)
     late.share()
     result = program("zero_grad_first").removeprefix(HEAD)

@@ -41,7 +41,7 @@ def errors(notebook: Notebook, cell: str) -> str:
     written = []
     asked = notebook.start(cell)
     while True:
-        message = notebook.client.get_iopub_msg(timeout=90)
+        message = notebook.client.get_iopub_msg(timeout=240)
         content = message["content"]
         if message["parent_header"].get("msg_id") != asked:
             continue

@@ -14,7 +14,7 @@ from jupyter_gpushare.settings import Settings
 from .cases import LARGE, MODEL, RESULT
 from .conftest import Notebook, last_json, results_alone
 
-SECONDS = 30
+SECONDS = 60.0
 
 LATE_ANSWER = """
 import os, signal, sys, threading, time
@@ -158,7 +158,7 @@ go_on = threading.Event()
 with gpushare.turn() as session:
     since = session._since
     print("inside", flush=True)
-    assert go_on.wait(30)
+    assert go_on.wait(60)
 """
 STATE = "print(session.holding, session._busy, session._since == since)"
 

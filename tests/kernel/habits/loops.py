@@ -346,19 +346,6 @@ for x, y in data * 5:
         best, best_loss = copy.deepcopy(net), losses[-1]
 modules.append(best)
 """,
-    "mixed_precision_with_a_skipped_step": """
-scaler = torch.amp.GradScaler("cpu")
-for number, (x, y) in enumerate(data * 4):
-    optimizer.zero_grad()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = criterion(net(x), y)
-    scaler.scale(loss).backward()
-    if number == 7:
-        net[0].weight.grad[0, 0] = float("nan")
-    scaler.step(optimizer)
-    scaler.update()
-    losses.append(loss.item())
-""",
     "a_transformer_trains_and_then_generates": """
 layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True)
 model = nn.Sequential(nn.Embedding(100, 64), nn.TransformerEncoder(layer, 2), nn.Linear(64, 100))

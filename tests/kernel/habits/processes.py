@@ -84,35 +84,6 @@ for x, y in data * 3:
 del ddp
 dist.destroy_process_group()
 """,
-    "a_notebook_is_run_inside_a_notebook": """
-import nbformat
-from nbclient import NotebookClient
-inner = nbformat.v4.new_notebook(cells=[
-    nbformat.v4.new_code_cell("%load_ext jupyter_gpushare"),
-    nbformat.v4.new_code_cell(
-        "import os\\nif os.environ.get('HABIT_SHARES'):\\n"
-        "    get_ipython().run_line_magic('gpushare', 'on --device host')"),
-    nbformat.v4.new_code_cell('''
-import torch
-torch.manual_seed(3)
-torch.set_num_threads(1)
-net = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
-optimizer = torch.optim.Adam(net.parameters())
-for _ in range(15):
-    optimizer.zero_grad()
-    loss = net(torch.randn(256, 64)).square().mean()
-    loss.backward()
-    optimizer.step()
-    print(loss.item().hex())
-'''),
-])
-for x, y in data:
-    step(x, y)
-done = await NotebookClient(inner, timeout=60, kernel_name="python3").async_execute()
-losses += [float.fromhex(line) for line in done.cells[-1].outputs[0].text.split()]
-for x, y in data:
-    step(x, y)
-""",
     "joblib_style_pools_of_processes": """
 from concurrent.futures import ProcessPoolExecutor
 import multiprocessing

@@ -16,22 +16,11 @@ from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from tests.conftest import end_broker
+from tests.whole.cases import LARGE, MODEL, RESULT
 from tests.whole.conftest import CELL_SECONDS, Notebook, last_json
 from tests.whole.scribbler import Scribbler
 
-PROLOGUE = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-batch, width, hidden = 256, 64, 512  # activations are large enough for a lane
-net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 4))
-criterion = nn.CrossEntropyLoss()
-optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-data = [(torch.randn(batch, width), torch.randint(0, 4, (batch,))) for _ in range(8)]
-losses, modules, kept = [], [net], []
-
+STEP = """
 def step(x, y):
     optimizer.zero_grad()
     loss = criterion(net(x), y)
@@ -39,14 +28,7 @@ def step(x, y):
     optimizer.step()
     losses.append(loss.item())
 """
-RESULT = """
-import hashlib, json
-
-digest = hashlib.sha256()
-for tensor in [t for module in modules for t in module.state_dict().values()] + kept:
-    digest.update(tensor.detach().contiguous().numpy().tobytes())
-print(json.dumps({"losses": [float(loss).hex() for loss in losses], "digest": digest.hexdigest()}))
-"""
+PROLOGUE = LARGE + MODEL + STEP
 # In a kernel without sharing the magic says nothing, so that both run the same cells.
 NO_MAGIC = "get_ipython().register_magic_function(lambda line: None, 'line', 'gpushare')"
 FOREVER = "while True:\n    step(*data[0])"
@@ -66,6 +48,7 @@ class Kernel:
         try:
             notebook = self._begun()
             notebook.run("%reset -f")
+            notebook.run("__spec__ = None")  # as before the reset; processes are spawned by it
             cells = [PROLOGUE, *habit.split("# %%"), RESULT]
             return last_json([notebook.run(cell.strip()) for cell in cells][-1])
         except BaseException:
@@ -79,7 +62,9 @@ class Kernel:
 
     def _begun(self) -> Notebook:
         if self._notebook is None:
-            self._notebook = Notebook(self._name, self._environment)
+            self._folder = tempfile.mkdtemp(prefix="gs-")
+            own = {"TMPDIR": self._folder, "IPYTHONDIR": f"{self._folder}/ipython"}
+            self._notebook = Notebook(self._name, {**self._environment, **own})
             for cell in self._start:
                 self._notebook.run(cell)
         return self._notebook
@@ -88,6 +73,7 @@ class Kernel:
         if self._notebook is not None:
             self._notebook.kill()
             self._notebook = None
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class Stage:
@@ -100,9 +86,11 @@ class Stage:
         self.scribbler: Scribbler | None = None
         self._neighbour: Kernel | None = None
 
-    def kernel(self, name: str, **environment: str) -> Kernel:
-        start = ["%load_ext jupyter_gpushare", f"%gpushare on --device host --name {name}"]
-        return Kernel(name, start, {**self._environment, "HABIT_SHARES": "yes", **environment})
+    def kernel(self, name: str, *cells: str, **environment: str) -> Kernel:
+        """One that shares, after it has run these cells."""
+        share = ["%load_ext jupyter_gpushare", f"%gpushare on --device host --name {name}"]
+        environment = {**self._environment, "HABIT_SHARES": "yes", **environment}
+        return Kernel(name, [*cells, *share], environment)
 
     def add_training_neighbour(self) -> None:
         self._neighbour = self.kernel("neighbour")
@@ -110,6 +98,14 @@ class Stage:
 
     def add_scribbler(self) -> None:
         self.scribbler = Scribbler(self._settings)
+
+    @contextmanager
+    def is_overwritten(self, takes_turns: bool) -> Iterator[None]:
+        """Meanwhile a lane that has any bytes is overwritten, by the neighbour that does so."""
+        before = self.scribbler.overwrites if self.scribbler is not None else 0
+        yield
+        if takes_turns and self.scribbler is not None:
+            assert self.scribbler.overwrites > before
 
     def neighbour_goes_on(self) -> None:
         """Return when the neighbour has computed, while our notebook has nothing to run."""

@@ -1,24 +1,53 @@
 """What people do in notebooks gives the same losses and weights with sharing on, to the last bit.
 
-Each habit runs in a real kernel without sharing, and in one that shares: alone, beside a neighbour
-that trains, and beside one that overwrites all of the lane at each of its turns.
+Each habit runs in a real kernel without sharing, and in one that shares, beside a neighbour that
+overwrites all of the lane at each of its turns; `make faults` has each also alone and beside one
+that trains, and in kernels with other allocators and huge pages, of which a few are here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Any
 
 import pytest
 
+from tests.whole.cases import BODIES
+
 from .cells import CELLS
+from .environments import ENVIRONMENTS
+from .features import FEATURES
 from .loops import LOOPS
 from .processes import PROCESSES
 from .stage import Stage, plain_kernel, stage
 from .threads import THREADS
+from .tools import TOOLS
 
-HABITS = LOOPS | CELLS | THREADS | PROCESSES
+HABITS = BODIES | LOOPS | FEATURES | CELLS | THREADS | PROCESSES | TOOLS
+# What allocates in a way of its own, and where allocators and huge pages differ most.
+ALLOCATING = (
+    "outputs_of_all_steps_are_kept",
+    "batches_grow_and_shrink",
+    "storages_are_resized_and_swapped",
+    "short_threads_evaluate_while_a_cell_trains",
+    "a_forked_child_trains",
+)
+# Processes of their own that import PyTorch, in each of which others do the same.
+THOROUGH = {
+    "nbclient_runs_a_notebook",
+    "papermill_runs_a_notebook_from_a_thread",
+    "nbconvert_is_run_in_a_shell",
+    "processes_come_from_a_fork_server",
+}
+WITHOUT_TURNS = ("without_modules", "no_pytorch_at_all")
+COMMON = ("jemalloc", "tcmalloc_that_checks", "huge_pages_of_pytorch")
+
+
+def thorough_but(names: Iterable[str], quick: Collection[str]) -> list[Any]:
+    """Parameters of which `make test` has the quick ones."""
+    marks = {True: (), False: pytest.mark.thorough}
+    return [pytest.param(name, marks=marks[name in quick]) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +58,51 @@ def plain() -> Iterator[Callable[[str], Any]]:
     kernel.close()
 
 
-@pytest.fixture(scope="module", params=["alone", "trains", "overwrites"])
+@pytest.fixture(
+    scope="module", params=thorough_but(["alone", "trains", "overwrites"], ["overwrites"])
+)
 def beside(request: pytest.FixtureRequest) -> Iterator[Stage]:
     with stage(request.param) as opened:
         yield opened
 
 
-@pytest.mark.parametrize("habit", HABITS)
+@pytest.mark.parametrize("habit", thorough_but(HABITS, HABITS.keys() - THOROUGH))
 def test_a_habit_gives_the_same_bits_with_sharing_on(
     habit: str, beside: Stage, plain: Callable[[str], Any]
 ) -> None:
     expected = plain(habit)
-    overwrites = beside.scribbler.overwrites if beside.scribbler else -1
-    assert beside.ours.run(HABITS[habit]) == expected
-    assert overwrites < 0 or beside.scribbler is None or beside.scribbler.overwrites > overwrites
+    with beside.is_overwritten(habit not in WITHOUT_TURNS):
+        assert beside.ours.run(HABITS[habit]) == expected
     beside.neighbour_goes_on()
 
 
-def test_there_are_at_least_forty_habits() -> None:
-    assert len(HABITS) >= 40
+def pairs() -> Iterator[Any]:
+    """Environments and habits: in the common ones all of them, else those that allocate."""
+    for environment in ENVIRONMENTS:
+        is_common = environment in COMMON
+        for habit in HABITS if is_common else ALLOCATING:
+            is_quick = is_common and habit in ALLOCATING
+            yield pytest.param(environment, habit, marks=() if is_quick else pytest.mark.thorough)
+
+
+@pytest.fixture(scope="module")
+def environment(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A notebook in such an environment, beside a neighbour that overwrites the lane."""
+    chosen = ENVIRONMENTS[request.param]
+    variables = chosen.as_variables()
+    with stage("overwrites") as opened:
+        opened.ours = opened.kernel("ours", chosen.check, **variables)
+        yield opened
+
+
+@pytest.mark.parametrize(("environment", "habit"), pairs(), indirect=["environment"])
+def test_a_habit_gives_the_same_bits_in_such_an_environment(
+    environment: Stage, habit: str, plain: Callable[[str], Any]
+) -> None:
+    expected = plain(habit)
+    with environment.is_overwritten(habit not in WITHOUT_TURNS):
+        assert environment.ours.run(HABITS[habit]) == expected
+
+
+def test_there_are_at_least_a_hundred_habits() -> None:
+    assert len(HABITS) >= 100

@@ -1,0 +1,34 @@
+"""Waiting for what nobody announces, as most of what happens in other processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_gpushare.wire.client import Client
+
+PATIENCE_SECONDS = 60.0  # what has not come by then is lost
+LOOK_SECONDS = 0.02
+
+
+def comes(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
+    """Whether it becomes so within our patience."""
+    end = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > end:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Return when it is so. Raises AssertionError if that takes longer than our patience."""
+    assert comes(is_so), f"it did not come about within {PATIENCE_SECONDS:g} s"
+
+
+def next_of(client: Client, kind: type) -> Any:
+    """The next message of `kind`; what comes before is passed over."""
+    while not isinstance(message := client.receive(), kind):
+        pass
+    return message
