@@ -163,6 +163,7 @@ class Session:
         self._busy = True  # a cell runs; scripts do not know cells
         self._returning = False  # a cell waits for this process's memory
         self.paged_out_bytes = 0
+        self._page_ins = 0  # that it was told since it has its place
         self._resting = False  # it has no place at the broker until its next cell
         self._notices: list[str] = []  # to be shown in the present cell, or the next one
         self.on_trouble: Callable[[str], None] = lambda sentence: None
@@ -540,7 +541,8 @@ class Session:
             self._say(StaysIn(ON_GPU))
             return
         self.paged_out_bytes, reason = self._move_out()
-        self._say(StaysIn(reason) if reason else PagedOut(self.paged_out_bytes))
+        out = PagedOut(self.paged_out_bytes, self._page_ins)
+        self._say(StaysIn(reason) if reason else out)
 
     def _move_out(self) -> tuple[int, str]:
         """The bytes that are out, and why nothing is. What is out already stays there: the broker
@@ -668,6 +670,7 @@ class Session:
         elif isinstance(message, PageOut):
             self._page_out()
         elif isinstance(message, PageIn):
+            self._page_ins += 1
             self._page_in()
         elif isinstance(message, GiveBack):
             self._give_back_memory()
@@ -754,7 +757,7 @@ class Session:
         self.capacity = answer.capacity_bytes
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
-        self._resting = False
+        self._resting, self._page_ins = False, 0
         if not self.holding:
             self._ended = self._turn - self._waiting
 

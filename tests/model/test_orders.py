@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jupyter_gpushare.wire.protocol import Demand, Dismiss, GiveBack, RenewKey, Rest
+from jupyter_gpushare.wire.protocol import Change, Demand, Dismiss, GiveBack, RenewKey, Rest
 
 from .host import CAPACITY, MIB, Host, Line, Notebook
 
 DEMAND = Demand(10 * MIB, 20 * MIB, measured=True)
+LARGE = Demand(30 * MIB, 20 * MIB, measured=True)  # not for three
 
 
 @pytest.fixture
@@ -20,9 +21,9 @@ def host() -> Iterator[Host]:
     host.close()
 
 
-def opened(host: Host, *names: str) -> list[Notebook]:
+def opened(host: Host, *names: str, demand: Demand = DEMAND) -> list[Notebook]:
     """All have had the lane, and so may be handed turns in it."""
-    notebooks = [host.open(name, "user", DEMAND) for name in names]
+    notebooks = [host.open(name, "user", demand) for name in names]
     for notebook in notebooks:
         host.exchange()
         notebook.begins()
@@ -327,4 +328,88 @@ def test_a_session_that_is_out_stays_out_when_it_is_told_once_more(host: Host) -
     assert notebook.memory.is_out
     notebook.memory.disk_is_full = True
     host.exchange()
+    host.check_agreement()
+
+
+def asks_between_cells(host: Host, notebook: Notebook) -> None:
+    notebook.begins_between_cells()
+    assert notebook.main is not None
+    host.go_on(notebook.main)
+
+
+def told_so_far(host: Host, notebook: Notebook) -> None:
+    """What is on its way to it arrives, and what it answers is on its way then."""
+    line_of(host, notebook).tell_all()
+    for thread in host.ready_threads():
+        if thread.process is notebook:
+            host.go_on(thread)
+
+
+def out_and_first_to_come_back(host: Host) -> Notebook:
+    """Its memory has no room beside that of two others."""
+    (third,) = opened(host, "third", demand=LARGE)
+    host.hear_admin(Dismiss(""), third)
+    host.exchange()
+    host.hear_admin(Change(priority=1), third)
+    return third
+
+
+def all_fit(*notebooks: Notebook) -> bool:
+    return sum(each.memory.live() for each in notebooks) + LARGE.ephemeral_bytes <= CAPACITY
+
+
+def test_an_answer_from_before_its_memory_came_back_says_nothing_of_it(host: Host) -> None:
+    """The broker asks once more before it hears of the first time, and calls it back then."""
+    third = out_and_first_to_come_back(host)
+    holder, notebook = opened(host, "holder", "notebook", demand=LARGE)
+    all_begin(host, holder)
+    line = line_of(host, notebook)
+    host.hear_admin(Dismiss(""), notebook)
+    asks_between_cells(host, notebook)
+    notebook.is_interrupted()
+    told_so_far(host, notebook)
+    assert notebook.memory.is_out
+    assert line.has_said
+    for _ in range(2):  # the request, and its end
+        host.hear(line)
+    host.hear_admin(Dismiss(""), notebook)
+    heard(host, notebook)
+    asks_between_cells(host, notebook)
+    heard(host, notebook)
+    third.begins()
+    host.exchange(third)
+    told_so_far(host, notebook)
+    assert not notebook.memory.is_out
+    heard(host, notebook)
+    host.exchange(third)
+    assert all_fit(holder, notebook, third)
+    notebook.is_interrupted()
+    host.settle()
+    host.check_agreement()
+
+
+def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_room(host: Host) -> None:
+    """It was asked before it asked for a turn, and has its memory back with the handoff."""
+    third = out_and_first_to_come_back(host)
+    holder, successor = opened(host, "holder", "successor", demand=LARGE)
+    all_begin(host, holder)
+    third.begins()
+    host.exchange(third)
+    asks_between_cells(host, successor)
+    told_so_far(host, successor)
+    assert successor.memory.is_out
+    line = line_of(host, successor)
+    assert line.has_said
+    host.hear(line)  # its request
+    host.pass_time(1.0)
+    line_of(host, holder).tell_all()
+    heard(host, successor)
+    holder.begins()
+    assert holder.main is not None
+    host.go_on(holder.main)
+    told_so_far(host, successor)
+    assert successor.session.holding
+    host.exchange(third)
+    assert all_fit(holder, successor, third)
+    host.settle()
     host.check_agreement()
