@@ -693,11 +693,11 @@ class Host:
         waiting = self._waiting_with_room()
         for _ in range(ROUNDS):
             self.check()
-            waiting = [each for each in waiting if each.is_here and not each.session.holding]
-            if not waiting:
+            if not (waiting := _without_turn(waiting)):
                 return
             self.pass_time(ROUND_SECONDS)
             self.exchange()
+            waiting = _without_turn(waiting)  # before who has failed gives its turn back
             for notebook in [each for each in self.here if each.is_free]:
                 notebook.leaves() if notebook.must_leave else notebook.begins()
             self.exchange()
@@ -734,6 +734,10 @@ class Host:
                 notebook.closes()
         self.exchange()
         assert not self.broker.service.has_sessions
+
+
+def _without_turn(notebooks: Sequence[Notebook]) -> list[Notebook]:
+    return [each for each in notebooks if each.is_here and not each.session.holding]
 
 
 def check_safety(picture: Picture) -> None:

@@ -30,6 +30,7 @@
      -DOUT_IN_ITS_TURN      a session pages out in the middle of its turn
      -DOUT_TWICE            a session that is out pages out once more, and comes in where that fails
      -DOLD_ANSWERS          the broker takes an answer for that to what it has asked since
+     -DFORGETS_WHO_WAITS    the broker does not call back who has paged out as it waited
      -DROOM_TOO_EARLY       the broker gives away the room of a session that it asks to page out
      -DROOM_OF_SUCCESSORS   ... or of a successor that has paged out before its turn
      -DSUCCESSORS_MAKE_WAY  the broker asks successors to make way
@@ -296,6 +297,11 @@ inline assign() {
 #else
 #define is_stale(i, n) (n != told_page_ins[i])
 #endif
+#ifdef FORGETS_WHO_WAITS
+#define needs_its_memory(i) seen_busy[i]
+#else
+#define needs_its_memory(i) (seen_busy[i] || requested[i])
+#endif
 #ifdef ROOM_OF_SUCCESSORS
 #define keeps_place(i) granted[i]
 #else
@@ -367,7 +373,7 @@ inline hear(i) {
 		:: else ->
 			has_place[i] = false;
 			if
-			:: seen_busy[i] || requested[i] -> call_back(i)
+			:: needs_its_memory(i) -> call_back(i)
 			:: else
 			fi
 		fi

@@ -65,6 +65,7 @@ BUGS: list[Row] = [
     ("paging", ("-DROOM_TOO_EARLY",), SAFE),
     ("paging", ("-DKEEPS_ASKING",), SAFE),
     ("paging", ("-DDISMISSALS=2", "-DASKS=2", "-DINTERRUPTS=1", "-DOLD_ANSWERS"), SAFE),
+    ("paging", ("-DCAPACITY=2", "-DRESTS=0", "-DFORGETS_WHO_WAITS"), SERVED),
     ("paging", (*ROOM_FOR_TWO, "-DROOM_OF_SUCCESSORS"), SAFE),
     ("paging", (*ROOM_FOR_TWO, "-DWAYS=1", "-DSUCCESSORS_MAKE_WAY"), SAFE),
 ]
