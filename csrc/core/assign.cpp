@@ -276,11 +276,20 @@ void Scheduler::mark_those_who_must_end(std::vector<Contender>& running) const {
 void Scheduler::mark_promises(Contest& contest, Seconds now) const {
   for (Contender& holder : contest.running)
     for (Contender& waiting : contest.waiting)
-      if (promises(*holder.session->turn, waiting, now)) holder.promised = waiting.promised = true;
+      if (promises(*holder.session->turn, successor_of(waiting), now))
+        holder.promised = waiting.promised = true;
 }
 
-bool Scheduler::promises(const Turn& turn, const Contender& waiting, Seconds now) const {
-  return turn.successor == successor_of(waiting) && now < *turn.asked + rules_.lease - kSoon;
+bool Scheduler::promises(const Turn& turn, const Successor& waiting, Seconds now) const {
+  return turn.successor == waiting && now < *turn.asked + rules_.lease - kSoon;
+}
+
+bool Scheduler::is_promised(SessionNumber number, const Session& session) const {
+  if (!session.request) return false;
+  const Successor waiting{number, session.request->number};
+  return std::ranges::any_of(sessions_, [&](const Entry& other) {
+    return other.second.turn && promises(*other.second.turn, waiting, now_);
+  });
 }
 
 Scheduler::Successor Scheduler::successor_of(const Contender& waiting) {

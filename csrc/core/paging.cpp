@@ -42,8 +42,8 @@ Decision Scheduler::paged_out(Seconds now, const std::string& id, Bytes bytes) {
   session.paged_out_bytes = bytes;
   note_rate(session, bytes);
   if (!is_out(session)) move_to(session, Residence::out);
-  if (session.turn) {
-    bring_in(session);  // whoever runs keeps its place
+  if (session.turn || is_promised(number, session)) {
+    bring_in(session);  // whoever runs keeps its place, and whoever may have begun by a handoff
     return assign(now);
   }
   if (lanes_.contains(number)) lanes_.remove(number);

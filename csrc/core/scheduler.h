@@ -315,7 +315,8 @@ class Scheduler {
   Contest contest(Seconds now) const;                // of those who may have turns now
   std::optional<Seconds> next_change(const Contest& contest, Seconds now) const;
   void mark_promises(Contest& contest, Seconds now) const;
-  bool promises(const Turn& turn, const Contender& waiting, Seconds now) const;
+  bool promises(const Turn& turn, const Successor& waiting, Seconds now) const;
+  bool is_promised(SessionNumber number, const Session& session) const;
   static Successor successor_of(const Contender& waiting);
   void mark_those_who_must_end(std::vector<Contender>& running) const;
   void mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const;

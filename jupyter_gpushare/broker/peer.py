@@ -25,6 +25,7 @@ class Peer(ABC):
     session: str | None = None
     memory = 0  # number of the lane memory that it was given last
     chunks = 0  # that it has of it
+    page_ins = 0  # that it was sent since its session was opened
     channel: Channel | None = None  # where these go to and fro
 
     @abstractmethod

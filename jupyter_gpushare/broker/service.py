@@ -413,6 +413,7 @@ class Service:
 
     def _welcome_session(self, peer: Peer, session: str, place: Place) -> None:
         told = self._devices[place.device]
+        peer.page_ins = 0
         if place.gang:
             uuids = [self._devices[device].uuid for device in place.gang]
             capacity, gang = self._capacity(place.gang), list(place.gang)
@@ -532,7 +533,8 @@ class Service:
 
     def _paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
         session = _own(peer)
-        self._enact(self._scheduler(session).paged_out(now, session, message.bytes))
+        if message.page_ins in (None, peer.page_ins):  # else it will be in again
+            self._enact(self._scheduler(session).paged_out(now, session, message.bytes))
 
     def _rests(self, peer: Peer, message: Rests, now: float) -> None:
         session = _own(peer)
@@ -776,6 +778,7 @@ class Service:
         self._sequence += 1
         if decision:
             for session in decision.page_ins:  # before its grant
+                self._places[session].peer.page_ins += 1
                 self._places[session].peer.send(PageIn())
             for grant in decision.grants:
                 if not self._gangs.keeps(grant):

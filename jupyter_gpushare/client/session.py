@@ -92,6 +92,7 @@ OLD_BROKER = (
 GOODBYE_SECONDS = 2.0  # a broker that stands still finds the connection ended, later
 AT_END_OF_TURN = 0.1  # of the time between two reports, as in csrc/core/simulation.cpp
 UNCOUNTED_BYTES = 1 << 20  # who has less on the device may leave it there and rest
+OF_A_PLACE = (PageOut, PageIn, GiveBack, Rest)  # concern memory that counts at the broker
 
 
 class Session:
@@ -166,6 +167,7 @@ class Session:
         self._busy = True  # a cell runs; scripts do not know cells
         self._returning = False  # a cell waits for this process's memory
         self.paged_out_bytes = 0
+        self._page_ins = 0  # that it was told since it has its place
         self._resting = False  # it has no place at the broker until its next cell
         self._notices: list[str] = []  # to be shown in the present cell, or the next one
         self.on_trouble: Callable[[str], None] = lambda sentence: None
@@ -240,6 +242,8 @@ class Session:
         with self._lock:
             if not self._restored():
                 raise BrokerUnavailable("the broker is away, so nothing was changed: try again")
+            if self._resting:
+                self._end_rest()
             self._ask(Change(None, weight, priority, paused), ANSWER_SECONDS)
             self.weight = self.weight if weight is None else weight
             self.priority = self.priority if priority is None else priority
@@ -305,10 +309,9 @@ class Session:
         __tracebackhide__ = True
         with self._lock:
             self._raise_refusal()
-            if self._resting:
-                self._come_back()
             try:
                 self._begin_wait()
+                self._ask_for_place()
                 with contextlib.suppress(ConnectionLost):  # then the next connection asks
                     self._connected().send(Request(self._turn))
                 while not self.holding and not self._closed.is_set():
@@ -362,8 +365,7 @@ class Session:
         self._busy = True
         self.memory.stop_paging_out()  # the keeper may do that, and has the lock
         with self._lock:
-            if not self._resting:
-                self._say(Busy(True))
+            self._say(Busy(True))
             self._come_back()
         self._wake_keeper()
 
@@ -373,8 +375,7 @@ class Session:
             with contextlib.suppress(ConnectionLost, ProtocolError):
                 self._look()  # what the user has to be told of this cell
             self._busy = False
-            if not self._resting:
-                self._say(Busy(False))
+            self._say(Busy(False))
         self._wake_keeper()
 
     def take_notices(self) -> list[str]:
@@ -512,7 +513,7 @@ class Session:
             if not self._resting or self._closed.is_set():
                 return
             try:
-                self._register(self._connected())
+                self._end_rest()
             except (ConnectionLost, ProtocolError):
                 self._drop_connection()  # the next one registers
                 self._resting = False
@@ -520,6 +521,11 @@ class Session:
                 waited = time.monotonic() - self._since
                 self.on_wait(Wait(self._turn, 1, waited, f"{error}; trying again"))
                 time.sleep(pause)
+
+    def _end_rest(self) -> None:
+        """Have a place again. Raises what the broker answered."""
+        with self._in_order():
+            self._register(self._connected())
 
     def _page_in(self) -> None:
         if self.paged_out_bytes:
@@ -538,9 +544,16 @@ class Session:
         if self._busy and self._uuid:
             self._say(StaysIn(ON_GPU))
             return
-        size, reason = self.memory.page_out(self._settings.page_directory or _cache_directory())
-        self.paged_out_bytes = size
-        self._say(StaysIn(reason) if reason else PagedOut(size))
+        self.paged_out_bytes, reason = self._move_out()
+        out = PagedOut(self.paged_out_bytes, self._page_ins)
+        self._say(StaysIn(reason) if reason else out)
+
+    def _move_out(self) -> tuple[int, str]:
+        """The bytes that are out, and why nothing is. What is out already stays there: the broker
+        counts on it."""
+        if self.paged_out_bytes:
+            return self.paged_out_bytes, ""
+        return self.memory.page_out(self._settings.page_directory or _cache_directory())
 
     def _give_back_memory(self) -> None:
         if not (self._busy or self.holding or self.paged_out_bytes):
@@ -548,20 +561,20 @@ class Session:
             self._say(self._report(time.monotonic()))
 
     def _rest(self) -> None:
-        """Only with its memory on disk: what stays on the device has to be counted there."""
-        if self._busy or self.holding or self._resting:
+        """Only with its memory on disk: what stays on the device has to be counted there. Not where
+        a thread waits for a turn between cells, for then the broker keeps the place for that."""
+        if self._busy or self._waiting or self.holding:
             return
         if self._group.joins and self._inside:
             self._say(StaysIn(JOINS))
             return
-        size, reason = self.paged_out_bytes, ""
-        if not size:
-            size, reason = self.memory.page_out(self._settings.page_directory or _cache_directory())
+        size, reason = self._move_out()
         if reason and self.memory.live() > UNCOUNTED_BYTES:
             self._say(StaysIn(reason))
             return
-        self.paged_out_bytes, self._resting = size, True
+        self.paged_out_bytes = size
         self._say(Rests(size))
+        self._resting = True
 
     def _wake_keeper(self) -> None:
         with contextlib.suppress(OSError):  # the keeper has ended
@@ -592,11 +605,18 @@ class Session:
 
     def _ask(self, message: Message, seconds: float = math.inf) -> None:
         """Send and wait until it is done. Raises the error that the broker answered."""
-        try:
+        with self._in_order():
             self._connected().ask(message, aside=self._take, seconds=seconds)
+
+    @contextlib.contextmanager
+    def _in_order(self) -> Iterator[None]:
+        """Around a question: where an interrupt ends the wait for its answer, that would be taken
+        for the next one's."""
+        try:
+            yield
         except GpuShareError:
             raise
-        except BaseException:  # its answer is still to come, and would be taken for the next one's
+        except BaseException:
             self._break_off()
             raise
 
@@ -607,7 +627,10 @@ class Session:
         self._drop_connection()
 
     def _say(self, message: Message) -> None:
-        """Send; if the connection is lost, the next one's registration says the same."""
+        """Send. If the connection is lost, or the broker knows no such session while it rests, its
+        next registration says the same."""
+        if self._resting:
+            return
         try:
             self._connected().send(message)
         except ConnectionLost:
@@ -626,7 +649,10 @@ class Session:
     # --- what the broker says ----------------------------------------------------------------
 
     def _take(self, message: ToClient) -> None:
-        """React to one message; stale turn numbers belong to withdrawn requests and are ignored."""
+        """React to one message. Stale turn numbers belong to withdrawn requests and are ignored; so
+        is what was sent to the place that a session had before it came to rest."""
+        if self._resting and isinstance(message, OF_A_PLACE):
+            return
         if isinstance(message, Grant):
             if message.turn == self._turn and (self._waiting or self.holding):
                 self._use_lane(message)
@@ -648,6 +674,7 @@ class Session:
         elif isinstance(message, PageOut):
             self._page_out()
         elif isinstance(message, PageIn):
+            self._page_ins += 1
             self._page_in()
         elif isinstance(message, GiveBack):
             self._give_back_memory()
@@ -734,7 +761,7 @@ class Session:
         self.capacity = answer.capacity_bytes
         self._asked = None  # whoever was named, was named to the connection before
         self._reported = self.iterations
-        self._resting = False
+        self._resting, self._page_ins = False, 0
         if not self.holding:
             self._ended = self._turn - self._waiting
 

@@ -162,9 +162,14 @@ class Busy(Message, frozen=True):
 
 
 class PagedOut(Message, frozen=True):
-    """So many persistent bytes lie in a file now and take no memory of the device."""
+    """So many persistent bytes lie in a file now and take no memory of the device.
+
+    `page_ins` counts the PageIns that this connection has been sent since Opened: after one that is
+    still on its way, the memory is back.
+    """
 
     bytes: int
+    page_ins: int | None = None
 
 
 class Rests(Message, frozen=True):

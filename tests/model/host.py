@@ -7,12 +7,13 @@ the broker's sockets: here each message is heard, or told, or lost, when the dri
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from math import inf
@@ -28,7 +29,12 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import Device
-from jupyter_gpushare.errors import BrokerUnavailable, GpuShareError
+from jupyter_gpushare.errors import (
+    BrokerUnavailable,
+    GpuShareError,
+    ProtocolError,
+    UnknownSession,
+)
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client
 from jupyter_gpushare.wire.client import LaneMemory
@@ -58,6 +64,7 @@ QUIET_STEPS = 400  # that all take together until nothing is left to do, or they
 
 SESSION_MODULE = import_module(Session.__module__)  # the package has a function of that name
 OF_A_CELL = (KeyboardInterrupt, GpuShareError)  # what a cell may end with
+OF_OURS = (ProtocolError, UnknownSession)  # but for these, which no user can cause
 
 
 class Kept(WholeProcess):
@@ -68,6 +75,8 @@ class Kept(WholeProcess):
         self._demand = demand
         self.alive = 0  # bytes in the lane after an iteration
         self.lane: int | None = None  # which memory, as the system numbers it
+        self.is_out = False
+        self.disk_is_full = False  # so nothing can be paged out
 
     def demand(self) -> Demand:
         persistent = self._demand.persistent_bytes + self.alive
@@ -83,8 +92,19 @@ class Kept(WholeProcess):
         self.lane = None if memory is None else os.fstat(memory.descriptor).st_ino
         return ""
 
+    def live(self) -> int:
+        return 0 if self.is_out else self._demand.persistent_bytes
+
     def page_out(self, directory: str) -> tuple[int, str]:
+        """As the pager: where it fails, all is in."""
+        self.is_out = not self.disk_is_full and self._demand.persistent_bytes > 0
+        if self.disk_is_full:
+            return 0, "the disk is full"
         return self._demand.persistent_bytes, ""
+
+    def page_in(self) -> str:
+        self.is_out = False
+        return ""
 
     def give_back(self) -> None:
         """It has nothing."""
@@ -132,9 +152,24 @@ class Notebook(Process):
         """Up to the next boundary, which one begins of two things: an iteration, or its end."""
         self.does(self._ends_iteration if self.is_inside else self._begins_iteration)
 
+    def begins_between_cells(self) -> None:
+        """As `begins`, by a thread of the user's that no cell announces."""
+        self.does(self._ends_iteration if self.is_inside else self._enters)
+
     def leaves(self) -> None:
         self.is_inside = self.must_leave = False
         self.does(self._leaves)
+
+    def ends_block(self) -> None:
+        """Of explicit iterations: the turn goes back, and the cell goes on, if there is one."""
+        self.is_inside = False
+        self.does(self.session.leave)
+
+    def declares(self) -> None:
+        self.does(partial(self.session.declare, 10))
+
+    def changes(self) -> None:
+        self.does(partial(self.session.change, weight=2.0))
 
     def closes(self) -> None:
         self.is_closing = True
@@ -154,6 +189,8 @@ class Notebook(Process):
             return
         if thread is not self.main or not isinstance(thread.error, OF_A_CELL):
             raise thread.error
+        if isinstance(thread.error, OF_OURS):
+            raise thread.error
         self.is_closing = self.is_closing or not self.is_open
         self.must_leave, self.is_inside = True, False
 
@@ -163,6 +200,9 @@ class Notebook(Process):
 
     def _begins_iteration(self) -> None:
         self.session.cell_begins()
+        self._enters()
+
+    def _enters(self) -> None:
         self.session.enter()
         self.is_inside = self.session.holding
 
@@ -175,14 +215,25 @@ class Notebook(Process):
         self.session.cell_ends()
 
 
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """What is left of a run that failed closes no descriptor meanwhile."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Letters(Mailbox):
     """Waits in lockstep; what is in it may be slow, or lost."""
 
     def __init__(self, lockstep: Lockstep) -> None:
-        os.close(lowest := os.dup(0))  # the descriptor that it will have
-        super().__init__()
+        with _nothing_collected():
+            os.close(lowest := os.dup(0))  # the descriptor that it will have
+            super().__init__()
+            self._end = socket.socket(fileno=os.dup(lowest))
         self._lockstep = lockstep
-        self._end = socket.socket(fileno=os.dup(lowest))
         assert self._end.getsockname() == f"\0{self.name}".encode()
 
     def fileno(self) -> int:
@@ -402,28 +453,34 @@ class Host:
         self.most_lanes: float = 1  # that could run at once since it was here
         self.lockstep = Lockstep()
         self.notebooks: list[Notebook] = []
-        self._roll_file = os.memfd_create("roll")
         self.broker: Broker | None = None
         self._was_in_use = False
-        self._patch = pytest.MonkeyPatch()
+        with ExitStack() as at_end:
+            at_end.callback(self.lockstep.close)
+            self._roll_file = os.memfd_create("roll")
+            at_end.callback(os.close, self._roll_file)
+            self._patch(at_end.enter_context(pytest.MonkeyPatch.context()))
+            self.start_broker()
+            at_end.callback(self._end_all)
+            self._at_end = at_end.pop_all()
+
+    def _patch(self, patch: pytest.MonkeyPatch) -> None:
         for name in ("threading", "select", "time"):
-            self._patch.setattr(SESSION_MODULE, name, getattr(self.lockstep, name))
-        self._patch.setattr(SESSION_MODULE, "Mailbox", partial(Letters, self.lockstep))
-        self._patch.setattr(client, "select", self.lockstep.select)
-        self._patch.setattr(client.launch, "connect", self._connect)
-        self.start_broker()
+            patch.setattr(SESSION_MODULE, name, getattr(self.lockstep, name))
+        patch.setattr(SESSION_MODULE, "Mailbox", partial(Letters, self.lockstep))
+        patch.setattr(client, "select", self.lockstep.select)
+        patch.setattr(client.launch, "connect", self._connect)
 
     def close(self) -> None:
         """Whatever this run found: the tests after it have the system as it is."""
-        try:
-            for notebook in tuple(self.notebooks):
-                self.kill(notebook)
+        self._at_end.close()
+
+    def _end_all(self) -> None:
+        with ExitStack() as each:
+            for notebook in self.notebooks:
+                each.callback(self.kill, notebook)
             if self.broker is not None:
-                self.end_broker()
-        finally:
-            self._patch.undo()
-            os.close(self._roll_file)
-            self.lockstep.close()
+                each.callback(self.end_broker)
 
     def begin_with(self, policy: str, lanes: int) -> None:
         """As if the broker had been started with these. `lanes` run at once: 0 is `auto`."""
@@ -590,8 +647,10 @@ class Host:
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
         assert len(holders) <= self.most_lanes, f"{holders} have turns"
-        out = [each for each in holders if each.session.paged_out_bytes]
+        out = [each for each in holders if each.memory.is_out or each.session.paged_out_bytes]
         assert not out, f"{out} compute with their memory paged out"
+        uncounted = [each for each in self.here if each.session._resting and each.memory.live()]
+        assert not uncounted, f"{uncounted} rest, and have memory on the device"
         on_roll = Roll(self._roll_file).absent
         unknown = [
             each
@@ -606,6 +665,8 @@ class Host:
         picture = self.broker.scheduler.picture(self.lockstep.now)
         check_safety(picture)
         states = {each.id: each for each in picture.sessions}
+        ours = [each for each in self.here if isinstance(each.session._refusal, OF_OURS)]
+        assert not ours, f"{ours} have said what the broker does not understand"
         registered = [each for each in self.here if not each.session._resting]
         assert set(states) == {notebook.name for notebook in registered}
         for notebook in registered:
@@ -615,6 +676,7 @@ class Host:
             assert is_waiting == (state.waiting is not None), notebook
             assert is_waiting or notebook.is_free, f"{notebook} waits for nothing"
             assert bool(session.paged_out_bytes) == bool(state.paged_out_bytes), notebook
+            assert notebook.memory.is_out == bool(state.paged_out_bytes), notebook
             if session.holding or session._waiting:
                 assert session._turn == state.turn, notebook
 
@@ -631,11 +693,11 @@ class Host:
         waiting = self._waiting_with_room()
         for _ in range(ROUNDS):
             self.check()
-            waiting = [each for each in waiting if each.is_here and not each.session.holding]
-            if not waiting:
+            if not (waiting := _without_turn(waiting)):
                 return
             self.pass_time(ROUND_SECONDS)
             self.exchange()
+            waiting = _without_turn(waiting)  # before who has failed gives its turn back
             for notebook in [each for each in self.here if each.is_free]:
                 notebook.leaves() if notebook.must_leave else notebook.begins()
             self.exchange()
@@ -672,6 +734,10 @@ class Host:
                 notebook.closes()
         self.exchange()
         assert not self.broker.service.has_sessions
+
+
+def _without_turn(notebooks: Sequence[Notebook]) -> list[Notebook]:
+    return [each for each in notebooks if each.is_here and not each.session.holding]
 
 
 def check_safety(picture: Picture) -> None:

@@ -49,10 +49,30 @@ MUTANTS = {
         "if self.holding or (self._busy and not self._waiting):",
         "if self._busy and not self._waiting and not self.holding:",
     ),
-    "a notebook that rests already is told to rest, and says so twice": Mutant(
+    "a notebook that rests takes what was sent to its place before": Mutant(
         "jupyter_gpushare/client/session.py",
-        "if self._busy or self.holding or self._resting:",
+        "if self._resting and isinstance(message, OF_A_PLACE):",
+        "if False:",
+    ),
+    "a notebook that rests says what only one with a place may say": Mutant(
+        "jupyter_gpushare/client/session.py",
+        "        if self._resting:\n            return\n        try:\n",
+        "        try:\n",
+    ),
+    "a notebook rests while a thread of it waits for a turn": Mutant(
+        "jupyter_gpushare/client/session.py",
+        "if self._busy or self._waiting or self.holding:",
         "if self._busy or self.holding:",
+    ),
+    "a notebook that is out pages out once more, and all comes in where that fails": Mutant(
+        "jupyter_gpushare/client/session.py",
+        '        if self.paged_out_bytes:\n            return self.paged_out_bytes, ""\n',
+        "",
+    ),
+    "a cell that begins does not call off that its memory is to be paged out": Mutant(
+        "csrc/core/paging.cpp",
+        "  if (session.residence == Residence::leaving) move_to(session, Residence::in);\n  if (",
+        "  if (",
     ),
 }
 

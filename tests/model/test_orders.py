@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from jupyter_gpushare.wire.protocol import Demand
+from jupyter_gpushare.wire.protocol import Change, Demand, Dismiss, GiveBack, RenewKey, Rest
 
-from .host import CAPACITY, MIB, Host, Notebook
+from .host import CAPACITY, MIB, Host, Line, Notebook
 
 DEMAND = Demand(10 * MIB, 20 * MIB, measured=True)
+LARGE = Demand(30 * MIB, 20 * MIB, measured=True)  # not for three
 
 
 @pytest.fixture
@@ -20,9 +21,9 @@ def host() -> Iterator[Host]:
     host.close()
 
 
-def opened(host: Host, *names: str) -> list[Notebook]:
+def opened(host: Host, *names: str, demand: Demand = DEMAND) -> list[Notebook]:
     """All have had the lane, and so may be handed turns in it."""
-    notebooks = [host.open(name, "user", DEMAND) for name in names]
+    notebooks = [host.open(name, "user", demand) for name in names]
     for notebook in notebooks:
         host.exchange()
         notebook.begins()
@@ -172,4 +173,243 @@ def test_who_has_a_turn_by_letter_is_known_to_the_next_broker(host: Host) -> Non
     assert not first.session.holding
     host.settle()
     assert second.session.holding
+    host.check_agreement()
+
+
+# --- sessions that rest ---------------------------------------------------------------------------
+
+
+def line_of(host: Host, notebook: Notebook) -> Line:
+    (line,) = [line for line in host.lines if line.notebook is notebook]
+    return line
+
+
+def heard(host: Host, notebook: Notebook) -> None:
+    """All that it has said, and nothing is told yet."""
+    line = line_of(host, notebook)
+    while line.has_said:
+        host.hear(line)
+
+
+def told_to_rest(host: Host, notebook: Notebook) -> None:
+    """As by an admin's rule for idle notebooks; it is on its way."""
+    line_of(host, notebook).send(Rest())
+
+
+def rests(host: Host, notebook: Notebook) -> None:
+    told_to_rest(host, notebook)
+    host.exchange()
+    assert notebook.session._resting
+
+
+def all_is_well_after_its_next_cell(host: Host, notebook: Notebook) -> None:
+    host.check()
+    host.check_agreement()
+    notebook.begins()
+    host.exchange()
+    assert notebook.main is not None
+    assert notebook.main.error is None
+    assert notebook.session.holding
+    host.settle()
+    host.check()
+    host.check_agreement()
+
+
+def test_a_session_that_rests_takes_no_memory_that_it_was_given_before(host: Host) -> None:
+    """Its place is others' by then, and nobody counts its memory."""
+    (notebook,) = opened(host, "notebook")
+    host.hear_admin(Dismiss(""), notebook)
+    host.exchange()
+    told_to_rest(host, notebook)
+    notebook.begins_between_cells()
+    assert notebook.main is not None
+    host.go_on(notebook.main)  # it asks for a turn
+    heard(host, notebook)  # so its memory is called back
+    notebook.is_interrupted()
+    host.exchange()
+    assert notebook.session._resting
+    assert notebook.memory.is_out
+    all_is_well_after_its_next_cell(host, notebook)
+
+
+@pytest.mark.parametrize("persistent", [0, 10])
+@pytest.mark.parametrize("late", [Dismiss(""), GiveBack(), RenewKey(), Rest()])
+def test_what_was_sent_to_a_session_before_it_rests_is_of_no_effect(
+    host: Host, persistent: int, late: Dismiss | GiveBack | RenewKey | Rest
+) -> None:
+    """Its answer would be refused, since the broker knows no such session; and that refusal would
+    end its next cell."""
+    notebook = host.open("notebook", "user", Demand(persistent * MIB, 20 * MIB, measured=True))
+    host.exchange()
+    notebook.begins()
+    host.exchange()
+    notebook.leaves()
+    host.exchange()
+    told_to_rest(host, notebook)
+    if not isinstance(late, Dismiss):
+        line_of(host, notebook).send(late)
+    elif persistent:  # or there is nothing to page out
+        host.hear_admin(late, notebook)
+    host.exchange()
+    assert notebook.session._resting
+    all_is_well_after_its_next_cell(host, notebook)
+
+
+@pytest.mark.parametrize(
+    "does", [Notebook.declares, Notebook.changes, Notebook.ends_block, Notebook.leaves]
+)
+def test_what_is_said_of_a_session_that_rests_reaches_the_broker(
+    host: Host, does: Callable[[Notebook], None]
+) -> None:
+    (notebook,) = opened(host, "notebook")
+    rests(host, notebook)
+    notebook.session.iterations += 1  # that it has not reported
+    does(notebook)
+    host.exchange()
+    assert notebook.main is not None
+    assert notebook.main.error is None
+    all_is_well_after_its_next_cell(host, notebook)
+    assert host.broker is not None
+    (seen,) = host.broker.scheduler.picture(host.lockstep.now).sessions
+    assert seen.iterations == notebook.session.iterations
+    assert seen.weight == notebook.session.weight
+
+
+def test_a_thread_that_waits_for_a_turn_between_cells_keeps_its_place(host: Host) -> None:
+    """Or nobody would know that it waits."""
+    holder, notebook = opened(host, "holder", "notebook")
+    all_begin(host, holder)
+    told_to_rest(host, notebook)
+    notebook.begins_between_cells()
+    host.exchange()
+    assert not notebook.session._resting
+    host.check_agreement()
+    host.serve()
+
+
+def test_a_thread_that_asks_for_a_turn_between_cells_ends_the_rest(host: Host) -> None:
+    (notebook,) = opened(host, "notebook")
+    rests(host, notebook)
+    notebook.begins_between_cells()
+    host.exchange()
+    assert notebook.session.holding
+    assert not notebook.memory.is_out
+    host.check()
+    host.check_agreement()
+
+
+def test_a_thread_that_is_interrupted_as_it_ends_the_rest_leaves_nothing_behind(host: Host) -> None:
+    """Its connection ends, since the answer to come would be taken for another one's."""
+    (notebook,) = opened(host, "notebook")
+    rests(host, notebook)
+    notebook.begins_between_cells()
+    assert notebook.main is not None
+    host.go_on(notebook.main)  # until it waits for its place
+    notebook.is_interrupted()
+    host.settle()
+    all_is_well_after_its_next_cell(host, notebook)
+
+
+def test_a_session_that_is_out_stays_out_when_it_is_told_once_more(host: Host) -> None:
+    """A cell that came and went calls the first one off, as far as the broker knows. The second
+    one must not fail, which would bring all back in."""
+    (notebook,) = opened(host, "notebook")
+    host.hear_admin(Dismiss(""), notebook)
+    for begins_or_ends in (notebook.session.cell_begins, notebook.session.cell_ends):
+        notebook.does(begins_or_ends)
+        assert notebook.main is not None
+        host.go_on(notebook.main)
+    heard(host, notebook)
+    host.hear_admin(Dismiss(""), notebook)
+    line_of(host, notebook).tell()
+    for thread in host.ready_threads():
+        host.go_on(thread)
+    heard(host, notebook)
+    assert notebook.memory.is_out
+    notebook.memory.disk_is_full = True
+    host.exchange()
+    host.check_agreement()
+
+
+def asks_between_cells(host: Host, notebook: Notebook) -> None:
+    notebook.begins_between_cells()
+    assert notebook.main is not None
+    host.go_on(notebook.main)
+
+
+def told_so_far(host: Host, notebook: Notebook) -> None:
+    """What is on its way to it arrives, and what it answers is on its way then."""
+    line_of(host, notebook).tell_all()
+    for thread in host.ready_threads():
+        if thread.process is notebook:
+            host.go_on(thread)
+
+
+def out_and_first_to_come_back(host: Host) -> Notebook:
+    """Its memory has no room beside that of two others."""
+    (third,) = opened(host, "third", demand=LARGE)
+    host.hear_admin(Dismiss(""), third)
+    host.exchange()
+    host.hear_admin(Change(priority=1), third)
+    return third
+
+
+def all_fit(*notebooks: Notebook) -> bool:
+    return sum(each.memory.live() for each in notebooks) + LARGE.ephemeral_bytes <= CAPACITY
+
+
+def test_an_answer_from_before_its_memory_came_back_says_nothing_of_it(host: Host) -> None:
+    """The broker asks once more before it hears of the first time, and calls it back then."""
+    third = out_and_first_to_come_back(host)
+    holder, notebook = opened(host, "holder", "notebook", demand=LARGE)
+    all_begin(host, holder)
+    line = line_of(host, notebook)
+    host.hear_admin(Dismiss(""), notebook)
+    asks_between_cells(host, notebook)
+    notebook.is_interrupted()
+    told_so_far(host, notebook)
+    assert notebook.memory.is_out
+    assert line.has_said
+    for _ in range(2):  # the request, and its end
+        host.hear(line)
+    host.hear_admin(Dismiss(""), notebook)
+    heard(host, notebook)
+    asks_between_cells(host, notebook)
+    heard(host, notebook)
+    third.begins()
+    host.exchange(third)
+    told_so_far(host, notebook)
+    assert not notebook.memory.is_out
+    heard(host, notebook)
+    host.exchange(third)
+    assert all_fit(holder, notebook, third)
+    notebook.is_interrupted()
+    host.settle()
+    host.check_agreement()
+
+
+def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_room(host: Host) -> None:
+    """It was asked before it asked for a turn, and has its memory back with the handoff."""
+    third = out_and_first_to_come_back(host)
+    holder, successor = opened(host, "holder", "successor", demand=LARGE)
+    all_begin(host, holder)
+    third.begins()
+    host.exchange(third)
+    asks_between_cells(host, successor)
+    told_so_far(host, successor)
+    assert successor.memory.is_out
+    line = line_of(host, successor)
+    assert line.has_said
+    host.hear(line)  # its request
+    host.pass_time(1.0)
+    line_of(host, holder).tell_all()
+    heard(host, successor)
+    holder.begins()
+    assert holder.main is not None
+    host.go_on(holder.main)
+    told_so_far(host, successor)
+    assert successor.session.holding
+    host.exchange(third)
+    assert all_fit(holder, successor, third)
+    host.settle()
     host.check_agreement()

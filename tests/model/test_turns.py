@@ -22,11 +22,21 @@ from hypothesis.stateful import (
     rule,
 )
 
-from jupyter_gpushare.wire.protocol import Cancel, Change, Demand, Dismiss, Recall, Rest, SetPolicy
+from jupyter_gpushare.wire.protocol import (
+    Cancel,
+    Change,
+    Demand,
+    Dismiss,
+    GiveBack,
+    Recall,
+    RenewKey,
+    Rest,
+    SetPolicy,
+)
 
 from .host import MIB, Host, Line, Notebook
 
-Ending = Callable[[Notebook], None]
+Doing = Callable[[Notebook], None]
 MOST = 5  # notebooks at a time
 picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
 POLICIES = ("fair", "fifo", "las", "srtf", "classroom", "pack")
@@ -95,6 +105,19 @@ class Turns(RuleBasedStateMachine):
     @rule(pick=picks)
     def an_iteration_begins_or_ends(self, pick: int) -> None:
         self.pick(pick, "is_free").begins()
+
+    @precondition(lambda self: self.able("is_free"))
+    @rule(
+        pick=picks,
+        what=st.sampled_from([Notebook.begins_between_cells, Notebook.ends_block]),
+    )
+    def a_thread_goes_on_between_cells(self, pick: int, what: Doing) -> None:
+        what(self.pick(pick, "is_free"))
+
+    @precondition(lambda self: self.able("is_free"))
+    @rule(pick=picks, what=st.sampled_from([Notebook.declares, Notebook.changes]))
+    def a_user_says_something_of_a_session(self, pick: int, what: Doing) -> None:
+        what(self.pick(pick, "is_free"))
 
     @precondition(lambda self: self.able("is_free"))
     @rule()
@@ -171,7 +194,7 @@ class Turns(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.holders()) > 1)
     @rule(pick=picks, ends=st.sampled_from([Notebook.begins, Notebook.leaves]))
-    def a_lane_becomes_free_during_a_handoff(self, pick: int, ends: Ending) -> None:
+    def a_lane_becomes_free_during_a_handoff(self, pick: int, ends: Doing) -> None:
         """One holder hands its turn to its successor, and before the broker hears of it another
         holder ends its own."""
         self.host.pass_time(0.6)
@@ -188,11 +211,17 @@ class Turns(RuleBasedStateMachine):
         return [each for each in self.able("is_free") if each.session.holding]
 
     @precondition(lambda self: self.host.lines)
-    @rule(pick=picks)
-    def a_session_is_told_to_rest(self, pick: int) -> None:
-        """As by an admin's rule for idle notebooks."""
+    @rule(pick=picks, what=st.sampled_from([Rest(), Rest(), GiveBack(), RenewKey()]))
+    def a_session_is_told(self, pick: int, what: Rest | GiveBack | RenewKey) -> None:
+        """As by an admin's rules for idle notebooks, or as somebody leaves its trust domain."""
         lines = self.host.lines
-        lines[pick % len(lines)].send(Rest())
+        lines[pick % len(lines)].send(what)
+
+    @precondition(lambda self: self.able("is_here"))
+    @rule(pick=picks)
+    def its_disk_is_full_or_has_room(self, pick: int) -> None:
+        memory = self.pick(pick, "is_here").memory
+        memory.disk_is_full = not memory.disk_is_full
 
     @precondition(lambda self: self.able("is_here"))
     @rule(pick=picks, is_lost=st.booleans())
