@@ -137,8 +137,9 @@ def snapshot(*sessions: SessionView, devices: Sequence[str] = ("host",)) -> Snap
 def test_a_record_has_a_gang_on_all_of_its_devices() -> None:
     gpus = ["cuda:0", "cuda:1"]
     recorder = record.Recorder()
-    states = [view("waiting", gang=gpus), view("running", gang=gpus), view("running", gang=gpus)]
-    done = view("idle", gang=gpus, iterations=20, device_seconds=2.0)
+    small = {"gang": gpus, "ephemeral_bytes": 0}
+    states = [view("waiting", **small), view("running", **small), view("running", **small)]
+    done = view("idle", **small, iterations=20, device_seconds=2.0)
     events = [
         event
         for time, each in enumerate([*states, done])

@@ -203,6 +203,19 @@ std::string GangQueue::is_valid() const {
     for (const std::size_t device : entry.gang.devices)
       if (!taken.insert(device).second) return "two gangs were called to one device";
   }
+  return nobody_waits_in_vain();
+}
+
+// The first of those who want one device at least is called to it, unless somebody has it.
+std::string GangQueue::nobody_waits_in_vain() const {
+  for (const auto& [number, waiting] : entries_) {
+    if (waiting.state != State::waits) continue;
+    const bool waits_for_another = std::ranges::any_of(entries_, [&](const auto& other) {
+      return other.first != number && other.second.state != State::idle &&
+             overlap(other.second.gang.devices, waiting.gang.devices);
+    });
+    if (!waits_for_another) return "a gang waits although it could be called";
+  }
   return "";
 }
 

@@ -59,7 +59,7 @@ class GangQueue {
 
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   bool is_called(const std::string& id) const;  // or has its devices
-  std::string is_valid() const;                 // empty, or what is wrong
+  std::string is_valid() const;                 // after assign(): empty, or what is wrong
 
  private:
   using Number = std::uint64_t;
@@ -84,6 +84,7 @@ class GangQueue {
   std::vector<Entry*> in_order();
   std::vector<Entry*> in_the_way_of(const Entry& waiting);
   Seconds ends_in(const Entry& holder, const Entry& waiting) const;
+  std::string nobody_waits_in_vain() const;
   void reserve_for(const Entry& waiting, std::set<std::size_t>& reserved, Calls& calls);
 
   const Policy& policy_;
