@@ -182,9 +182,7 @@ Decision Host::request(Seconds now, const std::string& id, TurnNumber turn) {
   if (gang->wants() && turn <= gang->turn) return decision;  // a repeated or stale request
   end_wait(*gang);
   give_back(*gang, decision);
-  gang->stage = Stage::kept;
-  gang->turn = turn;
-  gang->since = now_;
+  begin_wait(*gang, turn);
   return settle(std::move(decision));
 }
 
@@ -335,6 +333,7 @@ bool Host::has_turn(const std::string& id) const {
 
 Decision Host::open_gang(Seconds now, const std::string& id,
                          const std::vector<DeviceNumber>& devices, SessionSpec spec) {
+  require(!spec.holding || !spec.waiting, "a session holds its turn or waits for it, not both");
   const bool waits = std::exchange(spec.waiting, false);
   spec.alone = true;
   const auto open = [&](DeviceNumber device) {
@@ -351,8 +350,7 @@ Decision Host::open_gang(Seconds now, const std::string& id,
   take(std::move(first), decision);
   for (const DeviceNumber device : gang.smallest_first)
     if (device != smallest) take(open(device), decision);
-  if (waits) gang.stage = Stage::kept;
-  if (waits) gang.since = now_;
+  if (waits) begin_wait(gang, spec.turn);
   return settle(std::move(decision));
 }
 
@@ -511,6 +509,12 @@ void Host::give_back(Gang& gang, Decision& decision) {
   queue_.finish(now_, gang.id);
   if (before == Stage::called || before == Stage::runs) tell(gang, decision, finish);
   for (const DeviceNumber device : seeks) tell(device, decision, finish);
+}
+
+void Host::begin_wait(Gang& gang, TurnNumber turn) {
+  gang.stage = Stage::kept;  // until settle() finds that it could have all of its devices
+  gang.turn = turn;
+  gang.since = now_;
 }
 
 void Host::end_wait(Gang& gang) {

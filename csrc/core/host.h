@@ -182,6 +182,7 @@ class Host {
   void join_queue(Gang& gang, Decision& decision);
   void call(Gang& gang, Decision& decision);
   void give_back(Gang& gang, Decision& decision);
+  void begin_wait(Gang& gang, TurnNumber turn);
   void end_wait(Gang& gang);
   void weigh_gangs();
 

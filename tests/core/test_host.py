@@ -496,3 +496,12 @@ def test_a_demand_that_one_of_its_devices_can_never_hold_is_refused_and_changes_
         host.open(0.0, "gang", ["large", "small"], SessionSpec("u", demand=Demand(12 * GIB)))
     assert "gang" not in host
     assert host.is_valid() == ""
+
+
+def test_a_gang_that_comes_holding_its_turn_and_waiting_for_it_is_refused() -> None:
+    driver = Driver(2)
+    spec = SessionSpec("g", turn=1, holding=True, waiting=True)
+    with pytest.raises(ValueError, match="holds its turn or waits for it, not both"):
+        driver.host.open(0.0, "gang", driver.names, spec)
+    assert "gang" not in driver.host
+    driver.look()
