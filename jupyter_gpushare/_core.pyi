@@ -93,10 +93,7 @@ class Decision:
     def __bool__(self) -> bool: ...
 
 class SessionState:
-    """One session in a picture; the fields of protocol.SessionView (without pid).
-
-    Who knows more than the scheduler of one device writes it in.
-    """
+    """One session in a picture; the fields of protocol.SessionView (without pid)."""
 
     id: str
     name: str
@@ -117,9 +114,6 @@ class SessionState:
     priority: int
     paged_out_bytes: int
     busy: bool
-
-    def waits(self) -> None:
-        """From now on its state is `waiting`."""
 
 class LaneState:
     id: int
@@ -250,6 +244,79 @@ class Scheduler:
     def __contains__(self, id: str) -> bool: ...
     def __len__(self) -> int: ...
 
+class Host:
+    """Turns on all devices of a host, and on which of them a session goes.
+
+    A session on several devices is a gang: it has all of them to itself, or none, and is told once
+    for all. One on one device is decided by the Scheduler of that device, as if that were alone.
+    Events have the names and arguments that they have there. Raises what that raises, ValueError
+    too for a device that there is not; a call that raises has changed nothing.
+    """
+
+    def __init__(
+        self, devices: Sequence[tuple[str, int]], policy: str = "fair", rules: Rules = ...
+    ) -> None:
+        """Their names and capacities in bytes."""
+    def place(self, among: Sequence[str], demand: Demand, count: int = 1) -> list[str]:
+        """The best devices for a newcomer: where there is room now, and most for each session.
+
+        ValueError where there are not so many.
+        """
+    def open(self, now: float, id: str, devices: Sequence[str], spec: SessionSpec) -> Decision:
+        """One that opens again is on the same devices, or ValueError. A gang runs alone on each of
+        its devices; its demand is that on each of them."""
+    def close(self, now: float, id: str) -> Decision: ...
+    def request(self, now: float, id: str, turn: int) -> Decision: ...
+    def finish(self, now: float, id: str, turn: int) -> Decision: ...
+    def report(
+        self,
+        now: float,
+        id: str,
+        iterations: int,
+        demand: Demand,
+        remaining_iterations: int | None = None,
+    ) -> Decision: ...
+    def change(
+        self,
+        now: float,
+        id: str,
+        weight: float | None = None,
+        priority: int | None = None,
+        paused: bool | None = None,
+    ) -> Decision: ...
+    def set_busy(self, now: float, id: str, busy: bool) -> Decision: ...
+    def paged_out(self, now: float, id: str, bytes: int) -> Decision: ...
+    def page_out_failed(self, now: float, id: str, why: str = "") -> Decision: ...
+    def recall(self, now: float, id: str) -> Decision: ...
+    def dismiss(self, now: float, id: str) -> Decision: ...
+    def hold_back(self, now: float, device: str, sentences: dict[str, str]) -> Decision: ...
+    def set_shares(
+        self, now: float, device: str, groups: dict[str, float], users: dict[str, float]
+    ) -> Decision:
+        """Among gangs groups and users weigh what they weigh on the mean of all devices."""
+    def set_policy(self, now: float, device: str, name: str) -> Decision: ...
+    def set_running_lanes(self, now: float, device: str, lanes: int) -> Decision: ...
+    def set_foreign(self, now: float, device: str, bytes: int) -> Decision: ...
+    def set_recovering(self, now: float, recovering: bool) -> Decision:
+        """Of all devices."""
+    def assign(self, now: float) -> Decision:
+        """Call it when `next_event` has come."""
+    def next_event(self, now: float) -> float | None: ...
+    def may_keep(self, id: str, persistent: int) -> bool: ...
+    def has_turn(self, id: str) -> bool: ...
+    def picture(self, device: str, now: float) -> Picture: ...
+    def policy(self, device: str) -> str: ...
+    def free(self, device: str) -> int: ...
+    def foreign(self, device: str) -> int: ...
+    def sessions(self, device: str) -> int:
+        """How many are open there."""
+    def lane_bytes(self, device: str, lane: int) -> int: ...
+    def is_valid(self) -> str:
+        """Empty, or the first broken invariant in words."""
+    @property
+    def recovering(self) -> bool: ...
+    def __contains__(self, id: str) -> bool: ...
+
 def policies() -> list[tuple[str, str]]:
     """Name and one sentence of each policy, in the order of the table."""
 
@@ -267,7 +334,8 @@ class Job:
 
     `declares`: it says how many iterations are left. `load` is the part of the device that it keeps
     busy, above 0 and at most 1; those who compute at the same time have 1 in all. It `stays` open
-    so many seconds after its last cell.
+    so many seconds after its last cell. On several `devices` at once it is a gang, and needs its
+    demand on each of them.
     """
 
     def __init__(
@@ -284,6 +352,7 @@ class Job:
         load: float = 1.0,
         stays: float = 0.0,
         group: str = "",
+        devices: int = 1,
     ) -> None: ...
     id: str
     cells: list[Cell]
@@ -296,6 +365,7 @@ class Job:
     declares: bool
     load: float
     stays: float
+    devices: int
 
 class Shares:
     """Weights of groups and users by name, in virtual time; who is absent has 1.
@@ -337,8 +407,8 @@ class Conduct:
 class Outcome:
     """What became of a job; seconds. `started` is its first turn, `ended` the end of its last cell.
 
-    It `waited` while a cell ran and had no turn. `paged` bytes went out and came in. It is
-    `refused` if no device could ever hold it.
+    It `waited` while a cell ran and had no turn; its `device_seconds` count on each of its devices.
+    `paged` bytes went out and came in. It is `refused` if its devices could never hold it.
     """
 
     id: str
@@ -352,7 +422,7 @@ class Outcome:
     refused: bool
 
 class TurnTaken:
-    """Of the job with this index."""
+    """Of the job with this index; a gang's is there for each of its devices."""
 
     job: int
     device: int
@@ -369,7 +439,7 @@ class MemoryUse:
     lanes: int
 
 class Simulation:
-    """The scheduler in virtual time: jobs that do what notebooks do, as fast as it decides.
+    """A host in virtual time: jobs that do what notebooks do, as fast as it decides.
 
     The same arguments give the same result. Raises ValueError for what cannot be simulated.
     """
@@ -405,8 +475,7 @@ class Simulation:
 class Gang:
     """A job of `duration` seconds on so many whole devices at once.
 
-    `skew` is its largest tensor, as a part of its model. It may have to be `on` these devices,
-    where each host has one.
+    `skew` is its largest tensor, as a part of its model.
     """
 
     def __init__(
@@ -417,14 +486,12 @@ class Gang:
         *,
         arrival: float = 0.0,
         skew: float = 0.0,
-        on: Sequence[int] = (),
     ) -> None: ...
     id: str
     devices: int
     duration: float
     arrival: float
     skew: float
-    on: list[int]
 
 class GangRules:
     """Service is devices times seconds.
@@ -474,44 +541,6 @@ def gittins_index(known: Sequence[float], attained: float, quantum: float) -> fl
 
     0 where none of the known ones got further than `attained`.
     """
-
-class GangGrant:
-    """A turn of a gang on so many devices of each host."""
-
-    gang: str
-    devices: list[int]
-
-class GangDecision:
-    """`yields` are ids; each is asked once for each turn."""
-
-    grants: list[GangGrant]
-    yields: list[str]
-
-class GangScheduler:
-    """Whose turn it is on whole devices, all that a gang asks for or none, after Tiresias.
-
-    The policies are those of GangSimulation, which is driven by it. Events say what has happened,
-    and `assign` decides. Raises ValueError for a gang that there can never be, and KeyError for one
-    that is not known.
-    """
-
-    def __init__(
-        self, hosts: Sequence[int], policy: str = "las", rules: GangRules = ...
-    ) -> None: ...
-    def request(self, now: float, gang: Gang) -> None:
-        """It wants its devices; harmless if it has them. What it has attained before counts."""
-    def finish(self, now: float, id: str) -> None:
-        """It has its devices no more, or does not want them any more."""
-    def close(self, now: float, id: str) -> None:
-        """The same, and nothing is known of it from then on."""
-    def assign(self, now: float) -> GangDecision: ...
-    def next_event(self) -> float | None:
-        """When time alone changes something, or None."""
-    def holds(self, id: str) -> list[int]:
-        """The devices of each host that it has; empty: none."""
-    def __contains__(self, id: str) -> bool: ...
-    def is_valid(self) -> str:
-        """Empty, or what is wrong."""
 
 class GangSimulation:
     """Gangs on the whole devices of hosts, in virtual time, after Tiresias.

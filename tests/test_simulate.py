@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -116,17 +117,48 @@ def view(state: str, **more: object) -> SessionView:
     return SessionView(id="secret", name="thesis.ipynb", user="ann", pid=1, state=state, **given)
 
 
-def snapshot(*sessions: SessionView) -> Snapshot:
-    device = DeviceView(
-        name="host",
-        capacity_bytes=GIB,
-        persistent_bytes=0,
-        free_bytes=0,
-        running_lanes=0,
-        lanes=[],
-        sessions=list(sessions),
-    )
-    return Snapshot("1", None, "fair", [], 0, [device])  # type: ignore[arg-type]
+def snapshot(*sessions: SessionView, devices: Sequence[str] = ("host",)) -> Snapshot:
+    """All of them on each of the devices."""
+    views = [
+        DeviceView(
+            name=name,
+            capacity_bytes=GIB,
+            persistent_bytes=0,
+            free_bytes=0,
+            running_lanes=0,
+            lanes=[],
+            sessions=list(sessions),
+        )
+        for name in devices
+    ]
+    return Snapshot("1", None, "fair", [], 0, views)  # type: ignore[arg-type]
+
+
+def test_a_record_has_a_gang_on_all_of_its_devices() -> None:
+    gpus = ["cuda:0", "cuda:1"]
+    recorder = record.Recorder()
+    small = {"gang": gpus, "ephemeral_bytes": 0}
+    states = [view("waiting", **small), view("running", **small), view("running", **small)]
+    done = view("idle", **small, iterations=20, device_seconds=2.0)
+    events = [
+        event
+        for time, each in enumerate([*states, done])
+        for event in recorder.events(snapshot(each, devices=gpus), time)
+    ]
+    assert [event.gang for event in events if event.event == "opened"] == [(*gpus,)]
+    told = [event.event for event in events if event.session]
+    assert told == ["opened", "reported", "requested", "granted", "finished", "reported"]
+    subject = workload.from_record(events)
+    (job,) = subject.jobs
+    assert (subject.devices, job.devices) == (2, 2)
+    (run,) = gpushare.simulate(subject, ["fair"]).runs
+    assert [(turn.device, turn.ended - turn.began) for turn in run.turns] == [(0, 2.0), (1, 2.0)]
+
+
+def test_a_gang_that_is_wider_than_the_host_is_one_sentence() -> None:
+    gang = Job("wide", [Cell()], devices=3)
+    with pytest.raises(InvalidValue, match="'wide' must have a device, and at most the 2 that"):
+        gpushare.simulate(Workload([gang], GIB, 2), ["fair"])
 
 
 def test_changes_of_a_snapshot_are_events_without_names() -> None:

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   module.attr("__version__") = GPUSHARE_VERSION;
   gpushare::register_block_allocator(module);
   gpushare::register_core(module);
+  gpushare::register_host(module);
   gpushare::register_lane(module);
   gpushare::register_cuda_memory(module);
   gpushare::register_gangs(module);

@@ -7,6 +7,7 @@ void register_block_allocator(pybind11::module_& module);
 void register_core(pybind11::module_& module);
 void register_cuda_memory(pybind11::module_& module);
 void register_gangs(pybind11::module_& module);
+void register_host(pybind11::module_& module);
 void register_lane(pybind11::module_& module);
 void register_memory(pybind11::module_& module);
 void register_pager(pybind11::module_& module);

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/register.h"
+#include "bindings/whole.h"
 #include "core/lane_allocator.h"
 #include "core/policy.h"
 #include "core/scheduler.h"
@@ -30,24 +31,6 @@ const char* name(State state) {
       return "held";
   }
   return "";
-}
-
-// A whole number from outside: one that does not fit is a ValueError that names it, where pybind11
-// would only say that no overload takes it.
-template <class Number>
-Number whole(const py::int_& value, const char* name) {
-  try {
-    return value.cast<Number>();
-  } catch (const py::cast_error&) {
-    PyErr_Clear();
-    throw std::invalid_argument(std::string(name) +
-                                " is out of range: " + std::string(py::str(value)));
-  }
-}
-
-template <class Number>
-std::optional<Number> whole(const std::optional<py::int_>& value, const char* name) {
-  return value ? std::optional(whole<Number>(*value, name)) : std::nullopt;
 }
 
 // Lanes keyed by text for those who look at them from Python; the core counts its sessions.
@@ -187,16 +170,15 @@ void register_picture(py::module_& module) {
       .def_readonly("name", &SessionState::name)
       .def_readonly("user", &SessionState::user)
       .def_property_readonly("state", [](const SessionState& s) { return name(s.state); })
-      .def("waits", [](SessionState& s) { s.state = State::waiting; })
       .def_readonly("demand", &SessionState::demand)
       .def_readonly("lane", &SessionState::lane)
-      .def_readwrite("turn", &SessionState::turn)
-      .def_readwrite("place", &SessionState::place)
-      .def_readwrite("waiting", &SessionState::waiting)
-      .def_readwrite("expected_wait", &SessionState::expected_wait)
-      .def_readwrite("reason", &SessionState::reason)
+      .def_readonly("turn", &SessionState::turn)
+      .def_readonly("place", &SessionState::place)
+      .def_readonly("waiting", &SessionState::waiting)
+      .def_readonly("expected_wait", &SessionState::expected_wait)
+      .def_readonly("reason", &SessionState::reason)
       .def_readonly("device_seconds", &SessionState::device_seconds)
-      .def_readwrite("waited_seconds", &SessionState::waited_seconds)
+      .def_readonly("waited_seconds", &SessionState::waited_seconds)
       .def_readonly("iterations", &SessionState::iterations)
       .def_readonly("remaining_iterations", &SessionState::remaining_iterations)
       .def_readonly("weight", &SessionState::weight)

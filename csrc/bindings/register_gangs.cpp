@@ -13,19 +13,17 @@ namespace {
 void register_jobs(py::module_& module) {
   const Gang gang;
   py::class_<Gang>(module, "Gang")
-      .def(py::init([](std::string id, int devices, Seconds duration, Seconds arrival, double skew,
-                       std::vector<int> on) {
-             return Gang{std::move(id), devices, duration, arrival, skew, std::move(on)};
-           }),
-           py::arg("id"), py::arg("devices") = gang.devices, py::arg("duration") = gang.duration,
-           py::kw_only(), py::arg("arrival") = gang.arrival, py::arg("skew") = gang.skew,
-           py::arg("on") = gang.on)
+      .def(
+          py::init([](std::string id, int devices, Seconds duration, Seconds arrival, double skew) {
+            return Gang{std::move(id), devices, duration, arrival, skew};
+          }),
+          py::arg("id"), py::arg("devices") = gang.devices, py::arg("duration") = gang.duration,
+          py::kw_only(), py::arg("arrival") = gang.arrival, py::arg("skew") = gang.skew)
       .def_readonly("id", &Gang::id)
       .def_readonly("devices", &Gang::devices)
       .def_readonly("duration", &Gang::duration)
       .def_readonly("arrival", &Gang::arrival)
-      .def_readonly("skew", &Gang::skew)
-      .def_readonly("on", &Gang::on);
+      .def_readonly("skew", &Gang::skew);
 
   const GangRules rules;
   py::class_<GangRules>(module, "GangRules")
@@ -50,12 +48,6 @@ void register_results(py::module_& module) {
       .def_readonly("waited", &GangOutcome::waited)
       .def_readonly("preempted", &GangOutcome::preempted)
       .def_readonly("promoted", &GangOutcome::promoted);
-  py::class_<GangGrant>(module, "GangGrant")
-      .def_readonly("gang", &GangGrant::gang)
-      .def_readonly("devices", &GangGrant::devices);
-  py::class_<GangDecision>(module, "GangDecision")
-      .def_readonly("grants", &GangDecision::grants)
-      .def_readonly("yields", &GangDecision::yields);
   py::class_<GangTurn>(module, "GangTurn")
       .def_readonly("gang", &GangTurn::gang)
       .def_readonly("began", &GangTurn::began)
@@ -70,22 +62,6 @@ void register_gangs(py::module_& module) {
   register_results(module);
   module.def("gittins_index", &gittins_index, py::arg("known"), py::arg("attained"),
              py::arg("quantum"));
-  py::class_<GangScheduler>(module, "GangScheduler")
-      .def(py::init<std::vector<int>, const std::string&, GangRules>(), py::arg("hosts"),
-           py::arg("policy") = "las", py::arg("rules") = GangRules{})
-      .def("request", &GangScheduler::request, py::arg("now"), py::arg("gang"))
-      .def("finish", &GangScheduler::finish, py::arg("now"), py::arg("id"))
-      .def("close", &GangScheduler::close, py::arg("now"), py::arg("id"))
-      .def("assign", &GangScheduler::assign, py::arg("now"))
-      .def("next_event",
-           [](const GangScheduler& self) {
-             const Seconds next = self.next_event();
-             return next == kNever ? std::nullopt : std::optional(next);
-           })
-      .def("holds",
-           [](const GangScheduler& self, const std::string& id) { return self.progress(id).holds; })
-      .def("__contains__", &GangScheduler::contains)
-      .def("is_valid", &GangScheduler::is_valid);
   py::class_<GangSimulation>(module, "GangSimulation")
       .def(py::init<const std::vector<Gang>&, std::vector<int>, const std::string&, GangRules>(),
            py::arg("gangs"), py::arg("hosts"), py::arg("policy") = "las",

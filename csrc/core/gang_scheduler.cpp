@@ -6,7 +6,6 @@
 #include <functional>
 #include <numeric>
 #include <ranges>
-#include <set>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -138,12 +137,6 @@ void GangScheduler::close(Seconds now, const std::string& id) {
 
 void GangScheduler::check(const Gang& gang) const {
   gpushare::check(gang, std::accumulate(hosts_.begin(), hosts_.end(), 0));
-  if (gang.on.empty()) return;
-  const std::set<int> on(gang.on.begin(), gang.on.end());
-  const bool is_there = *on.begin() >= 0 && *on.rbegin() < static_cast<int>(hosts_.size());
-  require(std::ssize(on) == gang.devices && std::ssize(gang.on) == gang.devices && is_there &&
-              std::ranges::all_of(hosts_, [](int devices) { return devices == 1; }),
-          "'" + gang.id + "' must name as many devices as it wants, each of a host of its own");
 }
 
 GangScheduler::Number GangScheduler::number_of(const std::string& id) const {
@@ -233,14 +226,10 @@ GangDecision GangScheduler::assign(Seconds now) {
   sort();
   GangDecision decision;
   int left = std::accumulate(hosts_.begin(), hosts_.end(), 0);
-  std::set<int> taken;
   for (const Number each : present_) {
     GangProgress& gang = gangs_.at(each);
-    const auto& [devices, on] = std::tie(gang.gang.devices, gang.gang.on);
-    const bool fits =
-        devices <= left && std::ranges::none_of(on, [&](int d) { return taken.contains(d); });
-    if (fits) left -= devices;
-    if (fits) taken.insert(on.begin(), on.end());
+    const bool fits = gang.gang.devices <= left;
+    if (fits) left -= gang.gang.devices;
     if (!fits && !gang.wants && !std::exchange(gang.asked, true))
       decision.yields.push_back(gang.gang.id);
     if (!fits || !gang.wants || !can_start(gang.gang)) continue;
@@ -251,9 +240,7 @@ GangDecision GangScheduler::assign(Seconds now) {
 }
 
 bool GangScheduler::can_start(const Gang& gang) const {
-  const auto is_free = [&](int device) { return free_[static_cast<std::size_t>(device)] > 0; };
-  return std::accumulate(free_.begin(), free_.end(), 0) >= gang.devices &&
-         std::ranges::all_of(gang.on, is_free);
+  return std::accumulate(free_.begin(), free_.end(), 0) >= gang.devices;
 }
 
 // Each score is asked for once: an index looks at all that is known.
@@ -271,8 +258,6 @@ void GangScheduler::sort() {
 // the smallest gap on one host that holds it, else the largest gaps. All others fill the smallest.
 std::vector<int> GangScheduler::choose(const Gang& gang) const {
   std::vector<int> holds(hosts_.size(), 0);
-  for (const int device : gang.on) holds[static_cast<std::size_t>(device)] = 1;
-  if (!gang.on.empty()) return holds;
   const int wanted = gang.devices;
   const bool together = gang.skew > rules_.consolidates;
   const bool one_host = std::ranges::max(free_) >= wanted;

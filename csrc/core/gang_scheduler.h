@@ -38,8 +38,7 @@ struct Gang {
   int devices = 1;
   Seconds duration = 1;  // with all its devices
   Seconds arrival = 0;
-  double skew = 0;           // its largest tensor, as a part of its model
-  std::vector<int> on = {};  // these devices and no others, where each host has one; empty: any
+  double skew = 0;  // its largest tensor, as a part of its model
 };
 
 struct GangRules {

@@ -74,6 +74,15 @@ State Scheduler::state(const Session& session, Seconds now) const {
   return session.request ? State::waiting : State::idle;
 }
 
+std::vector<Holder> Scheduler::holders(Seconds now) const {
+  now = latest(now);
+  std::vector<Holder> holders;
+  for (const auto& [number, session] : sessions_)
+    if (session.turn)
+      holders.push_back({session.id, title(session), state(session, now) == State::overdue});
+  return holders;
+}
+
 SessionState Scheduler::session_state(const Contender& of, const Contest& contest,
                                       Seconds now) const {
   const Session& session = *of.session;

@@ -467,6 +467,19 @@ void Scheduler::fit_to_demand(SessionNumber number, const Session& session) {
 
 bool Scheduler::has_place(const std::string& id) const { return lanes_.contains(number_of(id)); }
 
+bool Scheduler::has_turn(const std::string& id) const {
+  return sessions_.at(number_of(id)).turn.has_value();
+}
+
+bool Scheduler::was_asked(const std::string& id) const {
+  const Session& session = sessions_.at(number_of(id));
+  return session.turn && session.turn->asked;
+}
+
+const std::string& Scheduler::held_back(const std::string& id) const {
+  return sessions_.at(number_of(id)).held_back;
+}
+
 Bytes Scheduler::lane_bytes(LaneId lane) const {
   const auto found = lanes_.lanes().find(lane);
   return found == lanes_.lanes().end() ? 0 : found->second.bytes();

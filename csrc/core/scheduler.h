@@ -113,6 +113,10 @@ class Scheduler {
   bool recovering() const { return recovering_; }
   // Whether there is room for it, so that it waits for turns alone, and not for memory.
   bool has_place(const std::string& id) const;
+  bool has_turn(const std::string& id) const;
+  bool was_asked(const std::string& id) const;                // to yield the turn that it has
+  const std::string& held_back(const std::string& id) const;  // why; empty: it is not
+  std::vector<Holder> holders(Seconds now) const;             // in the order in which they opened
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   std::size_t size() const { return sessions_.size(); }
   Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane

@@ -26,12 +26,29 @@ void check(const Cell& cell, const std::string& id) {
   require(is_time(cell.think), "the pause before a cell of '" + id + "' must be finite");
 }
 
-void check(const Job& job) {
+void check(const Job& job, std::size_t devices) {
   require(is_time(job.arrival), "the arrival of '" + job.id + "' must be finite seconds from 0 on");
   require(job.stays >= 0, "what '" + job.id + "' stays must not be below 0 seconds");
   require(job.load > 0 && job.load <= 1, "the load of '" + job.id + "' must be above 0, at most 1");
+  require(job.devices > 0 && job.devices <= devices,
+          "'" + job.id + "' must have a device, and at most the " + std::to_string(devices) +
+              " that there are");
   require(!job.cells.empty(), "'" + job.id + "' has no cells");
   for (const Cell& cell : job.cells) check(cell, job.id);
+}
+
+std::vector<std::string> numbered(std::size_t devices) {
+  require(devices > 0 && devices <= kMostDevices,
+          "there must be a device, and at most " + std::to_string(kMostDevices));
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < devices; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+std::vector<DeviceSpec> alike(const std::vector<std::string>& names, Bytes capacity) {
+  std::vector<DeviceSpec> devices;
+  for (const std::string& name : names) devices.push_back({name, capacity});
+  return devices;
 }
 
 }  // namespace
@@ -39,20 +56,23 @@ void check(const Job& job) {
 Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view policy,
                        const Rules& rules, const Conduct& conduct, std::size_t devices,
                        Shares shares)
-    : conduct_(conduct), shares_(std::move(shares)), policy_(policy) {
-  require(devices > 0 && devices <= kMostDevices,
-          "there must be a device, and at most " + std::to_string(kMostDevices));
+    : conduct_(conduct),
+      shares_(std::move(shares)),
+      policy_(policy),
+      names_(numbered(devices)),
+      host_(alike(names_, capacity), policy, rules) {
   require(is_time(conduct.report) && is_time(conduct.handover) && is_time(conduct.paging_rate),
           "times and rates of the conduct must be finite and not negative");
   require(conduct.contention >= 0 && conduct.contention < 1,
           "the part that contention costs must be below 1 and not negative");
-  for (std::size_t i = 0; i < devices; ++i)
-    devices_.push_back({Scheduler(capacity, policy, rules), {}, -1, false, 1});
-  for (Device& device : devices_) device.scheduler.set_shares(now_, shares_.groups, shares_.users);
+  for (const std::string& name : names_) {
+    devices_.push_back({name});
+    host_.set_shares(now_, name, shares_.groups, shares_.users);
+  }
   jobs_.resize(jobs.size());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     Running& running = jobs_[i];
-    check(jobs[i]);
+    check(jobs[i], devices);
     running.job = std::move(jobs[i]);
     require(numbers_.emplace(running.job.id, i).second,
             "two jobs are called '" + running.job.id + "'");
@@ -68,12 +88,10 @@ Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view p
 void Simulation::run(Seconds until) {
   for (;;) {
     const Event next = events_.empty() ? Event{} : *events_.begin();
-    const auto device = std::ranges::min_element(
-        devices_, {}, [](const Device& each) { return each.wake.value_or(kNever); });
-    const Seconds own = device->wake.value_or(kNever);
+    const Seconds own = host_.next_event(now_).value_or(kNever);
     if (std::min(own, next.time) > until || std::min(own, next.time) == kNever) break;
     if (own <= next.time)
-      wake(*device);
+      wake(own);
     else
       happen(next);
     settle();
@@ -81,11 +99,10 @@ void Simulation::run(Seconds until) {
   if (until != kNever) now_ = std::max(now_, until);
 }
 
-void Simulation::wake(Device& device) {
-  now_ = *device.wake;
+void Simulation::wake(Seconds time) {
+  now_ = std::max(now_, time);
   present_ = {now_, Kind{}, 0};  // before all events of this time
-  device.touched = true;
-  enact(static_cast<std::size_t>(&device - devices_.data()), device.scheduler.assign(now_));
+  enact(host_.assign(now_));
 }
 
 void Simulation::happen(const Event& event) {
@@ -106,21 +123,19 @@ void Simulation::happen(const Event& event) {
   }
 }
 
-// What is asked of a scheduler once per event, however much it was told.
+// What is looked at once per event, however much the host was told.
 void Simulation::settle() {
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    Device& device = devices_[i];
-    if (!std::exchange(device.touched, false)) continue;
-    device.wake = device.scheduler.next_event(now_);
-    if (device.scheduler.free() != device.free) remember_memory(i);
-    if (!conduct_.checks) continue;
-    if (const std::string broken = device.scheduler.is_valid(); !broken.empty())
-      throw std::logic_error(broken);
+    const Scheduler& scheduler = host_.scheduler(i);
+    const bool was_used = devices_[i].free >= 0 || scheduler.size() > 0;
+    if (was_used && scheduler.free() != devices_[i].free) remember_memory(i);
   }
+  if (!conduct_.checks) return;
+  if (const std::string broken = host_.is_valid(); !broken.empty()) throw std::logic_error(broken);
 }
 
 void Simulation::remember_memory(std::size_t device) {
-  const Scheduler& scheduler = devices_[device].scheduler;
+  const Scheduler& scheduler = host_.scheduler(device);
   devices_[device].free = scheduler.free();
   const Picture picture = scheduler.picture(now_);
   const Bytes used = picture.capacity - picture.free;
@@ -149,7 +164,10 @@ void Simulation::wakes(std::size_t job) {
 
 bool Simulation::opens(std::size_t job) {
   Running& running = jobs_[job];
-  running.device = roomiest(running.job.demand);
+  const std::vector<std::string> devices =
+      host_.place(names_, running.job.demand, running.job.devices);
+  running.devices.clear();
+  for (const std::string& device : devices) running.devices.push_back(host_.number_of(device));
   SessionSpec spec;
   spec.user = running.job.user;
   spec.group = running.job.group;
@@ -159,7 +177,7 @@ bool Simulation::opens(std::size_t job) {
   spec.remaining_iterations = declared(running);
   spec.busy = running.job.cells.front().think == 0;
   try {
-    enact(running.device, scheduler_of(job).open(now_, running.job.id, spec));
+    enact(host_.open(now_, running.job.id, devices, spec));
   } catch (const std::overflow_error&) {
     running.outcome.refused = true;
     return false;
@@ -168,17 +186,6 @@ bool Simulation::opens(std::size_t job) {
   if (attends(job) && attending_++ == 0) set_policies(kClassPolicy);
   if (attending_ > 0) hold_others_back();
   return true;
-}
-
-// Where it finds room now, and of those where each job has most of it: as the broker places.
-std::size_t Simulation::roomiest(const Demand& demand) const {
-  const auto worth = [&](const Device& device) {
-    const Scheduler& there = device.scheduler;
-    return std::pair(there.free() >= demand.persistent + demand.ephemeral,
-                     static_cast<double>(there.free()) / static_cast<double>(there.size() + 1));
-  };
-  const auto best = std::ranges::max_element(devices_, {}, worth);
-  return static_cast<std::size_t>(best - devices_.begin());
 }
 
 void Simulation::begins_cell(std::size_t job) {
@@ -193,7 +200,7 @@ void Simulation::requests(std::size_t job) {
   Running& running = jobs_[job];
   running.wants = true;
   running.wanted = now_;
-  enact(running.device, scheduler_of(job).request(now_, running.job.id, ++running.turn));
+  enact(host_.request(now_, running.job.id, ++running.turn));
 }
 
 void Simulation::is_granted(std::size_t job, LaneId lane) {
@@ -218,7 +225,7 @@ void Simulation::begins_to_compute(std::size_t job) {
   running.progress = static_cast<double>(running.done);
   running.since = now_;
   running.rate = 0;
-  set_speeds(running.device);
+  set_speeds(running.devices.front());
 }
 
 void Simulation::reaches_boundary(std::size_t job) {
@@ -241,11 +248,12 @@ void Simulation::parts(std::size_t job) {
   Running& running = jobs_[job];
   running.holds = running.computes = false;
   cancel(Kind::boundary, job);
-  running.outcome.device_seconds += now_ - running.granted;
+  running.outcome.device_seconds += turn_seconds(running);
   if (conduct_.remembers_turns)
-    turns_.push_back({job, running.device, running.lane, running.granted, now_});
-  set_speeds(running.device);
-  enact(running.device, scheduler_of(job).finish(now_, running.job.id, running.turn));
+    for (const std::size_t device : running.devices)
+      turns_.push_back({job, device, running.lane, running.granted, now_});
+  set_speeds(running.devices.front());
+  enact(host_.finish(now_, running.job.id, running.turn));
 }
 
 // As sessions do.
@@ -261,8 +269,7 @@ void Simulation::reports(std::size_t job) {
   demand.measured = true;
   running.reported = now_;
   const std::int64_t iterations = std::exchange(running.unreported, 0);
-  enact(running.device,
-        scheduler_of(job).report(now_, running.job.id, iterations, demand, declared(running)));
+  enact(host_.report(now_, running.job.id, iterations, demand, declared(running)));
 }
 
 void Simulation::ends_cell(std::size_t job) {
@@ -290,7 +297,7 @@ void Simulation::ends(std::size_t job) {
 }
 
 void Simulation::set_busy(std::size_t job, bool busy) {
-  enact(jobs_[job].device, scheduler_of(job).set_busy(now_, jobs_[job].job.id, busy));
+  enact(host_.set_busy(now_, jobs_[job].job.id, busy));
 }
 
 void Simulation::pages_out(std::size_t job) {
@@ -299,20 +306,20 @@ void Simulation::pages_out(std::size_t job) {
   if (conduct_.paging_rate > 0)
     schedule(Kind::paged, job, now_ + bytes / conduct_.paging_rate);
   else
-    enact(running.device, scheduler_of(job).page_out_failed(now_, running.job.id));
+    enact(host_.page_out_failed(now_, running.job.id));
 }
 
 void Simulation::is_out(std::size_t job) {
   Running& running = jobs_[job];
   const Bytes bytes = running.job.demand.persistent;
   running.outcome.paged += bytes;
-  enact(running.device, scheduler_of(job).paged_out(now_, running.job.id, bytes));
+  enact(host_.paged_out(now_, running.job.id, bytes));
 }
 
 void Simulation::leaves(std::size_t job) {
   cancel(Kind::paged, job);
   jobs_[job].open = false;
-  enact(jobs_[job].device, scheduler_of(job).close(now_, jobs_[job].job.id));
+  enact(host_.close(now_, jobs_[job].job.id));
 }
 
 // --- the class -----------------------------------------------------------------------------------
@@ -322,8 +329,7 @@ bool Simulation::attends(std::size_t job) const {
 }
 
 void Simulation::set_policies(std::string_view policy) {
-  for (std::size_t i = 0; i < devices_.size(); ++i)
-    enact(i, devices_[i].scheduler.set_policy(now_, policy));
+  for (const std::string& name : names_) enact(host_.set_policy(now_, name, policy));
 }
 
 // As long as somebody attends; else nobody.
@@ -331,15 +337,15 @@ void Simulation::hold_others_back() {
   std::vector<std::map<std::string, std::string>> sentences(devices_.size());
   for (std::size_t job = 0; job < jobs_.size(); ++job)
     if (const Running& running = jobs_[job]; attending_ > 0 && running.open && !attends(job))
-      sentences[running.device].emplace(running.job.id, "a class has the device");
+      for (const std::size_t device : running.devices)
+        sentences[device].emplace(running.job.id, "a class has the device");
   for (std::size_t i = 0; i < devices_.size(); ++i)
-    enact(i, devices_[i].scheduler.hold_back(now_, sentences[i]));
+    enact(host_.hold_back(now_, names_[i], sentences[i]));
 }
 
 // --- what the scheduler decides ------------------------------------------------------------------
 
-void Simulation::enact(std::size_t device, const Decision& decision) {
-  devices_[device].touched = true;
+void Simulation::enact(const Decision& decision) {
   for (const std::string& id : decision.page_ins) {
     Running& running = jobs_[numbers_.at(id)];
     const Bytes bytes = running.job.demand.persistent;
@@ -356,12 +362,13 @@ void Simulation::enact(std::size_t device, const Decision& decision) {
 }
 
 // Those who compute at the same time have the device by turns of its own: together no more of it
-// than there is, and less where they are in each other's way.
+// than there is, and less where they are in each other's way. A gang has its devices alone, so it
+// counts on the first of them.
 void Simulation::set_speeds(std::size_t device) {
   double load = 0;
   int others = -1;
   for (const Running& running : jobs_)
-    if (running.computes && running.device == device) {
+    if (running.computes && running.devices.front() == device) {
       load += running.job.load;
       ++others;
     }
@@ -369,7 +376,7 @@ void Simulation::set_speeds(std::size_t device) {
   const bool changed = std::exchange(devices_[device].speed, speed) != speed;
   for (std::size_t job = 0; job < jobs_.size(); ++job) {
     Running& running = jobs_[job];
-    if (!running.computes || running.device != device) continue;
+    if (!running.computes || running.devices.front() != device) continue;
     if (!changed && running.rate > 0) continue;
     running.progress += (now_ - running.since) * running.rate;
     running.since = now_;
@@ -421,8 +428,9 @@ std::optional<std::int64_t> Simulation::declared(const Running& running) const {
   return running.job.declares ? std::optional(left(running)) : std::nullopt;
 }
 
-Scheduler& Simulation::scheduler_of(std::size_t job) {
-  return devices_[jobs_[job].device].scheduler;
+// On all of its devices.
+Seconds Simulation::turn_seconds(const Running& running) const {
+  return (now_ - running.granted) * static_cast<double>(running.devices.size());
 }
 
 std::int64_t Simulation::iterations() const {
@@ -441,7 +449,7 @@ std::vector<Outcome> Simulation::outcomes() const {
 Outcome Simulation::outcome(const Running& running) const {
   Outcome outcome = running.outcome;
   if (running.wants) outcome.waited += now_ - running.wanted;
-  if (running.holds) outcome.device_seconds += now_ - running.granted;
+  if (running.holds) outcome.device_seconds += turn_seconds(running);
   if (!running.computes) return outcome;
   const std::int64_t next = first_boundary(running, {now_, Kind::leaves, 0});
   outcome.iterations += std::max<std::int64_t>(0, next - 1 - running.done);

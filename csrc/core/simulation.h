@@ -1,4 +1,4 @@
-// The scheduler in virtual time: jobs that do what notebooks do, as fast as it decides.
+// A host in virtual time: jobs that do what notebooks do, as fast as it decides.
 //
 // A job asks for its turn when a cell begins, computes iteration after iteration while it has it,
 // gives it back at the first boundary after it was asked to, and reports as sessions do. Nobody
@@ -6,7 +6,7 @@
 // them, and what comes out is the same to the last bit.
 //
 // The same jobs, rules and conduct give the same result, always. Where two things happen at one
-// time, the scheduler's own clock goes first, then they go by their kind and by the order of jobs.
+// time, the host's own clock goes first, then they go by their kind and by the order of jobs.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/scheduler.h"
+#include "core/host.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -42,6 +42,7 @@ struct Job {
   bool declares = false;  // its remaining iterations
   double load = 1.0;  // the part of the device that it keeps busy; several at once have 1 in all
   Seconds stays = 0;  // open after its last cell
+  std::size_t devices = 1;  // at once; its demand and its load are those on each of them
 };
 
 // Whose the devices are. Names that are absent have a weight of 1. With `class_of` a group has them
@@ -67,10 +68,10 @@ struct Outcome {
   Seconds arrival = 0;
   std::optional<Seconds> started, ended;  // first turn, end of the last cell
   Seconds waited = 0;                     // a cell ran, and had no turn
-  Seconds device_seconds = 0;             // of its turns
+  Seconds device_seconds = 0;             // of its turns, on each of its devices
   std::int64_t iterations = 0;
   Bytes paged = 0;       // out and in
-  bool refused = false;  // no device could ever hold it
+  bool refused = false;  // its devices could never hold it
 };
 
 struct TurnTaken {
@@ -118,7 +119,7 @@ class Simulation {
   struct Running {
     Job job;
     Outcome outcome;
-    std::size_t device = 0;
+    std::vector<std::size_t> devices;
     std::size_t cell = 0;
     std::array<Seconds, kKinds> due;
     bool open = false, wants = false, holds = false, asked = false, computes = false;
@@ -133,16 +134,14 @@ class Simulation {
     Seconds reported = -kNever;
   };
   struct Device {
-    Scheduler scheduler;
-    std::optional<Seconds> wake;  // when time alone changes something
-    Bytes free = -1;              // as it was remembered last
-    bool touched = false;         // by this event
-    double speed = 1;             // of those who compute
+    std::string name;
+    Bytes free = -1;   // as it was remembered last
+    double speed = 1;  // of those who compute
   };
 
   // Time.
   void happen(const Event& event);
-  void wake(Device& device);
+  void wake(Seconds time);
   void settle();
   void remember_memory(std::size_t device);
   void schedule(Kind kind, std::size_t job, Seconds time);
@@ -171,15 +170,14 @@ class Simulation {
   void set_policies(std::string_view policy);
   void hold_others_back();
 
-  void enact(std::size_t device, const Decision& decision);
-  std::size_t roomiest(const Demand& demand) const;
+  void enact(const Decision& decision);
   void set_speeds(std::size_t device);
   void aim(std::size_t job);
   std::int64_t first_boundary(const Running& running, const Event& after) const;
   Seconds boundary_time(const Running& running, std::int64_t iteration) const;
   std::int64_t left(const Running& running) const;
+  Seconds turn_seconds(const Running& running) const;
   std::optional<std::int64_t> declared(const Running& running) const;
-  Scheduler& scheduler_of(std::size_t job);
   Outcome outcome(const Running& running) const;
 
   Conduct conduct_;
@@ -189,11 +187,13 @@ class Simulation {
   std::vector<Running> jobs_;
   std::unordered_map<std::string, std::size_t> numbers_;
   std::vector<Device> devices_;
+  std::vector<std::string> names_;  // of the devices
+  Host host_;
   std::set<Event> events_;
   std::vector<TurnTaken> turns_;
   std::vector<MemoryUse> memory_;
   Seconds now_ = 0;
-  Event present_;  // what happens now; of the scheduler's own clock, before all others
+  Event present_;  // what happens now; of the host's own clock, before all others
 };
 
 }  // namespace gpushare

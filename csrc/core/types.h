@@ -137,6 +137,12 @@ struct LaneState {
   std::vector<std::string> members;
 };
 
+// A session that has a turn.
+struct Holder {
+  std::string id, title;
+  bool overdue = false;
+};
+
 // The scheduler at one moment, sessions in the order in which they opened.
 struct Picture {
   std::string policy;

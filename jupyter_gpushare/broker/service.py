@@ -1,4 +1,4 @@
-"""Messages in, messages out: what each means for the scheduler of its device.
+"""Messages in, messages out: what each means for the scheduler of this host.
 
 No socket and no clock here: time is an argument, and a peer is whoever can be sent messages. Only
 rules of hours and days need Unix time, which is asked of `clock`.
@@ -28,6 +28,7 @@ from ..errors import (
     OverQuota,
     ProtocolError,
     Unidentified,
+    UnknownDevice,
     UnknownSession,
 )
 from ..settings import Settings, scheduler_rules
@@ -74,7 +75,6 @@ from ..wire.protocol import (
     Withdraw,
     Yield,
 )
-from . import placement
 from . import validation as rules
 from .access.permissions import Deed, Object
 from .access.tickets import Tickets
@@ -85,7 +85,6 @@ from .admin.quotas import Claim
 from .admin.reservations import CLASS_POLICY
 from .admin.rulebook import RulebookFile
 from .admin.rules import ALL_SEEING, Governor, Orders
-from .gangs import Decision, Gangs
 from .grants.grants import Place, Turns
 from .grants.recovery import Roll
 from .grants.unmanaged import Foreign
@@ -128,20 +127,16 @@ class Service:
         the sessions that still hold a turn must be heard first."""
         self._settings = settings
         self._started = started
-        self._schedulers = {
-            device.name: _core.Scheduler(
-                device.capacity_bytes, settings.policy, scheduler_rules(settings)
-            )
-            for device in devices
-        }
         self._devices = {device.name: device for device in devices}
+        self._host = _core.Host(
+            [(device.name, device.capacity_bytes) for device in devices],
+            settings.policy,
+            scheduler_rules(settings),
+        )
         self._foreign = Foreign(devices)
         self._places: dict[str, Place] = {}
         self._roll = roll or Roll()
-        self._turns = Turns(self._devices, self._places, self._lane_bytes, self._roll)
-        self._gangs = Gangs(
-            self._schedulers, enact=self._enact, grant=self._grant_gang, ask=self._ask_gang
-        )
+        self._turns = Turns(self._devices, self._places, self._host.lane_bytes, self._roll)
         self.accounts = accounts or Accounts(clock=clock)
         self._next_count = 0.0
         self._caretaker = Caretaker()
@@ -149,8 +144,7 @@ class Service:
         self.tickets = Tickets()
         self._grants_from = grants_from
         self._recovering = grants_from > 0.0
-        for scheduler in self._schedulers.values():
-            scheduler.set_recovering(0.0, self._recovering)
+        self._host.set_recovering(0.0, self._recovering)
         self._refused: set[str] = set()  # sessions that were told that their demand does not fit
         self._fitted: set[str] = set()  # sessions that have reported a demand that does
         self._outgrown: set[str] = set()  # of these, those that were told that it does no more
@@ -214,7 +208,7 @@ class Service:
 
     def close(self, now: float) -> None:
         """The broker ends: what was used until now is counted."""
-        for device in self._schedulers:
+        for device in self._devices:
             self._count(device, now)
 
     def all_have_left(self) -> None:
@@ -230,8 +224,7 @@ class Service:
 
     def next_event(self, now: float) -> float | None:
         """When `pass_time` has something to do that no message announces."""
-        times = [scheduler.next_event(now) for scheduler in self._schedulers.values()]
-        times.append(self._gangs.next_event())
+        times = [self._host.next_event(now)]
         if self._recovering:
             times.append(max(self._grants_from, now + ROLL_SECONDS))
         return min((time for time in times if time is not None), default=None)
@@ -239,8 +232,7 @@ class Service:
     def pass_time(self, now: float) -> None:
         if self._recovering and self._have_come_back(now):
             self._end_recovery(now)
-        for scheduler in self._schedulers.values():
-            self._enact(scheduler.assign(now))
+        self._enact(self._host.assign(now))
         self._conclude(now)
 
     def _have_come_back(self, now: float) -> bool:
@@ -255,8 +247,7 @@ class Service:
         for held in self._roll.absent:
             log.warning("the session %s had turn %d, and is away", held.session, held.turn)
         self._roll.absent.clear()
-        for scheduler in self._schedulers.values():
-            self._enact(scheduler.set_recovering(now, False))
+        self._enact(self._host.set_recovering(now, False))
 
     def tick(self, now: float) -> None:
         """Tell waiters why they wait and lookers what has changed; call it ten times a second."""
@@ -267,13 +258,13 @@ class Service:
             self._next_govern = now
         if now >= self._next_count:
             self._next_count = now + COUNT_SECONDS
-            for device in self._schedulers:
+            for device in self._devices:
                 self._count(device, now)
             self._take_care(now)
         if now >= self._next_govern:
             self._govern(now)
-        for device, scheduler in self._schedulers.items():
-            if len(scheduler):
+        for device in self._devices:
+            if self._host.sessions(device):
                 self._count_foreign(device, now)
         self._conclude(now)
         self._reports.answer()
@@ -290,13 +281,13 @@ class Service:
             broker=protocol.BrokerView(
                 os.getpid(), PROTOCOL, self._started, self.accounts.trouble, self._recovering
             ),
-            policy=next(iter(self._schedulers.values())).policy,
+            policy=self._host.policy(next(iter(self._devices))),
             policies=[protocol.PolicyView(name, text) for name, text in _core.policies()],
             sequence=self._sequence,
             devices=[
                 translation.device_view(
                     name,
-                    self._gangs.picture(name, now),
+                    self._host.picture(name, now),
                     self._places,
                     self._histories[name].turns(now),
                     self._histories[name].users(now),
@@ -304,7 +295,7 @@ class Service:
                     self._caretaker,
                     now,
                 )
-                for name in self._schedulers
+                for name in self._devices
             ],
             interventions=self._caretaker.interventions(now),
             groups=self._governor.groups(),
@@ -355,7 +346,7 @@ class Service:
         self._forget_orders(message.id, devices)
         self._govern(now)
         if message.waiting:  # only now, when it is held back if the rules hold it back
-            self._enact(self._scheduler(message.id).request(now, message.id, message.turn))
+            self._enact(self._host.request(now, message.id, message.turn))
 
     def _borne_out(self, peer: Peer, message: Open, now: float) -> Open:
         """The message with as much of its session's past as this broker has seen, or as the one
@@ -371,7 +362,7 @@ class Service:
 
     def _admit(
         self, place: Place, message: Open, claim: Claim, now: float
-    ) -> tuple[Decision, DoesNotFit | None]:
+    ) -> tuple[_core.Decision, DoesNotFit | None]:
         """Who has been here before comes back whatever it needs by now, since it may have a turn:
         nobody runs beside it, and it is refused as after a Report."""
         if message.turn and message.iterations:
@@ -394,11 +385,8 @@ class Service:
         capacity = self._capacity(devices)
         return Demand(min(demand.persistent_bytes, capacity), 0, measured=False)
 
-    def _register(self, place: Place, message: Open, now: float) -> Decision:
-        spec = translation.spec(place, message)
-        if place.gang:
-            return self._gangs.open(now, spec, place.gang, message)
-        return self._schedulers[place.device].open(now, message.id, spec)
+    def _register(self, place: Place, message: Open, now: float) -> _core.Decision:
+        return self._host.open(now, message.id, place.devices, translation.spec(place, message))
 
     def _place(self, peer: Peer, message: Open, devices: Sequence[str]) -> Place:
         group, domain = self._belonging(peer)
@@ -448,22 +436,22 @@ class Service:
         rules.check_turn(message.turn)
         self._refused.discard(session)
         self._turns.are_over(session, message.turn - 1)
-        self._enact(self._scheduler(session).request(now, session, message.turn))
+        self._enact(self._host.request(now, session, message.turn))
 
     def _finish(self, peer: Peer, message: Finish, now: float) -> None:
         session = _own(peer)
         rules.check_turn(message.turn)
         self._turns.are_over(session, message.turn)
-        self._enact(self._scheduler(session).finish(now, session, message.turn))
+        self._enact(self._host.finish(now, session, message.turn))
 
     def _report(self, peer: Peer, message: Report, now: float) -> None:
         session = _own(peer)
         rules.check_report(message)
         refusal = self._over_quota(session, message.demand)
         demand = self._counted(session, message.demand, refusal)
-        scheduler, remaining = self._scheduler(session), message.remaining_iterations
+        remaining = message.remaining_iterations
         try:
-            decision = scheduler.report(now, session, message.iterations, demand, remaining)
+            decision = self._host.report(now, session, message.iterations, demand, remaining)
         except OverflowError as error:
             refusal = DoesNotFit(str(error))
             if session in self._fitted:
@@ -478,8 +466,7 @@ class Service:
         """It needs more than the whole device, and runs already: it waits until it has all."""
         demand = self._whole_device(self._places[session].devices, message.demand)
         counted, remaining = translation.demand(demand), message.remaining_iterations
-        scheduler = self._scheduler(session)
-        self._enact(scheduler.report(now, session, message.iterations, counted, remaining))
+        self._enact(self._host.report(now, session, message.iterations, counted, remaining))
 
     def _over_quota(self, session: str, demand: Demand) -> DoesNotFit | None:
         capacity = self._capacity(self._places[session].devices)
@@ -518,23 +505,22 @@ class Service:
         rules.check_demand(message.demand)
         if (refusal := self._over_quota(session, message.demand)) is not None:
             raise refusal
-        scheduler = self._scheduler(session)
-        if not scheduler.may_keep(session, message.demand.persistent_bytes):
-            free = min(self._schedulers[one].free for one in self._places[session].devices)
+        if not self._host.may_keep(session, message.demand.persistent_bytes):
+            free = min(self._host.free(device) for device in self._places[session].devices)
             raise NoRoom(f"the device has {free} bytes free, which is too little")
-        decision = scheduler.report(now, session, 0, translation.demand(message.demand), None)
+        decision = self._host.report(now, session, 0, translation.demand(message.demand), None)
         self._governor.quotas.claim(session, message.demand)
         peer.send(Done())
         self._enact(decision)
 
     def _busy(self, peer: Peer, message: Busy, now: float) -> None:
         session = _own(peer)
-        self._enact(self._scheduler(session).set_busy(now, session, message.busy))
+        self._enact(self._host.set_busy(now, session, message.busy))
 
     def _paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
         session = _own(peer)
         if message.page_ins in (None, peer.page_ins):  # else it will be in again
-            self._enact(self._scheduler(session).paged_out(now, session, message.bytes))
+            self._enact(self._host.paged_out(now, session, message.bytes))
 
     def _rests(self, peer: Peer, message: Rests, now: float) -> None:
         session = _own(peer)
@@ -557,12 +543,12 @@ class Service:
         session = _own(peer)
         reason = translation.printable(message.reason)
         log.warning("process %d is not paged out: %s", peer.pid, reason)
-        self._enact(self._scheduler(session).page_out_failed(now, session, reason))
+        self._enact(self._host.page_out_failed(now, session, reason))
 
     def _change(self, peer: Peer, message: Change, now: float) -> None:
         session = message.session if message.session is not None else _own(peer)
         self._check_values(peer, session, message)
-        decision = self._scheduler(session).change(
+        decision = self._host.change(
             now, session, weight=message.weight, priority=message.priority, paused=message.paused
         )
         peer.send(Done())
@@ -570,20 +556,20 @@ class Service:
 
     def _recall(self, peer: Peer, message: Recall, now: float) -> None:
         self._check_right(peer, Deed.CHANGE, message.session)
-        decision = self._scheduler(message.session).recall(now, message.session)
+        decision = self._host.recall(now, message.session)
         peer.send(Done())
         self._enact(decision)
 
     def _dismiss(self, peer: Peer, message: Dismiss, now: float) -> None:
         self._check_right(peer, Deed.CHANGE, message.session)
-        decision = self._scheduler(message.session).dismiss(now, message.session)
+        decision = self._host.dismiss(now, message.session)
         peer.send(Done())
         self._enact(decision)
 
     def _cancel(self, peer: Peer, message: Cancel, now: float) -> None:
         """The session withdraws its request by itself: it may have been handed the turn by now."""
         self._check_right(peer, Deed.CHANGE, message.session)
-        picture = self._gangs.picture(self._places[message.session].device, now)
+        picture = self._host.picture(self._places[message.session].device, now)
         turns = {
             state.id: state.turn for state in picture.sessions if state.state in protocol.WAITING
         }
@@ -605,18 +591,17 @@ class Service:
             for device in devices:  # of all of them first: who is refused has changed nothing
                 self._governor.classes.check_none(device)
         for device in devices:
-            scheduler = self._schedulers[device]
             if message.policy is not None:
-                self._enact(scheduler.set_policy(now, message.policy))
+                self._enact(self._host.set_policy(now, device, message.policy))
             if message.running_lanes is not None:
-                self._enact(scheduler.set_running_lanes(now, message.running_lanes))
+                self._enact(self._host.set_running_lanes(now, device, message.running_lanes))
         peer.send(Done())
 
     def _class_mode(self, peer: Peer, message: ClassMode, now: float) -> None:
         person = self._governor.person(peer)
         devices = self._meant(message.device)
         if message.on:
-            before = {device: self._schedulers[device].policy for device in devices}
+            before = {device: self._host.policy(device) for device in devices}
             self._governor.begin_class(person, message, before, self._clock())
             self._follow_policies(dict.fromkeys(devices, CLASS_POLICY), now)
         else:
@@ -638,7 +623,7 @@ class Service:
         """Answered at a tick, when the database has been read."""
         rules.check_span(message)
         self._reports.check(peer)
-        for device in self._schedulers:
+        for device in self._devices:
             self._count(device, now)
         self._reports.ask(peer, self._governor.person(peer), message)
 
@@ -657,21 +642,34 @@ class Service:
         place = self._places.get(message.id)
         if message.device == "auto" and place and len(place.devices) == message.devices:
             return [*place.devices]
-        names = message.among if message.device == "auto" else [message.device]
-        will_do = placement.among(self._devices, names)
+        will_do = self._among(message.among if message.device == "auto" else [message.device])
+        if message.devices > len(will_do):
+            there = ", ".join(will_do)
+            raise UnknownDevice(
+                f"{message.devices} devices at once are more than this notebook may use here:"
+                f" {there}"
+            )
         for device in will_do:
-            self._count_foreign(device.name, now, peer)
-        return placement.choose(map(self._room, will_do), message.demand, message.devices)
+            self._count_foreign(device, now, peer)
+        return self._host.place(will_do, translation.demand(message.demand), message.devices)
+
+    def _among(self, devices: Sequence[str]) -> list[str]:
+        """Those that are named; if none is, the GPUs, and the host where there are none."""
+        if devices:
+            return list(dict.fromkeys(self._named(device) for device in devices))
+        return [device for device in self._devices if device != "host"] or list(self._devices)
 
     def _meant(self, device: str | None) -> list[str]:
         """One, or all where none is named."""
-        if device:
-            return [placement.named(self._devices, device).name]
-        return list(self._devices)
+        return [self._named(device)] if device else list(self._devices)
 
-    def _room(self, device: Device) -> placement.Room:
-        scheduler = self._schedulers[device.name]
-        return placement.Room(device.name, scheduler.free, len(scheduler))
+    def _named(self, name: str) -> str:
+        """The name of the device with this name or UUID. Raises UnknownDevice."""
+        for device in self._devices.values():
+            if name and name in (device.name, device.uuid):
+                return device.name
+        there = ", ".join(self._devices)
+        raise UnknownDevice(f"there is no device {name!r} here; there is {there}")
 
     def _check_open(self, peer: Peer, message: Open, claim: Claim, now: float) -> None:
         if peer.session not in (None, message.id):
@@ -743,7 +741,6 @@ class Service:
     def _close(self, session: str, now: float) -> None:
         for device in self._places[session].devices:
             self._count(device, now, session)
-        scheduler = self._scheduler(session)
         place = self._places.pop(session)
         self._audience.look_around()
         place.peer.session = None
@@ -752,28 +749,13 @@ class Service:
         self._outgrown.discard(session)
         self._turns.forget(session)
         self._governor.quotas.forget(session)
-        self._enact(scheduler.close(now, session))
-
-    def _lane_bytes(self, device: str, lane: int) -> int:
-        return self._schedulers[device].lane_bytes(lane)
+        self._enact(self._host.close(now, session))
 
     def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
         """What a session has made for its lane."""
         self._turns.take_chunks(peer, batch)
 
-    def _scheduler(self, session: str) -> _core.Scheduler | Gangs:
-        if session in self._gangs:
-            return self._gangs
-        return self._schedulers[self._places[session].device]
-
-    def _grant_gang(self, session: str, turn: int) -> None:
-        self._turns.grant_devices(session, turn)
-        self.accounts.granted(session)
-
-    def _ask_gang(self, session: str, turn: int) -> None:
-        self._places[session].peer.send_soon(Yield(turn))
-
-    def _enact(self, decision: Decision) -> None:
+    def _enact(self, decision: _core.Decision) -> None:
         """Send what was decided. Every event comes through here, so here the picture is old."""
         self._sequence += 1
         if decision:
@@ -781,13 +763,11 @@ class Service:
                 self._places[session].peer.page_ins += 1
                 self._places[session].peer.send(PageIn())
             for grant in decision.grants:
-                if not self._gangs.keeps(grant):
-                    self._turns.grant(grant)
-                    self.accounts.granted(grant.session)
+                self._turns.grant(grant)
+                self.accounts.granted(grant.session)
             for wish in decision.yields:
-                if not self._gangs.hears(wish):
-                    peer = self._places[wish.session].peer
-                    peer.send_soon(Yield(wish.turn, self._turns.successor(wish.successor)))
+                peer = self._places[wish.session].peer
+                peer.send_soon(Yield(wish.turn, self._turns.successor(wish.successor)))
             for session in decision.page_outs:
                 self._places[session].peer.send(PageOut())
         self._turns.tell_holders()
@@ -826,15 +806,15 @@ class Service:
     def _count(self, device: str, now: float, only: str | None = None) -> None:
         """What all its sessions have used by now, or one."""
         seen = {}
-        if len(self._schedulers[device]):
-            picture = self._gangs.picture(device, now)
+        if self._host.sessions(device):
+            picture = self._host.picture(device, now)
             seen = translation.seen(device, picture, self._places, only)
         self.accounts.follow(now, seen)  # also what was used by sessions that have gone
 
     # --- the idle and the overdue ------------------------------------------------------------
 
     def _take_care(self, now: float) -> None:
-        pictures = [self._gangs.picture(device, now) for device in self._schedulers]
+        pictures = [self._host.picture(device, now) for device in self._devices]
         states = [state for picture in pictures for state in picture.sessions]
         for due in list(self._caretaker.follow(now, states, self._governor.rules)):
             self._take_step(due, now)
@@ -849,7 +829,7 @@ class Service:
             return  # what is left to do to who rests, the Jupyter server does
         if due.step.name == "page_out":
             with contextlib.suppress(ValueError):  # it is out, or cannot be
-                self._enact(self._scheduler(due.session).dismiss(now, due.session))
+                self._enact(self._host.dismiss(now, due.session))
         elif (asks := STEPS.get(due.step.name)) is not None:
             place.peer.send(asks())
 
@@ -867,9 +847,9 @@ class Service:
             self._sequence += 1
         standings = [
             standing
-            for device in self._schedulers
+            for device in self._devices
             for standing in translation.standings(
-                device, self._gangs.picture(device, now), self._places
+                device, self._host.picture(device, now), self._places
             )
         ]
         for device, orders in self._governor.orders(standings, unix).items():
@@ -877,13 +857,12 @@ class Service:
 
     def _give(self, device: str, orders: Orders, now: float) -> None:
         """What was given once holds until something else is."""
-        scheduler, before = self._schedulers[device], self._orders.get(device)
+        before = self._orders.get(device)
         self._orders[device] = orders
         if before is None or (before.groups, before.users) != (orders.groups, orders.users):
-            self._enact(scheduler.set_shares(now, orders.groups, orders.users))
+            self._enact(self._host.set_shares(now, device, orders.groups, orders.users))
         if before is None or before.held_back != orders.held_back:
-            self._gangs.hold_back(device, orders.held_back)
-            self._enact(scheduler.hold_back(now, orders.held_back))
+            self._enact(self._host.hold_back(now, device, orders.held_back))
 
     def _forget_orders(self, session: str, devices: Sequence[str]) -> None:
         """It opens anew, and what was given of it before its scheduler knows no more."""
@@ -894,7 +873,7 @@ class Service:
 
     def _follow_policies(self, policies: Mapping[str, str], now: float) -> None:
         for device, policy in policies.items():
-            self._enact(self._schedulers[device].set_policy(now, policy))
+            self._enact(self._host.set_policy(now, device, policy))
 
     # --- memory of others --------------------------------------------------------------------
 
@@ -904,14 +883,12 @@ class Service:
             return
         peers = [place.peer for place in self._places.values() if device in place.devices]
         ours = {peer.pid for peer in (*peers, newcomer) if peer is not None}
-        scheduler = self._schedulers[device]
-        size = self._foreign.ask(device, ours, scheduler.picture(now), now)
-        if size is not None and size != scheduler.foreign:
-            self._enact(scheduler.set_foreign(now, size))
+        size = self._foreign.ask(device, ours, self._host.picture(device, now), now)
+        if size is not None and size != self._host.foreign(device):
+            self._enact(self._host.set_foreign(now, device, size))
 
     def _conclude(self, now: float) -> None:
-        """Every event ends here: gangs follow it, and who has turns by now is written down."""
-        self._gangs.assign(now)
+        """Every event ends here: who has turns by now is written down."""
         for device, history in self._histories.items():
             history.follow(
                 now,
@@ -922,9 +899,9 @@ class Service:
             )
 
     def _tell_waiters(self, now: float) -> None:
-        for device, scheduler in self._schedulers.items():
-            if len(scheduler):
-                self._audience.tell_waiters(device, self._gangs.picture(device, now))
+        for device in self._devices:
+            if self._host.sessions(device):
+                self._audience.tell_waiters(device, self._host.picture(device, now))
 
 
 _HANDLERS: dict[type[Message], Callable[[Service, Peer, Any, float], None]] = {

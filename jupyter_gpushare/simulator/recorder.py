@@ -34,10 +34,12 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """`time` is seconds since the record began; a field that has its default is left out.
 
     `device` tells its capacity and policy, once; `group` a group's weight, again when it changes.
-    `opened` is a session's first, `closed` its last.
+    `opened` is a session's first, `closed` its last; a session that has several devices at once
+    opens on the first, and names all of them as its `gang`.
     It has `requested` when it waits for the device or has it, `granted` when it has it, `finished`
     when it has it no more. `reported` tells its iterations and seconds of the device since the last
-    report, what it needs now, and whether it declares how many iterations are left.
+    report, what it needs now, and whether it declares how many iterations are left; of a gang
+    they are those of one of its devices.
     """
 
     time: Seconds
@@ -56,6 +58,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     iterations: Annotated[int, Meta(ge=0, le=1 << 40)] = 0
     device_seconds: Seconds = 0.0
     declares: bool = False
+    gang: tuple[str, ...] = ()
 
 
 class Recorder:
@@ -94,7 +97,7 @@ class Recorder:
         for device in snapshot.devices:
             for view in device.sessions:
                 if device.name != (view.gang or [device.name])[0]:
-                    continue  # simulated notebooks have one device: of several, the first
+                    continue  # it is told once, on the first of its devices
                 yield from self._follow(device, view, time)
 
     def _follow(self, device: DeviceView, view: SessionView, time: float) -> Iterator[Event]:
@@ -138,6 +141,7 @@ class Recorder:
             name=view.name if self._names else "",
             weight=view.weight,
             priority=view.priority,
+            gang=tuple(view.gang),
         )
 
     def _group(self, name: str) -> str:

@@ -55,6 +55,10 @@ class _Session:
     declares: bool = False
     cells: list[_Turns] = field(default_factory=list)
 
+    @property
+    def devices(self) -> set[str]:
+        return {*self.opened.gang} or {self.opened.device}
+
     def take(self, event: Event) -> None:
         if event.event == "requested":
             if not self.cells or event.time - self.cells[-1].ended > GAP_SECONDS:
@@ -99,6 +103,7 @@ class _Session:
             priority=self.opened.priority,
             declares=self.declares,
             stays=max(0.0, self.closed - ended),
+            devices=len(self.devices),
         )
 
 
@@ -121,7 +126,7 @@ def from_record(events: Sequence[Event]) -> Workload:
             sessions[event.session].take(event)
     end = max((event.time for event in events), default=0.0)
     jobs = [job for session in sessions.values() if (job := session.job(end)) is not None]
-    used = {session.opened.device for session in sessions.values()}
+    used = {device for session in sessions.values() for device in session.devices}
     devices = [event for event in events if event.event == "device" and event.device in used]
     if not jobs or not devices:
         raise InvalidValue("nobody has used a device in this record")

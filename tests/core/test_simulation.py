@@ -70,6 +70,7 @@ def notebooks(draw: st.DrawFn) -> list[Job]:
             declares=draw(st.booleans()),
             load=draw(st.sampled_from([1.0, 0.4])),
             stays=draw(st.sampled_from([0.0, 3.0, float("inf")])),
+            devices=draw(st.sampled_from([1, 1, 1, 2])),
         )
         for number in range(draw(st.integers(1, 6)))
     ]
@@ -96,6 +97,8 @@ def test_skipping_boundaries_is_equal_to_stepping_each(
     swaps: bool,
     contention: float,
 ) -> None:
+    devices = max([devices, *(each.devices for each in jobs)])
+
     def simulated(steps: bool) -> Simulation:
         conduct = Conduct(
             paging_rate=rate, handover=handover, contention=contention, steps=steps, checks=True
@@ -291,3 +294,37 @@ def test_what_cannot_be_simulated_is_said(wrong: dict[str, object], sentence: st
 def test_two_jobs_have_two_names() -> None:
     with pytest.raises(ValueError, match="two jobs are called 'j'"):
         Simulation([job("j"), job("j")], 16 * GB)
+
+
+def test_a_gang_has_all_of_its_devices_alone_and_others_theirs_beside_it() -> None:
+    gang = job("gang", user="a", devices=2)
+    singles = [job(f"single{number}", user="b") for number in range(3)]
+    simulation = run([gang, *singles], devices=3)
+    assert None not in ended(simulation).values()
+    turns = simulation.turns
+    both = {turn.began for turn in turns if turn.job == 0}
+    for began in both:
+        assert len([turn for turn in turns if (turn.job, turn.began) == (0, began)]) == 2
+    for one in turns:
+        for other in turns:
+            if one is not other and one.device == other.device and 0 in (one.job, other.job):
+                assert one.ended <= other.began or other.ended <= one.began
+    used = sum(turn.ended - turn.began for turn in turns if turn.job == 0)
+    assert simulation.outcomes[0].device_seconds == pytest.approx(used)
+
+
+def test_gangs_share_by_weight_in_virtual_time() -> None:
+    jobs = [
+        job(name, 10**6, user="u", devices=2, weight=weight)
+        for name, weight in (("heavy", 2.0), ("light", 1.0))
+    ]
+    simulation = Simulation(jobs, 16 * GB, "fair", devices=2)
+    simulation.run(600)
+    heavy, light = (outcome.device_seconds for outcome in simulation.outcomes)
+    assert heavy / light == pytest.approx(2, rel=0.02)
+
+
+def test_a_gang_needs_as_many_devices_as_there_are() -> None:
+    for devices in (0, 3):
+        with pytest.raises(ValueError, match="'gang' must have a device, and at most the 2"):
+            Simulation([job("gang", devices=devices)], GB, devices=2)

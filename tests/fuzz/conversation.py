@@ -245,8 +245,7 @@ class Broker:
         return self.service.snapshot(CLOCK.now)
 
     def check(self) -> None:
-        for name, scheduler in self.service._schedulers.items():
-            assert scheduler.is_valid() == "", f"{name}: {scheduler.is_valid()}"
+        assert self.service._host.is_valid() == "", self.service._host.is_valid()
         self._check_limits()
         snapshot = self.look()
         for device in snapshot.devices:

@@ -93,6 +93,7 @@ EVENTS: dict[str, int] = {  # of a scheduler: how many arguments are odd after t
     "dismiss": 0,
     "may_keep": 1,
 }
+HOST_EVENTS = [verb for verb in EVENTS if verb not in ("page_in", "came_back")]
 ORDERS: dict[str, int] = {  # that are about no session
     "set_policy": 1,
     "set_running_lanes": 1,
@@ -118,7 +119,7 @@ def scheduler(from_: Choices) -> None:
         assert known.is_valid() == "", known.is_valid()
 
 
-def happens(known: _core.Scheduler, verb: str, from_: Choices, now: Any) -> None:
+def happens(known: Any, verb: str, from_: Choices, now: Any) -> None:
     session = from_.of("abc")
     if verb == "open":
         known.open(now, session, spec(from_))
@@ -136,8 +137,44 @@ def happens(known: _core.Scheduler, verb: str, from_: Choices, now: Any) -> None
         getattr(known, verb)(now, *from_.values(ORDERS[verb]))
 
 
+def host(from_: Choices) -> None:
+    """Two sessions on one device, and one on both."""
+    known = _core.Host([("one", GB), ("other", from_.of((GB, 2 * GB, *ODD)))], rules=rules(from_))
+    now = 0.0
+    while True:
+        verb = from_.of((*HOST_EVENTS, *ORDERS, "open", "open", "request", "request", "report"))
+        before, at = _shown_of(known, now), from_.of((now, now, now + 1, *ODD))
+        try:
+            happens_on(known, verb, from_, at)
+        except REFUSALS:
+            assert _shown_of(known, now) == before, f"{verb} was refused, and changed something"
+        else:
+            now = max(now, at)
+        assert known.is_valid() == "", known.is_valid()
+
+
+def happens_on(known: _core.Host, verb: str, from_: Choices, now: Any) -> None:
+    session, device = from_.of("abc"), from_.of(("one", "other", ""))
+    if verb == "open":
+        devices = {"a": ["one"], "b": ["other"], "c": ["one", "other"]}[session]
+        known.open(now, session, devices, spec(from_))
+    elif verb == "assign":
+        known.assign(now)
+    elif verb in ORDERS:
+        getattr(known, verb)(now, device, *from_.values(ORDERS[verb]))
+    else:
+        happens(known, verb, from_, now)
+
+
+def _shown_of(known: _core.Host, now: float) -> list[tuple[Any, ...]]:
+    return [_told(known.picture(device, now)) for device in ("one", "other")]
+
+
 def _shown(known: _core.Scheduler, now: float) -> tuple[Any, ...]:
-    picture = known.picture(now)
+    return _told(known.picture(now))
+
+
+def _told(picture: _core.Picture) -> tuple[Any, ...]:
     sessions = [
         (one.id, one.state, one.turn, one.lane, one.weight, one.priority, one.iterations, one.busy)
         for one in picture.sessions
@@ -211,6 +248,7 @@ SUBJECTS: tuple[Callable[[Choices], None], ...] = (
     lanes,
     blocks,
     memory,
+    host,
 )
 
 

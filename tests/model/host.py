@@ -21,7 +21,8 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare._core import HostLaneMemory, Picture, Scheduler
+from jupyter_gpushare._core import Host as Devices
+from jupyter_gpushare._core import HostLaneMemory, Picture
 from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.peer import Peer
@@ -382,8 +383,8 @@ class Broker:
         self.admin = Admin(self)
 
     @property
-    def scheduler(self) -> Scheduler:
-        return self.service._schedulers["host"]
+    def scheduler(self) -> Devices:
+        return self.service._host
 
     @property
     def is_recovering(self) -> bool:
@@ -662,7 +663,7 @@ class Host:
     def check_agreement(self) -> None:
         """When all is settled, the broker and the notebooks mean the same."""
         assert self.broker is not None
-        picture = self.broker.scheduler.picture(self.lockstep.now)
+        picture = self.broker.scheduler.picture("host", self.lockstep.now)
         check_safety(picture)
         states = {each.id: each for each in picture.sessions}
         ours = [each for each in self.here if isinstance(each.session._refusal, OF_OURS)]
@@ -684,7 +685,7 @@ class Host:
         """Under a fair policy who waits for a turn has it, though all others ask again at once."""
         self.settle()
         assert self.broker is not None
-        if self.broker.scheduler.policy not in FAIR:
+        if self.broker.scheduler.policy("host") not in FAIR:
             self.broker.hear_admin(SetPolicy("fair"))
         for notebook in self.here:
             notebook.memory.alive = 0
@@ -705,7 +706,7 @@ class Host:
 
     def _waiting_with_room(self) -> list[Notebook]:
         assert self.broker is not None
-        picture = self.broker.scheduler.picture(self.lockstep.now)
+        picture = self.broker.scheduler.picture("host", self.lockstep.now)
         placed = {each.id for each in picture.sessions if each.lane is not None}
         return [each for each in self.here if each.session._waiting and each.name in placed]
 

@@ -270,7 +270,7 @@ def test_what_is_said_of_a_session_that_rests_reaches_the_broker(
     assert notebook.main.error is None
     all_is_well_after_its_next_cell(host, notebook)
     assert host.broker is not None
-    (seen,) = host.broker.scheduler.picture(host.lockstep.now).sessions
+    (seen,) = host.broker.scheduler.picture("host", host.lockstep.now).sessions
     assert seen.iterations == notebook.session.iterations
     assert seen.weight == notebook.session.weight
 

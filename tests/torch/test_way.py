@@ -77,7 +77,7 @@ def test_an_iteration_passes_these_functions_in_this_order(calls: list[str], nam
 
 @pytest.mark.parametrize("name", ["ask", "granted", "give back", "direct handoff"])
 def test_each_function_of_the_way_exists(name: str) -> None:
-    known = {*defined(), "Scheduler.request", "Scheduler.finish"}
+    known = {*defined(), "Host.request", "Host.finish", "Scheduler.request", "Scheduler.finish"}
     assert hasattr(_core.Mailbox, "hand_on")
     assert hasattr(_core.Mailbox, "wait")
     assert {*way(name)} - {"Mailbox.hand_on", "Mailbox.wait"} <= known

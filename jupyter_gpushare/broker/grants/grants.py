@@ -21,7 +21,7 @@ MOST_LOST = 1000
 
 
 class Place(NamedTuple):
-    """Where a session's messages go, which scheduler has it, and with whom it shares memory.
+    """Where a session's messages go, on which device it is, and with whom it shares memory.
 
     `name` and `group` are for people and rules; the scheduler's sentences have no names in them.
     Of a gang `device` is the first; it has no memory of lanes.
@@ -69,13 +69,8 @@ class Turns:
     # --- turns begin and end -------------------------------------------------------------------
 
     def grant(self, given: _core.Grant) -> None:
+        """A gang's is of all of its devices, and of a lane in none of them."""
         self._tell(given.session, given.turn, given.lane)
-
-    def grant_devices(self, session: str, turn: int) -> None:
-        """A gang has them all, and in none of them a lane's memory."""
-        self._granted[session] = message = Grant(turn, 0)
-        self._call_roll()
-        self._places[session].peer.send(message)
 
     def bears_out(self, session: str, turn: int, now: float) -> bool:
         """Whether the session has this turn by what this broker, or the one before, has given."""

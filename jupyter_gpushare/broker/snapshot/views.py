@@ -38,7 +38,6 @@ def spec(place: Place, message: Open) -> _core.SessionSpec:
         iterations=message.iterations,
         paged_out_bytes=message.paged_out_bytes,
         busy=message.busy,
-        alone=bool(place.gang),
     )
 
 

@@ -1,0 +1,507 @@
+"""All devices of a host: placement, gangs on several of them, and sessions on one beside these."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare._core import Decision, Demand, Host, Rules, Scheduler, SessionSpec
+
+GIB = 1 << 30
+RULES = Rules(quantum=0.25, patience=5.0)
+
+
+class Driver:
+    """Devices, gangs, and one plain session on each device: what all of them were told."""
+
+    def __init__(self, count: int, policy: str = "fair") -> None:
+        self.names = [f"cuda:{number}" for number in range(count)]
+        self.host = Host([(name, 16 * GIB) for name in self.names], policy, RULES)
+        self.now = 0.0
+        self.on: dict[str, list[str]] = {}
+        self.turns: dict[str, int] = {}
+        self.has: set[str] = set()
+        self.asked: set[str] = set()
+        self.granted: list[str] = []
+        self.seconds: Counter[str] = Counter()
+        for name in self.names:
+            self.open(name, [name], user="p")
+
+    def take(self, decision: Decision) -> None:
+        """As a broker does; afterwards all that must always hold is looked at."""
+        for grant in decision.grants:
+            assert grant.session not in self.has
+            assert grant.turn == self.turns[grant.session]
+            self.has.add(grant.session)
+            self.granted.append(grant.session)
+        for wish in decision.yields:
+            assert wish.session in self.has
+            assert wish.session not in self.asked  # once for each turn
+            assert wish.turn == self.turns[wish.session]
+            self.asked.add(wish.session)
+        self.look()
+
+    def look(self) -> None:
+        assert self.host.is_valid() == ""
+        used = [device for id in self.has for device in self.on[id]]
+        assert len(used) == len({*used})  # no device is had twice
+        for id, devices in self.on.items():
+            assert self.host.has_turn(id) == (id in self.has)
+            for device in devices:
+                state = self.state(id, device).state
+                assert (state in ("running", "overdue")) == (id in self.has)
+
+    def state(self, id: str, device: str) -> Any:
+        sessions = self.host.picture(device, self.now).sessions
+        return next(state for state in sessions if state.id == id)
+
+    def open(self, id: str, devices: Sequence[str], **said: Any) -> None:
+        self.on[id] = [*devices]
+        self.has.discard(id)
+        self.asked.discard(id)
+        if said.get("holding"):
+            self.has.add(id)
+            self.turns[id] = said["turn"]
+        spec = SessionSpec(**{"user": "g", "demand": Demand(GIB, GIB), **said})
+        self.take(self.host.open(self.now, id, self.on[id], spec))
+
+    def request(self, id: str) -> None:
+        if id not in self.has:
+            self.turns[id] = self.turns.get(id, 0) + 1
+            self.take(self.host.request(self.now, id, self.turns[id]))
+
+    def finish(self, id: str) -> None:
+        self.has.discard(id)
+        self.asked.discard(id)
+        self.take(self.host.finish(self.now, id, self.turns.get(id, 0)))
+
+    def close(self, id: str) -> None:
+        self.has.discard(id)
+        self.asked.discard(id)
+        del self.on[id]
+        self.take(self.host.close(self.now, id))
+
+    def pass_time(self, seconds: float) -> None:
+        """As a broker that wakes when something is due."""
+        end = self.now + seconds
+        while (due := self.host.next_event(self.now)) is not None and due <= end:
+            self.until(max(self.now, due))
+        self.until(end)
+
+    def until(self, time: float) -> None:
+        for id in self.has:
+            self.seconds[id] += time - self.now
+        self.now = time
+        self.take(self.host.assign(self.now))
+
+    def obey(self) -> None:
+        """Everybody who was asked to yield does, and wants the next turn."""
+        for id in sorted(self.asked):
+            self.finish(id)
+            self.request(id)
+
+    def contend(self, ids: Sequence[str], seconds: float) -> None:
+        """All of these want turns, one after the other, in iterations of 0.1 seconds."""
+        for id in ids:
+            self.request(id)
+        for _ in range(round(seconds / 0.1)):
+            self.pass_time(0.1)
+            self.obey()
+
+
+subsets = st.sets(st.integers(0, 3), min_size=1)
+DEEDS = ("request", "request", "finish", "close", "time", "obey", "pause", "goes on", "grow")
+steps = st.tuples(
+    st.sampled_from([*DEEDS, "shrink", "hold", "let go", "recover"]), st.integers(0, 6)
+)
+
+
+def named(driver: Driver, numbers: set[int]) -> list[str]:
+    return [driver.names[number] for number in sorted(numbers)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(subsets, min_size=1, max_size=4), st.lists(steps, max_size=60))
+def test_a_gang_has_all_its_devices_alone_or_none(
+    wanted: list[set[int]], path: list[tuple[str, int]]
+) -> None:
+    driver = Driver(4)
+    gangs = [f"gang{number}" for number in range(len(wanted))]
+    for gang, devices in zip(gangs, wanted, strict=True):
+        driver.open(gang, named(driver, devices))
+    everybody = gangs + driver.names
+    for what, number in path:
+        id = everybody[number % len(everybody)]
+        host, now, device = driver.host, driver.now, driver.names[number % 4]
+        if what == "time":
+            driver.pass_time(0.1 * number)
+        elif what == "obey":
+            driver.obey()
+        elif what == "close":
+            devices = driver.on[id]
+            driver.close(id)
+            driver.open(id, devices)
+        elif what in ("pause", "goes on"):
+            driver.take(host.change(now, id, paused=what == "pause"))
+        elif what in ("grow", "shrink"):
+            demand = Demand((12 if what == "grow" else 1) * GIB, GIB)
+            driver.take(host.report(now, id, 1, demand))
+        elif what in ("hold", "let go"):
+            held = {one: "is held back" for one, on in driver.on.items() if device in on}
+            driver.take(host.hold_back(now, device, held if what == "hold" else {}))
+        elif what == "recover":
+            driver.take(host.set_recovering(now, number % 2 == 0))
+        else:
+            getattr(driver, what)(id)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(subsets, min_size=1, max_size=4), st.integers(0, 2**20))
+def test_all_who_want_turns_have_them_whichever_devices_they_have_in_common(
+    wanted: list[set[int]], order: int
+) -> None:
+    """No deadlock, and nobody starves: everybody wants a turn again as soon as one is over."""
+    driver = Driver(4)
+    for number, devices in enumerate(wanted):
+        driver.open(f"gang{number}", named(driver, devices))
+    everybody = [*driver.on]
+    random.Random(order).shuffle(everybody)
+    had: set[str] = set()
+    for id in everybody:
+        driver.request(id)
+    for _ in range(400):
+        had |= driver.has
+        if had == {*everybody}:
+            return
+        driver.obey()
+        driver.pass_time(0.1)
+    raise AssertionError(f"{ {*everybody} - had } never had a turn")
+
+
+# --- one scheduler for a host -------------------------------------------------------------------
+
+
+def told(decision: Decision) -> tuple[list[Any], ...]:
+    return (
+        [(grant.session, grant.turn, grant.lane) for grant in decision.grants],
+        [
+            (wish.session, wish.turn, wish.successor and wish.successor.session)
+            for wish in decision.yields
+        ],
+        [*decision.page_outs],
+        [*decision.page_ins],
+    )
+
+
+POLICIES = ("fair", "fifo", "srtf", "pack", "las", "classroom")
+WHATS = ("open", "request", "request", "finish", "report", "busy", "close", "change", "time")
+
+
+class Pair:
+    """A host, and a scheduler for each of its devices that is told the same by itself."""
+
+    def __init__(self, seed: int, policy: str) -> None:
+        self.draw = random.Random(seed)
+        self.names = ["cuda:0", "cuda:1", "cuda:2"]
+        self.host = Host([(name, 64) for name in self.names], policy, RULES)
+        self.alone = {name: Scheduler(64, policy, RULES) for name in self.names}
+        self.wakes: dict[str, float | None] = dict.fromkeys(self.names)
+        self.on: dict[str, str] = {}
+        self.now = 0.0
+
+    def step(self, turn: int) -> None:
+        self.now += self.draw.choice([0.0, 0.05, 0.3])
+        what = self.draw.choice(WHATS)
+        id = f"n{self.draw.randrange(9)}"
+        if what == "time":
+            self.wake()
+        elif what == "open" or id not in self.on:
+            name = self.on.setdefault(id, self.draw.choice(self.names))
+            self.compare(name, "open", id, self.spec(turn), device=[name])
+        else:
+            event, *said = self.said(what, turn)
+            name = self.on.pop(id) if event == "close" else self.on[id]
+            self.compare(name, event, id, *said)
+        assert self.host.is_valid() == ""
+
+    def spec(self, turn: int) -> SessionSpec:
+        draw = self.draw
+        return SessionSpec(
+            f"u{draw.randrange(3)}",
+            demand=Demand(draw.randrange(20), draw.randrange(40), draw.random() < 0.9),
+            busy=draw.random() < 0.5,
+            waiting=draw.random() < 0.3,
+            turn=turn,
+        )
+
+    def said(self, what: str, turn: int) -> tuple[Any, ...]:
+        draw = self.draw
+        if what == "report":
+            return "report", draw.randrange(3), Demand(draw.randrange(20), draw.randrange(40))
+        if what == "busy":
+            return "set_busy", draw.random() < 0.5
+        if what == "change":
+            return "change", draw.choice([0.5, 1.0, 2.0]), draw.randrange(2)
+        return (what,) if what == "close" else (what, turn - (what == "finish"))
+
+    def compare(self, name: str, event: str, id: str, *said: Any, device: Any = None) -> None:
+        where = () if device is None else (device,)
+        expected = getattr(self.alone[name], event)(self.now, id, *said)
+        assert told(getattr(self.host, event)(self.now, id, *where, *said)) == told(expected)
+        self.follow([name])
+
+    def follow(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.wakes[name] = self.alone[name].next_event(self.now)
+        first = min((wake for wake in self.wakes.values() if wake is not None), default=None)
+        assert self.host.next_event(self.now) == first
+
+    def wake(self) -> None:
+        first = min((wake for wake in self.wakes.values() if wake is not None), default=self.now)
+        self.now = max(self.now, first)
+        due = [name for name, wake in self.wakes.items() if wake is not None and wake <= self.now]
+        made = [told(self.alone[name].assign(self.now)) for name in due]
+        merged = told(self.host.assign(self.now))
+        assert merged == tuple(
+            [*itertools.chain(*(decision[part] for decision in made))] for part in range(4)
+        )
+        self.follow(due)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(POLICIES))
+def test_a_device_of_a_host_decides_as_if_it_were_alone(seed: int, policy: str) -> None:
+    """Whatever happens on the others, as long as nobody has several."""
+    pair = Pair(seed, policy)
+    for turn in range(1, 120):
+        pair.step(turn)
+
+
+# --- placement ----------------------------------------------------------------------------------
+
+
+def test_a_session_goes_where_each_has_most_of_the_device() -> None:
+    driver = Driver(3)
+    driver.close("cuda:1")
+    assert driver.host.place(driver.names, Demand(GIB, GIB)) == ["cuda:1"]
+    assert driver.host.place(["cuda:2", "cuda:0"], Demand(GIB, GIB)) == ["cuda:2"]
+    assert driver.host.place(driver.names, Demand(GIB, GIB), 2) == ["cuda:0", "cuda:1"]
+
+
+def test_where_it_finds_room_comes_first() -> None:
+    host = Host([("small", 4 * GIB), ("large", 16 * GIB)])
+    for number in range(7):
+        host.open(0.0, f"n{number}", ["large"], SessionSpec("u"))
+    assert host.place(["small", "large"], Demand(GIB, GIB)) == ["small"]
+    assert host.place(["small", "large"], Demand(6 * GIB, GIB)) == ["large"]
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_so_many_devices_as_there_are_can_be_had(count: int) -> None:
+    with pytest.raises(ValueError, match=f"{count} devices at once are not to be had of 3"):
+        Driver(3).host.place(["cuda:0", "cuda:1", "cuda:2"], Demand(), count)
+
+
+@pytest.mark.parametrize("devices", [[], ["cuda:0", "cuda:0"], ["cuda:7"]])
+def test_a_session_names_devices_that_there_are(devices: list[str]) -> None:
+    driver = Driver(2)
+    with pytest.raises(ValueError, match=r"cuda:7|each of its devices once"):
+        driver.host.open(0.0, "gang", devices, SessionSpec("u"))
+    assert "gang" not in driver.host
+
+
+def test_a_session_that_opens_again_is_where_it_was() -> None:
+    driver = Driver(3)
+    driver.open("gang", driver.names[:2])
+    for id, devices in (("gang", ["cuda:0"]), ("cuda:0", ["cuda:1"]), ("cuda:0", driver.names)):
+        with pytest.raises(ValueError, match="is open on other devices"):
+            driver.host.open(0.0, id, devices, SessionSpec("g"))
+        driver.look()
+
+
+# --- gangs --------------------------------------------------------------------------------------
+
+
+def test_two_gangs_that_overlap_take_turns() -> None:
+    driver = Driver(3)
+    driver.open("left", driver.names[:2])
+    driver.open("right", driver.names[1:])
+    driver.contend(["left", "right"], 10.0)
+    assert driver.granted.count("right") > 1
+    assert abs(driver.granted.count("left") - driver.granted.count("right")) <= 1
+
+
+def share(driver: Driver, id: str) -> float:
+    return driver.seconds[id] / sum(driver.seconds.values())
+
+
+def test_a_gang_of_twice_the_weight_has_twice_the_time() -> None:
+    driver = Driver(3)
+    driver.open("heavy", driver.names[:2], weight=2.0)
+    driver.open("light", driver.names[1:])
+    driver.contend(["heavy", "light"], 120.0)
+    assert share(driver, "heavy") == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_gangs_share_by_users_first_however_many_gangs_each_has() -> None:
+    driver = Driver(2)
+    driver.open("own", driver.names, user="ada")
+    for number in range(3):
+        driver.open(f"other{number}", driver.names, user="bob")
+    driver.contend(["own", "other0", "other1", "other2"], 120.0)
+    assert share(driver, "own") == pytest.approx(1 / 2, abs=0.05)
+
+
+def test_gangs_share_by_the_weights_of_groups_and_users() -> None:
+    driver = Driver(2)
+    driver.open("one", driver.names, group="lab", user="ada")
+    driver.open("other", driver.names, group="class", user="bob")
+    for device in driver.names:
+        driver.take(driver.host.set_shares(0.0, device, {"lab": 3.0}, {}))
+    driver.contend(["one", "other"], 120.0)
+    assert share(driver, "one") == pytest.approx(3 / 4, abs=0.05)
+
+
+def test_seconds_on_each_device_count() -> None:
+    """On four devices a turn costs twice as much as on two."""
+    driver = Driver(4)
+    driver.open("wide", driver.names)
+    driver.open("narrow", driver.names[:2])
+    driver.contend(["wide", "narrow"], 120.0)
+    assert share(driver, "narrow") == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_a_gang_of_higher_priority_goes_first_until_it_wants_no_turn() -> None:
+    driver = Driver(3)
+    driver.open("low", driver.names[:2])
+    driver.open("high", driver.names[1:], priority=1)
+    driver.request("low")
+    driver.request("high")
+    assert driver.has == {"low"}
+    driver.pass_time(0.3)
+    driver.obey()
+    assert driver.has == {"high"}
+    driver.pass_time(60.0)
+    assert driver.asked == set()
+    driver.finish("high")
+    assert driver.has == {"low"}
+
+
+def test_a_priority_that_changes_while_a_gang_waits_counts() -> None:
+    driver = Driver(2)
+    for name in ("runs", "first", "second"):
+        driver.open(name, driver.names)
+        driver.request(name)
+    driver.take(driver.host.change(driver.now, "second", priority=1))
+    driver.finish("runs")
+    assert driver.has == {"second"}
+
+
+def test_a_wide_gang_is_not_overtaken_for_ever_by_narrow_ones_whose_turns_interlock() -> None:
+    """One of the narrow ones has always begun less than a quantum ago."""
+    driver = Driver(4)
+    driver.open("wide", driver.names, user="w")
+    narrow = ["left", "right"]
+    driver.open("left", driver.names[:2], user="l")
+    driver.open("right", driver.names[2:], user="r")
+    for id in (*narrow, "wide"):
+        driver.request(id)
+    for number in range(400):
+        driver.pass_time(0.1)
+        driver.finish(narrow[number % 2])
+        if "wide" in driver.has:
+            return
+        driver.request(narrow[number % 2])
+    raise AssertionError("the wide gang never had a turn")
+
+
+def test_narrow_gangs_do_not_stand_idle_for_a_wide_one_that_cannot_begin_yet() -> None:
+    driver = Driver(4)
+    driver.open("high", driver.names[:2], priority=1)
+    driver.open("wide", driver.names, user="w")
+    driver.open("narrow", driver.names[2:], user="n")
+    for id in ("high", "wide", "narrow"):
+        driver.request(id)
+    assert driver.has == {"high", "narrow"}
+
+
+def test_what_is_granted_is_kept_until_the_last_device_has_granted() -> None:
+    driver = Driver(2)
+    driver.request("cuda:1")
+    driver.open("both", driver.names)
+    driver.request("both")
+    assert driver.has == {"cuda:1"}
+    driver.request("cuda:0")
+    assert driver.has == {"cuda:1"}  # the gang has that one by now
+    driver.pass_time(0.3)
+    assert driver.asked == {"cuda:1"}
+    driver.finish("cuda:1")
+    assert driver.has == {"both"}
+
+
+def test_a_gang_that_is_lost_frees_all_its_devices_at_once() -> None:
+    driver = Driver(2)
+    driver.open("both", driver.names)
+    driver.request("both")
+    for name in driver.names:
+        driver.request(name)
+    assert driver.has == {"both"}
+    driver.close("both")
+    assert driver.has == {*driver.names}
+
+
+def test_who_withdraws_before_it_has_all_devices_gives_back_those_it_has() -> None:
+    driver = Driver(2)
+    driver.request("cuda:1")
+    driver.open("both", driver.names)
+    driver.request("both")
+    driver.request("cuda:0")
+    driver.finish("both")
+    assert driver.has == {"cuda:0", "cuda:1"}
+
+
+def test_who_was_asked_by_one_device_yields_all_of_them() -> None:
+    driver = Driver(2)
+    driver.open("both", driver.names)
+    driver.request("both")
+    driver.request("cuda:1")
+    driver.pass_time(0.3)
+    assert driver.asked == {"both"}
+    driver.finish("both")
+    assert driver.has == {"cuda:1"}
+
+
+def test_a_gang_that_comes_with_its_turn_keeps_it_and_is_asked_for_it_like_others() -> None:
+    driver = Driver(3)
+    driver.open("back", driver.names[:2], turn=7, holding=True)
+    driver.open("other", driver.names[1:])
+    driver.request("other")
+    assert driver.has == {"back"}
+    driver.pass_time(0.3)
+    assert driver.asked == {"back"}
+    driver.finish("back")
+    assert driver.has == {"other"}
+
+
+def test_a_demand_that_one_of_its_devices_can_never_hold_is_refused_and_changes_nothing() -> None:
+    host = Host([("large", 16 * GIB), ("small", 8 * GIB)])
+    with pytest.raises(OverflowError, match=r"12\.0 GiB"):
+        host.open(0.0, "gang", ["large", "small"], SessionSpec("u", demand=Demand(12 * GIB)))
+    assert "gang" not in host
+    assert host.is_valid() == ""
+
+
+def test_a_gang_that_comes_holding_its_turn_and_waiting_for_it_is_refused() -> None:
+    driver = Driver(2)
+    spec = SessionSpec("g", turn=1, holding=True, waiting=True)
+    with pytest.raises(ValueError, match="holds its turn or waits for it, not both"):
+        driver.host.open(0.0, "gang", driver.names, spec)
+    assert "gang" not in driver.host
+    driver.look()
