@@ -162,7 +162,9 @@ def test_it_is_equal_to_the_plain_one(
 @settings(max_examples=60, deadline=None)
 @given(notebooks(), st.sampled_from(POLICIES), st.sampled_from([0.0, 2.0 * GB]))
 def test_the_capacity_is_never_exceeded(jobs: list[Job], policy: str, rate: float) -> None:
-    simulation = run(jobs, policy, conduct=Conduct(paging_rate=rate, checks=True))
+    devices = max(each.devices for each in jobs)
+    conduct = Conduct(paging_rate=rate, checks=True)
+    simulation = run(jobs, policy, conduct=conduct, devices=devices)
     assert all(use.persistent + use.lanes <= 16 * GB for use in simulation.memory)
 
 
