@@ -42,6 +42,7 @@ class Kernel:
         self._start = start
         self._environment = environment
         self._notebook: Notebook | None = None
+        self._folder = ""  # for what it writes, while it runs
 
     def run(self, habit: str) -> Any:
         """What the last cell of the notebook prints. Raises AssertionError with a traceback."""
@@ -73,7 +74,9 @@ class Kernel:
         if self._notebook is not None:
             self._notebook.kill()
             self._notebook = None
+        if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
 
 
 class Stage:
