@@ -174,9 +174,23 @@ TEST_CASE("a pace is the duration of an iteration of late, where these are alike
   CHECK_FALSE(pace.iteration());
   pace.add(10, 1);
   CHECK(*pace.iteration() == doctest::Approx(0.1));
-  CHECK(pace.longest() == doctest::Approx(0.13));
+  CHECK(pace.longest() == doctest::Approx(0.1));  // none was longer
   for (int i = 0; i < 30; ++i) pace.add(1, 0.2);
   CHECK(*pace.iteration() == doctest::Approx(0.2).epsilon(0.01));
+  CHECK(pace.longest() == doctest::Approx(0.2));
   pace.add(1, 15);
   CHECK_FALSE(pace.iteration());
+}
+
+TEST_CASE("the worst pace is that of the longest iteration ever, and bounds the next boundary") {
+  Pace pace;
+  CHECK_FALSE(pace.worst());
+  pace.add(1, 0.4);
+  pace.add(3, 2.0);  // one of them may have taken 1.2 s
+  CHECK(*pace.worst() == doctest::Approx(1.2));
+  for (int i = 0; i < 100; ++i) pace.add(1, 0.5);
+  CHECK(*pace.worst() == doctest::Approx(1.2));
+  CHECK(pace.latest(0.3, 0.5) == doctest::Approx(0.5));  // not even one of 0.4 s is over by then
+  CHECK(pace.latest(0.45, 0.5) == doctest::Approx(0.95));
+  CHECK(pace.latest(0.7, 0.5) == doctest::Approx(1.0));  // one is, two are not
 }
