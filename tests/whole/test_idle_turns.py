@@ -20,7 +20,7 @@ SECONDS = 60
 
 HEAD = (
     """
-import asyncio, subprocess, sys, threading
+import asyncio, queue, socket, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import jupyter_gpushare as gpushare
 """
@@ -92,6 +92,36 @@ def train_until_over():
     while not over.is_set():
         train()
 
+def wait_for(ready):
+    while not ready():
+        time.sleep(0.001)
+
+def once_told(act):
+    # `act` comes when we are told to go on.
+    in_thread(lambda: (sys.stdin.readline(), act()))
+
+def look_in_pool(wait):
+    # A thread of it looks once, and then waits in the same function.
+    looked = threading.Event()
+    pool = ThreadPoolExecutor(1)
+    waiting = pool.submit(lambda: (look(), looked.set(), wait()))
+    looked.wait()
+    return waiting
+
+async def look_and_await():
+    look()
+    told, loop = asyncio.Event(), asyncio.get_running_loop()
+    once_told(lambda: (over.set(), loop.call_soon_threadsafe(told.set)))
+    await told.wait()
+
+class Slow(torch.utils.data.Dataset):
+    # Its only row is there when we are told to go on.
+    def __len__(self):
+        return 1
+    def __getitem__(self, number):
+        over.wait()
+        return torch.ones(1)
+
 SHARES = '''
 import torch
 import jupyter_gpushare as gpushare
@@ -148,6 +178,71 @@ IDLE = {
     pool.submit(look).result()
     in_thread(lambda: (sys.stdin.readline(), over.set()))
     train_until_over()
+""",
+}
+
+# A thread has begun an iteration that no boundary ends, and waits: in a function of C that it calls
+# itself, or in the standard library.
+WAITS = {
+    "reads a line": ("", "sys.stdin.readline()"),
+    "waits for a lock": ("lock.acquire(); once_told(lock.release)", "lock.acquire()"),
+    "polls": ("once_told(over.set)", "wait_for(over.is_set)"),
+    "waits for a queue": ("once_told(lambda: lines.put(1))", "lines.get()"),
+    "receives from a socket": ("once_told(lambda: ends[0].send(b'1'))", "ends[1].recv(1)"),
+    "waits for a program": ("", "subprocess.run(['cat'], stdout=subprocess.DEVNULL)"),
+}
+WAIT = """
+    lock, lines, ends = threading.Lock(), queue.SimpleQueue(), socket.socketpair()
+    train()
+    BEFORE
+"""
+BESIDE = """
+    look()
+    thread = in_thread(train_until_over)
+    WAITS
+    over.set()
+    thread.join()
+"""
+for _what, (_before, _waits) in WAITS.items():
+    IDLE[f"code that {_what} beside a thread that trains"] = WAIT.replace(
+        "BEFORE", _before
+    ) + BESIDE.replace("WAITS", _waits)
+IDLE |= {
+    "code that reads a line after it has looked": """
+    train()
+    look()
+    idle()
+""",
+    "code that polls after it has looked": """
+    look()
+    print("idle", flush=True)
+    once_told(over.set)
+    wait_for(over.is_set)
+""",
+    "a thread of a pool that waits in its function, beside code that trains": """
+    once_told(over.set)
+    look_in_pool(lambda: wait_for(over.is_set))
+    train_until_over()
+""",
+    "a thread of a pool that reads, beside another one that trains": """
+    waiting = look_in_pool(sys.stdin.readline)
+    thread = in_thread(train_until_over)
+    waiting.result()
+    over.set()
+    thread.join()
+""",
+    "an event loop at rest, beside a thread that trains": """
+    train()
+    thread = in_thread(train_until_over)
+    asyncio.run(look_and_await())
+    thread.join()
+""",
+    "a loader that waits for its worker": """
+    train()
+    look()
+    print("idle", flush=True)
+    once_told(over.set)
+    list(torch.utils.data.DataLoader(Slow()))
 """,
 }
 
