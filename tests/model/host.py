@@ -20,7 +20,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare._core import HostLaneMemory, Picture, Scheduler
+from jupyter_gpushare._core import HostLaneMemory, IdleTurn, Picture, Scheduler
 from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.peer import Peer
@@ -139,6 +139,16 @@ class Notebook(Process):
     def closes(self) -> None:
         self.is_closing = True
         Thread(self._host.lockstep, self, self.session.close)
+
+    @property
+    def has_turn(self) -> bool:
+        """A turn that has gone without Python is over before Python knows of it."""
+        return self.session.holding and not self.session._idle_turn.gone_at()
+
+    def stands_still(self) -> None:
+        """Python does, at whatever comes next, and the thread looks that does without it."""
+        if not self.memory.alive:
+            self.session._idle_turn.look()
 
     def goes_on(self, thread: Thread, stops_at_sends: bool) -> None:
         thread.go_on(stops_at_sends=stops_at_sends)
@@ -409,6 +419,7 @@ class Host:
         for name in ("threading", "select", "time"):
             self._patch.setattr(SESSION_MODULE, name, getattr(self.lockstep, name))
         self._patch.setattr(SESSION_MODULE, "Mailbox", partial(Letters, self.lockstep))
+        self._patch.setattr(SESSION_MODULE, "IdleTurn", partial(IdleTurn, watches=False))
         self._patch.setattr(client, "select", self.lockstep.select)
         self._patch.setattr(client.launch, "connect", self._connect)
         self.start_broker()
@@ -586,7 +597,7 @@ class Host:
         """At any time."""
         if self.broker is not None:
             assert self.broker.scheduler.is_valid() == ""
-        holders = [each for each in self.here if each.session.holding]
+        holders = [each for each in self.here if each.has_turn]
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
         assert len(holders) <= self.most_lanes, f"{holders} have turns"
@@ -610,12 +621,12 @@ class Host:
         assert set(states) == {notebook.name for notebook in registered}
         for notebook in registered:
             session, state = notebook.session, states[notebook.name]
-            is_waiting = (session._waiting or session._returning) and not session.holding
-            assert session.holding == (state.state in ("running", "overdue")), notebook
+            is_waiting = (session._waiting or session._returning) and not notebook.has_turn
+            assert notebook.has_turn == (state.state in ("running", "overdue")), notebook
             assert is_waiting == (state.waiting is not None), notebook
             assert is_waiting or notebook.is_free, f"{notebook} waits for nothing"
             assert bool(session.paged_out_bytes) == bool(state.paged_out_bytes), notebook
-            if session.holding or session._waiting:
+            if notebook.has_turn or session._waiting:
                 assert session._turn == state.turn, notebook
 
     def go_round(self) -> None:
@@ -631,7 +642,7 @@ class Host:
         waiting = self._waiting_with_room()
         for _ in range(ROUNDS):
             self.check()
-            waiting = [each for each in waiting if each.is_here and not each.session.holding]
+            waiting = [each for each in waiting if each.is_here and not each.has_turn]
             if not waiting:
                 return
             self.pass_time(ROUND_SECONDS)
@@ -659,7 +670,7 @@ class Host:
             self.settle()
             self.check()
             self.check_agreement()
-            holders = [each for each in self.here if each.session.holding]
+            holders = [each for each in self.here if each.has_turn]
             idle = [each for each in self.here if each not in holders and each.is_free]
             assert holders or idle, f"nobody has a turn, and {self.here} wait"
             assert turns >= 0, f"{self.here} wait for longer than there are others"

@@ -166,7 +166,7 @@ class Turns(RuleBasedStateMachine):
         for line in self.host.lines:
             line.tell_all()
         for notebook in self.able("is_free"):
-            if notebook.session.holding:
+            if notebook.has_turn:
                 notebook.begins()
 
     @precondition(lambda self: len(self.holders()) > 1)
@@ -185,7 +185,7 @@ class Turns(RuleBasedStateMachine):
         self.host.exchange(other)
 
     def holders(self) -> list[Notebook]:
-        return [each for each in self.able("is_free") if each.session.holding]
+        return [each for each in self.able("is_free") if each.has_turn]
 
     @precondition(lambda self: self.host.lines)
     @rule(pick=picks)
@@ -193,6 +193,11 @@ class Turns(RuleBasedStateMachine):
         """As by an admin's rule for idle notebooks."""
         lines = self.host.lines
         lines[pick % len(lines)].send(Rest())
+
+    @precondition(lambda self: self.able("is_here"))
+    @rule(pick=picks)
+    def python_stands_still(self, pick: int) -> None:
+        self.pick(pick, "is_here").stands_still()
 
     @precondition(lambda self: self.able("is_here"))
     @rule(pick=picks, is_lost=st.booleans())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -13,14 +14,14 @@ import pytest
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 
-from .cases import LARGE, MODEL
-from .conftest import Notebook
+from .cases import BODIES, LARGE, MODEL, RESULT
+from .conftest import Notebook, last_json, results_alone
 
 SECONDS = 60
 
 HEAD = (
     """
-import asyncio, queue, socket, subprocess, sys, threading, time
+import asyncio, ctypes, queue, socket, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import jupyter_gpushare as gpushare
 """
@@ -48,6 +49,10 @@ def look():
 def idle():
     print("idle", flush=True)
     assert sys.stdin.readline()
+
+def idle_with_the_lock():
+    print("idle", flush=True)
+    assert ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1) == 1
 
 def in_thread(work):
     thread = threading.Thread(target=work)
@@ -142,6 +147,19 @@ IDLE = {
     "code after a training whose gradients are large": """
     train_wide()
     idle()
+""",
+    "C code that has Python's lock": """
+    train()
+    idle_with_the_lock()
+    train()
+""",
+    "C code that has Python's lock, after an iteration of its own": """
+    session.enter()
+    session.boundary()
+    idle_with_the_lock()
+    session.enter()
+    session.boundary()
+    assert session.iterations == 2
 """,
     "code after an iteration of its own": """
     session.enter()
@@ -363,3 +381,38 @@ def test_a_task_that_outlives_its_cell_gives_the_turn_back(
         time.sleep(0.01)
     neighbour.enter()
     assert neighbour.holding
+
+
+# As an extension written in C does: its call keeps Python's lock until a byte comes.
+WITH_THE_LOCK = """
+import ctypes, os
+told = os.open("FOLDER/told", os.O_RDWR)
+open("FOLDER/trained", "w").close()
+ctypes.PyDLL(None).read(told, ctypes.create_string_buffer(1), 1)
+"""
+TRAININGS = 3  # with a wait after each but the last
+
+
+def test_a_neighbour_computes_while_c_code_has_the_lock_of_a_kernel_and_its_results_stay(
+    notebook: Callable[..., Notebook], neighbour: Session, tmp_path: Path
+) -> None:
+    train = BODIES["zero_grad_first"]
+    begin, trained = LARGE + MODEL, tmp_path / "trained"
+    alone = results_alone({"alone": begin + TRAININGS * train + RESULT})["alone"]
+    os.mkfifo(tmp_path / "told")
+    ours = notebook()
+    ours.run(begin)
+    for _ in range(TRAININGS - 1):
+        cell = ours.start(train + WITH_THE_LOCK.replace("FOLDER", str(tmp_path)))
+        while not trained.exists():
+            time.sleep(0.01)
+        for _ in range(3):
+            neighbour.enter()
+            assert neighbour.holding
+            neighbour.boundary()
+        neighbour.leave()
+        trained.unlink()
+        (tmp_path / "told").write_text("!")
+        ours.end(cell)
+    ours.run(train)
+    assert last_json(ours.run(RESULT)) == alone
