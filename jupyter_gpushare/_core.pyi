@@ -837,8 +837,8 @@ class IdleTurn:
         """This turn may go, and then `finish` is sent; False where the system has no thread."""
     def want(self) -> None:
         """The broker has asked for the turn, in what has been received."""
-    def keep(self) -> None:
-        """It may not go any more, or is over."""
+    def keep(self) -> bool:
+        """It may not go any more, or is over. False if it has gone before."""
     def look(self) -> None:
         """What the thread does again and again: the turn goes if it may, and is wanted."""
     def enter(self) -> bool:

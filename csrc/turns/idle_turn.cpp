@@ -108,9 +108,10 @@ void IdleTurn::want() {
 
 void IdleTurn::look() { shared_->look(); }
 
-void IdleTurn::keep() {
-  word_->fetch_or(kKept);
+bool IdleTurn::keep() {
+  const uint32_t before = word_->fetch_or(kKept);
   word_->fetch_and(~kGone);
+  return (before & kGone) == 0;
 }
 
 double IdleTurn::gone_at() const {

@@ -35,8 +35,8 @@ class IdleTurn {
   bool lend(uint64_t number, std::string finish);
   // The broker has asked for it, in what has been received.
   void want();
-  // It may not go any more, or is over. Without effect on one that has gone.
-  void keep();
+  // It may not go any more, or is over. False if it has gone before: then nobody may hand it on.
+  bool keep();
   // What the thread does again and again: the turn goes if it may, and is wanted.
   void look();
 

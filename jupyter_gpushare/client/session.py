@@ -581,16 +581,16 @@ class Session:
         and what has come finds this turn over."""
         if self._mailbox.has_successor() and not self.memory.survivors():
             self.memory.evacuate()
-            self._stop_holding()
-            self._mailbox.hand_on()
+            if self._stop_holding():
+                self._mailbox.hand_on()
             self._say_end()
 
     def _part(self) -> None:
         """This process uses the device no more, and its successor may. Where an interrupt hits
         in between, this process has no turn, and says so at the end of its cell."""
         self.memory.evacuate()
-        self._stop_holding()
-        if self._asked is not None and (successor := self._asked.successor) is not None:
+        is_ours = self._stop_holding()
+        if is_ours and self._asked is not None and (successor := self._asked.successor) is not None:
             self._mailbox.send(successor.mailbox, successor.letter)
         self._say_end()
 
@@ -631,11 +631,13 @@ class Session:
         except ConnectionLost:
             self._drop_connection()
 
-    def _stop_holding(self, now: float | None = None) -> None:
-        self._idle_turn.keep()
+    def _stop_holding(self, now: float | None = None) -> bool:
+        """Whether this ends the turn: not if it has gone, and may be somebody else's by now."""
+        has_ended = self._idle_turn.keep()
         if self.holding:
             self.holding = False
             self.device_seconds += (now or time.monotonic()) - self._since
+        return has_ended
 
     def _note_waited(self) -> None:
         now = time.monotonic()

@@ -64,7 +64,7 @@ TEST_CASE("a turn that is wanted goes between two iterations, once, and the next
   CHECK(session.turn.gone_at() > 0);
   CHECK(session.evacuations == 1);
   CHECK_FALSE(session.turn.enter());
-  session.turn.keep();
+  CHECK_FALSE(session.turn.keep());
   CHECK(session.turn.gone_at() == 0);
   CHECK(session.turn.lend(4, "over again"));
   CHECK(session.turn.enter());
@@ -77,7 +77,7 @@ TEST_CASE("a turn stays in an iteration, where something is alive, and where it 
   Session inside, alive, kept, other;
   CHECK(inside.turn.enter());
   alive.is_empty = false;
-  kept.turn.keep();
+  CHECK(kept.turn.keep());
   for (const Session* session : {&inside, &alive, &kept}) session->broker_says(kYield);
   other.broker_says(R"({"type":"Yield","turn":2,"successor":null})");
   Session goes;  // later than all of them, so their threads have looked as well by then
