@@ -601,6 +601,8 @@ class Host:
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
         assert len(holders) <= self.most_lanes, f"{holders} have turns"
+        without = [each for each in self.here if each.is_inside and not each.has_turn]
+        assert not without, f"{without} compute without a turn"
         out = [each for each in holders if each.session.paged_out_bytes]
         assert not out, f"{out} compute with their memory paged out"
         on_roll = Roll(self._roll_file).absent
