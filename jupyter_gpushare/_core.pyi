@@ -613,6 +613,12 @@ def living_objects(kind: type) -> list[Any]:
 def return_free_memory() -> None:
     """Give the system back what libc keeps of freed blocks, which may be hundreds of megabytes."""
 
+def note_iteration_outside() -> None:
+    """An iteration has its memory from libc, outside of the lane."""
+
+def return_memory_of_iterations() -> None:
+    """The same, if an iteration was outside since this was last called: 10 to 50 ms."""
+
 class HostLaneMemory:
     """The memory of a lane on the host, as the broker keeps it; RuntimeError if there is none."""
 
@@ -844,6 +850,34 @@ class Mailbox:
     def wait(self, connection: int, turn: int) -> tuple[int, int, int, int, int] | None:
         """Wait for a letter that gives `turn`: the fields of its Grant. None where something else
         came first, as a message or a signal."""
+
+class IdleTurn:
+    """The turn of this process, which a thread without Python's lock gives back while the process
+    is between two iterations, the broker asks for it and nothing is alive in the host's lane.
+
+    `lend`, `want` and `keep` are for one thread at a time, all else for any.
+    """
+
+    def __init__(self, watches: bool = True) -> None:
+        """Without a thread that watches the turn goes when somebody calls `look`."""
+    def watch(self, connection: int) -> None:
+        """The connection to the broker from now on, by its descriptor; -1 where there is none."""
+    def lend(self, turn: int, finish: bytes) -> bool:
+        """This turn may go, and then `finish` is sent; False where the system has no thread."""
+    def want(self) -> None:
+        """The broker has asked for the turn, in what has been received."""
+    def keep(self) -> bool:
+        """It may not go any more, or is over. False if it has gone before."""
+    def look(self) -> None:
+        """What the thread does again and again: the turn goes if it may, and is wanted."""
+    def enter(self) -> bool:
+        """An iteration begins: nothing goes before `leave`. False if the turn has gone."""
+    def leave(self) -> None: ...
+    def gone_at(self) -> float:
+        """When the turn has gone, in seconds of `time.monotonic`; 0.0 if it has not."""
+    def close(self) -> None: ...
+    def forget(self) -> None:
+        """In a forked child: its descriptor goes, and nothing else happens."""
 
 class Pager:
     """Pages the CPU storages that AllocationCounter knows out to a file, and in again.

@@ -1,7 +1,9 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/register.h"
+#include "handoff/idle_turn.h"
 #include "handoff/mailbox.h"
+#include "memory/host/allocation_hook.h"
 
 namespace py = pybind11;
 
@@ -22,9 +24,41 @@ void send(const Mailbox& mailbox, std::string name, std::string letter) {
   mailbox.send({std::move(name), std::move(letter)});
 }
 
+// Of this process, on the host.
+IdleTurn::Lane host_lane() {
+  return {[] { return lane().survivor_bytes() == 0; }, return_memory_of_iterations};
+}
+
+void register_idle_turn(py::module_& module) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;  // for who waits for its thread
+  py::class_<IdleTurn>(
+      module, "IdleTurn",
+      "The turn of this process, which goes between two iterations without Python.")
+      .def(py::init([](bool watches) { return std::make_unique<IdleTurn>(host_lane(), watches); }),
+           py::arg("watches") = true)
+      .def("watch", &IdleTurn::watch, py::arg("connection"), Unlocked())
+      .def(
+          "lend",
+          [](IdleTurn& turn, uint64_t number, const py::bytes& finish) {
+            std::string frame = finish;
+            const py::gil_scoped_release others_run;
+            return turn.lend(number, std::move(frame));
+          },
+          py::arg("turn"), py::arg("finish"))
+      .def("want", &IdleTurn::want, Unlocked())
+      .def("keep", &IdleTurn::keep)
+      .def("look", &IdleTurn::look, Unlocked())
+      .def("enter", &IdleTurn::enter)
+      .def("leave", &IdleTurn::leave)
+      .def("gone_at", &IdleTurn::gone_at, Unlocked())
+      .def("close", &IdleTurn::close)
+      .def("forget", &IdleTurn::forget);
+}
+
 }  // namespace
 
 void register_handoff(py::module_& module) {
+  register_idle_turn(module);
   py::class_<Mailbox>(module, "Mailbox",
                       "Where a session finds a turn that is handed on, and hands its own on.")
       .def(py::init<const std::string&>(), py::arg("name"),

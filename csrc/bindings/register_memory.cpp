@@ -55,6 +55,10 @@ void register_memory(py::module_& module) {
              "without running Python code or touching other objects.");
   module.def("return_free_memory", &return_free_memory, py::call_guard<py::gil_scoped_release>(),
              "Give the system back what libc keeps of freed blocks.");
+  module.def("note_iteration_outside", &note_iteration_outside);
+  module.def("return_memory_of_iterations", &return_memory_of_iterations,
+             py::call_guard<py::gil_scoped_release>(),
+             "The same, if an iteration was outside of the lane since the last call.");
 }
 
 }  // namespace gpushare

@@ -92,4 +92,11 @@ std::optional<Successor> find_successor(std::string_view frames, uint64_t turn) 
   return newest;
 }
 
+bool has_yield(std::string_view frames, uint64_t turn) {
+  Reader rest("");
+  while (const auto body = take_frame(frames))
+    if (is_yield_of(*body, turn, rest)) return true;
+  return false;
+}
+
 }  // namespace gpushare

@@ -28,4 +28,7 @@ struct Successor {
 // frame are control characters, and in its JSON are none.
 [[nodiscard]] std::optional<Successor> find_successor(std::string_view frames, uint64_t turn);
 
+// Whether there is a Yield for `turn` in such frames, whoever it names.
+[[nodiscard]] bool has_yield(std::string_view frames, uint64_t turn);
+
 }  // namespace gpushare

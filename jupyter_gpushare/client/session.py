@@ -7,7 +7,9 @@ the lane is emptied for the next session.
 
 A second thread, the keeper, notices when the connection hangs up, so that a broker that comes back
 learns at once who holds the turn, even while user code computes for minutes. It also gives the turn
-back between two iterations: user code may do something else there for minutes.
+back between two iterations: user code may do something else there for minutes. Where it does that
+with Python's lock, so that the keeper stands still as well, the turn goes without Python, by a
+thread of `IdleTurn`; here that is found when Python goes on.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from .._core import IdleTurn
 from ..devices import visible
 from ..errors import (
     BrokerUnavailable,
@@ -67,6 +70,7 @@ from ..wire.protocol import (
     Wait,
     Withdraw,
     Yield,
+    encode,
     sealed,
 )
 from . import end_of_wait, options, progress
@@ -160,6 +164,7 @@ class Session:
         self.capacity = 0  # bytes of the device, once it is open
         self._asked: Yield | None = None  # to end this turn at the next boundary
         self._mailbox = Mailbox()
+        self._idle_turn = IdleTurn()
         self._since = 0.0  # when this turn, or this wait, began
         self._waited_before = 0.0  # seconds, in the waits before this one
         self._reported = 0
@@ -209,6 +214,7 @@ class Session:
         if (client := self._client) is not None:
             client.close()
         self._mailbox.close()
+        self._idle_turn.close()
         self._wake_keeper()
 
     def _say_goodbye(self) -> None:
@@ -266,6 +272,8 @@ class Session:
         """
         __tracebackhide__ = True
         with self.entering:
+            if not self._idle_turn.enter():
+                self._note_gone()
             if not self._closed.is_set():
                 if self._group.has_joined(self._place):
                     self._join()
@@ -326,7 +334,7 @@ class Session:
         """An iteration ended: count it, and give the turn away if the broker asked for it."""
         self.iterations += 1
         if not self.holding or self._is_restoring:
-            self._inside = False
+            self.abandon()
             if self._group.joins and not self._is_restoring:
                 self._report_outside(time.monotonic())
             return  # training goes on without a broker
@@ -335,13 +343,15 @@ class Session:
                 if self._connected().has_news_of(self._turn, self._mailbox):
                     self._hand_on()
                     self._look()
-                self._part_if_asked()
+                if self._asked is not None:
+                    self._part_if_asked()
                 if self._owes_report(now := time.monotonic()) or self.memory.has_news:
                     self._say(self._report(now))
             except (ConnectionLost, ProtocolError):
                 self._drop_connection()  # the keeper restores it
             finally:
                 self._inside = False
+                self._idle_turn.leave()
 
     def _report_outside(self, now: float) -> None:
         if not self._owes_report(now) and not self.memory.has_news:
@@ -356,6 +366,7 @@ class Session:
     def abandon(self) -> None:
         """The open iteration, if there is one, has ended without a boundary."""
         self._inside = False
+        self._idle_turn.leave()
 
     def cell_begins(self) -> None:
         """Return when this process's memory is back on the device. Interruptible.
@@ -389,7 +400,8 @@ class Session:
         No other thread may be inside an iteration.
         """
         with self.entering:
-            self._inside = False
+            self.abandon()
+            self._note_gone()
             owes_word = self._ended != self._turn and not self._waiting
             if self.holding or owes_word or self._reported != self.iterations:
                 with self._lock:
@@ -398,6 +410,7 @@ class Session:
 
     def _look(self) -> None:
         """Take what has come, without waiting."""
+        self._note_gone()
         while self._client is not None and self._client.has_news():
             self._take(self._client.receive())
 
@@ -585,18 +598,27 @@ class Session:
         and what has come finds this turn over."""
         if self._mailbox.has_successor() and not self.memory.survivors():
             self.memory.evacuate()
-            self._stop_holding()
-            self._mailbox.hand_on()
+            if self._stop_holding():
+                self._mailbox.hand_on()
             self._say_end()
 
     def _part(self) -> None:
         """This process uses the device no more, and its successor may. Where an interrupt hits
         in between, this process has no turn, and says so at the end of its cell."""
         self.memory.evacuate()
-        self._stop_holding()
-        if self._asked is not None and (successor := self._asked.successor) is not None:
+        is_ours = self._stop_holding()
+        if is_ours and self._asked is not None and (successor := self._asked.successor) is not None:
             self._mailbox.send(successor.mailbox, successor.letter)
         self._say_end()
+
+    def _note_gone(self) -> None:
+        """The turn may have gone between two iterations, while Python stood still."""
+        if not self.holding or not self._idle_turn.gone_at():
+            return
+        with self._lock:
+            if self.holding and (gone_at := self._idle_turn.gone_at()):
+                self._ended = self._turn
+                self._stop_holding(gone_at)
 
     def _say_end(self) -> None:
         if self._ended != self._turn:
@@ -636,10 +658,13 @@ class Session:
         except ConnectionLost:
             self._drop_connection()
 
-    def _stop_holding(self) -> None:
+    def _stop_holding(self, now: float | None = None) -> bool:
+        """Whether this ends the turn: not if it has gone, and may be somebody else's by now."""
+        has_ended = self._idle_turn.keep()
         if self.holding:
             self.holding = False
-            self.device_seconds += time.monotonic() - self._since
+            self.device_seconds += (now or time.monotonic()) - self._since
+        return has_ended
 
     def _note_waited(self) -> None:
         now = time.monotonic()
@@ -660,9 +685,11 @@ class Session:
                 self._page_in()
                 self._note_waited()
                 self.holding = True
+                self._lend()
         elif isinstance(message, Yield):
             if message.turn == self._turn and self.holding:
                 self._asked = message
+                self._idle_turn.want()
         elif isinstance(message, Withdraw):
             if message.turn == self._turn and self._waiting and not self.holding:
                 self._refusal = Cancelled(message.reason)
@@ -689,6 +716,12 @@ class Session:
             self._refusal = from_code(message.code, message.message)
             self._asked = Yield(self._turn)  # then end at the next boundary
 
+    def _lend(self) -> None:
+        """Between iterations the turn may go without Python; but not on a GPU, since only PyTorch
+        knows what is alive there, and waits for what the GPU has still to do."""
+        if not self._uuid and self.devices == 1:
+            self._idle_turn.lend(self._turn, encode(Finish(self._turn)))
+
     def _use_lane(self, grant: Grant) -> None:
         known = self._connected().lane_memory
         is_known = grant.memory != 0 and grant.memory == known.number
@@ -708,7 +741,8 @@ class Session:
     def _owes_report(self, now: float) -> bool:
         """In the middle of a turn that is long, else at its end; the first iteration at once."""
         if self.holding and self._reported_at > -math.inf:
-            return now >= max(self._since, self._reported_at) + self._settings.report_seconds
+            seconds = self._settings.report_seconds
+            return now >= self._reported_at + seconds and now >= self._since + seconds
         return now >= self._reported_at + AT_END_OF_TURN * self._settings.report_seconds
 
     def _report(self, now: float) -> Report:
@@ -746,10 +780,12 @@ class Session:
             client.close()
             raise
         self._client = client
+        self._idle_turn.watch(client.fileno())
         if self._closed.is_set():  # meanwhile: `close` has not seen this connection
             self._drop_connection()
 
     def _register(self, client: Client) -> None:
+        self._note_gone()
         answer = client.ask(self._registration(), aside=self._take)
         if not isinstance(answer, Opened):
             raise ProtocolError(f"Opened was due, {type(answer).__name__} came")
@@ -820,6 +856,7 @@ class Session:
         """Forget a connection that ended; what was promised on it is said again at the next."""
         if self._client is not None:
             self._client.close()
+            self._idle_turn.watch(-1)
             self._client = None
 
     def _restored(self) -> bool:
@@ -907,6 +944,7 @@ class Session:
                 self.entering.release()
 
     def _give_back_aside(self) -> None:
+        self._note_gone()
         try:
             is_wanted = self._asked or self._connected().has_news()
             if not is_wanted or (self.memory.survivors() and not self.memory.moves_aside):
@@ -942,6 +980,7 @@ class Session:
         self.holding = self._inside = False
         if self._client is not None:
             self._client.abandon()
+        self._idle_turn.forget()
         for end in (self._mailbox, self._wake, self._woken):
             end.close()
 

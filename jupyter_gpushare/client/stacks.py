@@ -1,10 +1,16 @@
-"""What a thread does, as far as its stack shows."""
+"""What a thread does, as far as its stack and its use of a processor show."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
+import time
+from collections.abc import Callable
+
+LOOK_SECONDS = 0.09  # at least, between two looks at a thread, of which the keeper has 20 a second
+# Of the time. A thread that polls uses less; one that computes has more on the busiest machine.
+RESTING_SHARE = 0.05
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
@@ -12,20 +18,45 @@ _INSTALLED = ("site-packages", "dist-packages")
 _RUNNERS = ("anyio", "ipykernel", "ipykernel_launcher.py", "tornado", "traitlets", "zmq")
 
 
-def may_compute(thread: int, has_tensors: bool) -> bool:
+class Rest:
+    """Of a thread, seen while it lives and is in one iteration."""
+
+    def __init__(self) -> None:
+        self._look: tuple[float, float] | None = None  # when, and what it had used by then
+
+    def is_seen(self, thread: int) -> bool:
+        """Whether it has hardly used a processor since an earlier look: then it waits, wherever in
+        C code that may be. What waits for a GPU may do so too."""
+        now, used = time.monotonic(), _processor_seconds(thread)
+        since, used_before = self._look or (now, used)
+        is_too_soon = now - since < LOOK_SECONDS
+        self._look = (since, used_before) if is_too_soon else (now, used)
+        return not is_too_soon and used - used_before < RESTING_SHARE * (now - since)
+
+
+def may_compute(thread: int, has_tensors: Callable[[], bool], rest: Rest) -> bool:
     """Whether a thread may compute in the iteration that it has begun; `has_tensors` tells whether
     something of that iteration is alive.
 
     It does not if it has ended, or has come back to the loop of its pool or server: nothing of its
     user is on its stack. An event loop may have suspended code of the user, which goes on with the
-    tensors that it has; and so may a thread that waits, as for another one.
+    tensors that it has; and so may a thread that waits, as for another one. Where there are none,
+    there is no backward to come.
     """
     files = _stack(thread)
-    if any(_is_torch(file) for file in files):
+    if any(_computes(file) for file in files):
         return True
     if all(_runs_others(file) for file in files) and not any(map(_is_event_loop, files)):
         return False
-    return has_tensors or not _runs_others(files[0])
+    waits = _runs_others(files[0]) or rest.is_seen(thread)
+    return not waits or has_tensors()
+
+
+def _processor_seconds(thread: int) -> float:
+    """Of a thread that has not ended; where nobody can know, as if it never rested."""
+    if sys.platform != "linux":
+        return time.monotonic()
+    return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
 def _stack(thread: int) -> list[str]:
@@ -48,8 +79,9 @@ def _runs_others(file: str) -> bool:
 
 
 @functools.cache
-def _is_torch(file: str) -> bool:
-    return "torch" in file.split(os.sep)
+def _computes(file: str) -> bool:
+    """A file of PyTorch, but not of its loaders, which wait for data."""
+    return "torch" in file.split(os.sep) and os.path.join("torch", "utils", "data") not in file
 
 
 @functools.cache

@@ -198,7 +198,7 @@ class Client:
 
     def has_news_of(self, turn: int, mailbox: Mailbox) -> bool:
         """As `has_news`; after it `mailbox` knows the successor of `turn`, if one is named."""
-        return mailbox.look(self.fileno(), turn) or bool(self._received)
+        return mailbox.look(self._socket.fileno(), turn) or bool(self._received)
 
     def await_turn(self, turn: int, mailbox: Mailbox) -> ToClient | None:
         """As `receive`, or the Grant of `turn` that comes into `mailbox` if that is first; None if

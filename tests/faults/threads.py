@@ -142,6 +142,12 @@ def waits_for_thread(scene: Scene) -> float:
     return idles(scene, work)
 
 
+@row("C code keeps Python's lock in a kernel that has trained", is_quick=False)
+def keeps_the_lock(scene: Scene) -> float:
+    read = "ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)"
+    return idles(scene, f"import ctypes; train(); print('idle', flush=True); {read}")
+
+
 @row("a kernel that has the turn starts a program that shares, and waits for it", is_quick=False)
 def sharing_subprocess(scene: Scene) -> float:
     run = f"train(); subprocess.run([sys.executable, '-c', {SHARES!r}], check=True)"

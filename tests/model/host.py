@@ -22,7 +22,7 @@ import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare._core import Host as Devices
-from jupyter_gpushare._core import HostLaneMemory, Picture
+from jupyter_gpushare._core import HostLaneMemory, IdleTurn, Picture
 from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.peer import Peer
@@ -175,6 +175,16 @@ class Notebook(Process):
     def closes(self) -> None:
         self.is_closing = True
         Thread(self._host.lockstep, self, self.session.close)
+
+    @property
+    def has_turn(self) -> bool:
+        """A turn that has gone without Python is over before Python knows of it."""
+        return self.session.holding and not self.session._idle_turn.gone_at()
+
+    def stands_still(self) -> None:
+        """Python does, at whatever comes next, and the thread looks that does without it."""
+        if not self.memory.alive:
+            self.session._idle_turn.look()
 
     def goes_on(self, thread: Thread, stops_at_sends: bool) -> None:
         thread.go_on(stops_at_sends=stops_at_sends)
@@ -469,6 +479,7 @@ class Host:
         for name in ("threading", "select", "time"):
             patch.setattr(SESSION_MODULE, name, getattr(self.lockstep, name))
         patch.setattr(SESSION_MODULE, "Mailbox", partial(Letters, self.lockstep))
+        patch.setattr(SESSION_MODULE, "IdleTurn", partial(IdleTurn, watches=False))
         patch.setattr(client, "select", self.lockstep.select)
         patch.setattr(client.launch, "connect", self._connect)
 
@@ -644,10 +655,12 @@ class Host:
         """At any time."""
         if self.broker is not None:
             assert self.broker.scheduler.is_valid() == ""
-        holders = [each for each in self.here if each.session.holding]
+        holders = [each for each in self.here if each.has_turn]
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
         assert len(holders) <= self.most_lanes, f"{holders} have turns"
+        without = [each for each in self.here if each.is_inside and not each.has_turn]
+        assert not without, f"{without} compute without a turn"
         out = [each for each in holders if each.memory.is_out or each.session.paged_out_bytes]
         assert not out, f"{out} compute with their memory paged out"
         uncounted = [each for each in self.here if each.session._resting and each.memory.live()]
@@ -672,13 +685,13 @@ class Host:
         assert set(states) == {notebook.name for notebook in registered}
         for notebook in registered:
             session, state = notebook.session, states[notebook.name]
-            is_waiting = (session._waiting or session._returning) and not session.holding
-            assert session.holding == (state.state in ("running", "overdue")), notebook
+            is_waiting = (session._waiting or session._returning) and not notebook.has_turn
+            assert notebook.has_turn == (state.state in ("running", "overdue")), notebook
             assert is_waiting == (state.waiting is not None), notebook
             assert is_waiting or notebook.is_free, f"{notebook} waits for nothing"
             assert bool(session.paged_out_bytes) == bool(state.paged_out_bytes), notebook
             assert notebook.memory.is_out == bool(state.paged_out_bytes), notebook
-            if session.holding or session._waiting:
+            if notebook.has_turn or session._waiting:
                 assert session._turn == state.turn, notebook
 
     def go_round(self) -> None:
@@ -722,7 +735,7 @@ class Host:
             self.settle()
             self.check()
             self.check_agreement()
-            holders = [each for each in self.here if each.session.holding]
+            holders = [each for each in self.here if each.has_turn]
             idle = [each for each in self.here if each not in holders and each.is_free]
             assert holders or idle, f"nobody has a turn, and {self.here} wait"
             assert turns >= 0, f"{self.here} wait for longer than there are others"
@@ -738,7 +751,7 @@ class Host:
 
 
 def _without_turn(notebooks: Sequence[Notebook]) -> list[Notebook]:
-    return [each for each in notebooks if each.is_here and not each.session.holding]
+    return [each for each in notebooks if each.is_here and not each.has_turn]
 
 
 def check_safety(picture: Picture) -> None:

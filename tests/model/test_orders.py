@@ -96,6 +96,27 @@ def test_an_interrupt_between_a_letter_and_its_finish_leaves_the_lane_to_nobody(
     host.serve()
 
 
+def test_an_iteration_after_a_turn_that_has_gone_without_python_waits_for_another(
+    host: Host,
+) -> None:
+    holder, waiter = opened(host, "holder", "waiter")
+    all_begin(host, holder, holder, waiter)  # the holder is between two iterations
+    assert holder.has_turn
+    host.pass_time(1.0)
+    for line in host.lines:
+        line.tell_all()
+    holder.stands_still()
+    assert not holder.has_turn
+    holder.begins()
+    assert holder.main is not None
+    host.go_on(holder.main)  # before its keeper
+    host.exchange()
+    assert (holder.is_inside, waiter.is_inside) == (False, True)
+    host.check()
+    host.check_agreement()
+    host.serve()
+
+
 def test_a_holder_that_has_outgrown_the_device_comes_back_to_the_next_broker(host: Host) -> None:
     """It computes, so nobody else may; it is told that it does not fit, and its cell goes on."""
     holder, waiter = opened(host, "holder", "waiter")

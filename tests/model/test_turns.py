@@ -189,7 +189,7 @@ class Turns(RuleBasedStateMachine):
         for line in self.host.lines:
             line.tell_all()
         for notebook in self.able("is_free"):
-            if notebook.session.holding:
+            if notebook.has_turn:
                 notebook.begins()
 
     @precondition(lambda self: len(self.holders()) > 1)
@@ -208,7 +208,7 @@ class Turns(RuleBasedStateMachine):
         self.host.exchange(other)
 
     def holders(self) -> list[Notebook]:
-        return [each for each in self.able("is_free") if each.session.holding]
+        return [each for each in self.able("is_free") if each.has_turn]
 
     @precondition(lambda self: self.host.lines)
     @rule(pick=picks, what=st.sampled_from([Rest(), Rest(), GiveBack(), RenewKey()]))
@@ -222,6 +222,11 @@ class Turns(RuleBasedStateMachine):
     def its_disk_is_full_or_has_room(self, pick: int) -> None:
         memory = self.pick(pick, "is_here").memory
         memory.disk_is_full = not memory.disk_is_full
+
+    @precondition(lambda self: self.able("is_here"))
+    @rule(pick=picks)
+    def python_stands_still(self, pick: int) -> None:
+        self.pick(pick, "is_here").stands_still()
 
     @precondition(lambda self: self.able("is_here"))
     @rule(pick=picks, is_lost=st.booleans())

@@ -20,6 +20,8 @@ from jupyter_gpushare.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
 SECTION = SECTION.split("\n## ")[0]
+# In C++, where Python's profiler sees no frame.
+NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "Mailbox.hand_on", "Mailbox.wait"}
 WARM_UP = 30  # iterations after which the demand is known and the lane is used
 
 
@@ -70,14 +72,19 @@ def train(iterations: int) -> None:
 @pytest.mark.parametrize("name", ["begin", "end"])
 def test_an_iteration_passes_these_functions_in_this_order(calls: list[str], name: str) -> None:
     rest = iter(calls)
-    missing = [function for function in way(name) if function not in rest]
-    assert way(name)
+    ours = [function for function in way(name) if function not in NOT_TRACED]
+    missing = [function for function in ours if function not in rest]
+    assert ours
     assert missing == []
 
 
 @pytest.mark.parametrize("name", ["ask", "granted", "give back", "direct handoff"])
 def test_each_function_of_the_way_exists(name: str) -> None:
     known = {*defined(), "Host.request", "Host.finish", "Scheduler.request", "Scheduler.finish"}
-    assert hasattr(_core.Mailbox, "hand_on")
-    assert hasattr(_core.Mailbox, "wait")
-    assert {*way(name)} - {"Mailbox.hand_on", "Mailbox.wait"} <= known
+    assert {*way(name)} - NOT_TRACED <= known
+
+
+@pytest.mark.parametrize("function", sorted(NOT_TRACED))
+def test_each_function_of_the_way_in_the_cxx_module_exists(function: str) -> None:
+    kind, _, method = function.partition(".")
+    assert hasattr(getattr(_core, kind), method)

@@ -15,8 +15,8 @@ import pytest
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 
-from .cases import LARGE, MODEL
-from .conftest import Notebook
+from .cases import BODIES, LARGE, MODEL, RESULT
+from .conftest import Notebook, last_json, results_alone
 
 if TYPE_CHECKING:
     from ..faults.scene import Nursery, Party
@@ -25,7 +25,7 @@ SECONDS = 120
 
 HEAD = (
     """
-import asyncio, subprocess, sys, threading
+import asyncio, ctypes, queue, socket, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import jupyter_gpushare as gpushare
 """
@@ -53,6 +53,10 @@ def look():
 def idle():
     print("idle", flush=True)
     assert sys.stdin.readline()
+
+def idle_with_the_lock():
+    print("idle", flush=True)
+    assert ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1) == 1
 
 def in_thread(work):
     thread = threading.Thread(target=work)
@@ -97,6 +101,36 @@ def train_until_over():
     while not over.is_set():
         train()
 
+def wait_for(ready):
+    while not ready():
+        time.sleep(0.001)
+
+def once_told(act):
+    # `act` comes when we are told to go on.
+    in_thread(lambda: (sys.stdin.readline(), act()))
+
+def look_in_pool(wait):
+    # A thread of it looks once, and then waits in the same function.
+    looked = threading.Event()
+    pool = ThreadPoolExecutor(1)
+    waiting = pool.submit(lambda: (look(), looked.set(), wait()))
+    looked.wait()
+    return waiting
+
+async def look_and_await():
+    look()
+    told, loop = asyncio.Event(), asyncio.get_running_loop()
+    once_told(lambda: (over.set(), loop.call_soon_threadsafe(told.set)))
+    await told.wait()
+
+class Slow(torch.utils.data.Dataset):
+    # Its only row is there when we are told to go on.
+    def __len__(self):
+        return 1
+    def __getitem__(self, number):
+        over.wait()
+        return torch.ones(1)
+
 SHARES = '''
 import torch
 import jupyter_gpushare as gpushare
@@ -117,6 +151,19 @@ IDLE = {
     "code after a training whose gradients are large": """
     train_wide()
     idle()
+""",
+    "C code that has Python's lock": """
+    train()
+    idle_with_the_lock()
+    train()
+""",
+    "C code that has Python's lock, after an iteration of its own": """
+    session.enter()
+    session.boundary()
+    idle_with_the_lock()
+    session.enter()
+    session.boundary()
+    assert session.iterations == 2
 """,
     "code after an iteration of its own": """
     session.enter()
@@ -153,6 +200,71 @@ IDLE = {
     pool.submit(look).result()
     in_thread(lambda: (sys.stdin.readline(), over.set()))
     train_until_over()
+""",
+}
+
+# A thread has begun an iteration that no boundary ends, and waits: in a function of C that it calls
+# itself, or in the standard library.
+WAITS = {
+    "reads a line": ("", "sys.stdin.readline()"),
+    "waits for a lock": ("lock.acquire(); once_told(lock.release)", "lock.acquire()"),
+    "polls": ("once_told(over.set)", "wait_for(over.is_set)"),
+    "waits for a queue": ("once_told(lambda: lines.put(1))", "lines.get()"),
+    "receives from a socket": ("once_told(lambda: ends[0].send(b'1'))", "ends[1].recv(1)"),
+    "waits for a program": ("", "subprocess.run(['cat'], stdout=subprocess.DEVNULL)"),
+}
+WAIT = """
+    lock, lines, ends = threading.Lock(), queue.SimpleQueue(), socket.socketpair()
+    train()
+    BEFORE
+"""
+BESIDE = """
+    look()
+    thread = in_thread(train_until_over)
+    WAITS
+    over.set()
+    thread.join()
+"""
+for _what, (_before, _waits) in WAITS.items():
+    IDLE[f"code that {_what} beside a thread that trains"] = WAIT.replace(
+        "BEFORE", _before
+    ) + BESIDE.replace("WAITS", _waits)
+IDLE |= {
+    "code that reads a line after it has looked": """
+    train()
+    look()
+    idle()
+""",
+    "code that polls after it has looked": """
+    look()
+    print("idle", flush=True)
+    once_told(over.set)
+    wait_for(over.is_set)
+""",
+    "a thread of a pool that waits in its function, beside code that trains": """
+    once_told(over.set)
+    look_in_pool(lambda: wait_for(over.is_set))
+    train_until_over()
+""",
+    "a thread of a pool that reads, beside another one that trains": """
+    waiting = look_in_pool(sys.stdin.readline)
+    thread = in_thread(train_until_over)
+    waiting.result()
+    over.set()
+    thread.join()
+""",
+    "an event loop at rest, beside a thread that trains": """
+    train()
+    thread = in_thread(train_until_over)
+    asyncio.run(look_and_await())
+    thread.join()
+""",
+    "a loader that waits for its worker": """
+    train()
+    look()
+    print("idle", flush=True)
+    once_told(over.set)
+    list(torch.utils.data.DataLoader(Slow()))
 """,
 }
 
@@ -257,3 +369,38 @@ def test_a_task_that_outlives_its_cell_gives_the_turn_back(
         time.sleep(0.01)
     neighbour.enter()
     assert neighbour.holding
+
+
+# As an extension written in C does: its call keeps Python's lock until a byte comes.
+WITH_THE_LOCK = """
+import ctypes, os
+told = os.open("FOLDER/told", os.O_RDWR)
+open("FOLDER/trained", "w").close()
+ctypes.PyDLL(None).read(told, ctypes.create_string_buffer(1), 1)
+"""
+TRAININGS = 3  # with a wait after each but the last
+
+
+def test_a_neighbour_computes_while_c_code_has_the_lock_of_a_kernel_and_its_results_stay(
+    notebook: Callable[..., Notebook], neighbour: Session, tmp_path: Path
+) -> None:
+    train = BODIES["zero_grad_first"]
+    begin, trained = LARGE + MODEL, tmp_path / "trained"
+    alone = results_alone({"alone": begin + TRAININGS * train + RESULT})["alone"]
+    os.mkfifo(tmp_path / "told")
+    ours = notebook()
+    ours.run(begin)
+    for _ in range(TRAININGS - 1):
+        cell = ours.start(train + WITH_THE_LOCK.replace("FOLDER", str(tmp_path)))
+        while not trained.exists():
+            time.sleep(0.01)
+        for _ in range(3):
+            neighbour.enter()
+            assert neighbour.holding
+            neighbour.boundary()
+        neighbour.leave()
+        trained.unlink()
+        (tmp_path / "told").write_text("!")
+        ours.end(cell)
+    ours.run(train)
+    assert last_json(ours.run(RESULT)) == alone

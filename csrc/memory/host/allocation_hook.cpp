@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
@@ -18,6 +19,8 @@ namespace {
 
 constexpr const char* kLibrary = "libc10.so";
 constexpr size_t kLeastPaged = size_t{64} << 10;  // what is smaller costs more calls than it frees
+
+std::atomic<bool> was_outside = false;  // an iteration, since memory was last given back
 
 // The process's only one. Never destroyed: storages are freed until the very end of the process.
 template <class T, class... Arguments>
@@ -131,6 +134,12 @@ void return_free_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);
 #endif
+}
+
+void note_iteration_outside() { was_outside = true; }
+
+void return_memory_of_iterations() {
+  if (was_outside.exchange(false)) return_free_memory();
 }
 
 Lane& lane() { return immortal<Lane>(immortal<HostPages>()); }

@@ -38,6 +38,11 @@ Pager& pager();
 // Gives the system back what libc keeps of freed blocks, which may be hundreds of megabytes.
 void return_free_memory();
 
+// An iteration has its memory from libc, outside of the lane.
+void note_iteration_outside();
+// `return_free_memory`, if an iteration was outside since this was last called: 10 to 50 ms.
+void return_memory_of_iterations();
+
 // Appends the counted blocks that are large enough to be paged out: a source for the pager.
 void list_blocks(std::vector<Range>& ranges);
 

@@ -28,7 +28,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ..stacks import may_compute
+from ..stacks import Rest, may_compute
 
 Candidate = tuple[str, int]  # the kind of event, and whose it is: the id of optimiser or module
 
@@ -188,6 +188,7 @@ class Boundaries:
     def _start(self) -> None:
         self._inside = False  # an iteration
         self._leader = 0  # the thread that is inside, or was last
+        self._rest: Rest | None = None  # of it in this iteration, once somebody looks
         self._forward = 0  # id of the frame that runs the outermost forward; 0: none
         self._recording = False  # a forward with gradients has begun, and no step has ended since
         self._is_done = False  # its last step has ended, and nothing has begun since
@@ -241,8 +242,15 @@ class Boundaries:
 
     def _close_if_left(self) -> None:
         """Its thread has ended, or does something else, and has not come to a boundary."""
-        if self._inside and not may_compute(self._leader, self._memory.survivors() > 0):
+        if not self._inside:
+            return
+        # No other thread than the main one ends before `_thread_ended` has had the lock.
+        self._rest = self._rest or Rest()
+        if not may_compute(self._leader, self._has_tensors, self._rest):
             self._close()
+
+    def _has_tensors(self) -> bool:
+        return self._memory.survivors() > 0
 
     def _close(self) -> None:
         if self._inside:
@@ -300,6 +308,7 @@ class Boundaries:
         if threading.current_thread() is not threading.main_thread():
             self._thread.end = self._thread.end or _ThreadEnd(self._thread_ended)
         self._leader = get_ident()
+        self._rest = None
         self._inside = True
         self._memory.begin()
 

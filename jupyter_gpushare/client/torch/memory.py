@@ -247,7 +247,6 @@ class HostLane:
         self.inside = False
         self._size = 0  # of the lane
         self._largest_used = 0  # size of a lane that iterations have used
-        self._was_outside = False  # an iteration was, since this process last gave memory back
 
     def use(
         self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
@@ -275,7 +274,7 @@ class HostLane:
 
     def stay_out(self) -> None:
         """The iteration that begins has no part in the lane."""
-        self._was_outside = True
+        _core.note_iteration_outside()
 
     def leave(self) -> tuple[int, bool]:
         """Bytes that this iteration would have taken of the lane, and whether it has so many.
@@ -298,9 +297,7 @@ class HostLane:
         After iterations outside of the lane that takes 10 to 50 ms.
         """
         _core.Lane.promote()
-        if self._was_outside:
-            self._was_outside = False
-            _core.return_free_memory()
+        _core.return_memory_of_iterations()
 
     def _leave_the_heap(self) -> None:
         """What has its place in the lane from now on leaves none behind in libc's heap.
