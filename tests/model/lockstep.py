@@ -111,7 +111,7 @@ class Lockstep:
             assert can_go_on()
             return
         self.running.check()
-        if not can_go_on():
+        while not can_go_on():  # again where another thread that could go on as well was first
             self.running.wait(can_go_on)
 
     def stop_at_send(self) -> None:

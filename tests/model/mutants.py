@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pybind11
@@ -18,11 +20,13 @@ COPIED = ("csrc", "tests/cpp", "tests/fake_driver", "jupyter_gpushare")
 
 
 class Mutant(NamedTuple):
-    """`before` occurs once in `file`, and `after` stands there instead."""
+    """`before` occurs once in `file`, and `after` stands there instead. `found_by` is
+    test_orders.py where the search of test_turns.py comes upon it rarely."""
 
     file: str
     before: str
     after: str
+    found_by: str = "test_turns.py"
 
 
 MUTANTS = {
@@ -53,26 +57,37 @@ MUTANTS = {
         "jupyter_gpushare/client/session.py",
         "if self._resting and isinstance(message, OF_A_PLACE):",
         "if False:",
+        "test_orders.py",
     ),
     "a notebook that rests says what only one with a place may say": Mutant(
         "jupyter_gpushare/client/session.py",
         "        if self._resting:\n            return\n        try:\n",
         "        try:\n",
+        "test_orders.py",
     ),
     "a notebook rests while a thread of it waits for a turn": Mutant(
         "jupyter_gpushare/client/session.py",
         "if self._busy or self._waiting or self.holding:",
         "if self._busy or self.holding:",
+        "test_orders.py",
     ),
     "a notebook that is out pages out once more, and all comes in where that fails": Mutant(
         "jupyter_gpushare/client/session.py",
         '        if self.paged_out_bytes:\n            return self.paged_out_bytes, ""\n',
         "",
+        "test_orders.py",
     ),
-    "a cell that begins does not call off that its memory is to be paged out": Mutant(
+    "the broker takes an answer from before a page-in for the newest word": Mutant(
+        "jupyter_gpushare/broker/service.py",
+        "if message.page_ins in (None, peer.page_ins):",
+        "if True:",
+        "test_orders.py",
+    ),
+    "a successor that has paged out before its turn loses its room": Mutant(
         "csrc/core/paging.cpp",
-        "  if (session.residence == Residence::leaving) move_to(session, Residence::in);\n  if (",
-        "  if (",
+        "if (session.turn || is_promised(number, session)) {",
+        "if (session.turn) {",
+        "test_orders.py",
     ),
 }
 
@@ -80,7 +95,7 @@ MUTANTS = {
 def changed_copy(mutant: Mutant | None) -> Path:
     """The folder of a copy with that bug, built; None: a copy without one."""
     for folder in COPIED:
-        shutil.copytree(ROOT / folder, COPY / folder, dirs_exist_ok=True)
+        shutil.copytree(ROOT / folder, COPY / folder, dirs_exist_ok=True, copy_function=_copy)
     if mutant is not None:
         file = COPY / mutant.file
         text = file.read_text()
@@ -88,6 +103,12 @@ def changed_copy(mutant: Mutant | None) -> Path:
         file.write_text(text.replace(mutant.before, mutant.after))
     _build()
     return COPY
+
+
+def _copy(source: str, target: str) -> None:
+    """What differs, which is newer then than what was built of the bug before."""
+    if not (os.path.exists(target) and filecmp.cmp(source, target, shallow=False)):
+        shutil.copy(source, target)
 
 
 def _build() -> None:
@@ -99,13 +120,16 @@ def _build() -> None:
     shutil.copy2(module, COPY / "jupyter_gpushare")
 
 
-def run_model(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The model's tests on the product in `folder`."""
+def run_model(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The model's `tests`, up to the first that fails, on the product in `folder`. They begin
+    without what other runs have found."""
     here = str(Path(__file__).with_name("mutated"))
     paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "CHANGED_COPY": str(folder), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "pytest", "-q", "--hypothesis-profile=faults", *arguments]
-    tests = str(Path(__file__).with_name("test_turns.py"))
-    return subprocess.run(
-        [*command, tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-profile=faults"]
+    command += [*arguments, str(Path(__file__).with_name(tests))]
+    with TemporaryDirectory() as storage:
+        environment["HYPOTHESIS_STORAGE_DIRECTORY"] = storage
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
