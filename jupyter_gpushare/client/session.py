@@ -14,6 +14,7 @@ thread of `IdleTurn`; here that is found when Python goes on.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import os
@@ -94,6 +95,7 @@ OLD_BROKER = (
     " `jupyter gpushare broker --stop`, and a new one starts"
 )
 GOODBYE_SECONDS = 2.0  # a broker that stands still finds the connection ended, later
+KEEPER_END_SECONDS = 2.0  # that the end of a process waits for it
 AT_END_OF_TURN = 0.1  # of the time between two reports, as in csrc/core/simulation.cpp
 UNCOUNTED_BYTES = 1 << 20  # who has less on the device may leave it there and rest
 OF_A_PLACE = (PageOut, PageIn, GiveBack, Rest)  # concern memory that counts at the broker
@@ -183,7 +185,7 @@ class Session:
         self._trouble = ""  # why the connection could not be restored
         self._is_restoring = False  # the keeper is, and has the lock for as long as that takes
         self._lock = threading.RLock()
-        self._closed = threading.Event()
+        self._closed, self._keeper_ends = threading.Event(), threading.Event()
         self._client: Client | None = None
 
     # --- life --------------------------------------------------------------------------------
@@ -193,9 +195,11 @@ class Session:
         with self._lock:
             self._connect()
         _living.add(self)
+        _kept.add(self)
         try:
             threading.Thread(target=self._keep, name="gpushare-keeper", daemon=True).start()
         except RuntimeError as error:  # a limit on threads
+            _kept.discard(self)
             self.close()
             raise BrokerUnavailable(f"sharing needs one thread more: {error}") from None
 
@@ -215,7 +219,7 @@ class Session:
             client.close()
         self._mailbox.close()
         self._idle_turn.close()
-        self._wake_keeper()
+        self._end_keeper()
 
     def _say_goodbye(self) -> None:
         """Say nothing where something of ours stays in the lane: then the broker finds the
@@ -589,6 +593,10 @@ class Session:
         self._say(Rests(size))
         self._resting = True
 
+    def _end_keeper(self) -> None:
+        self._keeper_ends.set()
+        self._wake_keeper()
+
     def _wake_keeper(self) -> None:
         with contextlib.suppress(OSError):  # the keeper has ended
             self._wake.send(b"!")
@@ -871,15 +879,20 @@ class Session:
 
     def _keep(self) -> None:
         """Sleep until the connection hangs up, restore it, and so on until the session closes."""
-        while not self._closed.is_set():
-            if self._is_looked_after(self._is_woken):
-                continue
-            for pause in _pauses():
-                if self._closed.is_set() or self._is_looked_after(self._restored_aside):
-                    break
-                self._closed.wait(pause)
-        self._wake.close()
-        self._woken.close()
+        try:
+            while not self._keeper_ends.is_set():
+                if not self._is_looked_after(self._is_woken):
+                    self._restore()
+        finally:
+            self._wake.close()
+            self._woken.close()
+            _kept.discard(self)
+
+    def _restore(self) -> None:
+        for pause in _pauses():
+            if self._keeper_ends.is_set() or self._is_looked_after(self._restored_aside):
+                return
+            self._keeper_ends.wait(pause)
 
     def _is_looked_after(self, look: Callable[[], bool]) -> bool:
         """Whatever goes wrong, the keeper tries again: without it nothing restores a connection
@@ -888,7 +901,7 @@ class Session:
             return look()
         except Exception as error:  # the thread's last border
             self._trouble = f"{type(error).__name__}: {error}"
-            self._closed.wait(LAST_RETRY_SECONDS)
+            self._keeper_ends.wait(LAST_RETRY_SECONDS)
             return False
 
     def _restored_aside(self) -> bool:
@@ -1004,12 +1017,25 @@ def _pauses() -> Iterator[float]:
 
 
 _living: set[Session] = set()
+_kept: set[Session] = set()  # whose keepers run
 
 
 def _forget_all() -> None:
     for living in tuple(_living):
         living._forget()
     _living.clear()
+    _kept.clear()
+
+
+def _end_keepers() -> None:
+    """At the end of the process. Python ends a thread that asks for its lock after that in the
+    middle of its stack, and where C++ stands on this, that aborts the process."""
+    end = time.monotonic() + KEEPER_END_SECONDS
+    for session in tuple(_kept):
+        session._end_keeper()
+    while _kept and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 os.register_at_fork(after_in_child=_forget_all)
+atexit.register(_end_keepers)

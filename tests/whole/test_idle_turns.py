@@ -211,7 +211,7 @@ WAITS = {
     "polls": ("once_told(over.set)", "wait_for(over.is_set)"),
     "waits for a queue": ("once_told(lambda: lines.put(1))", "lines.get()"),
     "receives from a socket": ("once_told(lambda: ends[0].send(b'1'))", "ends[1].recv(1)"),
-    "waits for a program": ("", "subprocess.run(['cat'], stdout=subprocess.DEVNULL)"),
+    "waits for a program": ("", "subprocess.run(['head', '-n1'], stdout=subprocess.DEVNULL)"),
 }
 WAIT = """
     lock, lines, ends = threading.Lock(), queue.SimpleQueue(), socket.socketpair()
