@@ -15,7 +15,7 @@ from measure import Figure, broker, publish
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Demand,
     Finish,
     Grant,

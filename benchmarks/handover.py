@@ -34,7 +34,7 @@ from measure import Figure, broker, percentile, publish
 from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.protocol import Demand
+from jupyter_gpushare.wire.messages import Demand
 
 HOLD_SECONDS = 0.001
 BLOCKS = 30

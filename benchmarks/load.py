@@ -36,8 +36,9 @@ from measure import broker, percentile
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import plots
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.framing import encode
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Close,
     Demand,
@@ -49,7 +50,6 @@ from jupyter_gpushare.wire.protocol import (
     Request,
     Watch,
     Yield,
-    encode,
 )
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Shutdown
+from jupyter_gpushare.wire.messages import Shutdown
 
 RESULTS = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 

@@ -21,7 +21,8 @@ from playwright.sync_api import sync_playwright
 import jupyter_gpushare
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Snapshot, Watch
+from jupyter_gpushare.wire.messages import Watch
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 PAGES = 50
 SESSIONS = 100

@@ -17,7 +17,7 @@ from total import together
 from training import Trainer, trainers
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import SetPolicy
+from jupyter_gpushare.wire.messages import SetPolicy
 
 PAIRS = {"half_idle": ("half_idle", False), "busy": ("busy", False), "spinning": ("busy", True)}
 LANES = {"auto": 0, "one": 1, "two": 2}

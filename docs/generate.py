@@ -19,7 +19,10 @@ from jupyter_gpushare import _core, errors
 from jupyter_gpushare.broker.admin import rulebook
 from jupyter_gpushare.settings import PREFIX, Settings
 from jupyter_gpushare.tools import cli
-from jupyter_gpushare.wire.protocol import BrokerView, Snapshot
+from jupyter_gpushare.wire.snapshot import (
+    BrokerView,
+    Snapshot,
+)
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- `make reference` writes this page from the code. -->"

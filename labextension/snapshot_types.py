@@ -1,6 +1,6 @@
 """Write src/snapshot.ts, the TypeScript types of what the server pushes, from the Python ones.
 
-Run it after a change of protocol.Snapshot or of the server's Viewer, and with a new version; a test
+Run it after a change of Snapshot or of the server's Viewer, and with a new version; a test
 compares the file with what this would write.
 """
 
@@ -13,10 +13,11 @@ import msgspec
 from jupyter_gpushare_server.messages import Viewer
 
 from jupyter_gpushare import __version__
-from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 FILE = Path(__file__).resolve().parent / "src" / "snapshot.ts"
-HEADER = "// Written by snapshot_types.py from wire/protocol.py; change it there.\n"
+HEADER = "// Written by snapshot_types.py from wire/snapshot.py; change it there.\n"
 SCALARS = {
     "string": "string",
     "integer": "number",
@@ -48,7 +49,7 @@ def interface(name: str, schema: dict[str, Any]) -> str:
 
 def text() -> str:
     _, components = msgspec.json.schema_components(
-        [protocol.Snapshot, protocol.Error, Viewer], ref_template="{name}"
+        [Snapshot, messages.Error, Viewer], ref_template="{name}"
     )
     version = f"\nexport const VERSION = '{__version__}';\n"
     interfaces = "".join(interface(name, components[name]) for name in sorted(components))

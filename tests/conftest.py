@@ -32,7 +32,11 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
-from jupyter_gpushare.wire.protocol import SessionView, Shutdown, Snapshot
+from jupyter_gpushare.wire.messages import Shutdown
+from jupyter_gpushare.wire.snapshot import (
+    SessionView,
+    Snapshot,
+)
 
 if TYPE_CHECKING:
     from .faults.scene import Nursery

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.wire.protocol import DeviceView
+from jupyter_gpushare.wire.snapshot import DeviceView
 
 
 def is_valid(device: DeviceView) -> bool:

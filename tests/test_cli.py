@@ -18,7 +18,12 @@ import pytest
 from jupyter_gpushare import __version__
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Open, Shutdown, Snapshot
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Open,
+    Shutdown,
+)
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from .conftest import FakeGpus, HubBroker, StandInHub

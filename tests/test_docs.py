@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from jupyter_gpushare.client.waiting_line import sentence
-from jupyter_gpushare.wire.protocol import Wait
+from jupyter_gpushare.wire.messages import Wait
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

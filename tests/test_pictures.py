@@ -11,14 +11,14 @@ from jupyter_gpushare.client.waiting_line import sentence
 from jupyter_gpushare.format import duration, ordinal, size
 from jupyter_gpushare.tables import as_html, as_text
 from jupyter_gpushare.tools import overview
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import Wait
+from jupyter_gpushare.wire.snapshot import (
     BrokerView,
     DeviceView,
     LaneView,
     PolicyView,
     SessionView,
     Snapshot,
-    Wait,
 )
 
 GIB = 1 << 30

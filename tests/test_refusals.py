@@ -20,7 +20,7 @@ from jupyter_gpushare.client import sharing
 from jupyter_gpushare.errors import InvalidValue, ProtocolError, UnknownOption
 from jupyter_gpushare.settings import PREFIX, Settings
 from jupyter_gpushare.simulator import recorder as record
-from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import framing
 
 from .refusals import is_one_plain_sentence
 
@@ -194,7 +194,7 @@ FRAMES = {
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: frame[:40].decode(errors="replace"))
 def test_a_wrong_message_is_refused_with_its_field(frame: bytes) -> None:
     with pytest.raises(ProtocolError) as refusal:
-        protocol.decode_from_client(frame)
+        framing.decode_from_client(frame)
     assert f"not a message of protocol 1: {FRAMES[frame]}" in str(refusal.value)
     assert "`" not in str(refusal.value)
 

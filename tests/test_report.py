@@ -17,7 +17,12 @@ from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools import usage_report as report
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import AccountRow, Demand, Open, Request
+from jupyter_gpushare.wire.messages import (
+    AccountRow,
+    Demand,
+    Open,
+    Request,
+)
 
 
 def local(*moment: int) -> float:

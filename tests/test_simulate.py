@@ -22,17 +22,19 @@ from jupyter_gpushare.simulator.recorder import Event
 from jupyter_gpushare.simulator.workload import Workload
 from jupyter_gpushare.tools import cli
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand as Told
-from jupyter_gpushare.wire.protocol import (
-    DeviceView,
+from jupyter_gpushare.wire.messages import Demand as Told
+from jupyter_gpushare.wire.messages import (
     Finish,
     Grant,
-    GroupView,
     Open,
     Report,
     Request,
-    SessionView,
     Shutdown,
+)
+from jupyter_gpushare.wire.snapshot import (
+    DeviceView,
+    GroupView,
+    SessionView,
     Snapshot,
 )
 

@@ -15,7 +15,15 @@ import pytest
 from jupyter_gpushare.client.waiting_line import WaitingLine
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Cancel, Demand, Finish, Grant, Open, Request, Wait
+from jupyter_gpushare.wire.messages import (
+    Cancel,
+    Demand,
+    Finish,
+    Grant,
+    Open,
+    Request,
+    Wait,
+)
 
 IPYTHON = """
 from IPython.core.interactiveshell import InteractiveShell

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from ..wire.fd_channel import Channel
-from ..wire.protocol import Message
+from ..wire.messages import Message
 
 
 class Peer(ABC):

@@ -32,8 +32,9 @@ from ..errors import (
     UnknownSession,
 )
 from ..settings import Settings, scheduler_rules
-from ..wire import chunks, protocol
-from ..wire.protocol import (
+from ..wire import chunks
+from ..wire.framing import ToBroker
+from ..wire.messages import (
     PROTOCOL,
     Account,
     Busy,
@@ -66,15 +67,14 @@ from ..wire.protocol import (
     Rests,
     SetPolicy,
     Shutdown,
-    Snapshot,
     StaysIn,
-    ToBroker,
     Vouch,
     Watch,
     Welcome,
     Withdraw,
     Yield,
 )
+from ..wire.snapshot import WAITING, BrokerView, PolicyView, Snapshot
 from . import validation as rules
 from .access.permissions import Deed, Object
 from .access.tickets import Tickets
@@ -278,11 +278,11 @@ class Service:
         """With all names, or with those that `namer` knows."""
         return Snapshot(
             version=__version__,
-            broker=protocol.BrokerView(
+            broker=BrokerView(
                 os.getpid(), PROTOCOL, self._started, self.accounts.trouble, self._recovering
             ),
             policy=self._host.policy(next(iter(self._devices))),
-            policies=[protocol.PolicyView(name, text) for name, text in _core.policies()],
+            policies=[PolicyView(name, text) for name, text in _core.policies()],
             sequence=self._sequence,
             devices=[
                 translation.device_view(
@@ -570,9 +570,7 @@ class Service:
         """The session withdraws its request by itself: it may have been handed the turn by now."""
         self._check_right(peer, Deed.CHANGE, message.session)
         picture = self._host.picture(self._places[message.session].device, now)
-        turns = {
-            state.id: state.turn for state in picture.sessions if state.state in protocol.WAITING
-        }
+        turns = {state.id: state.turn for state in picture.sessions if state.state in WAITING}
         if message.session not in turns:
             raise InvalidValue("this notebook does not wait for a turn any more")
         sentence = f"{peer.user} cancelled this cell's wait for the device"

@@ -6,7 +6,15 @@ import hmac
 import re
 
 from ..errors import InvalidValue, NotPermitted
-from ..wire.protocol import KEY_LENGTH, SEALED, Account, Demand, Open, Report, sealed
+from ..wire.messages import (
+    KEY_LENGTH,
+    SEALED,
+    Account,
+    Demand,
+    Open,
+    Report,
+    sealed,
+)
 from .admin.rulebook import MAX_WEIGHT
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..devices.cuda_context import context_bytes
 from ..devices.visible import has_begun
-from ..wire.protocol import Demand
+from ..wire.messages import Demand
 
 if TYPE_CHECKING:
     import psutil

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from .. import refusals
 from ..errors import GpuShareError, InvalidValue, UnknownOption
-from ..wire.protocol import MAX_NAME_LENGTH
+from ..wire.messages import MAX_NAME_LENGTH
 
 if TYPE_CHECKING:
     from .session import Session

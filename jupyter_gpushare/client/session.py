@@ -41,8 +41,12 @@ from ..errors import (
 from ..format import duration
 from ..settings import Settings, load, socket_path
 from ..wire.client import ANSWER_SECONDS, Client
+from ..wire.framing import (
+    ToClient,
+    encode,
+)
 from ..wire.mailbox import Mailbox
-from ..wire.protocol import (
+from ..wire.messages import (
     Busy,
     Change,
     Close,
@@ -66,12 +70,10 @@ from ..wire.protocol import (
     Rest,
     Rests,
     StaysIn,
-    ToClient,
     Trim,
     Wait,
     Withdraw,
     Yield,
-    encode,
     sealed,
 )
 from . import end_of_wait, options, progress

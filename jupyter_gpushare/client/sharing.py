@@ -15,7 +15,7 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..settings import Settings
-from ..wire.protocol import MAX_NAME_LENGTH
+from ..wire.messages import MAX_NAME_LENGTH
 from .end_of_wait import hide_our_frames
 from .options import applied, check
 from .session import Session

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..format import duration, ordinal, plain
-from ..wire.protocol import Wait
+from ..wire.messages import Wait
 from .end_of_wait import told_seconds
 
 CLEAR = "\r\x1b[K"  # to the first column, and erase what stands there

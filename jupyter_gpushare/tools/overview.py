@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..format import duration, moment, ordinal, plain, size
 from ..tables import Column, Table, table_of
-from ..wire.protocol import (
+from ..wire.snapshot import (
     DeviceView,
     LaneView,
     PolicyView,

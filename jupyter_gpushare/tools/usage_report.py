@@ -14,7 +14,12 @@ from ..errors import InvalidValue, ProtocolError
 from ..format import duration
 from ..tables import Column, Table, table_of
 from ..wire.client import Client
-from ..wire.protocol import Account, AccountRow, Accounts, By
+from ..wire.messages import (
+    Account,
+    AccountRow,
+    Accounts,
+    By,
+)
 
 BYS: tuple[By, ...] = get_args(By)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # so one begins, in programs that read CSV

@@ -22,10 +22,11 @@ from ..errors import (
     from_code,
 )
 from ..settings import Settings, load
-from . import credentials, launch, protocol
+from . import credentials, framing, launch, messages
 from .fd_channel import Channel
+from .framing import ToClient
 from .mailbox import Mailbox
-from .protocol import (
+from .messages import (
     Error,
     GiveBack,
     Grant,
@@ -38,8 +39,6 @@ from .protocol import (
     PageOut,
     RenewKey,
     Rest,
-    Snapshot,
-    ToClient,
     Trim,
     Wait,
     Watch,
@@ -47,6 +46,7 @@ from .protocol import (
     Withdraw,
     Yield,
 )
+from .snapshot import Snapshot
 
 RECEIVE_BYTES = 1 << 13  # a larger buffer costs more to make than most messages to read
 RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -82,7 +82,7 @@ class Client:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._frames = protocol.Frames(protocol.MAX_SNAPSHOT_BYTES)
+        self._frames = framing.Frames(framing.MAX_SNAPSHOT_BYTES)
         self._received: deque[ToClient] = deque()
         self._descriptors: deque[int] = deque()  # came with Grants that are not received yet
         self._channel: Channel | None = None
@@ -118,7 +118,7 @@ class Client:
     def _connect_once(cls, settings: Settings, program: str, start: bool, proof: Proof) -> Client:
         client = cls(launch.connect(settings, start))
         try:
-            client.welcome = client._greet(Hello(protocol.PROTOCOL, program), settings, proof)
+            client.welcome = client._greet(Hello(messages.PROTOCOL, program), settings, proof)
         except BaseException:
             client.close()
             raise
@@ -142,7 +142,7 @@ class Client:
     def send(self, *messages: Message) -> None:
         """Send messages in one piece. Raises ConnectionLost."""
         try:
-            self._socket.sendall(b"".join(map(protocol.encode, messages)))
+            self._socket.sendall(b"".join(map(framing.encode, messages)))
         except OSError as error:
             self._lost(error)
 
@@ -161,7 +161,7 @@ class Client:
                 self._lost(error)
             if not data:
                 self._lost(None)
-            self._received.extend(map(protocol.decode_from_broker, self._frames.feed(data)))
+            self._received.extend(map(framing.decode_from_broker, self._frames.feed(data)))
         return self._next()
 
     def _await_bytes(self, until: float) -> None:

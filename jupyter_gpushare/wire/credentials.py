@@ -19,7 +19,7 @@ import msgspec
 from ..errors import UNREADABLE, BrokerUnavailable, NotPermitted
 from ..settings import PREFIX, Settings
 from .launch import other_end
-from .protocol import Hello
+from .messages import Hello
 
 TOKEN = "JUPYTERHUB_API_TOKEN"  # its name in the environment
 TICKET_SECRET = f"{PREFIX}TICKET_SECRET"  # no setting: a broker that we start does not get it

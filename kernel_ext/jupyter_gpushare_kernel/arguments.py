@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.refusals import nearest
-from jupyter_gpushare.wire.protocol import MAX_NAME_LENGTH
+from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH
 
 if TYPE_CHECKING:
     from jupyter_gpushare.tables import Table

@@ -10,7 +10,7 @@ from IPython.core import completer
 
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Snapshot
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .arguments import COMMANDS, SHARING
 

@@ -18,7 +18,15 @@ from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import MAX_NAME_LENGTH, Change, SessionView, SetPolicy, Snapshot
+from jupyter_gpushare.wire.messages import (
+    MAX_NAME_LENGTH,
+    Change,
+    SetPolicy,
+)
+from jupyter_gpushare.wire.snapshot import (
+    SessionView,
+    Snapshot,
+)
 
 from . import arguments, sentences
 from .arguments import Arguments

@@ -17,7 +17,8 @@ from traitlets import Bool, Unicode
 import jupyter_gpushare
 from jupyter_gpushare.errors import GpuShareError, cause
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Error, Snapshot
+from jupyter_gpushare.wire.messages import Error
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 STATIC = Path(jupyter_gpushare.__file__).parent / "static"
 INTERVAL_SECONDS = 0.5

@@ -1,4 +1,4 @@
-// Written by snapshot_types.py from wire/protocol.py; change it there.
+// Written by snapshot_types.py from wire/snapshot.py; change it there.
 
 export const VERSION = '0.1.0';
 

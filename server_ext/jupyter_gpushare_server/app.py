@@ -17,7 +17,11 @@ from jupyter_gpushare.settings import PREFIX, Settings, as_environment, load, so
 from jupyter_gpushare.tools import usage_report
 from jupyter_gpushare.wire import credentials
 from jupyter_gpushare.wire.client import Client, Proof
-from jupyter_gpushare.wire.protocol import Account, Accounts, Snapshot
+from jupyter_gpushare.wire.messages import (
+    Account,
+    Accounts,
+)
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from . import tickets
 from .attendance import NOBODY

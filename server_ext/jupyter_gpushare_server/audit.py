@@ -8,14 +8,16 @@ from typing import Any
 import msgspec
 from jupyter_events import EventLogger
 
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
     ClassMode,
     Dismiss,
-    Intervention,
     Recall,
     SetPolicy,
+)
+from jupyter_gpushare.wire.snapshot import (
+    Intervention,
     Snapshot,
 )
 

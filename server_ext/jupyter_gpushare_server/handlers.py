@@ -20,7 +20,13 @@ from jupyter_gpushare import refusals
 from jupyter_gpushare.broker.validation import ID
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError, InvalidValue
 from jupyter_gpushare.tools import usage_report
-from jupyter_gpushare.wire.protocol import Change, ClassMode, SetPolicy, Snapshot, Welcome
+from jupyter_gpushare.wire.messages import (
+    Change,
+    ClassMode,
+    SetPolicy,
+    Welcome,
+)
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .attendance import SessionOnDevice, sessions
 from .messages import (

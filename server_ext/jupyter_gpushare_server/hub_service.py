@@ -39,7 +39,7 @@ from jupyter_gpushare.broker.access.jupyterhub import ADMINISTRATOR
 from jupyter_gpushare.errors import GpuShareError, InvalidValue, cause
 from jupyter_gpushare.settings import PREFIX
 from jupyter_gpushare.wire.launch import ensure
-from jupyter_gpushare.wire.protocol import Error
+from jupyter_gpushare.wire.messages import Error
 
 from .app import Delegate, GpuShareExtension
 from .feed import LOOKING, Feed

@@ -9,7 +9,10 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
-from jupyter_gpushare.wire.protocol import Intervention, Snapshot
+from jupyter_gpushare.wire.snapshot import (
+    Intervention,
+    Snapshot,
+)
 
 from .audit import Audit
 from .processes import processes

@@ -7,15 +7,15 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
     ClassMode,
     Dismiss,
-    PolicyView,
     Recall,
     SetPolicy,
 )
+from jupyter_gpushare.wire.snapshot import PolicyView
 
 NAMESPACE = "jupyter-gpushare/api/v1"  # of the routes, below the server's base URL
 Wish: TypeAlias = Change | ClassMode | Recall | Dismiss | Cancel | SetPolicy

@@ -9,13 +9,17 @@ from typing import get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from jupyter_gpushare.wire import protocol
-from jupyter_gpushare.wire.protocol import DeviceView, SessionView, Snapshot
+from jupyter_gpushare.wire.snapshot import (
+    DeviceView,
+    SessionView,
+    Snapshot,
+)
+from jupyter_gpushare.wire.snapshot import State as SessionState
 
 from .attendance import NOBODY, Attendance
 from .feed import State
 
-STATES = get_args(protocol.State)
+STATES = get_args(SessionState)
 DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
     "capacity_bytes": ("Memory that is shared.", lambda device: device.capacity_bytes),
     "lanes": (

@@ -8,7 +8,14 @@ from typing import Any
 
 import msgspec
 
-from jupyter_gpushare.wire.protocol import Accounts, ClassView, Error, Snapshot
+from jupyter_gpushare.wire.messages import (
+    Accounts,
+    Error,
+)
+from jupyter_gpushare.wire.snapshot import (
+    ClassView,
+    Snapshot,
+)
 
 from .attendance import SessionOnDevice
 from .messages import (

@@ -28,7 +28,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import credentials
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import MAX_PATH_BYTES, other_end
-from jupyter_gpushare.wire.protocol import Vouch
+from jupyter_gpushare.wire.messages import Vouch
 
 TICKET_BYTES = 32
 SECRET_BYTES = 16

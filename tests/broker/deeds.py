@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
     Dismiss,

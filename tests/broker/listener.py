@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TypeVar
 
 from jupyter_gpushare.broker.peer import Peer
-from jupyter_gpushare.wire.protocol import MAX_SNAPSHOT_BYTES, Frames, Message, decode_from_broker
+from jupyter_gpushare.wire.framing import (
+    MAX_SNAPSHOT_BYTES,
+    Frames,
+    decode_from_broker,
+)
+from jupyter_gpushare.wire.messages import Message
 
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 Kind = TypeVar("Kind", bound=Message)

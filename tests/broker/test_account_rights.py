@@ -11,7 +11,8 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Account,
     Accounts,
@@ -22,10 +23,9 @@ from jupyter_gpushare.wire.protocol import (
     Open,
     Request,
     Rests,
-    Snapshot,
-    ToBroker,
     Watch,
 )
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .listener import Listener
 

@@ -22,7 +22,7 @@ from jupyter_gpushare.broker.accounting.accounts import (
 from jupyter_gpushare.broker.accounting.ledger import MIGRATIONS, Ledger, Scope
 from jupyter_gpushare.broker.admin.rulebook import Zone
 from jupyter_gpushare.settings import Settings, load
-from jupyter_gpushare.wire.protocol import AccountRow
+from jupyter_gpushare.wire.messages import AccountRow
 
 ALL = Scope(everything=True)
 NOON = time.mktime((2026, 11, 17, 12, 0, 0, 0, 0, -1))

@@ -29,10 +29,10 @@ from jupyter_gpushare.errors import (
     UnknownSession,
 )
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import framing, messages
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Change,
     Close,
     Demand,
@@ -262,13 +262,13 @@ def raw(settings: Settings) -> socket.socket:
     return connect(settings)
 
 
-def answer(connection: socket.socket) -> protocol.ToClient:
-    frames = protocol.Frames()
+def answer(connection: socket.socket) -> framing.ToClient:
+    frames = framing.Frames()
     while True:
         data = connection.recv(65536)
         assert data, "closed without a word"
         for body in frames.feed(data):
-            return protocol.decode_from_broker(body)
+            return framing.decode_from_broker(body)
 
 
 def frame(body: bytes) -> bytes:
@@ -305,10 +305,10 @@ def test_a_wrong_frame_gets_one_clear_sentence_and_hurts_nobody(
 
 def test_half_a_frame_hurts_nobody(settings: Settings, join: Callable[..., Client]) -> None:
     connection = raw(settings)
-    connection.sendall(protocol.encode(Hello(protocol.PROTOCOL))[:7])
+    connection.sendall(framing.encode(Hello(messages.PROTOCOL))[:7])
     next_of(request(join("neighbour")), Grant)
-    connection.sendall(protocol.encode(Hello(protocol.PROTOCOL))[7:])
-    assert isinstance(answer(connection), protocol.Welcome)
+    connection.sendall(framing.encode(Hello(messages.PROTOCOL))[7:])
+    assert isinstance(answer(connection), messages.Welcome)
     connection.close()
 
 
@@ -478,7 +478,7 @@ NOBODY = 65534
     ids=lambda deed: type(deed).__name__ + str(getattr(deed, "priority", "")),
 )
 def test_another_user_may_look_but_not_touch(
-    settings: Settings, join: Callable[..., Client], deed: protocol.Message
+    settings: Settings, join: Callable[..., Client], deed: messages.Message
 ) -> None:
     client = join("first")
     before = client.look()
@@ -489,7 +489,7 @@ def test_another_user_may_look_but_not_touch(
     assert [view.name for view in client.look().devices[0].sessions] == ["first"]
 
 
-def as_nobody(settings: Settings, message: protocol.Message) -> str:
+def as_nobody(settings: Settings, message: messages.Message) -> str:
     """The code of the broker's answer to a process of another user."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:

@@ -11,7 +11,8 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Busy,
     Close,
@@ -21,7 +22,6 @@ from jupyter_gpushare.wire.protocol import (
     GiveBack,
     Grant,
     Hello,
-    Intervention,
     Message,
     Notice,
     Open,
@@ -30,11 +30,13 @@ from jupyter_gpushare.wire.protocol import (
     PageOut,
     Request,
     Rest,
-    RestingView,
     Rests,
+)
+from jupyter_gpushare.wire.snapshot import (
+    Intervention,
+    RestingView,
     SessionView,
     Snapshot,
-    ToBroker,
 )
 
 from .listener import Listener

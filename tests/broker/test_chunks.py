@@ -25,7 +25,11 @@ from jupyter_gpushare.wire import chunks
 from jupyter_gpushare.wire.chunks import Kept
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.fd_channel import AT_ONCE, Channel
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import (
+    ToBroker,
+    encode,
+)
+from jupyter_gpushare.wire.messages import (
     KEY_LENGTH,
     PROTOCOL,
     Close,
@@ -41,10 +45,8 @@ from jupyter_gpushare.wire.protocol import (
     Report,
     Request,
     SetPolicy,
-    ToBroker,
     Trim,
     Yield,
-    encode,
 )
 
 from .listener import Listener

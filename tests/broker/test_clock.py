@@ -16,7 +16,11 @@ from jupyter_gpushare.broker.transport import server as endpoint
 from jupyter_gpushare.broker.transport.clock import LONGEST_SECONDS, SteadyClock
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.protocol import AccountRow, Request, SessionView
+from jupyter_gpushare.wire.messages import (
+    AccountRow,
+    Request,
+)
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from .test_service import GB, Notebook
 

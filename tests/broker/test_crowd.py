@@ -25,8 +25,16 @@ from jupyter_gpushare.broker.transport.rate_limit import (
 from jupyter_gpushare.errors import ConnectionLost, LimitExceeded
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.framing import encode
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.protocol import Busy, Demand, Look, Open, Snapshot, Watch, encode
+from jupyter_gpushare.wire.messages import (
+    Busy,
+    Demand,
+    Look,
+    Open,
+    Watch,
+)
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 MESSAGES = 1500  # that the broker reads in one go
 

@@ -16,8 +16,9 @@ from jupyter_gpushare.broker.grants.recovery import Roll
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire import protocol
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Account,
     Busy,
@@ -37,13 +38,12 @@ from jupyter_gpushare.wire.protocol import (
     Recall,
     Report,
     Request,
-    SessionView,
     SetPolicy,
-    ToBroker,
     Wait,
     Withdraw,
     Yield,
 )
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from .listener import Listener
 
@@ -492,9 +492,9 @@ def test_a_gangs_seconds_count_for_each_device_and_its_waits_once(host: Host) ->
         host.pass_time(1.0)
     assert [view.waited_seconds for view in host.views("gang").values()] == [4.0, 4.0]
     gang.says(Account(0.0, 4e9, "notebook"))
-    while not gang.heard_of(protocol.Accounts):
+    while not gang.heard_of(messages.Accounts):
         host.service.tick(host.now)
-    (answer,) = gang.heard_of(protocol.Accounts)
+    (answer,) = gang.heard_of(messages.Accounts)
     used = {row.name: (row.device_seconds, row.waited_seconds) for row in answer.rows}
     # cuda:1 was kept for it while it waited for cuda:0
     assert used["ada: gang"] == (10.0, 4.0)

@@ -13,8 +13,11 @@ from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import (
     HEADER_BYTES,
+    ToBroker,
+)
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Change,
     ClassMode,
@@ -32,15 +35,16 @@ from jupyter_gpushare.wire.protocol import (
     Recall,
     Report,
     Request,
-    SessionView,
     SetPolicy,
     Shutdown,
-    Snapshot,
-    ToBroker,
     Wait,
     Watch,
     Welcome,
     Yield,
+)
+from jupyter_gpushare.wire.snapshot import (
+    SessionView,
+    Snapshot,
 )
 
 from .listener import Listener

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from jupyter_gpushare.broker.snapshot.history import MAX_TURNS, TWELFTHS, History, Holder
-from jupyter_gpushare.wire.protocol import TurnView, UserView
+from jupyter_gpushare.wire.snapshot import (
+    TurnView,
+    UserView,
+)
 
 ADA, GRACE = Holder("ada", 1), Holder("grace", 1)
 

@@ -28,16 +28,16 @@ from jupyter_gpushare.broker.validation import MAX_AMONG
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, accounts_path, load
-from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.launch import connect
 from jupyter_gpushare.wire.mailbox import Mailbox
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Account,
     ClassMode,
     Demand,
-    DeviceView,
     Error,
     Finish,
     Grant,
@@ -49,13 +49,13 @@ from jupyter_gpushare.wire.protocol import (
     RenewKey,
     Request,
     Rests,
-    Snapshot,
-    ToBroker,
     Yield,
     sealed,
 )
-from jupyter_gpushare.wire.protocol import (
-    Accounts as Told,
+from jupyter_gpushare.wire.messages import Accounts as Told
+from jupyter_gpushare.wire.snapshot import (
+    DeviceView,
+    Snapshot,
 )
 
 from ..conftest import wait_for_exit
@@ -328,11 +328,11 @@ def test_descriptors_that_come_with_messages_are_not_kept(
     settings: Settings, broker_pid: int
 ) -> None:
     with connect(settings) as connection, Client.connect(settings) as looker:
-        connection.sendall(protocol.encode(Hello(PROTOCOL)))
+        connection.sendall(framing.encode(Hello(PROTOCOL)))
         connection.recv(4096)
         before = psutil.Process(broker_pid).num_fds()
         for _ in range(20):
-            socket.send_fds(connection, [protocol.encode(Look())], [0] * 100)
+            socket.send_fds(connection, [framing.encode(Look())], [0] * 100)
             connection.recv(1 << 20)
         looker.look()
         assert psutil.Process(broker_pid).num_fds() == before
@@ -367,7 +367,7 @@ def lane_memories(pid: int) -> int:
 
 def test_who_connects_and_says_nothing_is_closed(settings: Settings) -> None:
     with connect(settings) as silent, Client.connect(settings) as looker:
-        silent.sendall(protocol.encode(Hello(PROTOCOL))[:-1])
+        silent.sendall(framing.encode(Hello(PROTOCOL))[:-1])
         assert silent.recv(1) == b""
         assert looker.look()
 

@@ -36,7 +36,11 @@ from jupyter_gpushare.errors import (
 )
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import (
+    encode,
+    frame,
+)
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Demand,
     Done,
@@ -48,13 +52,11 @@ from jupyter_gpushare.wire.protocol import (
     Request,
     SetPolicy,
     Shutdown,
-    Snapshot,
     StaysIn,
     Vouch,
     Welcome,
-    encode,
-    frame,
 )
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .deeds import TO_ANOTHERS_SESSION
 

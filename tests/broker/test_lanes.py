@@ -24,7 +24,9 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.errors import ConnectionLost, NotPermitted
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.mailbox import write_letter
+from jupyter_gpushare.wire.messages import (
     KEY_LENGTH,
     PROTOCOL,
     Close,
@@ -38,9 +40,7 @@ from jupyter_gpushare.wire.protocol import (
     Report,
     Request,
     SetPolicy,
-    ToBroker,
     Yield,
-    write_letter,
 )
 
 from .listener import Listener

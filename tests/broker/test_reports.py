@@ -12,8 +12,12 @@ from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.accounting.ledger import Scope
 from jupyter_gpushare.broker.accounting.reports import Reports
 from jupyter_gpushare.errors import LimitExceeded
-from jupyter_gpushare.wire import protocol
-from jupyter_gpushare.wire.protocol import Account, AccountRow, Error
+from jupyter_gpushare.wire import messages
+from jupyter_gpushare.wire.messages import (
+    Account,
+    AccountRow,
+    Error,
+)
 
 from .listener import Listener
 
@@ -52,7 +56,7 @@ def test_a_report_that_arrives_while_the_broker_looks_is_not_lost() -> None:
         with pytest.raises(LimitExceeded, match="waits for one already"):
             reports.check(ada)
         reports.answer()
-        assert ada.heard == [protocol.Accounts([], "")]
+        assert ada.heard == [messages.Accounts([], "")]
         reports.check(ada)
 
 

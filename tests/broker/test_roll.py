@@ -20,8 +20,9 @@ from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.mailbox import Mailbox
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     KEY_LENGTH,
     PROTOCOL,
     Close,
@@ -31,9 +32,8 @@ from jupyter_gpushare.wire.protocol import (
     Hello,
     Open,
     Request,
-    SessionView,
-    ToBroker,
 )
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..conftest import wait_for_exit
 from .listener import Listener

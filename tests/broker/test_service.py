@@ -17,8 +17,12 @@ from jupyter_gpushare.broker.transport.server import Endpoint
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.devices.nvml import Usage
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import (
     HEADER_BYTES,
+    ToBroker,
+    decode_from_broker,
+)
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Busy,
     Cancel,
@@ -39,14 +43,12 @@ from jupyter_gpushare.wire.protocol import (
     Report,
     Request,
     SetPolicy,
-    Snapshot,
-    ToBroker,
     Wait,
     Welcome,
     Withdraw,
     Yield,
-    decode_from_broker,
 )
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .listener import Listener
 

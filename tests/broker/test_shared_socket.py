@@ -21,7 +21,10 @@ from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import connect, try_connect
-from jupyter_gpushare.wire.protocol import Demand, Open
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Open,
+)
 
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0, reason="only root can act as another user, as a hub's users are"

@@ -15,7 +15,10 @@ import pytest
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
-from jupyter_gpushare.wire.protocol import Demand, Open
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Open,
+)
 
 from ..conftest import wait_for_exit
 

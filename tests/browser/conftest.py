@@ -23,7 +23,7 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Busy,
     Demand,
     Finish,

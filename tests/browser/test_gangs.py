@@ -9,7 +9,11 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Open, Request
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Open,
+    Request,
+)
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.wire.protocol import Snapshot
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from .conftest import PANEL, READY, SHARE, write_notebook
 

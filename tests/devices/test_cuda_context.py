@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpushare.client.memory import ProcessOnGpu
 from jupyter_gpushare.devices.cuda_context import LOOKS, CudaContext
-from jupyter_gpushare.wire.protocol import Demand
+from jupyter_gpushare.wire.messages import Demand
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus
@@ -58,7 +58,7 @@ def test_where_the_driver_does_not_tell_the_setting_does(
 PROCESS = """
 import ctypes, os
 from jupyter_gpushare.client.memory import ProcessOnGpu
-from jupyter_gpushare.wire.protocol import Demand
+from jupyter_gpushare.wire.messages import Demand
 memory = ProcessOnGpu("GPU-a")
 assert memory.demand() == Demand(0, 0, measured=False)
 ctypes.CDLL("libcuda.so.1")

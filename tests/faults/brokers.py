@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import framing, messages
 from jupyter_gpushare.wire.launch import log_path, try_connect
-from jupyter_gpushare.wire.protocol import Hello
+from jupyter_gpushare.wire.messages import Hello
 
 from ..patience import comes
 from ..session.test_upgrade import BROKER, NEWER
@@ -289,7 +289,7 @@ def killed_with_holder(scene: Scene) -> float:
 
 @row("the broker is killed, with half a message on each of 50 connections", OF_A_BROKER)
 def killed_with_halves(scene: Scene) -> float:
-    pid, hello = scene.broker_pid, protocol.encode(Hello(protocol.PROTOCOL))
+    pid, hello = scene.broker_pid, framing.encode(Hello(messages.PROTOCOL))
     with contextlib.ExitStack() as opened:
         for number in range(50):
             opened.enter_context(connection := scene.connect())

@@ -20,9 +20,10 @@ import psutil
 import pytest
 
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
-from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import framing, messages
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.mailbox import write_letter
+from jupyter_gpushare.wire.messages import (
     Account,
     Accounts,
     Busy,
@@ -48,7 +49,7 @@ from jupyter_gpushare.wire.protocol import (
 from .matrix import OF_A_BROKER, row
 from .scene import Scene
 
-HELLO = protocol.encode(Hello(protocol.PROTOCOL))
+HELLO = framing.encode(Hello(messages.PROTOCOL))
 MANY = 10_000  # connections
 OURS = 500  # descriptors of this process, beyond those
 DEAF_SECONDS = 10.0  # so long we talk to a broker without reading what it says
@@ -70,7 +71,7 @@ def garbage(scene: Scene) -> float:
     for number in range(300):
         with scene.connect() as connection, contextlib.suppress(OSError):
             body = chance.randbytes(chance.randrange(1, 4096))
-            length = len(body).to_bytes(protocol.HEADER_BYTES, "big")
+            length = len(body).to_bytes(framing.HEADER_BYTES, "big")
             connection.sendall((HELLO, b"")[number % 2] + (length, b"")[number % 3 == 0] + body)
     return since
 
@@ -79,7 +80,7 @@ def garbage(scene: Scene) -> float:
 def huge_message(scene: Scene) -> float:
     since = time.monotonic()
     with scene.connect() as connection, contextlib.suppress(ConnectionError):
-        connection.sendall((1 << 30).to_bytes(protocol.HEADER_BYTES, "big") + bytes(1 << 20))
+        connection.sendall((1 << 30).to_bytes(framing.HEADER_BYTES, "big") + bytes(1 << 20))
         while connection.recv(1 << 16):
             pass
     return since
@@ -108,7 +109,7 @@ def deaf_client(scene: Scene) -> float:
         connection.settimeout(DEAF_SECONDS)
         with contextlib.suppress(ConnectionError):
             while True:
-                connection.sendall(protocol.encode(Look()))
+                connection.sendall(framing.encode(Look()))
     return since
 
 
@@ -218,7 +219,7 @@ def odd_protocols(scene: Scene) -> float:
     since = time.monotonic()
     for number in (-1, 0, 2, 1 << 62):
         with scene.connect() as connection:
-            connection.sendall(protocol.encode(Hello(number)))
+            connection.sendall(framing.encode(Hello(number)))
             connection.settimeout(DEAF_SECONDS)
             assert b"protocol" in connection.recv(1 << 16)
     return since
@@ -264,7 +265,7 @@ def stolen_ids(scene: Scene) -> float:
     since, turn = time.monotonic(), scene.take_turn_aside()
     ids = [view.id for view in scene.look().devices[0].sessions]
     for number in range(100):
-        secret = "" if number % 2 else "0" * protocol.KEY_LENGTH
+        secret = "" if number % 2 else "0" * messages.KEY_LENGTH
         with Client.connect(scene.settings, "thief") as client, pytest.raises(GpuShareError):
             client.ask(Open(ids[number % len(ids)], "thief", device="host", secret=secret))
     turn.join()
@@ -280,7 +281,7 @@ def forged_letters(scene: Scene) -> float:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as forger:
         forger.setblocking(False)
         for number, name in itertools.product(range(100), names):
-            letter = protocol.write_letter("0" * protocol.KEY_LENGTH, Grant(number, 1, 1 << 40, 1))
+            letter = write_letter("0" * messages.KEY_LENGTH, Grant(number, 1, 1 << 40, 1))
             for said in (letter, "", "x" * 500, f"{number} 1 0 1 0"):
                 with contextlib.suppress(OSError):
                     forger.sendto(said.encode(), f"\0{name}")
@@ -318,7 +319,7 @@ def deaf_watchers(scene: Scene) -> float:
     with contextlib.ExitStack() as opened:
         for _ in range(200):
             opened.enter_context(connection := scene.connect())
-            connection.sendall(HELLO + protocol.encode(Watch(0.01)))
+            connection.sendall(HELLO + framing.encode(Watch(0.01)))
         for _ in range(20):
             since = time.monotonic()
             scene.await_turn()
@@ -329,7 +330,7 @@ def deaf_watchers(scene: Scene) -> float:
 def words_before_hello(scene: Scene) -> float:
     with scene.connect() as connection, contextlib.suppress(OSError):
         connection.settimeout(1.0)
-        connection.sendall(5000 * protocol.encode(Look()) + HELLO)
+        connection.sendall(5000 * framing.encode(Look()) + HELLO)
         while connection.recv(1 << 16):
             pass
     return time.monotonic()

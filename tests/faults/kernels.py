@@ -8,9 +8,15 @@ import resource
 import signal
 import time
 
-from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import framing, messages
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Dismiss, Hello, Open, Request
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Dismiss,
+    Hello,
+    Open,
+    Request,
+)
 
 from ..patience import comes
 from .matrix import LEASE_SECONDS, OF_A_HANG, row
@@ -147,12 +153,12 @@ def interrupted_waiter(scene: Scene) -> float:
 
 @row("a kernel is killed while it opens its session, at each message of that")
 def killed_while_opening(scene: Scene) -> float:
-    hello = protocol.encode(Hello(protocol.PROTOCOL))
+    hello = framing.encode(Hello(messages.PROTOCOL))
     demand = Demand(1000, 1000, measured=True)
-    opens = protocol.encode(Open("victim", "victim", device="host", demand=demand))
+    opens = framing.encode(Open("victim", "victim", device="host", demand=demand))
     for said in (b"", hello[:9], hello, hello + opens[:9], hello + opens):
         opening(scene, said).kill()
-    return opening(scene, hello + opens + protocol.encode(Request(1))).kill()
+    return opening(scene, hello + opens + framing.encode(Request(1))).kill()
 
 
 def opening(scene: Scene, said: bytes) -> Party:

@@ -13,7 +13,12 @@ import pytest
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Keep, Message, Open
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Keep,
+    Message,
+    Open,
+)
 
 from ..patience import comes
 from .matrix import row

@@ -24,7 +24,11 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.protocol import SessionView, Snapshot, Wait
+from jupyter_gpushare.wire.messages import Wait
+from jupyter_gpushare.wire.snapshot import (
+    SessionView,
+    Snapshot,
+)
 
 from ..patience import PATIENCE_SECONDS, comes
 from ..snapshots import is_valid

@@ -7,7 +7,7 @@ import time
 import psutil
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Dismiss
+from jupyter_gpushare.wire.messages import Dismiss
 
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 from ..whole.conftest import last_json, results_alone

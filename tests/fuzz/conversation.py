@@ -20,15 +20,21 @@ from jupyter_gpushare.devices.nvml import Usage
 from jupyter_gpushare.errors import BY_CODE, LimitExceeded, ProtocolError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import chunks
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import (
     HEADER_BYTES,
     MAX_SNAPSHOT_BYTES,
+    Frames,
+    ToBroker,
+    decode_from_broker,
+    decode_from_client,
+    encode,
+    encode_body,
+)
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Close,
-    DeviceView,
     Error,
     Finish,
-    Frames,
     Grant,
     Hello,
     Message,
@@ -36,12 +42,10 @@ from jupyter_gpushare.wire.protocol import (
     Opened,
     Report,
     Request,
+)
+from jupyter_gpushare.wire.snapshot import (
+    DeviceView,
     Snapshot,
-    ToBroker,
-    decode_from_broker,
-    decode_from_client,
-    encode,
-    encode_body,
 )
 
 from . import neighbour, story

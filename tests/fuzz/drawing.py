@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from jupyter_gpushare.wire.protocol import KEY_LENGTH
+from jupyter_gpushare.wire.messages import KEY_LENGTH
 
 GB, MB = 1 << 30, 1 << 20
 Mutator = Callable[[bytes, int, int], bytes]  # data, most bytes, seed: as atheris has them

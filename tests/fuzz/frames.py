@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, get_args
 
 from jupyter_gpushare.errors import LimitExceeded, ProtocolError
-from jupyter_gpushare.wire.mailbox import Mailbox
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import (
     HEADER_BYTES,
-    KEY_LENGTH,
     MAX_FRAME_BYTES,
     Frames,
     ToBroker,
@@ -24,6 +22,8 @@ from jupyter_gpushare.wire.protocol import (
     encode_body,
     frame,
 )
+from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.messages import KEY_LENGTH
 
 from .drawing import bytes_changed, fields
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Demand,
     Grant,
@@ -14,11 +15,12 @@ from jupyter_gpushare.wire.protocol import (
     Message,
     Notice,
     Open,
-    SessionView,
-    Snapshot,
-    ToBroker,
     Wait,
     Yield,
+)
+from jupyter_gpushare.wire.snapshot import (
+    SessionView,
+    Snapshot,
 )
 
 from .drawing import MB

@@ -21,22 +21,24 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import chunks
 from jupyter_gpushare.wire.fd_channel import Channel
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.framing import (
     MAX_SNAPSHOT_BYTES,
+    Frames,
+    decode_from_broker,
+    encode,
+    frame,
+)
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Error,
-    Frames,
     Grant,
     Hello,
     Look,
     Message,
     Opened,
     Request,
-    Snapshot,
-    decode_from_broker,
-    encode,
-    frame,
 )
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from . import neighbour, story
 from .conversation import ACCOUNTS, CHUNK, RULEBOOK, Client

@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
-from jupyter_gpushare.wire.protocol import ToBroker
+from jupyter_gpushare.wire.framing import ToBroker
 
 from .drawing import fields, with_other_field
 

@@ -13,8 +13,18 @@ from jupyter_gpushare.errors import BrokerUnavailable, InvalidValue, LimitExceed
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import recorder as record
 from jupyter_gpushare.simulator.simulate import simulate
-from jupyter_gpushare.wire import credentials, protocol
-from jupyter_gpushare.wire.protocol import Close, Error, Frames, Look, Message, SetPolicy, encode
+from jupyter_gpushare.wire import credentials, framing
+from jupyter_gpushare.wire.framing import (
+    Frames,
+    encode,
+)
+from jupyter_gpushare.wire.messages import (
+    Close,
+    Error,
+    Look,
+    Message,
+    SetPolicy,
+)
 from jupyter_gpushare.wire.web import Answer
 
 from .conversation import CLOCK, Broker, Client
@@ -23,7 +33,7 @@ DEEP = b"[" * 100_000
 
 
 def test_lists_in_lists_without_end_are_no_message() -> None:
-    for decode in (protocol.decode_from_client, protocol.decode_from_broker):
+    for decode in (framing.decode_from_client, framing.decode_from_broker):
         with pytest.raises(ProtocolError, match="not a message"):
             decode(b'{"type": "Error", "more": ' + DEEP)
         with pytest.raises(ProtocolError, match="not a message"):
@@ -43,7 +53,7 @@ def hear_in_pieces(stream: bytes, piece: int, heard: list[Message]) -> None:
     frames = Frames()
     for at in range(0, len(stream), piece):
         for body in frames.feed(stream[at : at + piece]):
-            heard.append(protocol.decode_from_client(body))
+            heard.append(framing.decode_from_client(body))
 
 
 def test_a_choice_of_policy_and_lanes_that_is_refused_changes_neither() -> None:

@@ -32,7 +32,12 @@ from tornado.websocket import websocket_connect
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Open, Request, Shutdown
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Open,
+    Request,
+    Shutdown,
+)
 
 from . import drawing
 

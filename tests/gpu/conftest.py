@@ -23,7 +23,7 @@ from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Shutdown
+from jupyter_gpushare.wire.messages import Shutdown
 
 from .cases import CASES, LANE_CASES
 

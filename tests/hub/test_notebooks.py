@@ -17,17 +17,17 @@ for _ in gpushare.iterations(range(3)):
 # what a kernel can say to the broker's socket by itself, with what is left of the code behind it
 GREET = """\
 import os
-from jupyter_gpushare.wire import protocol
+from jupyter_gpushare.wire import messages
 from jupyter_gpushare.wire import launch as start
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.wire.protocol import *
+from jupyter_gpushare.wire.messages import *
 from jupyter_gpushare.settings import load
 
 def said(**proof):
     client = Client(start.connect(load(), start=False))
     try:
-        answer = client.ask(Hello(protocol.PROTOCOL, "forger", **proof))
+        answer = client.ask(Hello(messages.PROTOCOL, "forger", **proof))
         return answer.user, answer.is_administrator
     except GpuShareError as error:
         return error.code
@@ -127,7 +127,7 @@ def test_a_kernel_cannot_say_that_it_is_somebody_else(hub: Any, shared: Any) -> 
 def test_a_ticket_opens_one_connection(hub: Any, shared: Any) -> None:
     once = GREET + (
         "from jupyter_gpushare.wire import credentials\n"
-        "ticket = credentials.with_ticket(Hello(protocol.PROTOCOL), load()).ticket\n"
+        "ticket = credentials.with_ticket(Hello(messages.PROTOCOL), load()).ticket\n"
     )
     first, second = value(shared, "ben", once, "[said(ticket=ticket), said(ticket=ticket)]")
     assert first == ("ben", False)

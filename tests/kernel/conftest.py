@@ -14,7 +14,14 @@ from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Finish, Grant, Open, Request, Snapshot
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Finish,
+    Grant,
+    Open,
+    Request,
+)
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 SECONDS = 120
 

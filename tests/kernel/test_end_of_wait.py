@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Cancel
+from jupyter_gpushare.wire.messages import Cancel
 
 SETUP = """
 import jupyter_gpushare as gpushare

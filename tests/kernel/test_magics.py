@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpushare import _core
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Change
+from jupyter_gpushare.wire.messages import Change
 
 
 def one(sessions: Callable[[], Any]) -> Any:

@@ -39,18 +39,20 @@ from jupyter_gpushare.errors import (
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import client
 from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.wire.mailbox import Mailbox
-from jupyter_gpushare.wire.protocol import (
-    PROTOCOL,
-    Change,
-    Demand,
+from jupyter_gpushare.wire.framing import (
     Frames,
-    Hello,
-    Message,
-    SetPolicy,
     ToBroker,
     decode_from_client,
     encode,
+)
+from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.messages import (
+    PROTOCOL,
+    Change,
+    Demand,
+    Hello,
+    Message,
+    SetPolicy,
 )
 
 from .lockstep import Lockstep, Process, Thread

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jupyter_gpushare.wire.protocol import Change, Demand, Dismiss, GiveBack, RenewKey, Rest
+from jupyter_gpushare.wire.messages import (
+    Change,
+    Demand,
+    Dismiss,
+    GiveBack,
+    RenewKey,
+    Rest,
+)
 
 from .host import CAPACITY, MIB, Host, Line, Notebook
 

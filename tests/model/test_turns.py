@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
     Demand,

@@ -18,7 +18,8 @@ from tornado.httpclient import HTTPResponse
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Open, Snapshot
+from jupyter_gpushare.wire.messages import Open
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 SECONDS = 60.0
 NOBODY = 65534

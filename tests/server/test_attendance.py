@@ -6,7 +6,12 @@ from typing import Any
 
 from jupyter_gpushare_server.attendance import NOBODY, RETURN_SECONDS, Attendance
 
-from jupyter_gpushare.wire.protocol import BrokerView, DeviceView, SessionView, Snapshot
+from jupyter_gpushare.wire.snapshot import (
+    BrokerView,
+    DeviceView,
+    SessionView,
+    Snapshot,
+)
 
 STARTED = 1000.0
 

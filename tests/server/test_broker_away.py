@@ -19,7 +19,8 @@ from tornado.ioloop import IOLoop
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Error, Snapshot
+from jupyter_gpushare.wire.messages import Error
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 
 @pytest.fixture

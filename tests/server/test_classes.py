@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jupyter_gpushare_server.audit import CHANGE
 
-from jupyter_gpushare.wire.protocol import Request
+from jupyter_gpushare.wire.messages import Request
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_gpushare_server.handlers import NAMESPACE
 
-from jupyter_gpushare.wire.protocol import Error
+from jupyter_gpushare.wire.messages import Error
 
 MEGABYTE = "x" * 10**6
 

@@ -12,7 +12,11 @@ import pytest
 from jupyter_gpushare_server.audit import INTERVENTION
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Grant, Request
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Grant,
+    Request,
+)
 
 SECONDS = 60.0
 SHARE = "%load_ext jupyter_gpushare\n%gpushare on --device host --name kernel"

@@ -13,7 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpushare.broker.accounting.ledger import Counted, Ledger
 from jupyter_gpushare.settings import Settings, accounts_path
-from jupyter_gpushare.wire.protocol import Demand, Open, Request, Rests
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Open,
+    Request,
+    Rests,
+)
 
 Samples = dict[tuple[str, str], float]
 

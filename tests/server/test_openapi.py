@@ -10,7 +10,7 @@ from jupyter_gpushare_server.handlers import ROUTES
 from jupyter_gpushare_server.openapi import document
 from openapi_spec_validator import validate
 
-from jupyter_gpushare.wire.protocol import Demand
+from jupyter_gpushare.wire.messages import Demand
 
 VERBS = ("get", "put", "post", "patch", "delete")
 

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Demand,
     Grant,
     PageOut,
     Request,
-    Snapshot,
     Withdraw,
     Yield,
 )
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ..patience import next_of
 

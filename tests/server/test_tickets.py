@@ -20,7 +20,14 @@ from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire import credentials
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import PROTOCOL, Demand, Hello, Open, Snapshot, Wait
+from jupyter_gpushare.wire.messages import (
+    PROTOCOL,
+    Demand,
+    Hello,
+    Open,
+    Wait,
+)
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 KERNEL = """
 import sys

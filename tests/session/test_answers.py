@@ -11,8 +11,9 @@ import pytest
 
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire import protocol
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire import framing, messages
+from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Hello,
     Open,
@@ -20,7 +21,6 @@ from jupyter_gpushare.wire.protocol import (
     PagedOut,
     PageOut,
     StaysIn,
-    ToBroker,
     Welcome,
 )
 
@@ -45,25 +45,25 @@ class Script:
             with connection:
                 for message in heard(connection):
                     if isinstance(message, Hello):
-                        connection.sendall(protocol.encode(Welcome(PROTOCOL, "test", 1)))
+                        connection.sendall(framing.encode(Welcome(PROTOCOL, "test", 1)))
                     elif isinstance(message, Open):
                         answers = (Opened(message.id, "host", 1 << 30), *pieces)
-                        connection.sendall(b"".join(map(protocol.encode, answers)))
-                    elif isinstance(message, protocol.Busy):
+                        connection.sendall(b"".join(map(framing.encode, answers)))
+                    elif isinstance(message, messages.Busy):
                         break  # the connection is lost
                     elif isinstance(message, (PagedOut, StaysIn)):
                         self.is_answered.set()
-                    elif isinstance(message, protocol.Close):
-                        connection.sendall(protocol.encode(protocol.Done()))
+                    elif isinstance(message, messages.Close):
+                        connection.sendall(framing.encode(messages.Done()))
 
     def close(self) -> None:
         self._listener.close()
 
 
 def heard(connection: socket.socket) -> Iterator[ToBroker]:
-    frames = protocol.Frames()
+    frames = framing.Frames()
     while data := connection.recv(1 << 16):
-        yield from map(protocol.decode_from_client, frames.feed(memoryview(data)))
+        yield from map(framing.decode_from_client, frames.feed(memoryview(data)))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from jupyter_gpushare._core import policies
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import SetPolicy
+from jupyter_gpushare.wire.messages import SetPolicy
 
 NOBODY, ANOTHER = 65534, 65533
 SHARED_SECONDS = 4.0

@@ -15,7 +15,11 @@ from jupyter_gpushare.client.session import OLD_BROKER, Session
 from jupyter_gpushare.errors import ProtocolError, UnknownDevice
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Opened, SessionView, Snapshot
+from jupyter_gpushare.wire.messages import Opened
+from jupyter_gpushare.wire.snapshot import (
+    SessionView,
+    Snapshot,
+)
 
 from .test_session import Process, overlaps
 

@@ -22,7 +22,7 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Dismiss
+from jupyter_gpushare.wire.messages import Dismiss
 
 ROOM = Path(jupyter_gpushare.__file__).parent
 OURS = {str(ROOM / name) for name in ("client.py", "mailbox.py", "session.py")}

@@ -13,7 +13,17 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import UnknownDevice
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Grant, Open, Request, SessionView, Snapshot, Wait
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Grant,
+    Open,
+    Request,
+    Wait,
+)
+from jupyter_gpushare.wire.snapshot import (
+    SessionView,
+    Snapshot,
+)
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus

@@ -24,7 +24,8 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable, DoesNotFit
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.mailbox import write_letter
+from jupyter_gpushare.wire.messages import (
     KEY_LENGTH,
     Cancel,
     Change,
@@ -33,10 +34,9 @@ from jupyter_gpushare.wire.protocol import (
     Grant,
     Open,
     Request,
-    SessionView,
     Wait,
-    write_letter,
 )
+from jupyter_gpushare.wire.snapshot import SessionView
 
 TRAIN = """
 import json, sys, time

@@ -15,7 +15,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator.simulate import run
 from jupyter_gpushare.simulator.workload import Workload
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import SetPolicy
+from jupyter_gpushare.wire.messages import SetPolicy
 
 ITERATION, WARM, OPEN = 0.03, 10, 10.0
 LENGTHS = {"middle": 60, "long": 120, "short": 20}

@@ -18,7 +18,8 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.launch import connect, log_path
-from jupyter_gpushare.wire.protocol import SessionView, Wait
+from jupyter_gpushare.wire.messages import Wait
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..broker.test_shared_socket import as_user
 

@@ -21,23 +21,23 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import try_connect
-from jupyter_gpushare.wire.protocol import (
+from jupyter_gpushare.wire.messages import (
     Demand,
     Finish,
     Grant,
     Open,
     Request,
-    SessionView,
     Shutdown,
     Wait,
     Yield,
 )
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from ..patience import next_of, until
 
 NEWER = """
-from jupyter_gpushare.wire import protocol
-protocol.PROTOCOL += 1
+from jupyter_gpushare.wire import messages
+messages.PROTOCOL += 1
 """
 BROKER = "from jupyter_gpushare.broker.__main__ import main; main()"
 DEMAND = Demand(1000, 1000, measured=True)

@@ -19,7 +19,14 @@ from jupyter_gpushare.client.torch.memory import Memory
 from jupyter_gpushare.errors import DoesNotFit
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Finish, Grant, Open, Request, Wait
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Finish,
+    Grant,
+    Open,
+    Request,
+    Wait,
+)
 
 MIB = 1 << 20
 CAPACITY = 192 * MIB

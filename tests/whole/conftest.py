@@ -22,7 +22,10 @@ from jupyter_client.connect import write_connection_file
 from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.protocol import LaneView, Snapshot
+from jupyter_gpushare.wire.snapshot import (
+    LaneView,
+    Snapshot,
+)
 
 from .cases import BODIES, LARGE, MODEL
 from .scribbler import CHANGE_OVER, TELL, Scribbler

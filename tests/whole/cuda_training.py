@@ -21,7 +21,7 @@ from jupyter_gpushare.client.cuda_chunks import CudaLane
 from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.wire.protocol import Demand
+from jupyter_gpushare.wire.messages import Demand
 
 
 class Training(WholeProcess):

@@ -12,7 +12,7 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import LaneMemory
-from jupyter_gpushare.wire.protocol import Demand
+from jupyter_gpushare.wire.messages import Demand
 
 # In the notebook: at each boundary it waits until the neighbour wants the turn, so that the lane
 # changes over at every one, and notes how many bytes of the lane the iteration had.

@@ -16,7 +16,11 @@ from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.tools import doctor
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Account, AccountRow, Accounts
+from jupyter_gpushare.wire.messages import (
+    Account,
+    AccountRow,
+    Accounts,
+)
 
 NEAR_SECONDS = 0.5  # what a busy machine may put between two ends of one turn
 

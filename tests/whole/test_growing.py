@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jupyter_gpushare.wire.protocol import LaneView, SessionView
+from jupyter_gpushare.wire.snapshot import (
+    LaneView,
+    SessionView,
+)
 
 from .cases import LARGE, MODEL, RESULT
 from .conftest import last_json, results_alone

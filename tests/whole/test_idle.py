@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jupyter_gpushare.errors import GpuShareError
-from jupyter_gpushare.wire.protocol import DeviceView, Snapshot
+from jupyter_gpushare.wire.snapshot import (
+    DeviceView,
+    Snapshot,
+)
 
 from .conftest import last_json
 from .test_paging import ADDRESSES, MODEL, TELL, TRAIN, alone, pages

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.wire.protocol import Snapshot
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 from ..snapshots import is_valid
 from .cases import BODIES, LARGE, MODEL, RESULT

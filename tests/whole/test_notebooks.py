@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import SessionView
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from .cases import BODIES, HEAD, program
 from .conftest import last_json, results_alone

@@ -19,7 +19,14 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.protocol import Demand, Finish, Grant, Open, Request, SessionView
+from jupyter_gpushare.wire.messages import (
+    Demand,
+    Finish,
+    Grant,
+    Open,
+    Request,
+)
+from jupyter_gpushare.wire.snapshot import SessionView
 
 from .conftest import last_json
 

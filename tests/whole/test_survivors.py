@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.wire.protocol import SessionView
+from jupyter_gpushare.wire.snapshot import SessionView
 
 if TYPE_CHECKING:
     from .conftest import Notebook

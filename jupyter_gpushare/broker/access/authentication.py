@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ...errors import LimitExceeded, NotPermitted
 from ...settings import Settings
-from ...wire.protocol import Hello
+from ...wire.messages import Hello
 from ..peer import Peer
 from .identity import Identity
 from .jupyterhub import Hub

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ...errors import cause
 from ...settings import Settings, accounts_path
-from ...wire.protocol import AccountRow
+from ...wire.messages import AccountRow
 from ..admin.rulebook import Accounting, Zone
 from .ledger import HOUR_SECONDS, Counted, Key, Ledger, Scope, Use
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ...wire.protocol import AccountRow
+from ...wire.messages import AccountRow
 
 HOUR_SECONDS = 3600
 BUSY_SECONDS = 0.5  # for which a writer waits for another; then it tries again later

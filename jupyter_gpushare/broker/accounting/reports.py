@@ -5,8 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from ...errors import GpuShareError, LimitExceeded, cause
-from ...wire import protocol
-from ...wire.protocol import Account, AccountRow, Error
+from ...wire import messages
+from ...wire.messages import (
+    Account,
+    AccountRow,
+    Error,
+)
 from ..access.permissions import Person
 from ..peer import Peer
 from .accounts import Accounts
@@ -43,10 +47,10 @@ class Reports:
             else:
                 self._asked.append((peer, rows))
 
-    def _answer(self, rows: Future[list[AccountRow]]) -> protocol.Accounts | Error:
+    def _answer(self, rows: Future[list[AccountRow]]) -> messages.Accounts | Error:
         if (error := rows.exception()) is not None:
             return Error(GpuShareError.code, f"the accounts cannot be read: {cause(error)}")
-        return protocol.Accounts(rows.result(), self._accounts.trouble)
+        return messages.Accounts(rows.result(), self._accounts.trouble)
 
     def forget(self, peer: Peer) -> None:
         self._asked = [(asker, rows) for asker, rows in self._asked if asker is not peer]

@@ -10,7 +10,11 @@ from typing import NamedTuple
 
 from ... import _core
 from ...format import duration
-from ...wire.protocol import ACTIVE, Intervention, RestingView
+from ...wire.snapshot import (
+    ACTIVE,
+    Intervention,
+    RestingView,
+)
 from ..grants.grants import Place
 from ..peer import Peer
 from ..snapshot.names import Namer

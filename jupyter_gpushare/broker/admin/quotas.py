@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol
 
 from ...errors import OverQuota
 from ...format import duration, size
-from ...wire.protocol import WAITING, Demand
+from ...wire.messages import Demand
+from ...wire.snapshot import WAITING
 from .rulebook import Limit, Rulebook
 from .standing import Standing
 

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ...errors import InvalidValue
-from ...wire.protocol import ClassMode, ClassView, ReservationView
+from ...wire.messages import ClassMode
+from ...wire.snapshot import (
+    ClassView,
+    ReservationView,
+)
 from .rulebook import MAX_WEIGHT, Reservation, Rulebook, Zone
 
 LONGEST_CLASS_SECONDS = 86400.0

@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 from ...errors import InvalidValue, OverQuota
 from ...format import size
-from ...wire.protocol import ACTIVE, ClassMode, ClassView, Demand, GroupView, ReservationView
+from ...wire.messages import (
+    ClassMode,
+    Demand,
+)
+from ...wire.snapshot import (
+    ACTIVE,
+    ClassView,
+    GroupView,
+    ReservationView,
+)
 from ..access.permissions import Deed, Object, Person
 from ..peer import Peer
 from . import quotas, reservations

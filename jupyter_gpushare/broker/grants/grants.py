@@ -10,8 +10,13 @@ from typing import NamedTuple
 
 from ... import _core
 from ...devices import Device
-from ...wire import chunks, protocol
-from ...wire.protocol import Grant, Successor, Trim
+from ...wire import chunks
+from ...wire.mailbox import write_letter
+from ...wire.messages import (
+    Grant,
+    Successor,
+    Trim,
+)
 from ..peer import Peer
 from .lane_memory import Lanes, Piece
 from .recovery import Held, Roll
@@ -138,7 +143,7 @@ class Turns:
             following.turn, following.lane, size, number, place.peer.chunks
         )
         self._call_roll()
-        return Successor(place.mailbox, protocol.write_letter(place.key, grant))
+        return Successor(place.mailbox, write_letter(place.key, grant))
 
     # --- lanes grow and shrink -----------------------------------------------------------------
 

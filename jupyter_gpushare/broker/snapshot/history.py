@@ -14,7 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...wire.protocol import TurnView, UserView
+from ...wire.snapshot import (
+    TurnView,
+    UserView,
+)
 
 TURNS_SECONDS = 60.0
 MAX_TURNS = 240

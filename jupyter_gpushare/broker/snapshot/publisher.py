@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ... import _core
-from ...wire import protocol
-from ...wire.protocol import Snapshot, Wait
+from ...wire import framing
+from ...wire.messages import Wait
+from ...wire.snapshot import Snapshot
 from ..access.permissions import Deed, Object, Person
 from ..admin.idle import Caretaker
 from ..admin.rules import ALL_SEEING, Governor
@@ -119,13 +120,13 @@ class Audience:
         the same names."""
         last, made, _ = self._encoded
         if last != sequence or now - made > FRESH_SECONDS:
-            body = protocol.encode_body(self._picture(now, names.mark))
+            body = framing.encode_body(self._picture(now, names.mark))
             self._encoded = (sequence, now, names.Body(body, self._hidden_name))
             self._frames = {}
         visible = self._visible_to(person)
         if visible not in self._frames:
             body = self._encoded[2].showing(visible, self.namer(ALL_SEEING))
-            self._frames[visible] = protocol.frame(body)
+            self._frames[visible] = framing.frame(body)
         return self._frames[visible]
 
     def _place_of(self, session: str) -> Place | None:

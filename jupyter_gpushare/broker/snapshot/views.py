@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ... import _core
-from ...wire import protocol
-from ...wire.protocol import MAX_NAME_LENGTH, Demand, Open
+from ...wire.messages import (
+    MAX_NAME_LENGTH,
+    Demand,
+    Open,
+)
+from ...wire.snapshot import DeviceView, LaneView, SessionView, TurnView, UserView, queue_rank
 from ..accounting.accounts import Seen
 from ..admin.idle import Caretaker
 from ..admin.standing import Standing
@@ -51,13 +55,13 @@ def device_view(
     name: str,
     picture: _core.Picture,
     places: Mapping[str, Place],
-    turns: list[protocol.TurnView],
-    users: list[protocol.UserView],
+    turns: list[TurnView],
+    users: list[UserView],
     namer: Namer,
     caretaker: Caretaker,
     now: float,
-) -> protocol.DeviceView:
-    return protocol.DeviceView(
+) -> DeviceView:
+    return DeviceView(
         name=name,
         capacity_bytes=picture.capacity,
         persistent_bytes=picture.persistent,
@@ -66,15 +70,14 @@ def device_view(
         running_lanes=picture.running_lanes,
         probation=picture.probation,
         lanes=[
-            protocol.LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
-            for lane in picture.lanes
+            LaneView(lane.id, lane.bytes, lane.holder, list(lane.members)) for lane in picture.lanes
         ],
         sessions=sorted(
             [
                 session_view(state, places[state.id], namer, caretaker, now)
                 for state in picture.sessions
             ],
-            key=protocol.queue_rank,
+            key=queue_rank,
         ),
         resting=caretaker.resting_views(name, namer, now),
         turns=turns,
@@ -117,8 +120,8 @@ def standings(
 
 def session_view(
     state: _core.SessionState, place: Place, namer: Namer, caretaker: Caretaker, now: float
-) -> protocol.SessionView:
-    return protocol.SessionView(
+) -> SessionView:
+    return SessionView(
         id=state.id,
         name=names.unmarked(state.name, namer),
         user=state.user,

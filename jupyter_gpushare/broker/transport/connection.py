@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import GpuShareError, LimitExceeded, ProtocolError
-from ...wire import protocol
+from ...wire import framing
+from ...wire.framing import ToBroker
 from ...wire.launch import other_end
-from ...wire.protocol import Error, Hello, Message, ToBroker
+from ...wire.messages import (
+    Error,
+    Hello,
+    Message,
+)
 from ..access.identity import Identity
 from ..peer import Peer
 from ..snapshot.views import printable
@@ -41,7 +46,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._frames = protocol.Frames()
+        self._frames = framing.Frames()
         self._heard: deque[bytes] = deque()  # messages that are to be handled
         self._party: Party | None = None
         self._counts = False  # to its party's connections, since it has said who it is
@@ -84,7 +89,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
                 if not self._heard or self._greeting is not None or not self._party.has_time:
                     break
                 self._count(now)
-                self._hear(protocol.decode_from_client(self._heard.popleft()), now)
+                self._hear(framing.decode_from_client(self._heard.popleft()), now)
                 before, used, now = used, time.thread_time(), self._endpoint.now()
                 self._party.spend(used - before)
         except (ProtocolError, LimitExceeded) as error:
@@ -201,7 +206,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._endpoint.left(self)
 
     def send(self, *messages: Message) -> None:
-        self.send_frame(b"".join(map(protocol.encode, messages)))
+        self.send_frame(b"".join(map(framing.encode, messages)))
 
     def send_soon(self, message: Message) -> None:
         """Whoever is asked for its turn wakes its successor at once. By then the broker sleeps, or
@@ -234,7 +239,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             if self.is_behind():
                 raise BlockingIOError("it does not read")
             with socket.socket(fileno=os.dup(own)) as connection:
-                socket.send_fds(connection, [protocol.encode(message)], [descriptor])
+                socket.send_fds(connection, [framing.encode(message)], [descriptor])
         except OSError as error:  # it comes again; what else this event decides is not lost
             log.warning(
                 "process %d is sent no memory, so its connection is closed: %s", self.pid, error

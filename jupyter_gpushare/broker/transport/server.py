@@ -19,7 +19,7 @@ from ...refusals import nearest
 from ...settings import Settings, socket_path
 from ...wire.fd_channel import Channel
 from ...wire.launch import checked, is_shared, make_directory
-from ...wire.protocol import Hello
+from ...wire.messages import Hello
 from ..access.authentication import Door
 from ..access.identity import NOBODY, Identity, of_process
 from ..accounting.accounts import Accounts

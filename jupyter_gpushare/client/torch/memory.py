@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ... import _core
 from ...devices.cuda_context import CudaContext
-from ...wire.protocol import Demand
+from ...wire.messages import Demand
 from .cuda_lane import PooledLane
 from .tensors import lent_blocks, storage_of, tensors
 

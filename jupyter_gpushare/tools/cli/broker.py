@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ...settings import Settings, descriptions
-from ...wire.protocol import Shutdown
+from ...wire.messages import Shutdown
 from .connection import connect, settings_of
 
 HELP = "run a broker in the foreground, or end one"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ...format import moment
-from ...wire.protocol import ClassMode
+from ...wire.messages import ClassMode
 from .argument_types import seconds
 from .connection import connect
 

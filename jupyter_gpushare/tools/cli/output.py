@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ...wire.protocol import Snapshot
+    from ...wire.snapshot import Snapshot
 
 
 def tell(sentence: str) -> None:

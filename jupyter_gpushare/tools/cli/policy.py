@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...wire.protocol import SetPolicy
+from ...wire.messages import SetPolicy
 from .argument_types import lanes
 from .connection import connect
 from .output import show

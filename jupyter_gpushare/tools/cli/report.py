@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from ...wire.protocol import By
+from ...wire.messages import By
 from .argument_types import add_json
 from .connection import connect
 from .output import show, show_json, tell

@@ -16,7 +16,7 @@ from .connection import connect
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ...wire.protocol import Snapshot
+    from ...wire.snapshot import Snapshot
 
 HELP = "show devices, lanes and notebooks live; Ctrl-C ends it"
 RECONNECT_SECONDS = 0.5

@@ -1,0 +1,173 @@
+"""Frames: messages as bytes, and bytes as messages.
+
+A frame is a 4-byte big-endian length and that many bytes of JSON: one object whose ``type`` names
+the class of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from .. import refusals
+from ..errors import UNREADABLE, LimitExceeded, ProtocolError
+from .messages import (
+    PROTOCOL,
+    Account,
+    Accounts,
+    Busy,
+    Cancel,
+    Change,
+    ClassMode,
+    Close,
+    Dismiss,
+    Done,
+    Error,
+    Finish,
+    GiveBack,
+    Grant,
+    Hello,
+    Keep,
+    Look,
+    Message,
+    NewKey,
+    Notice,
+    Open,
+    Opened,
+    PagedOut,
+    PageIn,
+    PageOut,
+    Recall,
+    RenewKey,
+    Report,
+    Request,
+    Rest,
+    Rests,
+    SetPolicy,
+    Shutdown,
+    StaysIn,
+    Trim,
+    Vouch,
+    Wait,
+    Watch,
+    Welcome,
+    Withdraw,
+    Yield,
+)
+from .snapshot import Snapshot
+
+HEADER_BYTES = 4
+MAX_FRAME_BYTES = 1 << 16  # a client's frame; snapshots of a broker may be larger
+MAX_SNAPSHOT_BYTES = 64 << 20
+ToBroker: TypeAlias = (
+    Hello
+    | Open
+    | Close
+    | NewKey
+    | Request
+    | Finish
+    | Report
+    | Keep
+    | Busy
+    | PagedOut
+    | Rests
+    | StaysIn
+    | Change
+    | Recall
+    | Dismiss
+    | Cancel
+    | SetPolicy
+    | ClassMode
+    | Look
+    | Vouch
+    | Watch
+    | Account
+    | Shutdown
+)
+Kind = TypeVar("Kind")
+ToClient: TypeAlias = (
+    Welcome
+    | Opened
+    | Grant
+    | Trim
+    | Yield
+    | RenewKey
+    | Withdraw
+    | PageOut
+    | PageIn
+    | GiveBack
+    | Rest
+    | Notice
+    | Wait
+    | Accounts
+    | Done
+    | Error
+    | Snapshot
+)
+_encoder = msgspec.json.Encoder()
+_from_client: msgspec.json.Decoder[ToBroker] = msgspec.json.Decoder(ToBroker)
+_from_broker: msgspec.json.Decoder[ToClient] = msgspec.json.Decoder(ToClient)
+
+
+def encode(message: Message) -> bytes:
+    """One frame: length, then JSON."""
+    return frame(encode_body(message))
+
+
+def frame(body: bytes) -> bytes:
+    """A message that is encoded already."""
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def encode_body(message: Message) -> bytes:
+    """The JSON alone, for where each message is a datagram."""
+    return _encoder.encode(message)
+
+
+def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
+    """Raises ProtocolError with the field that is wrong."""
+    return _decode(_from_client, body)
+
+
+def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
+    """Raises ProtocolError with the field that is wrong."""
+    return _decode(_from_broker, body)
+
+
+def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memoryview) -> Kind:
+    try:
+        return decoder.decode(body)
+    except UNREADABLE:
+        wrong = refusals.in_json(body, decoder.type, "it")
+        raise ProtocolError(f"not a message of protocol {PROTOCOL}: {wrong}") from None
+
+
+class Frames:
+    """Cuts a stream of bytes into the bodies of its frames; holds what is half."""
+
+    def __init__(self, limit_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._limit = limit_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
+        """The bodies that `data` completes, in order. After them LimitExceeded, if a frame is too
+        long: what came before it does not depend on how the stream was cut."""
+        self._buffer += data
+        return self._bodies()
+
+    def _bodies(self) -> Iterator[bytes]:
+        while (end := self._end_of_first()) is not None:
+            body = bytes(self._buffer[HEADER_BYTES:end])
+            del self._buffer[:end]
+            yield body
+
+    def _end_of_first(self) -> int | None:
+        if len(self._buffer) < HEADER_BYTES:
+            return None
+        length = int.from_bytes(self._buffer[:HEADER_BYTES], "big")
+        if length > self._limit:
+            raise LimitExceeded(f"a frame of {length} bytes; at most {self._limit} are taken")
+        end = HEADER_BYTES + length
+        return end if len(self._buffer) >= end else None

@@ -1,0 +1,205 @@
+"""The Snapshot: the one schema of what the broker shows, to all who look."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .messages import Message
+
+State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
+HOLDING: Collection[State] = ("running", "overdue")
+ACTIVE: Collection[State] = (*HOLDING, "waiting")
+WAITING: Collection[State] = ("waiting", "held")
+
+
+class SessionView(msgspec.Struct, frozen=True):
+    """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes.
+
+    `paged_out_bytes` of its persistent ones lie in a file; `busy`: a cell runs, or it is a script.
+    `group` is one of the admin's file; it is empty for those who are in none.
+    `idle_step` is the highest that was taken since nothing runs in it: `caches`, `page_out`,
+    `release` or `cull`; empty, if none.
+    A `gang` has all these devices at once, and is there on each; the list is empty for all others.
+    """
+
+    id: str
+    name: str
+    user: str
+    pid: int
+    state: State
+    persistent_bytes: int
+    ephemeral_bytes: int
+    measured: bool
+    lane: int | None
+    place: int | None
+    waiting_seconds: float | None
+    expected_wait_seconds: float | None
+    reason: str
+    device_seconds: float
+    waited_seconds: float
+    iterations: int
+    remaining_iterations: int | None
+    weight: float
+    priority: int
+    paged_out_bytes: int
+    busy: bool
+    group: str
+    idle_seconds: float | None
+    idle_step: str
+    gang: list[str] = msgspec.field(default_factory=list)
+
+
+def queue_rank(view: SessionView) -> tuple[int, int]:
+    """Sorts sessions: those that hold a turn, then the queue by its positions, then all others."""
+    if view.state in HOLDING:
+        return 0, 0
+    return (1, view.place) if view.place is not None else (2, 0)
+
+
+class RestingView(msgspec.Struct, frozen=True):
+    """An idle notebook whose place on the device is released until its next cell."""
+
+    id: str
+    name: str
+    user: str
+    pid: int
+    paged_out_bytes: int
+    idle_seconds: float
+    idle_step: str
+
+
+class Intervention(msgspec.Struct, frozen=True):
+    """What the Jupyter server that owns the kernel of a session has to do to it, by the rules.
+
+    `interrupt` its cell; `end` its kernel; `cull` its kernel, which is idle.
+    """
+
+    session: str
+    deed: str
+    sentence: str
+
+
+class LaneView(msgspec.Struct, frozen=True):
+    """A lane: as large as its largest member's ephemeral demand; `holder` is a session id."""
+
+    id: int
+    bytes: int
+    holder: str | None
+    members: list[str]
+
+
+class TurnView(msgspec.Struct, frozen=True):
+    """A session had its lane from `began` to `ended`, both in seconds before the Snapshot.
+
+    `ended` is None while the turn goes on. Turns of a session that follow each other closely are
+    one view: `held` seconds of it are its turns, the rest is between them.
+    """
+
+    session: str
+    lane: int
+    began: float
+    ended: float | None
+    held: float
+
+
+class UserView(msgspec.Struct, frozen=True):
+    """Seconds for which a user's sessions had turns, in each five minutes of the last hour.
+
+    The newest are last, and have only begun. What was before this broker is left out: nobody knows.
+    """
+
+    name: str
+    used_seconds: list[float]
+
+
+class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
+    """`foreign_bytes` belong to processes that take no turns here.
+
+    `turns` are those of the last minute, oldest first, `users` those who had turns in the last
+    hour. `probation` says what several lanes at once were found to gain, or is empty.
+    """
+
+    name: str
+    capacity_bytes: int
+    persistent_bytes: int
+    free_bytes: int
+    foreign_bytes: int = 0
+    running_lanes: int
+    probation: str = ""
+    lanes: list[LaneView]
+    sessions: list[SessionView]
+    resting: list[RestingView] = msgspec.field(default_factory=list)
+    turns: list[TurnView] = msgspec.field(default_factory=list)
+    users: list[UserView] = msgspec.field(default_factory=list)
+
+
+class BrokerView(msgspec.Struct, frozen=True):
+    """`started` is Unix time in seconds; `accounts` says why these are not kept, or is empty.
+
+    `recovering`: it was started after a crash, and grants nothing until the sessions of the broker
+    before it have had time to come back; not all of them may be in the Snapshot yet.
+    """
+
+    pid: int
+    protocol: int
+    started: float
+    accounts: str = ""
+    recovering: bool = False
+
+
+class PolicyView(msgspec.Struct, frozen=True):
+    name: str
+    sentence: str
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """A group of the admin's file."""
+
+    name: str
+    weight: float
+    teachers: list[str]
+
+
+class ClassView(msgspec.Struct, frozen=True):
+    """A class has the device until `ends`, Unix time; None: until somebody ends it."""
+
+    group: str
+    device: str
+    ends: float | None
+
+
+class ReservationView(msgspec.Struct, frozen=True):
+    """A group has a device, or a `share` of it, from `begins` to `ends`, both Unix time.
+
+    `device` is empty for all of them.
+    """
+
+    group: str
+    device: str
+    share: float
+    begins: float
+    ends: float
+    is_on: bool
+
+
+class Snapshot(Message, frozen=True):
+    """All there is to see. `sequence` grows by one with each change of the broker's state.
+
+    `reservations` go on or begin within a day. `rulebook_error` says why the admin's file, as it is
+    now, is not in force; it is empty where all is well.
+    """
+
+    version: str
+    broker: BrokerView
+    policy: str
+    policies: list[PolicyView]
+    sequence: int
+    devices: list[DeviceView]
+    interventions: list[Intervention] = msgspec.field(default_factory=list)
+    groups: list[GroupView] = msgspec.field(default_factory=list)
+    classes: list[ClassView] = msgspec.field(default_factory=list)
+    reservations: list[ReservationView] = msgspec.field(default_factory=list)
+    rulebook_error: str = ""
