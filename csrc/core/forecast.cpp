@@ -149,8 +149,9 @@ bool Rehearsal::goes_on(const Session& session) const {
 
 void Rehearsal::count(Session& session) const {
   const double done = (now_ - session.turn->boundary) / *iteration(session);
+  // Of no time at no time an iteration, which is no number, fmax makes 0.
   const auto iterations =
-      static_cast<std::int64_t>(std::clamp(std::round(done), 0.0, kMostIterations));
+      static_cast<std::int64_t>(std::fmin(std::fmax(std::round(done), 0.0), kMostIterations));
   session.iterations += std::min(iterations, kAll - session.iterations);
   if (session.remaining_iterations)
     *session.remaining_iterations -= std::min(iterations, *session.remaining_iterations);

@@ -93,23 +93,30 @@ TEST_CASE("a turn stays in an iteration, where something is alive, and where it 
   CHECK(alive.heard(kAtLongest) == "over");
 }
 
-TEST_CASE("a turn goes before an iteration or after it, and never under one") {
+TEST_CASE("a turn goes before an iteration or after it, and never under one, in two threads") {
   Session session;
-  std::atomic<bool> is_inside = false, went_inside = false;
-  IdleTurn turn({[] { return true; }, [&] { went_inside = went_inside || is_inside; }});
+  std::atomic<bool> is_inside = false, went_inside = false, is_over = false;
+  IdleTurn turn({[] { return true; }, [&] { went_inside = went_inside || is_inside; }}, false);
   turn.watch(session.ends[0]);
-  for (uint64_t number = 1; number <= 20; ++number) {
-    REQUIRE(turn.lend(number, "over"));
+  std::thread looks([&] {
+    while (!is_over) turn.look();
+  });
+  for (uint64_t number = 1; number <= 100; ++number) {
+    CHECK(turn.lend(number, "over"));
     turn.want();
     while (turn.enter()) {
       is_inside = true;
       std::this_thread::yield();
       is_inside = false;
       turn.leave();
+      std::this_thread::yield();
     }
     turn.leave();
     CHECK(turn.gone_at() > 0);
+    CHECK(session.heard(kAtLongest) == "over");
   }
+  is_over = true;
+  looks.join();
   CHECK_FALSE(went_inside);
   turn.watch(-1);
 }
