@@ -121,7 +121,7 @@ def test_a_gang_sees_its_devices_and_no_others(
     assert os.environ[VISIBLE] == "GPU-a,GPU-b"
     assert session.host_devices == ["cuda:0", "cuda:1"]
     assert sentences.begun(session).startswith(
-        "Sharing 2 devices (cuda:0, cuda:1 of this host) as gang."
+        "GPU sharing is on for gang; 2 devices: cuda:0, cuda:1 of this host."
     )
     views = {device.name: device.sessions for device in look().devices}
     assert [view.gang for view in views["cuda:0"] + views["cuda:1"]] == [session.host_devices] * 2

@@ -45,7 +45,9 @@ def test_a_number_is_that_of_the_process(
     monkeypatch.setenv(VISIBLE, "1")
     session = open_session("a", device="cuda:0")
     assert (session.device, session.host_device) == ("cuda:0", "cuda:1")
-    assert begun(session).startswith("Sharing cuda:0 (cuda:1 of this host) as a.")
+    assert begun(session).startswith(
+        "GPU sharing is on for a; device: cuda:0 (cuda:1 of this host)."
+    )
 
 
 @pytest.mark.usefixtures("before_cuda")
