@@ -93,7 +93,7 @@ def test_other_memory_leaves_beside_a_tensor_that_is_read_into(memory: Memory) -
     before = anonymous()
     size, reason = memory.page_out(str(BUILD))
     assert (size >= 63 * MIB, reason) == (True, "")
-    assert anonymous() < before - 60 * MIB
+    assert anonymous() < before - 48 * MIB  # the rest of the process allocates as well
     assert _core.Pager.is_out(model.data_ptr() + model.nbytes // 2)
     assert not _core.Pager.is_out(buffer.data_ptr() + BUFFER // 2)
     assert view.all()
