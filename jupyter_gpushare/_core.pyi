@@ -1,7 +1,7 @@
 """Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 class Demand:
     """Bytes: persistent, and the peak inside one iteration. Unmeasured sessions run alone."""
@@ -15,29 +15,33 @@ class Rules:
     """What the scheduler goes by; seconds. `running_lanes` 0 means as the policy says.
 
     `boost`: the first seconds of a cell go before all others, as far as its user, its group and
-    itself are not further than that beyond the clocks of the others; 0: they do not. `swaps`: who
-    waits for a turn is asked to page out for one that comes before it, and has waited for room for
-    longer than its `patience`. `report`: how often a session reports in its turn.
+    itself are not further than that beyond the clocks of the others; 0: they do not. With
+    `page_waiting` also a session that waits for its turn is asked to page out for one that comes
+    before it and has waited for memory for longer than `aging`. `report`: how often a session
+    reports in its turn. `names` are those of all rules.
     """
 
+    names: ClassVar[list[str]]
     def __init__(
         self,
+        *,
         quantum: float = 0.25,
         half_life: float = 3600.0,
         lease: float = 30.0,
-        patience: float = 60.0,
+        aging: float = 60.0,
         running_lanes: int = 0,
         boost: float = 0.0,
-        swaps: bool = False,
+        page_waiting: bool = False,
         report: float = 0.5,
     ) -> None: ...
     quantum: float
     half_life: float
     lease: float
-    patience: float
+    aging: float
     running_lanes: int
     boost: float
-    swaps: bool
+    page_waiting: bool
+    report: float
 
 class SessionSpec:
     """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
@@ -223,7 +227,7 @@ class Scheduler:
     def may_keep(self, id: str, persistent: int) -> bool:
         """Would it keep its place, or find one, if its persistent bytes were at least these?"""
     def next_event(self, now: float) -> float | None:
-        """When time alone changes something (a quantum, a lease, patience), or None."""
+        """When time alone changes something (a quantum, a lease, aging), or None."""
     def picture(self, now: float) -> Picture: ...
     def has_place(self, id: str) -> bool:
         """Whether there is room for it, so that it waits for turns alone."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from . import refusals
 from .errors import InvalidValue
@@ -102,9 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     policy: Annotated[
         str,
-        Meta(
-            description="policy of a broker that starts: fair, fifo, srtf, pack, las or classroom"
-        ),
+        Meta(description="policy of a broker that starts; `jupyter gpushare policy` lists them"),
     ] = "fair"
     rulebook: Annotated[
         str,
@@ -135,7 +134,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " overdue"
         ),
     ] = 30.0
-    patience_seconds: Annotated[
+    aging_seconds: Annotated[
         float,
         NotNegative,
         Meta(
@@ -155,7 +154,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(
             description="also page out queued (not only idle) notebooks to admit a higher-ranked"
-            " one that has waited patience_seconds for memory; not on a GPU"
+            " one that has waited aging_seconds for memory; not on a GPU"
         ),
     ] = False
     page_directory: Annotated[
@@ -286,16 +285,8 @@ def accounts_path(settings: Settings) -> Path:
 
 
 def scheduler_rules(settings: Settings) -> _core.Rules:
-    """The settings that the scheduler reads, for one device."""
+    """The rules of one device's scheduler: each is the setting of the same name."""
     from . import _core
 
-    return _core.Rules(
-        quantum=settings.quantum_seconds,
-        half_life=settings.half_life_seconds,
-        lease=settings.lease_seconds,
-        patience=settings.patience_seconds,
-        report=settings.report_seconds,
-        running_lanes=settings.running_lanes,
-        boost=settings.boost_seconds,
-        swaps=settings.page_waiting,
-    )
+    rules = {name.removesuffix("_seconds"): value for name, value in asdict(settings).items()}
+    return _core.Rules(**{name: rules[name] for name in _core.Rules.names})

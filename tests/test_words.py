@@ -86,7 +86,7 @@ def test_a_banned_word_is_found(text: str) -> None:
     "text",
     [
         "A user who waits is told.",
-        "The setting `patience_seconds` bounds backfill.",
+        "The setting `aging_seconds` bounds backfill.",
         "```\nWho waits: as of now\n```",
         "[Scheduling](how-to.md#change-over)",
         "Only users who belong to the group may look.",

@@ -82,15 +82,15 @@ def paged(policy: str, stays: float, seed: int) -> Paged:
         completion(subject, policy, salus.RULES(), Conduct(report=60.0, paging_rate=rate))
         for rate in (0.0, PAGING_RATE)
     )
-    made = run(subject, policy, salus.RULES(swaps=True), PAGES)
+    made = run(subject, policy, salus.RULES(page_waiting=True), PAGES)
     return Paged(without, idle, statistics.fmean(made.completion) / 60, moved(made))
 
 
 def paged_jobs(policy: str, tail: float, seed: int) -> Paged:
     """The hundred jobs, in which nobody is ever idle."""
     subject = Workload(salus.jobs(seed, tail), CAPACITY)
-    without = completion(subject, policy, salus.RULES(patience=salus.FOREVER), salus.CONDUCT)
-    made = run(subject, policy, salus.RULES(swaps=True), PAGES)
+    without = completion(subject, policy, salus.RULES(aging=salus.FOREVER), salus.CONDUCT)
+    made = run(subject, policy, salus.RULES(page_waiting=True), PAGES)
     return Paged(without, without, statistics.fmean(made.completion) / 60, moved(made))
 
 
@@ -182,7 +182,7 @@ def _draw_paging(gains: dict[str, list[float]], axes: Any) -> None:
 
 LARGE = 8 << 30
 RATIO, COST = 4.0, 1.1
-PATIENCES = (60.0, 1800.0, 3600.0, 5400.0, 7200.0, salus.FOREVER)
+AGING_TIMES = (60.0, 1800.0, 3600.0, 5400.0, 7200.0, salus.FOREVER)
 
 
 class Overtaken(NamedTuple):
@@ -197,11 +197,14 @@ class Overtaken(NamedTuple):
 def bounds() -> dict[str, tuple[Rules, Conduct]]:
     waits = {
         "no bound" if each == salus.FOREVER else f"{each / 60:g} minutes": each
-        for each in PATIENCES
+        for each in AGING_TIMES
     }
-    made = {name: (salus.RULES(patience=each), salus.CONDUCT) for name, each in waits.items()}
+    made = {name: (salus.RULES(aging=each), salus.CONDUCT) for name, each in waits.items()}
     return made | {
-        f"{name}, those that wait page out": (salus.RULES(patience=waits[name], swaps=True), PAGES)
+        f"{name}, those that wait page out": (
+            salus.RULES(aging=waits[name], page_waiting=True),
+            PAGES,
+        )
         for name in ("1 minutes", "30 minutes")
     }
 
@@ -228,7 +231,7 @@ def overtaking(pool: Executor) -> Section:
         "Past Salus: bounded backfill",
         [
             "The hundred jobs again, under `srtf`. Jobs of more than 8 GiB ephemeral are *large*: "
-            "while smaller ones come and go there is seldom room. After `patience_seconds` "
+            "while smaller ones come and go there is seldom room. After `aging_seconds` "
             "of waiting no job is admitted before them any more; or, with `page_waiting`, those "
             "that wait for a turn page out for those that come before them. The cost is in mean "
             "completion, over no bound at all, for the same seed, and below 1 a gain; median over "
@@ -295,6 +298,6 @@ def _verdict(found: dict[float, list[dict[str, Overtaken]]]) -> str:
         f"Where nobody pages out, both are kept most often by {said}. Where those that wait page "
         f"out, by the default of one minute, in {kept(PAGED, all_rows)} of {len(all_rows)} runs; "
         f"its mean completion is at most {worst:.2f} of that without a bound in any of them. A "
-        "device that keeps them in, for jobs of this kind, has a higher `patience_seconds`: the "
+        "device that keeps them in, for jobs of this kind, has a higher `aging_seconds`: the "
         "default is for notebooks, whose cells are short."
     )

@@ -88,8 +88,7 @@ def hundred_jobs(tail: float, seed: int) -> dict[str, Result]:
     """Under each policy, with overtaking unbounded as it is in Salus."""
     subject = Workload(jobs(seed, tail), CAPACITY)
     return {
-        policy: result(run(subject, policy, RULES(patience=FOREVER), CONDUCT))
-        for policy in POLICIES
+        policy: result(run(subject, policy, RULES(aging=FOREVER), CONDUCT)) for policy in POLICIES
     }
 
 
@@ -101,7 +100,7 @@ def trace(pool: Executor) -> Section:
     }
     peaks = [each[policy].peak for rows in found.values() for each in rows for policy in each]
     worst, above = max(peaks), sum(peak > 1 for peak in peaks)
-    shown = run(Workload(jobs(0, 1.5), CAPACITY), "pack", RULES(patience=FOREVER), CONDUCT)
+    shown = run(Workload(jobs(0, 1.5), CAPACITY), "pack", RULES(aging=FOREVER), CONDUCT)
     return Section(
         "A hundred training jobs",
         [
@@ -233,7 +232,7 @@ ALL = 1_000  # lanes at once: as many as memory allows
 
 
 def gain_of(
-    name: str, load: float, count: int, *, lanes: int = ALL, patience: float = FOREVER
+    name: str, load: float, count: int, *, lanes: int = ALL, aging: float = FOREVER
 ) -> float:
     """Makespan of `count` equal jobs one after the other, over that of packing them.
 
@@ -242,7 +241,7 @@ def gain_of(
     same = [
         Job(str(i), [Cell(600, 0.1)], user=str(i), demand=demand, load=load) for i in range(count)
     ]
-    packed = run(Workload(same, CAPACITY), "pack", Rules(running_lanes=lanes, patience=patience))
+    packed = run(Workload(same, CAPACITY), "pack", Rules(running_lanes=lanes, aging=aging))
     alone = run(Workload(same, CAPACITY), "fifo", Rules())
     return alone.makespan / packed.makespan
 
@@ -262,8 +261,7 @@ def packing(pool: Executor) -> Section:
     admitted, bytes_promised = inference()
     found = {name: list(pool.map(partial(found_gain, name), LOADS)) for name in SETS}
     crowded, by_default = (
-        gain_of("resnet50_50", 0.42, 28, patience=patience)
-        for patience in (FOREVER, Rules().patience)
+        gain_of("resnet50_50", 0.42, 28, aging=aging) for aging in (FOREVER, Rules().aging)
     )
     return Section(
         "Packing",
@@ -290,7 +288,7 @@ def packing(pool: Executor) -> Section:
             "As many jobs as there are lanes, at most 28, and all lanes at once (`running_lanes`). "
             f"With 28 of resnet50_50 at load 0.42 it is {crowded:.2f}, while a job that "
             "would leave room for fewer lanes is not admitted, as in Salus. With the default "
-            "`patience_seconds` of a minute, which is for notebooks, it is "
+            "`aging_seconds` of a minute, which is for notebooks, it is "
             f"{by_default:.2f}: jobs that have waited for a minute are admitted, and lanes merge.",
             "Where `running_lanes` is 0, `pack` has to find out how many lanes help: it measures "
             "each job alone first, and then two lanes, four, eight, for as long as more is done.",

@@ -12,6 +12,7 @@ void register_lane(pybind11::module_& module);
 void register_memory(pybind11::module_& module);
 void register_pager(pybind11::module_& module);
 void register_probation(pybind11::module_& module);
+void register_rules(pybind11::module_& module);
 void register_simulation(pybind11::module_& module);
 void register_handoff(pybind11::module_& module);
 

@@ -90,27 +90,6 @@ void register_types(py::module_& module) {
       .def_readonly("measured", &Demand::measured)
       .def("__eq__", [](const Demand& a, const Demand& b) { return a == b; });
 
-  const Rules rules;
-  py::class_<Rules>(module, "Rules")
-      .def(py::init([](Seconds quantum, Seconds half_life, Seconds lease, Seconds patience,
-                       const py::int_& running_lanes, Seconds boost, bool swaps, Seconds report) {
-             return Rules{quantum,  half_life, lease,
-                          patience, boost,     whole<int>(running_lanes, "running_lanes"),
-                          swaps,    report};
-           }),
-           py::arg("quantum") = rules.quantum, py::arg("half_life") = rules.half_life,
-           py::arg("lease") = rules.lease, py::arg("patience") = rules.patience,
-           py::arg("running_lanes") = rules.running_lanes, py::arg("boost") = rules.boost,
-           py::arg("swaps") = rules.swaps, py::arg("report") = rules.report)
-      .def_readonly("quantum", &Rules::quantum)
-      .def_readonly("half_life", &Rules::half_life)
-      .def_readonly("lease", &Rules::lease)
-      .def_readonly("patience", &Rules::patience)
-      .def_readonly("running_lanes", &Rules::running_lanes)
-      .def_readonly("boost", &Rules::boost)
-      .def_readonly("swaps", &Rules::swaps)
-      .def_readonly("report", &Rules::report);
-
   py::class_<SessionSpec>(module, "SessionSpec")
       .def(py::init([](std::string user, std::string name, double weight, const py::int_& priority,
                        const Demand& demand, const std::optional<py::int_>& remaining_iterations,

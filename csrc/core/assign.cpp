@@ -76,7 +76,7 @@ SessionNumber Scheduler::next_to_admit() const {
 }
 
 // Where several lanes are wanted, nobody comes in with whom fewer could run at once than without,
-// before its patience is over: lanes in use do not merge to make room for more. Whose memory is on
+// before its aging is over: lanes in use do not merge to make room for more. Whose memory is on
 // the device already, or who runs nothing, is counted as soon as it can be.
 bool Scheduler::may_come_in(const Session& session, Seconds now) const {
   const bool is_new = is_out(session) || (session.iterations == 0 && session.device_seconds == 0);
@@ -108,7 +108,7 @@ int Scheduler::lanes_at_once(const Session* newcomer) const {
 }
 
 // Of those for whom there is room, the first. Others may overtake one for whom there is none,
-// but not for ever: after `patience` it comes first and nobody is admitted before it.
+// but not for ever: after `aging` it comes first and nobody is admitted before it.
 SessionNumber Scheduler::first_with_room(
     const std::function<bool(const Session&)>& has_room) const {
   std::optional<Contender> best;
@@ -435,7 +435,7 @@ std::optional<Seconds> Scheduler::next_change(const Contest& contest, Seconds no
       next = std::min(next, now + holder.ends_in);
   }
   for (const Contender& waiting : contest.waiting)
-    if (waiting.lane == kNoLane) at(loses_patience_at(*waiting.session));
+    if (waiting.lane == kNoLane) at(ages_at(*waiting.session));
   if (leaving_ > 0)
     for (const auto& [number, session] : sessions_)
       if (session.residence == Residence::leaving) at(leaves_by(session));

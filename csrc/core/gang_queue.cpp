@@ -20,7 +20,7 @@ bool overlap(const std::vector<std::size_t>& devices, const Devices& others) {
 GangQueue::GangQueue(const Rules& rules)
     : policy_(policy_named("fair")),
       quantum_(rules.quantum),
-      patience_(rules.patience),
+      aging_(rules.aging),
       shares_(rules.half_life) {}
 
 // --- events --------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ void GangQueue::reserve_for(const Entry& waiting, std::set<std::size_t>& reserve
   const std::vector<Entry*> holders = in_the_way_of(waiting);
   Seconds ends = 0;
   for (const Entry* holder : holders) ends = std::max(ends, ends_in(*holder, waiting));
-  const Seconds impatient = waiting.since + patience_;
+  const Seconds impatient = waiting.since + aging_;
   const bool is_next = ends <= kSoon;
   if (is_next || (ends < kNever && now_ >= impatient - kSoon))
     reserved.insert(waiting.gang.devices.begin(), waiting.gang.devices.end());

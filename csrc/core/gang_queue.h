@@ -9,7 +9,7 @@
 // first and could have its devices has them kept from gangs that come later.
 //
 // One that comes first, but has to wait for turns of several others that are not over together,
-// keeps no device idle for that. After its patience it does, or it could wait for ever.
+// keeps no device idle for that. After its aging it does, or it could wait for ever.
 #pragma once
 
 #include <cstdint>
@@ -88,7 +88,7 @@ class GangQueue {
   void reserve_for(const Entry& waiting, std::set<std::size_t>& reserved, Calls& calls);
 
   const Policy& policy_;
-  Seconds quantum_, patience_;
+  Seconds quantum_, aging_;
   FairShares shares_;
   std::map<Number, Entry> entries_;  // in the order in which they opened
   std::unordered_map<std::string, Number> numbers_;

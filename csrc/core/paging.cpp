@@ -232,7 +232,7 @@ Scheduler::PageOuts Scheduler::who_should_page_out() const {
 // so nobody loses work; and who leaves is as patient itself, so they do not swap for ever.
 Scheduler::PageOuts Scheduler::who_should_make_way(const std::vector<const Entry*>& idle) const {
   if (!all_make_way()) return {};
-  const std::optional<Contender> first = first_without_patience();
+  const std::optional<Contender> first = first_aged();
   if (!first) return {};
   std::vector<const Entry*> may_leave = who_waits_behind(*first);
   may_leave.insert(may_leave.end(), idle.begin(), idle.end());
@@ -241,7 +241,7 @@ Scheduler::PageOuts Scheduler::who_should_make_way(const std::vector<const Entry
   return {first->number, who_must_leave(room, staying, may_leave)};
 }
 
-std::optional<Scheduler::Contender> Scheduler::first_without_patience() const {
+std::optional<Scheduler::Contender> Scheduler::first_aged() const {
   std::optional<Contender> first;
   for (const auto& [number, session] : sessions_) {
     if (session.residence == Residence::out || lanes_.contains(number)) continue;

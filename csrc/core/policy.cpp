@@ -11,7 +11,7 @@
 namespace gpushare {
 namespace {
 
-const std::array kPolicies{fair, fifo, srtf, pack, las, classroom};
+const std::array kPolicies{GPUSHARE_POLICIES};
 
 // Groups, then their users: who has used least for its weight is first.
 std::partial_ordering by_users(const Candidate& a, const Candidate& b) {

@@ -11,7 +11,7 @@ namespace {
 constexpr double kGrowth = 1.02;
 // Of the time: what trials may cost.
 constexpr double kCost = 0.01;
-constexpr double kMostPatience = 16;
+constexpr double kMostBackoff = 16;
 // Where nothing was seen, so much is taken to have been lost.
 constexpr double kUnseen = 0.5;
 // So many ran on the average, or it was not "at once".
@@ -196,7 +196,7 @@ void Probation::end_leg(double sum) { trial_->legs.push_back({now_ - trial_->sin
 void Probation::end_trial() {
   const Outcome best = trial_->best;
   const bool is_as_before = tried_ == mix_ && kept_ == best.lanes;
-  patience_ = is_as_before ? std::min(2 * patience_, kMostPatience) : 1;
+  backoff_ = is_as_before ? std::min(2 * backoff_, kMostBackoff) : 1;
   tried_ = mix_;
   rest(std::max(cost_of_legs(*best.sum), kCost * turns(kShortestPause)));
   kept_ = best.lanes;
@@ -225,7 +225,7 @@ void Probation::rest(Seconds cost) {
 // What others do on the machine changes too, so nothing is closed for good before each of them was
 // measured anew. Who has been found the same again and again is believed longer.
 void Probation::watch() {
-  if (evidence_.time < turns(kWatched) * patience_ || !is_enough()) return;
+  if (evidence_.time < turns(kWatched) * backoff_ || !is_enough()) return;
   const Evidence seen = std::exchange(evidence_, {});
   if (!seen.sum()) return;
   outcome_.sum = seen.sum();
@@ -237,7 +237,7 @@ Seconds Probation::end_of_leg() const {
   return trial_->since + turns(each);
 }
 
-Seconds Probation::due() const { return rested_ + pause_ * (mix_ == tried_ ? patience_ : 1); }
+Seconds Probation::due() const { return rested_ + pause_ * (mix_ == tried_ ? backoff_ : 1); }
 
 std::optional<Seconds> Probation::next_event() const {
   if (mix_.size() < 2) return std::nullopt;

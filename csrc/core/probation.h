@@ -125,7 +125,7 @@ class Probation {
   Seconds shared_ = -kNever;  // when several ran last
   Seconds rested_ = -kNever;  // when the last trial ended
   Seconds pause_ = 0;         // from then to the next
-  double patience_ = 1;       // as many times as long, where nothing has changed
+  double backoff_ = 1;        // as many times as long, where nothing has changed
 };
 
 }  // namespace gpushare

@@ -33,7 +33,7 @@ void check_rules(const Rules& rules) {
   require(rules.lease > 0, "the lease must be above 0 seconds");
   require(std::isfinite(rules.report) && rules.report >= 0,
           "the time between two reports must be finite and not below 0 seconds");
-  require(rules.patience >= 0, "the patience must not be below 0 seconds");
+  require(rules.aging >= 0, "the aging must not be below 0 seconds");
   require(std::isfinite(rules.boost) && rules.boost >= 0,
           "the boost must be finite and not below 0 seconds");
   check_running_lanes(rules.running_lanes);
@@ -497,7 +497,7 @@ bool Scheduler::has_outgrown(SessionNumber number, const Session& session) const
 }
 
 bool Scheduler::has_waited_too_long(const Session& session, Seconds now) const {
-  return waits(session) && now >= loses_patience_at(session) - kSoon;
+  return waits(session) && now >= ages_at(session) - kSoon;
 }
 
 // Nobody else is admitted before there is room for it. Where all make way, that is only needed
@@ -508,8 +508,8 @@ bool Scheduler::reserves(SessionNumber number, const Session& session, Seconds n
 }
 
 // Who has made way for another waits for room since then.
-Seconds Scheduler::loses_patience_at(const Session& session) const {
-  return std::max(wait_of(session)->since, session.made_way) + rules_.patience;
+Seconds Scheduler::ages_at(const Session& session) const {
+  return std::max(wait_of(session)->since, session.made_way) + rules_.aging;
 }
 
 bool Scheduler::goes_before(const Contender& a, const Contender& b) const {

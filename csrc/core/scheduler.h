@@ -102,7 +102,7 @@ class Scheduler {
   Decision assign(Seconds now);
   // Would this session keep its place, or find one, if its persistent memory were at least this?
   bool may_keep(const std::string& id, Bytes persistent) const;
-  // When time alone changes something: a turn that should end, a lease or a patience that runs out.
+  // When time alone changes something: a turn that should end, a lease or a aging that runs out.
   std::optional<Seconds> next_event(Seconds now) const;
   Picture picture(Seconds now) const;
   std::string is_valid() const;  // empty, or the first broken invariant in words
@@ -283,10 +283,10 @@ class Scheduler {
   bool is_out(const Session& session) const;
   bool can_be_paged_out(const Session& session) const;
   bool may_be_paged_out(const Session& session) const;
-  bool all_make_way() const { return rules_.swaps && refusals_ == 0; }
+  bool all_make_way() const { return rules_.page_waiting && refusals_ == 0; }
   std::vector<const Entry*> idle_sessions() const;
   std::vector<const Entry*> who_waits_behind(const Contender& first) const;
-  std::optional<Contender> first_without_patience() const;
+  std::optional<Contender> first_aged() const;
   std::vector<SessionNumber> who_must_leave(const Demand& room, Demand staying,
                                             const std::vector<const Entry*>& may_leave) const;
   Demand what_stays(const std::vector<const Entry*>& may_leave) const;
@@ -357,7 +357,7 @@ class Scheduler {
   }
   bool has_waited_too_long(const Session& session, Seconds now) const;
   bool reserves(SessionNumber number, const Session& session, Seconds now) const;
-  Seconds loses_patience_at(const Session& session) const;
+  Seconds ages_at(const Session& session) const;
   bool goes_before(const Contender& a, const Contender& b) const;
   bool is_admitted_before(const Contender& a, const Contender& b, Seconds now) const;
   Candidate candidate(const Session& session, Seconds now) const;

@@ -45,10 +45,10 @@ struct Rules {
   Seconds quantum = 0.25;      // a turn lasts so long before somebody who waits may have it
   Seconds half_life = 3600.0;  // used time counts half after so long
   Seconds lease = 30.0;        // asked to yield so long ago and still running: overdue
-  Seconds patience = 60.0;     // waited so long for memory: overtaken no more
+  Seconds aging = 60.0;        // waited so long for memory: overtaken no more
   Seconds boost = 0;           // the first seconds of a cell go first; 0: they do not
   int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
-  bool swaps = false;          // who waits for a turn pages out for one before it without patience
+  bool page_waiting = false;   // who waits for a turn pages out for one before it without aging
   Seconds report = 0.5;        // so often at least a session says in its turn where it is
 };
 

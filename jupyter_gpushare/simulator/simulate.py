@@ -22,7 +22,7 @@ from .workload import Workload
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POLICIES = ("fair", "srtf", "pack", "las")
+POLICIES = tuple(name for name, _ in _core.policies())
 
 
 class Run(NamedTuple):

@@ -5,7 +5,7 @@ import { isSnapshot, RECOVERING, resting, State } from './format';
 import { ISnapshot } from './snapshot';
 
 /** Milliseconds for which a recovering broker's picture is not shown for notebooks that are missing. */
-const PATIENCE_MS = 10_000;
+const RECOVERY_MS = 10_000;
 
 /**
  * A broker that was started anew knows no notebook until each has come back. Until then the picture
@@ -60,7 +60,7 @@ export class LastPicture {
     this._missingSince ??= now;
     const back = ids(state);
     return (
-      now - this._missingSince < PATIENCE_MS &&
+      now - this._missingSince < RECOVERY_MS &&
       [...ids(before)].some(id => !back.has(id))
     );
   }

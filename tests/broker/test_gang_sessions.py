@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpushare import _core
 from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.grants.recovery import Roll
 from jupyter_gpushare.broker.service import Service
@@ -51,7 +52,7 @@ GB = 1 << 30
 GPUS = [Device(f"cuda:{number}", 16 * GB, "a GPU", uuid=f"GPU-{number}") for number in range(3)]
 ALL = [device.name for device in GPUS]
 LEASE = load({}).lease_seconds
-PATIENCE = load({}).patience_seconds
+AGING = load({}).aging_seconds
 
 
 class Host:
@@ -458,7 +459,7 @@ def test_a_gang_that_waits_for_memory_is_not_overtaken_for_ever(host: Host) -> N
     gang = host.open("gang", 2, ALL[:2])
     gang.says(Report(1, Demand(9 * GB, 0, measured=True)))
     gang.request()
-    host.pass_time(PATIENCE + 1.0)
+    host.pass_time(AGING + 1.0)
     newcomer = host.open("newcomer", among=["cuda:1"])
     newcomer.request()
     assert host.holders() == set()  # although there is room for it
@@ -512,7 +513,7 @@ steps = st.tuples(
     st.sampled_from(NAMES),
 )
 devices = st.sets(st.sampled_from(ALL), min_size=2).map(sorted)
-POLICIES = ("fair", "fifo", "srtf", "pack", "las", "classroom")
+POLICIES = [name for name, _ in _core.policies()]
 
 
 def obey(host: Host) -> None:

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpushare import _core
 from jupyter_gpushare._core import Decision, Demand, Host, Rules, Scheduler, SessionSpec
 
 GIB = 1 << 30
-RULES = Rules(quantum=0.25, patience=5.0)
+RULES = Rules(quantum=0.25, aging=5.0)
 
 
 class Driver:
@@ -200,7 +201,7 @@ def told(decision: Decision) -> tuple[list[Any], ...]:
     )
 
 
-POLICIES = ("fair", "fifo", "srtf", "pack", "las", "classroom")
+POLICIES = [name for name, _ in _core.policies()]
 WHATS = ("open", "request", "request", "finish", "report", "busy", "close", "change", "time")
 
 

@@ -24,7 +24,7 @@ class History:
         self.random = Random(seed)
         rules = Rules(
             half_life=self.random.choice([1.0, 30.0, 3600.0]),
-            patience=self.random.choice([1.0, 60.0]),
+            aging=self.random.choice([1.0, 60.0]),
             boost=self.random.choice([0.0, 0.5]),
             running_lanes=self.random.choice([0, 1, 2]),
         )

@@ -76,7 +76,7 @@ def test_the_longest_idle_pages_out_for_one_that_waits() -> None:
 
 def test_who_does_not_answer_is_given_up_and_the_next_is_asked() -> None:
     """In time for what it has: 3 GiB take a slow disk 65 s."""
-    it = three_idle(lease=1, patience=1000)
+    it = three_idle(lease=1, aging=1000)
     assert list(needy(it, 3, "d").page_outs) == ["a"]
     given_up = it.next_event(3)
     assert given_up is not None
@@ -88,7 +88,7 @@ def test_who_does_not_answer_is_given_up_and_the_next_is_asked() -> None:
 
 
 def test_who_was_given_up_may_leave_all_the_same() -> None:
-    it = three_idle(lease=1, patience=1000)
+    it = three_idle(lease=1, aging=1000)
     needy(it, 3, "d")
     it.assign(100)
     assert granted(it.paged_out(101, "a", 2 * GIB)) == ["d"]
@@ -169,13 +169,13 @@ def test_who_is_asked_already_counts_as_leaving() -> None:
 
 
 def test_one_asked_for_another_counts_for_who_comes_first() -> None:
-    it = three_idle(patience=60)
+    it = three_idle(aging=60)
     needy(it, 3, "d", 3)
     assert list(needy(it, 3, "first", 6, priority=1).page_outs) == ["b"]
 
 
 def test_a_small_one_overtakes_one_whom_no_page_out_helps_but_not_for_ever() -> None:
-    it = scheduler(patience=60)
+    it = scheduler(aging=60)
     it.open(0, "busy", spec(3))
     idle(it, 0, "a")
     idle(it, 1, "b", 2)
@@ -189,7 +189,7 @@ def test_a_small_one_overtakes_one_whom_no_page_out_helps_but_not_for_ever() -> 
 
 
 def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
-    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=0))
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, aging=0))
     needy(it, 0, "a", 1, 4)
     needy(it, 0, "b", 1, 4, user="v")
     idle(it, 0, "i", 1, 0)
@@ -204,7 +204,7 @@ def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
 
 def two_wait(policy: str = "srtf", **more: object) -> Scheduler:
     """`long` waits for its turn beside `runs`, which leaves no room for a third."""
-    it = Scheduler(10 * GIB, policy, Rules(patience=60, swaps=True, **more))
+    it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=True, **more))
     for id, left in (("runs", 5000), ("long", 10000)):
         it.open(0, id, spec(4, name=f"{id}.ipynb", iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(4 * GIB, GIB), left)
@@ -230,7 +230,7 @@ def test_who_waits_makes_way_for_one_before_it_that_has_lost_its_patience() -> N
 
 
 def test_who_has_made_way_stays_out_until_the_others_have_too() -> None:
-    it = Scheduler(10 * GIB, "srtf", Rules(patience=60, swaps=True))
+    it = Scheduler(10 * GIB, "srtf", Rules(aging=60, page_waiting=True))
     for id, gibibytes, left in (("runs", 4, 5000), ("long", 2, 10000), ("longer", 2, 20000)):
         it.open(0, id, spec(gibibytes, iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(gibibytes * GIB, GIB), left)
@@ -245,7 +245,7 @@ def test_who_has_made_way_stays_out_until_the_others_have_too() -> None:
 
 def test_nobody_makes_way_where_that_is_not_wanted() -> None:
     it = two_wait()
-    it.set_rules(2, Rules(patience=60))
+    it.set_rules(2, Rules(aging=60))
     short(it, 2)
     assert not it.assign(62)
 
@@ -511,7 +511,7 @@ def test_who_wants_to_come_back_queues_with_those_who_wait_for_memory(first: str
 
 
 def test_who_has_waited_too_long_to_come_back_is_overtaken_no_more() -> None:
-    it = scheduler(patience=60)
+    it = scheduler(aging=60)
     idle(it, 0, "a", 5)
     it.paged_out(0, "a", GIB)
     it.open(0, "b", spec(6))

@@ -99,7 +99,7 @@ def test_weight_priority_and_policy_change_live(
 @pytest.mark.parametrize("policy", POLICIES)
 def test_overtaking_is_bounded(policy: str, simulate: Callable, new_job: Callable) -> None:
     """A large session waits for memory while small ones keep coming and going."""
-    rules = Rules(patience=20)
+    rules = Rules(aging=20)
     small = [
         new_job(f"small{i}", user=f"u{i}", start=i * 1.0, cell=40, demand=Demand(2 * GB, GB))
         for i in range(200)
@@ -117,7 +117,7 @@ def test_overtaking_is_bounded(policy: str, simulate: Callable, new_job: Callabl
     run.run(until=150)
     assert large.grants
     admitted_before = [job for job in small if job.grants and job.grants[0] < large.grants[0]]
-    overtook = [job for job in admitted_before if job.start > large.start + rules.patience + 20]
+    overtook = [job for job in admitted_before if job.start > large.start + rules.aging + 20]
     assert not overtook
 
 

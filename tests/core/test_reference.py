@@ -23,7 +23,8 @@ from hypothesis.stateful import (
 from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, policies
 
 CAPACITY = 100
-QUANTUM, PATIENCE, LEASE, FORGOTTEN = 0.25, 2.0, 1.0, 0.001
+QUANTUM, AGING, LEASE, FORGOTTEN = 0.25, 2.0, 1.0, 0.001
+TIMES = {"quantum": QUANTUM, "half_life": math.inf, "lease": LEASE, "aging": AGING}
 
 
 @dataclass(eq=False)
@@ -88,7 +89,7 @@ class Notebook(Share):
     @property
     def is_patient_until(self) -> float:
         assert self.wait is not None
-        return max(self.wait[0], self.made_way) + PATIENCE
+        return max(self.wait[0], self.made_way) + AGING
 
     @property
     def leaves_by(self) -> float:
@@ -398,7 +399,7 @@ picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
 class AgainstTheModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        rules = Rules(QUANTUM, math.inf, LEASE, PATIENCE, running_lanes=1)
+        rules = Rules(**TIMES, running_lanes=1)
         self.real = Scheduler(CAPACITY, "fair", rules)
         self.model = Model()
         self.now = 0.0
@@ -664,7 +665,7 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule(boost=st.sampled_from([0.0, 0.25, 0.5]))
     def rules_change(self, boost: float) -> None:
         self.model.boost = boost
-        rules = Rules(QUANTUM, math.inf, LEASE, PATIENCE, running_lanes=1, boost=boost)
+        rules = Rules(**TIMES, running_lanes=1, boost=boost)
         self.agree(self.real.set_rules(self.now, rules))
 
     @rule(policy=st.sampled_from([name for name, _ in policies()]))

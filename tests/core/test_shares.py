@@ -342,7 +342,7 @@ def test_who_is_held_back_waits_anew_under_fifo() -> None:
 
 
 def test_who_is_held_back_keeps_nobody_from_memory() -> None:
-    it = Scheduler(10 * GB, "fair", Rules(patience=5))
+    it = Scheduler(10 * GB, "fair", Rules(aging=5))
     it.open(0, "there", SessionSpec("u", demand=Demand(6 * GB, GB)))
     it.open(0, "large", SessionSpec("v", demand=Demand(5 * GB, GB), waiting=True, turn=1))
     it.hold_back(1, {"large": WHY})

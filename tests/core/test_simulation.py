@@ -103,7 +103,7 @@ def test_skipping_boundaries_is_equal_to_stepping_each(
         conduct = Conduct(
             paging_rate=rate, handover=handover, contention=contention, steps=steps, checks=True
         )
-        rules = Rules(running_lanes=lanes, patience=5, swaps=swaps)
+        rules = Rules(running_lanes=lanes, aging=5, page_waiting=swaps)
         simulation = Simulation(jobs, 16 * GB, policy, rules, conduct, devices)
         simulation.run(10_000)
         return simulation
@@ -216,18 +216,18 @@ MANY = [
 
 def test_lanes_in_use_do_not_merge_to_let_more_in() -> None:
     """Two have room at once, and six more a place beside them; the others are kept out."""
-    packed = run(MANY, "pack", rules=Rules(running_lanes=9, patience=float("inf")))
+    packed = run(MANY, "pack", rules=Rules(running_lanes=9, aging=float("inf")))
     assert max(ended(packed).values()) == pytest.approx(16 * 10 / 2, rel=0.02)
     assert max(use.lanes for use in packed.memory) == 12 * GB
 
 
 def test_they_merge_for_those_who_have_waited_long() -> None:
-    packed = run(MANY, "pack", rules=Rules(running_lanes=9, patience=5))
+    packed = run(MANY, "pack", rules=Rules(running_lanes=9, aging=5))
     assert max(outcome.started for outcome in packed.outcomes) < 5 + 16 * 0.3
 
 
 def test_pack_finds_out_that_two_lanes_gain_before_it_lets_more_in() -> None:
-    packed = run(MANY, "pack", rules=Rules(patience=float("inf")))
+    packed = run(MANY, "pack", rules=Rules(aging=float("inf")))
     assert max(ended(packed).values()) < 0.6 * 16 * 10
 
 

@@ -25,7 +25,7 @@ class Clients {
   explicit Clients(unsigned seed)
       : random_(seed),
         host_({{"0", 100}, {"1", 100}, {"2", 80}, {"3", 100}}, "fair",
-              {.quantum = 0.25, .half_life = 60, .lease = 2, .patience = 3, .boost = 0.5}) {
+              {.quantum = 0.25, .half_life = 60, .lease = 2, .aging = 3, .boost = 0.5}) {
     for (int i = 0; i < 8; ++i) {
       Client& client = clients_["n" + std::to_string(i)];
       client.devices = {kDevices[below(4)]};

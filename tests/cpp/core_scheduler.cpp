@@ -38,7 +38,7 @@ class Clients {
 
  private:
   static Rules rules(Seconds boost = 0.5) {
-    return {.quantum = 0.25, .half_life = 60, .lease = 2, .patience = 3, .boost = boost};
+    return {.quantum = 0.25, .half_life = 60, .lease = 2, .aging = 3, .boost = boost};
   }
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
   Demand demand() { return {below(25), below(70), below(8) != 0}; }
@@ -131,7 +131,7 @@ class Clients {
   Decision set_rules() {
     Rules rules = this->rules(0.25 * below(3));
     rules.half_life = 1 + below(60);
-    rules.swaps = below(2) == 0;
+    rules.page_waiting = below(2) == 0;
     return scheduler_.set_rules(now_, rules);
   }
 

@@ -51,7 +51,7 @@ def demand(from_: Choices) -> _core.Demand:
 
 
 def rules(from_: Choices) -> _core.Rules:
-    names = ("quantum", "half_life", "lease", "patience", "running_lanes", "boost")
+    names = ("quantum", "half_life", "lease", "aging", "running_lanes", "boost")
     return _core.Rules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
 
 

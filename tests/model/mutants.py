@@ -16,6 +16,8 @@ import pybind11
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build" / "mutants" / "copy"
 BUILD = ROOT / "build" / "mutants" / "build"
+# for PYTHONPATH: each Python that starts there imports the copy
+MODULES = Path(__file__).with_name("mutated")
 COPIED = ("csrc", "tests/cpp", "tests/fake_driver", "jupyter_gpushare")
 
 
@@ -123,8 +125,7 @@ def _build() -> None:
 def run_model(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The model's `tests`, up to the first that fails, on the product in `folder`. They begin
     without what other runs have found."""
-    here = str(Path(__file__).with_name("mutated"))
-    paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    paths = os.pathsep.join(filter(None, [str(MODULES), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "CHANGED_COPY": str(folder), "PYTHONPATH": paths}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-profile=faults"]
     command += [*arguments, str(Path(__file__).with_name(tests))]

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from jupyter_gpushare import _core
 from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
@@ -39,7 +40,7 @@ from .host import MIB, Host, Line, Notebook
 Doing = Callable[[Notebook], None]
 MOST = 5  # notebooks at a time
 picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
-POLICIES = ("fair", "fifo", "las", "srtf", "classroom", "pack")
+POLICIES = [name for name, _ in _core.policies()]
 Ask = SetPolicy | Change | Recall | Cancel | Dismiss
 LANES = (1, 2, 0)  # that run at once; 0: as the policy says
 

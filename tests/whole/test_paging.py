@@ -193,7 +193,7 @@ def test_a_notebook_that_waits_in_its_cell_makes_way_and_goes_on_as_if_nothing_h
     alone: Any,
 ) -> None:
     monkeypatch.setenv("JUPYTER_GPUSHARE_PAGE_WAITING", "true")
-    monkeypatch.setenv("JUPYTER_GPUSHARE_PATIENCE_SECONDS", "0.1")
+    monkeypatch.setenv("JUPYTER_GPUSHARE_AGING_SECONDS", "0.1")
     first = notebook("first")
     first.run(MODEL + TRAIN)
     before = resident_from_outside(sessions()["first"].pid)

@@ -1,4 +1,5 @@
-// One file each; the table is in policy.cpp.
+// The table of policies: each name stands for a file of this folder, in the order in which people
+// read them. All other lists follow from it.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,8 @@
 
 namespace gpushare {
 
-extern const Policy fair, fifo, srtf, pack, las, classroom;
+#define GPUSHARE_POLICIES fair, fifo, srtf, pack, las, classroom
+
+extern const Policy GPUSHARE_POLICIES;
 
 }  // namespace gpushare

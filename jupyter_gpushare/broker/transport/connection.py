@@ -54,7 +54,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._in_window = 0
         self._greeting: asyncio.Task[Identity] | None = None  # as long as it is asked who speaks
         self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
-        self.patience: asyncio.TimerHandle | None = None  # with it, as long as it says nothing
+        self.timer: asyncio.TimerHandle | None = None  # with it, as long as it says nothing
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -140,7 +140,7 @@ class Endpoint:
         self._connections.add(connection)
         if self._idle is not None:
             self._idle.cancel()
-        connection.patience = self._loop.call_later(
+        connection.timer = self._loop.call_later(
             GREETING_SECONDS, self._close_if_silent, connection
         )
         if self._ticking is None:
@@ -149,8 +149,8 @@ class Endpoint:
     def left(self, connection: Connection) -> None:
         now = self.now()
         self._connections.discard(connection)
-        if connection.patience is not None:
-            connection.patience.cancel()  # or who comes and goes in a loop would be kept in memory
+        if connection.timer is not None:
+            connection.timer.cancel()  # or who comes and goes in a loop would be kept in memory
         self.service.lost(connection, now)
         self.happened(now)
         if not self._connections:

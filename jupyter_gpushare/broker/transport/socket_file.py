@@ -57,9 +57,9 @@ def own_socket(lock: IO[str], path: Path) -> bool:
 
     One that does not answer is about to end, or to listen: it is waited for.
     """
-    patience = time.monotonic() + ENDING_SECONDS
+    deadline = time.monotonic() + ENDING_SECONDS
     while not _is_taken(lock):
-        if _is_answered(path) or time.monotonic() > patience:
+        if _is_answered(path) or time.monotonic() > deadline:
             raise AlreadyRunning(f"a broker runs on {path} already")
         time.sleep(RETRY_SECONDS)
     lock.seek(0)

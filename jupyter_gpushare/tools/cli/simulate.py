@@ -16,7 +16,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--policy",
         type=lambda names: names.split(","),
         metavar="NAMES",
-        help="policies, separated by commas (default: all but fifo)",
+        help="policies, separated by commas (default: all)",
     )
     _add_devices(command)
     for whose in ("group", "user"):
