@@ -73,7 +73,7 @@ def gpushare(*arguments: str) -> str:
 
 
 def test_the_command_line_and_what_viewers_get_list_it(settings: Settings) -> None:
-    connect = "from jupyter_gpushare.wire.client import Client; Client.connect(load({}), 'tests')"
+    connect = "from jupyter_gpushare.wire.client import Client; Client.connect(load(), 'tests')"
     python("-c", f"from jupyter_gpushare.settings import load; {connect}")
     assert SENTENCE in gpushare("policy")
     shown = json.loads(gpushare("status", "--json"))["policies"]
