@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-// The Python names of what the process has once.
+// The Python name for an object that a process has only once.
 struct ProcessCudaLane {};
 struct ProcessCudaSegments {};
 

@@ -24,13 +24,14 @@ void send(const Mailbox& mailbox, std::string name, std::string letter) {
   mailbox.send({std::move(name), std::move(letter)});
 }
 
-// Of this process, on the host.
+// The lane of this process on the host.
 IdleTurn::Lane host_lane() {
   return {[] { return lane().survivor_bytes() == 0; }, return_memory_of_iterations};
 }
 
 void register_idle_turn(py::module_& module) {
-  using Unlocked = py::call_guard<py::gil_scoped_release>;  // for who waits for its thread
+  using Unlocked =
+      py::call_guard<py::gil_scoped_release>;  // for calls that wait for another thread
   py::class_<IdleTurn>(
       module, "IdleTurn",
       "The turn of this process, which goes between two iterations without Python.")

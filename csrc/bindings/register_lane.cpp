@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-struct ProcessLane {};  // the Python name of what the process has once
+struct ProcessLane {};  // the Python name for an object that a process has only once
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
