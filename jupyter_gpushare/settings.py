@@ -27,7 +27,7 @@ NotNegative = Meta(ge=0)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes are bytes and times are seconds, as the names say."""
+    """All settings. Sizes are bytes and times are seconds, as the names say."""
 
     socket: Annotated[
         str,
@@ -229,7 +229,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
-    """Settings from `environ`, overridden by `given`. Raises InvalidValue naming the setting."""
+    """Return settings from `environ`, overridden by `given`. Raises InvalidValue naming the
+    setting."""
     values: dict[str, Any] = {
         field: environ[PREFIX + field.upper()]
         for field in Settings.__struct_fields__
@@ -246,7 +247,7 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
 
 
 def descriptions() -> dict[str, str]:
-    """The sentence of each setting, which is among the metadata of its type."""
+    """Return the sentence of each setting, which is part of the metadata of its type."""
     return {
         field.name: "".join(
             getattr(meta, "description", None) or "" for meta in get_args(field.type)
@@ -256,7 +257,8 @@ def descriptions() -> dict[str, str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """The settings that differ from their defaults, for the environment of a child process."""
+    """Return the settings that differ from their defaults, for the environment of a child
+    process."""
     default = Settings()
     return {
         PREFIX + name.upper(): str(getattr(settings, name))
@@ -266,7 +268,8 @@ def as_environment(settings: Settings) -> dict[str, str]:
 
 
 def socket_path(settings: Settings) -> Path:
-    """Where the broker listens: the setting, else a directory that only this user can enter."""
+    """Return where the broker listens: the setting, else in a directory that only this user can
+    enter."""
     if settings.socket:
         return Path(settings.socket)
     import platformdirs  # knows XDG_RUNTIME_DIR and its fallbacks better than we would
@@ -277,7 +280,8 @@ def socket_path(settings: Settings) -> Path:
 
 
 def accounts_path(settings: Settings) -> Path:
-    """Where the accounts are kept: the setting, else the state directory of the broker's user."""
+    """Return where the accounts are kept: the setting, else in the state directory of the broker's
+    user."""
     if settings.accounts:
         return Path(settings.accounts)
     import platformdirs
@@ -286,7 +290,7 @@ def accounts_path(settings: Settings) -> Path:
 
 
 def scheduler_rules(settings: Settings) -> _core.Rules:
-    """The settings that the scheduler reads, for one device."""
+    """Return the settings that the scheduler reads, for one device."""
     from . import _core
 
     return _core.Rules(

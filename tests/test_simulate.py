@@ -89,7 +89,7 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
 
 
 def test_a_record_without_use_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="nobody has used a device"):
+    with pytest.raises(InvalidValue, match="no session has used a device"):
         workload.from_record(RECORD[:3])
 
 

@@ -157,7 +157,7 @@ def test_nobody_starts_a_broker_in_a_directory_that_is_not_his(settings: Setting
     directory.chmod(0o1777)
     said = as_user(ADA, lambda: whose_started(settings))
     assert said.startswith("BrokerUnavailable: no broker answers on")
-    assert "it is not for us to start one there" in said
+    assert "this process may not start one there" in said
     assert list(directory.iterdir()) == []
     assert whose_started(settings) == "root", "its owner may"
 
@@ -175,7 +175,9 @@ def test_a_client_says_nothing_to_a_stranger_who_listens_in_a_directory_for_all(
     with socket.socket(socket.AF_UNIX) as listener:
         as_user(BOB, lambda: listen(listener, path))
         said = as_user(ADA, lambda: whose(settings))
-        assert "(user id 65534) is neither this user nor the owner of the directory" in said
+        assert (
+            "(user id 65534) belongs neither to this user nor to the owner of the directory" in said
+        )
         connection, _ = listener.accept()
         with connection:
             assert connection.recv(4096) == b""

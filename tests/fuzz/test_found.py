@@ -70,7 +70,7 @@ def test_a_choice_of_policy_and_lanes_that_is_refused_changes_neither() -> None:
 
 @pytest.mark.parametrize("body", [b'{"ticket": "\xff"}', b'{"more": ' + DEEP])
 def test_a_ticket_that_cannot_be_read_is_none(body: bytes) -> None:
-    with pytest.raises(BrokerUnavailable, match="does not vouch"):
+    with pytest.raises(BrokerUnavailable, match="gives this process no one-time token"):
         credentials._ticket(body)
 
 
@@ -117,7 +117,7 @@ def test_time_passes_in_a_simulation_whatever_a_record_says_of_it(tmp_path: Path
     assert len(run.finished) == 1
     tiny = file.read_text().replace("1e-5", "1e-300")
     file.write_text(tiny)
-    with pytest.raises(InvalidValue, match="nobody has used a device"):
+    with pytest.raises(InvalidValue, match="no session has used a device"):
         simulate(file)
 
 
