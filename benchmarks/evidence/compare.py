@@ -1,4 +1,5 @@
-"""What people do today beside this project, in one run: real processes that train on this machine.
+"""Other ways to share a device beside this project, in one run: real processes that train on this
+machine.
 
 ``python benchmarks/evidence --only compare`` writes this section alone.
 """
@@ -54,7 +55,7 @@ MIB = 1 << 20
 
 
 class Contest(NamedTuple):
-    """`load` is how many processes wanted a core before it began."""
+    """One run; `load` is how many processes wanted a core before it began."""
 
     load: float
     runs: list[Run]
@@ -66,10 +67,10 @@ class Contest(NamedTuple):
 
 
 def held() -> Contest:
-    """In a process of its own, which imports PyTorch, and forks."""
+    """Run in a process of its own, which imports PyTorch, and forks."""
     command = [sys.executable, str(Path(__file__).with_name("contest.py"))]
-    # Threads that have nothing to do sleep; by default they take the cores of others, which would
-    # be hardest on those who compute at the same time.
+    # Idle threads sleep; by default they spin and take the cores of others, which would be hardest
+    # on processes that compute at the same time.
     surroundings = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(
         command, env=surroundings, stdout=subprocess.PIPE, text=True, check=True
@@ -101,7 +102,7 @@ def mean_completion(run: Run) -> float:
 
 
 def longest_wait(run: Run) -> float:
-    """The longest that a training's cell was without an iteration that ended."""
+    """Return the longest time of a training's cell without an iteration that ended."""
     return max(gap for diary in trained(run) for gap in gaps(diary)) / run.iteration
 
 
@@ -113,7 +114,7 @@ def gaps(diary: Diary) -> Iterator[float]:
 
 
 def latencies(runs: Iterable[Run]) -> list[float]:
-    """Of the short cells: from when each was wanted, to its end."""
+    """Return the times of the short cells: from when each was wanted, to its end."""
     return [
         (ended - wanted) / run.iteration
         for run in runs
@@ -247,7 +248,8 @@ def section(pool: Executor) -> Section:
 
 
 def in_readme(contest: Contest) -> list[tuple[str, str, str]]:
-    """Of the most notebooks there are: memory, where they fit, and who failed, where not."""
+    """Figures for the largest number of notebooks: memory, where they fit, and those that failed,
+    where not."""
     most = COUNTS[-1]
     others = [way for way in WAYS if way is not OURS]
 
@@ -280,7 +282,8 @@ def in_readme(contest: Contest) -> list[tuple[str, str, str]]:
 
 
 def draw(contest: Contest, short: Any, memory: Any, times: Any) -> None:
-    """Short cells of all runs; peaks and total times by the number of trainings, where they fit."""
+    """Draw short cells of all runs; peaks and total times by the number of trainings, where they
+    fit."""
     for number, way in enumerate(WAYS):
         plots.steps(
             short, latencies(run for run in contest.runs if run.way == way.name), number, way.name

@@ -45,7 +45,7 @@ class Cells:
         self._ended()
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Call `step` once when the present cell ends; the last one given is called first."""
+        """Make `call` once when the present cell ends; the last one given comes first."""
         self._at_end.append(call)
 
     def _begins(self) -> None:

@@ -14,8 +14,8 @@ class LanePages {
   virtual ~LanePages() = default;
 
   virtual size_t page_bytes() const = 0;  // a power of two
-  // Reserves the addresses of `pages` pages, none of which can be touched; null where there are
-  // none. Once.
+  // Reserves the addresses of `window_pages` pages, none of which can be touched; null where there
+  // are none. Once.
   virtual void* reserve(Page window_pages) = 0;
 
   // Empty, or the sentence that says why this is not memory of `bytes` bytes.
