@@ -62,14 +62,14 @@ def token(hub: Any, hub_broker: Any) -> str:
 def jp_environ(
     jp_environ: None, monkeypatch: pytest.MonkeyPatch, token: str, jp_base_url: str
 ) -> None:
-    """As JupyterHub sets it for the server of a user."""
+    """Set the environment as JupyterHub does for the server of a user."""
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", token)
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", jp_base_url)
 
 
 @pytest.fixture
 def jp_server_config(jp_server_config: dict[str, Any], token: str) -> dict[str, Any]:
-    """A server of the hub takes its own token; nothing is set of gpushare but the socket."""
+    """A server of the hub takes its own token; no setting of gpushare is given but the socket."""
     return {**jp_server_config, "IdentityProvider": {"token": token}}
 
 
@@ -112,7 +112,7 @@ async def test_a_kernel_without_the_servers_secret_gets_no_ticket(
             await asyncio.to_thread(kernel)
 
 
-async def test_the_server_of_a_token_that_was_revoked_vouches_no_more(
+async def test_the_server_of_a_token_that_was_revoked_issues_no_more_tickets(
     hub: Any, hub_broker: Any, token: str, kernel: Enter
 ) -> None:
     with await asyncio.to_thread(kernel) as client:
@@ -144,7 +144,7 @@ async def test_while_the_broker_is_away_there_are_no_tickets_and_then_there_are(
 async def test_no_token_goes_to_the_port_of_a_server_that_has_gone(
     extension: Any, http_server: Any, jp_http_port: int, hub_broker: Any, kernel: Enter
 ) -> None:
-    """Somebody else listens there, and the kernel outlives its server."""
+    """A stranger listens there, and the kernel outlives its server."""
     with await asyncio.to_thread(kernel):
         pass
     inherited = dict(os.environ)
@@ -162,7 +162,8 @@ async def test_no_token_goes_to_the_port_of_a_server_that_has_gone(
 async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
     kernel: Enter, hub_broker: Any, socket_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """He has made a socket where the server's is expected; then it is ours, and is told."""
+    """The stranger has made a socket where the server's is expected; then it is ours, and
+    is told."""
     place = socket_directory / "tickets.sock"
     monkeypatch.setenv("JUPYTER_GPUSHARE_TICKET_SOCKET", str(place))
     for uid, told in ((STRANGER, b""), (0, os.environ[credentials.TICKET_SECRET].encode())):
@@ -181,14 +182,14 @@ async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
 
 
 def listen_as(uid: int, listener: socket.socket) -> None:
-    """From then on it is this user's by the system's word."""
+    """From then on the system says that it is this user's."""
     os.seteuid(uid)
     listener.listen()
     os.seteuid(0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-async def test_a_stranger_cannot_ask_for_tickets_be_it_with_the_secret(
+async def test_a_stranger_cannot_ask_for_tickets_even_with_the_secret(
     kernel: Enter, hub_broker: Any
 ) -> None:
     path = Path(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
@@ -202,7 +203,7 @@ async def test_a_stranger_cannot_ask_for_tickets_be_it_with_the_secret(
         assert client.welcome.user == "ada"
 
 
-async def test_a_kernel_that_asks_by_halves_keeps_nobody_waiting(kernel: Enter) -> None:
+async def test_a_kernel_with_an_incomplete_question_keeps_no_other_waiting(kernel: Enter) -> None:
     with socket.socket(socket.AF_UNIX) as half:
         half.connect(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
         half.sendall(b"half")
@@ -220,10 +221,10 @@ async def test_the_servers_socket_ends_with_it(extension: Any, http_server: Any)
     assert credentials.TICKET_SECRET not in os.environ
 
 
-async def test_nobody_in_a_hub_starts_a_broker_on_the_socket_of_the_hubs(
+async def test_no_user_of_a_hub_starts_a_broker_on_the_socket_of_the_hubs(
     hub_broker: Any, extension: Any, kernel: Enter
 ) -> None:
-    """Although all have the same uid, and the directory is theirs."""
+    """This holds although all have the same uid, and the directory is theirs."""
     hub_broker.stop()
     assert os.environ["JUPYTER_GPUSHARE_START_BROKER"] == "False"
     with pytest.raises(BrokerUnavailable, match="ask the administrator of this host"):
@@ -305,11 +306,11 @@ async def test_a_server_that_goes_leaves_its_kernels_connected(
     client.close()
 
 
-async def test_while_its_server_is_away_a_notebook_computes_on_and_then_comes_back(
+async def test_while_its_server_is_away_a_notebook_computes_and_then_comes_back(
     kernel: Enter, extension: Any, hub_broker: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with await asyncio.to_thread(kernel):
-        pass  # so that the server has vouched before
+        pass  # so that the server has issued a ticket before
     session = Session(load(), name="long")
     try:
         await asyncio.to_thread(session.open)
