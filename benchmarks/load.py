@@ -71,8 +71,7 @@ DEMAND = Demand(20 << 20, 200 << 20, measured=True)
 FLAT_PERCENT = 5.0  # a figure that has changed by no more of its mean in the run is flat
 
 
-# --- clients
-# --------------------------------------------------------------------------------------
+# --- clients --------------------------------------------------------------------------------------
 
 
 class Notebook:

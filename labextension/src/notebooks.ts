@@ -359,8 +359,7 @@ function queueAgain(notebook: Notebook, scene: IScene): Child {
   );
 }
 
-// --- all details of one notebook
-// --------------------------------------------------------------
+// --- all details of one notebook ---------------------------------------------
 
 function details(session: ISessionView, scene: IScene): INode {
   return div(

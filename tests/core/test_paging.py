@@ -63,8 +63,7 @@ def where(it: Scheduler, now: float) -> dict[str, str]:
     return {id: "in" if look(it, id, now).lane else other for id, other in out.items()}
 
 
-# --- which session is asked to page out
-# -----------------------------------------------------------
+# --- which session is asked to page out -----------------------------------------------------------
 
 
 def test_the_longest_idle_session_pages_out_for_one_that_waits() -> None:
@@ -201,8 +200,7 @@ def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> No
     assert where(it, 0.4)["c"] == "in"
 
 
-# --- which session is evicted in the middle of a cell
-# ----------------------------------------------
+# --- which session is evicted in the middle of a cell ---------------------------------------------
 
 
 def two_wait(policy: str = "srtf", **more: object) -> Scheduler:
@@ -656,7 +654,6 @@ def test_wrong_values_are_refused_with_a_sentence() -> None:
 
 
 # --- page-outs that a user asks for
-# ----------------------------------------------------------------
 
 
 def test_a_session_that_a_user_pages_out_stays_out_until_it_is_busy() -> None:

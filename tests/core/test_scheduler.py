@@ -507,8 +507,7 @@ def test_no_session_starts_while_one_runs_that_has_no_lane() -> None:
     assert look(it, "c", 1).state == "running"
 
 
-# --- reasons that people see
-# ----------------------------------------------------------------------
+# --- reasons that people see ----------------------------------------------------------------------
 
 
 def test_a_picture_has_queue_positions_and_waits() -> None:
@@ -695,8 +694,7 @@ def test_negative_unmanaged_memory_is_refused() -> None:
         scheduler().set_foreign(0, -1)
 
 
-# --- preemption requests of a user
-# ----------------------------------------------------------------
+# --- preemption requests of a user ----------------------------------------------------------------
 
 
 def test_a_holder_is_said_to_let_others_run_only_while_others_wait() -> None:

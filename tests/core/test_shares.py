@@ -278,8 +278,7 @@ def test_a_cell_is_boosted_once_however_often_it_is_said_to_begin() -> None:
     assert not it.request(0.5, "cell", 2)  # it waits as all others do
 
 
-# --- throttled by a rule
-# --------------------------------------------------------------------------
+# --- throttled by a rule --------------------------------------------------------------------------
 
 WHY = "held back: a class has the device until noon"
 

@@ -84,8 +84,7 @@ def test_a_call_that_fails_is_no_gpu_and_no_error(gpus: FakeGpus, call: str) -> 
     assert nvml.gpus() == []
 
 
-# --- processes that have its memory
-# ---------------------------------------------------------------
+# --- processes that have its memory ---------------------------------------------------------------
 
 
 def test_processes_are_told_with_their_memory(gpus: FakeGpus) -> None:

@@ -119,8 +119,7 @@ def test_a_slice_is_named_as_nvidia_smi_numbers_it() -> None:
     assert seen([A, *SLICES], None, "PCI_BUS_ID").named("cuda:1:1") == SLICES[1]
 
 
-# --- questions to the broker
-# ----------------------------------------------------------------------
+# --- questions to the broker ----------------------------------------------------------------------
 
 TWO = ("gpu GPU-0f 1000 0 NVIDIA L4", "gpu GPU-1f 1000 0 NVIDIA L4")
 

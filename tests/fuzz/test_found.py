@@ -1,4 +1,4 @@
-"""What the fuzzers have found, by the rules that it broke."""
+"""Findings of the fuzzers, by the rules that they broke."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_lists_in_lists_without_end_are_no_message() -> None:
             decode(b'{"type": "Look", "more": ' + DEEP)
 
 
-def test_what_came_before_a_frame_that_is_too_long_is_heard_however_the_stream_is_cut() -> None:
+def test_frames_before_one_that_is_too_long_are_read_however_the_stream_is_cut() -> None:
     stream = encode(Look()) + encode(Close()) + b"\xff\xff\xff\xff"
     for piece in (1, 7, len(stream)):
         heard: list[Message] = []
@@ -96,7 +96,7 @@ def test_rules_with_lists_or_numbers_without_end_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ['"priority": 1e9', f'"priority": {2**70}', '"iterations": -1'])
-def test_a_record_with_numbers_that_cannot_be_is_refused_with_its_line(
+def test_a_record_with_impossible_numbers_is_refused_with_its_line(
     odd: str, tmp_path: Path
 ) -> None:
     opened = '{"time": 0, "event": "opened"'

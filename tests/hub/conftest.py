@@ -89,7 +89,7 @@ def ask(
 
 
 def wait_for(is_so: Callable[[], Any]) -> Any:
-    """Wait until `is_so` is true, and return its value; an exception counts as false."""
+    """Wait until `is_so` returns a true value, and return it; an OSError counts as false."""
     until = time.monotonic() + SECONDS
     while True:
         with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ def wait_for(is_so: Callable[[], Any]) -> Any:
 
 
 class Browser:
-    """Return an opener with cookies, which follows redirections with them."""
+    """Cookies, and an opener that follows redirections with them."""
 
     def __init__(self, hub: Hub, user: str) -> None:
         self.jar = http.cookiejar.CookieJar()

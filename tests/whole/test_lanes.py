@@ -30,8 +30,7 @@ def test_every_training_is_bit_identical_in_a_lane_that_is_overwritten_at_every_
         assert (len(used) >= 8) == (case not in WITHOUT_ITERATIONS), case
 
 
-# --- memory that outlives its iteration, from cell to cell
-# ----------------------------------------
+# --- memory that outlives its iteration, from cell to cell ----------------------------------------
 
 TRAIN = BODIES["zero_grad_first"]
 DIGEST = """
