@@ -251,7 +251,7 @@ def figure_line(name: str, said: dict[str, Any]) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the last line that is not empty, as of a traceback."""
+    """Return the last line that is not empty, as in a traceback."""
     return next((line for line in reversed(text.strip().splitlines()) if line.strip()), "")[:150]
 
 

@@ -197,8 +197,8 @@ def _broker(settings: Settings) -> Iterator[Check]:
 
 
 def _accounts(settings: Settings) -> Iterator[Check]:
-    """The check of the accounts, by the answer of the broker, whose user may be another one and
-    who has the file open."""
+    """The check of the accounts, by the answer of the broker, which has the file open and may run
+    as another user."""
     try:
         with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
             trouble = client.look().broker.accounts
