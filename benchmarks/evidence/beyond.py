@@ -118,7 +118,7 @@ def paging(pool: Executor) -> Section:
         [
             f"*Notebooks*: {NOTEBOOKS} of the same models on 15,700 MiB, whose cells run a minute "
             "in the median with pauses of five minutes between, and which are closed at the end of "
-            "the last, or stay open for an hour. *Jobs*: the hundred of above, in which nobody is "
+            "the last, or stay open for an hour. *Jobs*: the hundred of above, in which none is "
             f"ever idle. {SEEDS} seeds; {PAGING_RATE / 1e9:g} GB/s out and in, which each transfer "
             "has to itself. *Without* is "
             "admission as in Salus: an open job keeps its persistent memory. *Idle*: notebooks in "
@@ -294,7 +294,7 @@ def _verdict(found: dict[float, list[dict[str, Overtaken]]]) -> str:
     all_rows = [row for rows in found.values() for row in rows]
     worst = max(cost for rows in found.values() for cost in _costs(PAGED, rows))
     return (
-        f"Where nobody pages out, both are kept most often by {said}. Where those that wait page "
+        f"Where none pages out, both are kept most often by {said}. Where those that wait page "
         f"out, by the default of one minute, in {kept(PAGED, all_rows)} of {len(all_rows)} runs; "
         f"its mean completion is at most {worst:.2f} of that without a bound in any of them. A "
         "device that keeps them in, for jobs of this kind, has a higher `patience_seconds`: the "

@@ -150,7 +150,7 @@ def a_round(number: int) -> Iterator[Run]:
     iteration, peak = alone(PICTURES)
     _, peak_of_short = alone(SHORT_PICTURES)
     for count in COUNTS:
-        # in every other round the order of the ways is reversed
+        # in every other round the notebooks come in the reverse order
         order = to_train(count, iteration)[:: -1 if number % 2 else 1]
         for fits, part in LIMITS.items():
             limit = int(part * (count * peak + peak_of_short))
