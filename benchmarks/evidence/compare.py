@@ -221,19 +221,19 @@ def section(pool: Executor) -> Section:
             f"{GAP} iterations.",
             "All have one limit on what their processes and our lane have together of private "
             f"memory since they were opened: {LIMITS[True]:g} times the sum of what each takes "
-            f"alone at its peak, where they fit, and {LIMITS[False]:.2f} times, where they do not. "
-            f"A watcher looks each {PERIOD_SECONDS * 1000:g} ms, and kills the process that "
-            "has taken most, as Linux does where memory ends; so a peak is one that it saw. For us the "
-            "limit is also the capacity of the device; the broker, one process of a host, counts nowhere. What "
-            "nvshare does on a GPU and nothing does here: the driver pages its memory out to the "
-            "host's, so that programs which fail here would be slow there. And PyTorch keeps on a "
-            "GPU what it has once had, where libc gives back most.",
-            f"Of {len(rounds)} round{'s' * (len(rounds) > 1)}, in each of which all ways run after "
-            "one another, and medians; in every other round the notebooks come in the reverse "
-            "order. Short cells, peaks and failures are of all rounds. The longest wait is that of a "
-            "training's cell for its next iteration to end. Where notebooks failed, times are of those that "
-            f"were left. When all this began, {contest.load:.1f} other processes wanted this "
-            "machine's cores; the more there are, the less do times say.",
+            f"alone at its peak, where they fit, and {LIMITS[False]:.2f} times, where they do "
+            f"not. A watcher looks each {PERIOD_SECONDS * 1000:g} ms, and kills the process that "
+            "has taken most, as Linux does where memory ends; so a peak is one that it saw. For "
+            "us the limit is also the capacity of the device; the broker, one process of a host, "
+            "counts nowhere. What nvshare does on a GPU and nothing does here: the driver pages "
+            "its memory out to the host's, so that programs which fail here would be slow there. "
+            "And PyTorch keeps on a GPU what it has once had, where libc gives back most.",
+            f"Of {len(rounds)} round{'s' * (len(rounds) > 1)}, in each of which all ways run "
+            "after one another, and medians; in every other round the notebooks come in the "
+            "reverse order. Short cells, peaks and failures are of all rounds. The longest wait "
+            "is that of a training's cell for its next iteration to end. Where notebooks failed, "
+            f"times are of those that were left. When all this began, {contest.load:.1f} other "
+            "processes wanted this machine's cores; the more there are, the less do times say.",
             "They fit together:",
             *tables(contest, True),
             "They do not:",
