@@ -22,7 +22,7 @@ BENCHMARKS = (
 
 
 def machine() -> dict[str, object]:
-    """What one must know to read the figures."""
+    """Return what a reader must know to read the figures."""
     return {
         "date": datetime.date.today().isoformat(),
         "cores": len(os.sched_getaffinity(0)),

@@ -33,7 +33,7 @@ def name_of(path: Path) -> str:
 
 
 def read(path: Path, smallest: int = SMALLEST) -> list[Step]:
-    """What the trace in `path` does in a lane, blocks below `smallest` bytes left out."""
+    """The steps of the trace in `path` in a lane, without blocks below `smallest` bytes."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         rows = list(csv.DictReader(file))
     begins = {row["id"]: row for row in rows if row["op"] == "a"}
@@ -49,7 +49,7 @@ def read(path: Path, smallest: int = SMALLEST) -> list[Step]:
 
 
 def number(rows: Sequence[dict[str, str]], inside: set[str]) -> list[Step]:
-    """The rows of the blocks `inside` as steps."""
+    """Return the rows of the blocks `inside` as steps."""
     blocks: dict[str, int] = {}
     return [
         Step(blocks.setdefault(row["id"], len(blocks)), int(row["size"]) * (row["op"] == "a"))
@@ -59,7 +59,7 @@ def number(rows: Sequence[dict[str, str]], inside: set[str]) -> list[Step]:
 
 
 def peak_bytes(steps: Sequence[Step]) -> int:
-    """The most bytes that were alive at once, as they were asked for."""
+    """Return the most bytes that were alive at once, in the sizes that were asked for."""
     sizes: dict[int, int] = {}
     live = peak = 0
     for block, size in steps:

@@ -42,7 +42,8 @@ class Run(NamedTuple):
 
 
 def build() -> None:
-    """Compile the program that replays traces: seconds, so it is done anew each time."""
+    """Compile the program that replays traces; it takes seconds, so it is compiled anew
+    each time."""
     PROGRAM.parent.mkdir(exist_ok=True)
     subprocess.run([*COMPILER, *SOURCES, "-o", PROGRAM], check=True)
 
@@ -56,7 +57,7 @@ def replay(allocator: str, steps: Sequence[Step]) -> Run:
 
 
 def figures_of(trace: str, steps: Sequence[Step]) -> list[Figure]:
-    """Both figures of each allocator; ours has promises to keep."""
+    """Return both figures of each allocator; those of ours are compared with promises."""
     runs: dict[str, list[Run]] = {allocator: [] for allocator in ALLOCATORS}
     for _ in range(RUNS):
         for allocator in ALLOCATORS:

@@ -1,9 +1,9 @@
 """What sharing costs a notebook that is alone: iteration time with sharing on over sharing off.
 
 Blocks of iterations with sharing on and off alternate in one process, so that a change of the
-machine's pace falls on both; the ratio is the median over the blocks. One thread, since other
-processes of the machine would otherwise be what is measured. `boundary_us` is the session's part
-alone; what an iteration takes longer with all hooks and the measuring of memory is `added`.
+machine's pace falls on both; the ratio is the median over the blocks. One thread is used, since
+other processes of the machine would otherwise determine the result. `boundary_us` is the session's
+part alone; the increase of an iteration with all hooks and the measuring of memory is `added`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from measure import Figure, broker, publish
 from jupyter_gpushare.client.sharing import cell_ended, session
 from jupyter_gpushare.settings import Settings
 
-WIDTHS = {1: 128, 10: 512, 100: 1536}  # about so many milliseconds an iteration: layer width
+WIDTHS = {1: 128, 10: 512, 100: 1536}  # approximate milliseconds of an iteration: layer width
 SECONDS = 12.0  # for each of them
 PAIRS = 20
 LOOPS = 20_000
@@ -41,7 +41,8 @@ def training(width: int) -> Callable[[], None]:
 
 
 def block(iterate: Callable[[], None], iterations: int) -> float:
-    """Median seconds of an iteration. The first few, in which demands are learned, are left out."""
+    """Return median seconds of an iteration. The first few, in which demands are learned, are left
+    out."""
     times = []
     for _ in range(iterations + 5):
         start = time.perf_counter()
@@ -58,7 +59,7 @@ def shared_block(settings: Settings, iterate: Callable[[], None], iterations: in
 
 
 def compare(settings: Settings, width: int) -> tuple[float, float]:
-    """Seconds of an iteration without sharing, and the ratio with sharing to it.
+    """Return seconds of an iteration without sharing, and the ratio with sharing to it.
 
     Each block with sharing is compared with the mean of those before and after it.
     """
@@ -74,7 +75,8 @@ def compare(settings: Settings, width: int) -> tuple[float, float]:
 
 
 def boundary(settings: Settings) -> float:
-    """Microseconds of a boundary without a message: holding the turn while nobody waits."""
+    """Return microseconds of a boundary without a message: the session holds the turn while no
+    other session waits."""
     times = []
     with session(settings, name="boundary") as opened:
         opened.enter()

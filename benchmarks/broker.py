@@ -1,8 +1,8 @@
-"""What the broker costs: 200 sessions, 20 of them training, one looker as JupyterLab's panel.
+"""What the broker costs: 200 sessions, 20 of them training, and one viewer as JupyterLab's panel.
 
 The sessions are real connections that behave as notebooks do: they hold a turn until they are
-asked for it, report twice a second, and ask again at once. Memory and processor time are those of
-the broker process.
+asked to yield, report twice a second, and ask again at once. Memory and processor time are those
+of the broker process.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Notebook:
         self.client.send(Request(self.turn))
 
     def listen(self) -> None:
-        """React to whatever has come."""
+        """React to all messages that have come."""
         while self.client.has_news():
             message = self.client.receive()
             if isinstance(message, Grant):
@@ -67,7 +67,7 @@ class Notebook:
 
 
 def work(notebooks: list[Notebook], looker: Client, seconds: float) -> None:
-    """Serve all connections for so long."""
+    """Serve all connections for `seconds`."""
     poll = select.poll()
     by_descriptor = {notebook.client.fileno(): notebook for notebook in notebooks}
     for descriptor in (*by_descriptor, looker.fileno()):
@@ -111,7 +111,7 @@ def main() -> None:
         with Client.connect(settings, "looker") as looker:
             figures = measure(settings, looker)
         publish("broker", figures)
-        client.look()  # it is still well
+        client.look()  # the broker still answers
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How long the scheduler takes to decide, with 4 to 10,000 sessions that all want the device.
 
-One event is a turn that ends: the scheduler grants the next turn, and the one who had it asks
-again. Through the Python binding, as the broker calls it, in virtual time.
+One event is a turn that ends: the scheduler grants the next turn, and the former holder asks
+again. The calls go through the Python binding, as the broker calls it, in virtual time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CAPACITY = 1 << 40
 
 
 def crowd(count: int) -> tuple[_core.Scheduler, str]:
-    """A scheduler with `count` sessions that have all asked; who holds the turn."""
+    """Return a scheduler with `count` sessions that have all asked, and the holder of the turn."""
     scheduler = _core.Scheduler(CAPACITY, "fair")
     holder = ""
     for number in range(count):
@@ -33,7 +33,7 @@ def crowd(count: int) -> tuple[_core.Scheduler, str]:
 
 
 def decisions(count: int) -> list[float]:
-    """Seconds of each finish that hands the turn on."""
+    """Return seconds of each finish after which the next session has the turn."""
     scheduler, holder = crowd(count)
     turn = dict.fromkeys((f"s{number}" for number in range(count)), 1)
     times, now = [], 0.0
@@ -49,7 +49,7 @@ def decisions(count: int) -> list[float]:
 
 
 def beside_a_crowd(count: int) -> list[float]:
-    """Seconds of each message of a neighbour that has a turn and gives it back."""
+    """Return seconds of each message of a neighbour that has a turn and gives it back."""
     scheduler = _core.Scheduler(CAPACITY, "fair", BOOSTED)
     demand = _core.Demand(1 << 20, 1 << 22, True)
     neighbour = _core.SessionSpec("neighbour", demand=demand)

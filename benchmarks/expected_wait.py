@@ -1,10 +1,11 @@
-"""How true the expected waits are, under every policy, in virtual time through the real service.
+"""How accurate the expected waits are, under every policy, in virtual time through the real
+service.
 
 Notebooks come and go as in a class: cells of many iterations with pauses between them. In `known`
 they declare their iterations, in `unknown` they do not, and their memory is not measured before
-the first one; in `debts` some have iterations of many seconds, for which the others are then served
-first; in `surprises` a short iteration is a long one now and then. Each one that has waited for
-half a second is asked about twice a second, as a waiting cell is told.
+the first one; in `debts` some have iterations of many seconds, for which the others are then
+served first; in `surprises` a short iteration is a long one now and then. Each one that has waited
+for half a second is asked about twice a second, as a waiting cell is told.
 
 An error is |expected - real| / real of each such moment. A wait that was said to end soon and did
 not is wrong, unless its cause began only after that moment. That is proved for each: the scene is
@@ -95,7 +96,8 @@ class Heard(Peer):
 
 @dataclass
 class Wait:
-    """One wait, with what was said of it: when, and how much longer it would take."""
+    """One wait, with its estimates: when each was made, and how much longer it said the wait would
+    take."""
 
     granted: float | None = None
     said: list[tuple[float, float | None]] = field(default_factory=list)
@@ -120,7 +122,8 @@ class Pair(NamedTuple):
 
 
 class Usual(NamedTuple):
-    """How long iterations last that begin from `since` until `until`, and all that are a surprise.
+    """Tell how long the iterations last that begin from `since` until `until`, and all that are a
+    surprise.
 
     `short` where they end before `speaks`, when the broker must hear of a boundary; else `long`.
     """
@@ -155,7 +158,8 @@ class Notebook:
 
     def __init__(self, scene: Scene, name: str, kind: str, seed: int) -> None:
         self.scene, self.name, self.kind = scene, name, kind
-        # Each kind of chance has its own, so that a scene without something is else the same.
+        # Each kind of chance has its own generator, so that a scene without one event is otherwise
+        # the same.
         self.random, self.of_iterations = Random(f"{seed} {name}"), Random(f"{name} {seed}")
         random = self.random
         self.is_long = kind == "debts" and random.random() < 0.4
@@ -164,10 +168,12 @@ class Notebook:
         self.left = 0
         self.holding = self.asked = False
         self.unreported, self.report_due = 0, 0.0
-        self.speaks: list[tuple[float, float]] = []  # when it was known, the boundary it tells of
+        # when it was known, and the boundary it tells of
+        self.speaks: list[tuple[float, float]] = []
         self.is_measured = kind != "unknown"
         self.waits: list[Wait] = []
-        self.iterations: list[tuple[float, float, bool]] = []  # when each ends, seconds, is it long
+        # when each ends, seconds, whether it is long
+        self.iterations: list[tuple[float, float, bool]] = []
         self.peer = Heard(self.hears)
 
     @property
@@ -227,7 +233,8 @@ class Notebook:
         self.scene.at(end, self.reaches_boundary)
 
     def usual_at(self, time: float, part: float) -> Usual | None:
-        """So far up among its iterations until then; None if one was a surprise, or none was."""
+        """Return its position among its iterations until then; None if one was a surprise, or none
+        was."""
         before = [(seconds, is_long) for end, seconds, is_long in self.iterations if end <= time]
         if not before or any(is_long for _, is_long in before):
             return None
@@ -300,7 +307,7 @@ class Scene:
         return self
 
     def pairs(self) -> Iterator[Pair]:
-        """What was said of each wait that is over, and what was true."""
+        """The estimates of each wait that is over, and the real durations."""
         for notebook in self.notebooks:
             for turn, wait in enumerate(notebook.waits):
                 end = wait.granted
@@ -310,11 +317,12 @@ class Scene:
 
     @cached_property
     def late(self) -> list[tuple[Pair, str]]:
-        """Waits that were said to end soon and did not, each with its cause."""
+        """Return waits that were said to end soon and did not, each with its cause."""
         return [(pair, self.cause(pair)) for pair in self.pairs() if pair.is_late]
 
     def cause(self, pair: Pair) -> str:
-        """What began only after that moment and made the wait long; "" if nothing did."""
+        """Return the event that began only after that moment and made the wait long; "" if there
+        was none."""
         return next(
             (name for name, without in self.causes(pair.time) if self.is_due(pair, without)), ""
         )
@@ -330,7 +338,8 @@ class Scene:
         yield from ((BOTH, Without(opens=time, cells=time, usual=world)) for world in worlds)
 
     def is_due(self, pair: Pair, without: Without) -> bool:
-        """Until that moment the broker hears the same without it, and then the wait is short."""
+        """Whether until that moment the broker hears the same without it, and then the wait is
+        short."""
         other = Scene(self.policy, self.kind, self.seed, without)
         other.run(pair.time + LONG_SECONDS + 1e-3)
         if other.heard_until(pair.time) != self.heard_until(pair.time):
@@ -354,7 +363,7 @@ class Scene:
 
 
 def figures_of(name: str, scenes: list[Scene]) -> Iterator[Figure]:
-    """Of waits that were long enough to be told, and ended."""
+    """Moments of waits that were long enough to be told, and ended."""
     told = [
         wait
         for scene in scenes

@@ -26,13 +26,13 @@ OWNERS = {"a1": "ann", "a2": "ann", "a3": "ann", "b1": "bob", "c1": "cleo"}
 
 
 def jain(shares: Iterable[float]) -> float:
-    """Jain's fairness index."""
+    """Return Jain's fairness index."""
     values = list(shares)
     return sum(values) ** 2 / (len(values) * sum(value**2 for value in values))
 
 
 def device_seconds(client: Client) -> dict[str, float]:
-    """Of every session so far."""
+    """Return the device time of every session so far."""
     sessions = client.look().devices[0].sessions
     return {session.name: session.device_seconds for session in sessions}
 
@@ -49,7 +49,8 @@ def over_notebooks(settings: Settings, client: Client) -> float:
 
 
 def over_users() -> float:
-    """One session holds the device at a time and heeds a wish to yield at its next boundary."""
+    """One session holds the device at a time and heeds a preemption request at its next
+    boundary."""
     scheduler = _core.Scheduler(1 << 40, "fair", _core.Rules(running_lanes=1))
     used, turn, holder, now = Counter[str](), Counter[str](), "", 0.0
     demand = _core.Demand(1 << 20, 1 << 22, True)

@@ -1,4 +1,5 @@
-"""How long others are held up by a death: a kernel's that holds the turn, or the broker's.
+"""How long other sessions are delayed by a death: of a kernel that holds the turn, or of the
+broker.
 
 One process trains without end; we ask for the turn beside it. `lane_again_s` is the time from the
 holder's SIGKILL to our grant. `service_again_s` is the time from the broker's SIGKILL until a new
@@ -37,7 +38,7 @@ def train(settings: Settings) -> None:
 
 
 def holder(settings: Settings, looker: Client) -> BaseProcess:
-    """A process that trains, once it holds the turn."""
+    """Start a process that trains, once it holds the turn."""
     process = multiprocessing.get_context("fork").Process(target=train, args=(settings,))
     process.start()
     for snapshot in looker.watch(0.05):
@@ -53,7 +54,7 @@ def ours(settings: Settings) -> Session:
 
 
 def after_a_killed_holder() -> float:
-    """Seconds from the kill to the grant. A turn is long: only the death frees the lane."""
+    """Return seconds from the kill to the grant. A turn is long: only the death frees the lane."""
     with broker(quantum_seconds=60.0) as (settings, looker):
         process, session = holder(settings, looker), ours(settings)
         start = time.monotonic()
@@ -66,7 +67,7 @@ def after_a_killed_holder() -> float:
 
 
 def after_a_killed_broker() -> tuple[float, float]:
-    """Seconds from the kill until a new broker answers, and until it grants us a turn."""
+    """Return seconds from the kill until a new broker answers, and until it grants us a turn."""
     with broker() as (settings, looker):
         process, session = holder(settings, looker), ours(settings)
         start = time.monotonic()

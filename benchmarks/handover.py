@@ -1,19 +1,20 @@
-"""The change-over of a turn between two processes, against two bare processes on one socket pair.
+"""The context switch between two processes, against two bare processes on one socket pair.
 
 Two real sessions both want the turn all the time, and iterate until they are asked to yield. A
-change-over lasts from the end of the one's last iteration to the start of the other's first: the
-look at the socket that finds that the turn should be given away, and the letter to the successor.
-The floor is a round trip of two messages of the same size without any broker.
+context switch lasts from the end of the one's last iteration to the start of the other's first:
+the look at the socket that finds that the turn should be given away, and the direct handoff to the
+successor. The floor is a round trip of two messages of the same size without any broker.
 
 `ratio` is the promise: iterations of no length against a bare ping-pong, back to back. There the
 floor's two processes stay awake on one core. The figures `at_1_ms` have both in the rhythm of a
-short iteration: whoever has the turn, or the message, computes for HOLD_SECONDS before it passes it
-on. In those `at_cell_end` each turn ends after one iteration, before anybody asks for it, so that
-it goes by way of the broker. All are measured in alternating blocks within the same two processes.
+short iteration: the process that has the turn, or the message, computes for HOLD_SECONDS before it
+passes it along. In those `at_cell_end` each turn ends after one iteration, before another session
+asks for it, so that it goes by way of the broker. All are measured in alternating blocks within
+the same two processes.
 
 Meanwhile the cores are kept from sleeping, as for cyclictest: the floor's core never sleeps, while
-those of a change-over would, and what it takes to wake one, in a virtual machine a tenth of a
-millisecond and more, would be most of what is seen. The figures `with_sleep` are those of `ratio`
+those of a context switch would, and the time to wake one, in a virtual machine a tenth of a
+millisecond and more, would be most of the result. The figures `with_sleep` are those of `ratio`
 where the cores may sleep.
 """
 
@@ -46,7 +47,8 @@ NO_SLEEP = "/dev/cpu_dma_latency"  # for root alone
 
 
 class Known(WholeProcess):
-    """The memory of a session whose demand is known: what PyTorch's has learned is as quick."""
+    """The memory of a session whose demand is known; PyTorch's memory is as quick once it has
+    learned."""
 
     def demand(self) -> Demand:
         return Demand(100 << 20, 200 << 20, measured=True)
@@ -59,7 +61,8 @@ def compute(seconds: float) -> None:
 
 
 def ping(peer: socket.socket, hold: float) -> list[float]:
-    """Seconds of each round trip, less the time for which the other side holds the message."""
+    """Return seconds of each round trip, less the time for which the other side holds the
+    message."""
     times = []
     for _ in range(PER_BLOCK):
         compute(hold)
@@ -79,7 +82,8 @@ def pong(peer: socket.socket, hold: float) -> list[float]:
 
 
 def turns(session: Session, hold: float, most: float) -> list[tuple[float, float]]:
-    """When each turn was there, and when its last iteration was over; one clock for both."""
+    """Return when each turn was there, and when its last iteration was over; one clock for
+    both."""
     times = []
     for _ in range(PER_BLOCK):
         session.enter()
@@ -118,7 +122,7 @@ def play(
 
 
 def change_overs(a: list[tuple[float, float]], b: list[tuple[float, float]]) -> list[float]:
-    """Seconds from each turn's end to the start of the next, where the turn went across."""
+    """Return seconds from each turn's end to the start of the next, where the turn went across."""
     marked = sorted([(*turn, "a") for turn in a] + [(*turn, "b") for turn in b])
     pairs = list(itertools.pairwise(marked))[WARM_UP:]
     return [later[0] - earlier[1] for earlier, later in pairs if earlier[2] != later[2]]
@@ -127,7 +131,7 @@ def change_overs(a: list[tuple[float, float]], b: list[tuple[float, float]]) -> 
 def measure(
     settings: Settings, hold: float = 0.0, most: float = TURN_SECONDS
 ) -> tuple[list[float], list[float]]:
-    """Seconds of every round trip of the floor, and of every change-over."""
+    """Return seconds of every round trip of the floor, and of every context switch."""
     fork = multiprocessing.get_context("fork")
     sockets, pipes = socket.socketpair(), [fork.Pipe() for _ in "ab"]
     parts = zip("ab", sockets, pipes, strict=True)

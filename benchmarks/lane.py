@@ -1,4 +1,5 @@
-"""What a lane costs or saves a training that is alone: CPU time of an iteration in it over without.
+"""The cost or gain of a lane for a training that is alone: CPU time of an iteration in it over
+without.
 
 Blocks of iterations in the lane and outside alternate in one process, so that a change of the
 machine's pace falls on both; a block in the lane is compared with the mean of those around it, and
@@ -38,7 +39,7 @@ def in_lane(iteration: Callable[[], None]) -> Callable[[], None]:
 
 
 def block(iteration: Callable[[], None], iterations: int) -> float:
-    """Median seconds of CPU time of an iteration."""
+    """Return median seconds of CPU time of an iteration."""
     times = []
     for _ in range(iterations):
         start = time.thread_time()
@@ -68,7 +69,8 @@ def figures_of(name: str, iteration: Callable[[], None]) -> list[Figure]:
 
 
 def boundary() -> float:
-    """Microseconds of CPU time that an iteration without a survivor spends on its two ends."""
+    """Return microseconds of CPU time that an iteration without a survivor spends on its
+    two ends."""
     start = time.thread_time()
     for _ in range(BOUNDARIES):
         _core.Lane.enter()

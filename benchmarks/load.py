@@ -1,11 +1,11 @@
 """`make load`: a busy host for half an hour, and whether the broker is at its end as at its start.
 
-200 notebooks are registered, 60 of them want the turn all the time, and 50 lookers watch as
+200 notebooks are registered, 60 of them want the turn all the time, and 50 viewers watch as
 JupyterLab's panels do; beside them notebooks come and go, 1,000 a minute, half of them without a
-word, as killed kernels do. All are real connections, in three processes. A switch is the time
-from a holder's Finish to the next one's Grant, by way of the broker, as the notebooks' process sees
-it; the floor is a bare round trip to a process that does nothing else, just before. What grows is
-told by lines through the minutes of the run after its first tenth.
+word, as killed kernels do. All are real connections, in three processes. A switch is the time from
+a holder's Finish to the next one's Grant, by way of the broker, as the notebooks' process sees it;
+the floor is a bare round trip to a process that does nothing else, just before. Growth is told by
+lines through the minutes of the run after its first tenth.
 
 It writes docs/results/load.md, docs/pictures/load.svg and benchmarks/results/load.json.
 """
@@ -68,10 +68,10 @@ SAMPLE_SECONDS = 5.0
 MINUTE = 60.0
 WARM_UP = 0.1  # of the run
 DEMAND = Demand(20 << 20, 200 << 20, measured=True)
-FLAT_PERCENT = 5.0  # what has changed by no more of its mean in the run is flat
+FLAT_PERCENT = 5.0  # a figure that has changed by no more of its mean in the run is flat
 
 
-# --- who is there --------------------------------------------------------------------------------
+# --- clients --------------------------------------------------------------------------------------
 
 
 class Notebook:
@@ -99,7 +99,7 @@ class Notebook:
 
 
 class Times(NamedTuple):
-    """Of a context switch, at `when`: how long it took, and a round trip before it. Seconds."""
+    """A context switch, at `when`: how long it took, and a round trip before it. Seconds."""
 
     when: float
     lasted: float
@@ -117,7 +117,7 @@ class Room:
         for descriptor in self._by_descriptor:
             self._poll.register(descriptor, select.POLLIN)
         self._floor = 0.0
-        self._finished = 0.0  # when the last turn was given back; 0: somebody has it
+        self._finished = 0.0  # when the last turn was given back; 0: a session has it
         self.times: list[Times] = []
 
     def work(self, over: Event) -> None:
@@ -166,7 +166,7 @@ def send_back(echo: socket.socket) -> None:
 
 
 def look(settings: Settings, over: Event) -> None:
-    """As so many panels; what they do with a Snapshot is not the broker's."""
+    """Behaves as LOOKERS panels; what they do with a Snapshot is not the broker's work."""
     lookers = [connect(settings) for _ in range(LOOKERS)]
     for looker in lookers:
         looker.sendall(encode(Hello(PROTOCOL)) + encode(Watch(LOOK_SECONDS)))
@@ -176,7 +176,7 @@ def look(settings: Settings, over: Event) -> None:
 
 
 def come_and_go(settings: Settings, over: Event) -> None:
-    """One after the other, at an even pace."""
+    """Open one after the other, at an even pace."""
     pause, due = MINUTE / COMERS_PER_MINUTE, time.monotonic()
     for number in itertools.count():
         due += pause
@@ -194,7 +194,7 @@ def come_and_go(settings: Settings, over: Event) -> None:
 
 @dataclass(frozen=True)
 class Sample:
-    """Of the broker, `seconds` after the start; processor time since the sample before."""
+    """The broker `seconds` after the start; processor time since the sample before."""
 
     seconds: float
     cpu_percent: float
@@ -229,7 +229,8 @@ class Minute:
 
 
 def minutes(taken: Sequence[Sample], times: Sequence[Times]) -> list[Minute]:
-    """`times` are since the start of the run, as the samples' are. What is left over is dropped."""
+    """Group by minutes; `times` are since the start of the run, as the samples' are. The rest is
+    dropped."""
     return [
         _minute(
             [one for one in taken if begin < one.seconds <= begin + MINUTE],
@@ -273,7 +274,7 @@ STUDENT = {1: 12.7, 2: 4.30, 3: 3.18, 5: 2.57, 8: 2.31, 12: 2.18, 20: 2.09, 30: 
 
 
 def trend(values: Sequence[float]) -> Trend:
-    """Least squares. Minutes are taken for independent of each other."""
+    """Fit by least squares. Minutes are assumed to be independent of each other."""
     numbers, mean = range(len(values)), statistics.fmean(values)
     slope, start = statistics.linear_regression(numbers, values)
     free = len(values) - 2
@@ -285,9 +286,9 @@ def trend(values: Sequence[float]) -> Trend:
     return Trend(mean, slope * percent, margin * percent)
 
 
-# --- what is told of it --------------------------------------------------------------------------
+# --- the report ---------------------------------------------------------------------------------
 
-TOLD = {  # of each minute; digits, and what it is called
+TOLD = {  # of each minute; digits, and its name
     "p50_us": (0, "context switch, median, us"),
     "floor_p50_us": (0, "round trip, median, us"),
     "p99_us": (0, "context switch, p99, us"),
@@ -300,7 +301,7 @@ TOLD = {  # of each minute; digits, and what it is called
 
 
 def picture(found: Sequence[Minute]) -> Figure:
-    """One row for each kind of figure, over the minutes."""
+    """Return one row for each kind of figure, over the minutes."""
     rows = (
         ("p50_us", "floor_p50_us"),
         ("p99_us", "floor_p99_us"),

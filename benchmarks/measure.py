@@ -1,4 +1,4 @@
-"""What the benchmarks share: a broker of their own, medians, and one table of results."""
+"""Parts that the benchmarks share: a broker of their own, medians, and one table of results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULTS = Path(__file__).resolve().parent.parent / "build" / "bench.json"
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number. `target` is the promise: at most (or `at_least`) so much, if any."""
+    """One measured number. `target` is the promise, if any: at most (or `at_least`) this value."""
 
     name: str
     value: float
@@ -39,7 +39,7 @@ class Figure:
 
 @contextmanager
 def broker(device: str = "host", **settings: object) -> Iterator[tuple[Settings, Client]]:
-    """A broker of our own and a connection to it; both end with the block."""
+    """Start a broker of our own and connect to it; both end with the block."""
     with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
         chosen = load(
             {},
@@ -50,12 +50,12 @@ def broker(device: str = "host", **settings: object) -> Iterator[tuple[Settings,
         )
         with Client.connect(chosen, "benchmark") as client:
             yield chosen, client
-        with Client.connect(chosen, "benchmark") as client:  # the first may not live any more
+        with Client.connect(chosen, "benchmark") as client:  # the first may have ended
             client.ask(Shutdown())
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that `percent` of `values` do not exceed."""
+    """Return the value that `percent` of `values` do not exceed."""
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 

@@ -1,12 +1,13 @@
-"""Physical memory of 1, 2, 4 and 8 notebooks in one lane, against what they need and against stock.
+"""Physical memory of 1, 2, 4 and 8 notebooks in one lane, against what they need and against
+stock.
 
-Each is a process that trains a CNN or a transformer, in turn, with one thread. Measured is the peak
-of the sum over all of them, sampled while they train: the PSS of their own memory, and what the
-lane has of the machine, once. `ratio` is that to the sum of what is persistent and the largest of
-what is ephemeral, as benchmarks/needs.py measures it: in processes that have nothing of ours. So
-whatever sharing itself takes counts against it. `start_MiB` is the peak while they all learn what
-they need, outside of the lane. `stock_MiB` is that of the same trainings without sharing, all at
-once; one samples at its luck how many are at their peak at a time.
+Each is a process that trains a CNN or a transformer, in turn, with one thread. The measured value
+is the peak of the sum over all of them, sampled while they train: the PSS of their own memory, and
+what the lane has of the machine, once. `ratio` compares it with the sum of what is persistent and
+the largest of what is ephemeral, as benchmarks/needs.py measures it: in processes that have
+nothing of ours. So the memory that sharing itself takes counts against it. `start_MiB` is the peak
+while they all learn what they need, outside of the lane. `stock_MiB` is that of the same trainings
+without sharing, all at once; it depends on chance how many are at their peak at a time.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ MIB = 1 << 20
 
 
 def lane_bytes(broker_pid: int) -> int:
-    """What the lanes of a broker have of the machine's memory."""
+    """Return the machine's memory that the lanes of a broker have."""
     return sum(_bytes_of_memory(entry.path) for entry in os.scandir(f"/proc/{broker_pid}/fd"))
 
 
 def _bytes_of_memory(descriptor: str) -> int:
-    """Of a file that is nowhere else; the broker may close one while it is looked at."""
+    """Return the size of a file that is nowhere else; the broker may close one meanwhile."""
     with suppress(FileNotFoundError):
         if "memfd:" in os.readlink(descriptor):
             return os.stat(descriptor).st_blocks * 512
@@ -44,7 +45,7 @@ def _bytes_of_memory(descriptor: str) -> int:
 
 @contextmanager
 def sampled(size: Callable[[], int]) -> Iterator[list[int]]:
-    """All that `size` says during the block, in a thread."""
+    """Collect all values of `size` during the block, in a thread."""
     samples: list[int] = []
     ended = threading.Event()
 
@@ -71,7 +72,7 @@ def train(started: list[Trainer], iterations: int) -> None:
 def peaks(
     models: list[str], settings: Settings | None = None, broker_pid: int | None = None
 ) -> tuple[int, int]:
-    """Of the sum over these trainings: at their start, and from then on."""
+    """Return the peak of the sum over these trainings: at their start, and from then on."""
 
     def size() -> int:
         of_lanes = 0 if broker_pid is None else lane_bytes(broker_pid)

@@ -50,8 +50,8 @@ def perceptron() -> Iterate:
 
 
 def half_idle() -> Iterate:
-    """On one core, and waiting for its data half of the time: now shorter, now longer, or two of
-    them would compute in the same rhythm, and how much they gain would be luck."""
+    """A training on one core that waits for its data half of the time: now shorter, now longer, or
+    two of them would compute in the same rhythm, and their gain would depend on chance."""
     torch.set_num_threads(1)
     iterate = cnn()
     luck = random.Random(os.getpid())

@@ -1,11 +1,12 @@
-"""What a training needs of physical memory, measured in a process of its own that shares nothing.
+"""The physical memory that a training needs, measured in a process of its own that shares nothing.
 
 `persistent` is what the process has at a boundary once libc has given back what is free: the
 interpreter, what the libraries made at their first use, and the tensors that live on. `ephemeral`
-is what tensors take on top of it within one iteration, to the byte: nobody can do with less.
+is what tensors take on top of it within one iteration, to the byte: no way to share can do with
+less.
 
 Both leave the libraries' code out. It is in the page cache, once for the whole machine, and its
-part of a process's PSS depends on who else has it loaded.
+part of a process's PSS depends on which other processes have it loaded.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-ITERATIONS = 5  # the first few make what the optimiser and the libraries keep
+ITERATIONS = 5  # in the first few the optimiser and the libraries allocate what they retain
 
 
 class Needs(NamedTuple):
-    """In bytes."""
+    """A demand, in bytes."""
 
     persistent: int
     ephemeral: int
 
 
 def anonymous_bytes(pid: int | str) -> int:
-    """PSS of a process's own memory; not of files, nor of the memory of a lane."""
+    """Return the PSS of a process's own memory; not of files, nor of the memory of a lane."""
     with open(f"/proc/{pid}/smaps_rollup") as rollup:
         (line,) = (line for line in rollup if line.startswith("Pss_Anon:"))
     return int(line.split()[1]) << 10
 
 
 def needs(model: str) -> Needs:
-    """Of one of the models."""
+    """Measure one of the models."""
     run = subprocess.run(
         [sys.executable, __file__, model], stdout=subprocess.PIPE, text=True, check=True
     )

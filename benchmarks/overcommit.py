@@ -27,13 +27,13 @@ def sum_of_peaks(client: Client) -> int:
 
 
 def with_room() -> tuple[float, int]:
-    """Seconds one after the other, and the bytes of both."""
+    """Return seconds one after the other, and the bytes of both."""
     with broker() as (settings, client), trainers(settings, MODELS) as started:
         return one_after_the_other(started, ITERATIONS), sum_of_peaks(client)
 
 
 def without_room(capacity: int) -> tuple[float, int]:
-    """Seconds of both at once, and how many of them did all their iterations."""
+    """Return seconds of both at once, and how many of them did all their iterations."""
     with broker(host_capacity_bytes=capacity) as (settings, client):
         with trainers(settings, MODELS) as started:
             seconds = together(started, ITERATIONS)

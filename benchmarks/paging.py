@@ -1,4 +1,5 @@
-"""What paging out and in costs: its rate over that of a plain copy to and from the same directory.
+"""The cost of paging out and in: its rate over that of a plain copy to and from the same
+directory.
 
 The tensors are the weights of a transformer with both of Adam's moments. A plain copy writes as
 many bytes from one buffer to a file, and reads them into fresh memory. Copies and pages alternate,
@@ -35,7 +36,7 @@ M_MMAP_THRESHOLD = -3  # of mallopt
 
 
 def tensors() -> list[torch.Tensor]:
-    """Weights and moments, in memory that is fresh from the system."""
+    """Return weights and moments, in memory that is fresh from the system."""
     layer = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (WIDTH,)]
     return [torch.ones(shape) for shape in layer for _ in range(LAYERS * 3)]
 
@@ -62,7 +63,7 @@ def warm(size: int) -> None:
 
 
 def seconds(call: Callable[[], object], size: int) -> float:
-    """Of a call that takes so many bytes of memory or of the file cache."""
+    """Return the seconds of a call that takes `size` bytes of memory or of the file cache."""
     warm(size)
     start = time.perf_counter()
     call()
@@ -70,7 +71,7 @@ def seconds(call: Callable[[], object], size: int) -> float:
 
 
 def plain_copy(source: memoryview) -> tuple[float, float]:
-    """Seconds to write `source` to a new file, and to read it into fresh memory."""
+    """Return seconds to write `source` to a new file, and to read it into fresh memory."""
     size = len(source)
     starts = range(0, size, CALL)
     with tempfile.TemporaryFile(dir=DIRECTORY, buffering=0) as file, memory(size) as target:
@@ -81,7 +82,7 @@ def plain_copy(source: memoryview) -> tuple[float, float]:
 
 
 def page(size: int) -> tuple[float, float, int]:
-    """Seconds to page out and in, and the bytes."""
+    """Return seconds to page out and in, and the bytes."""
     said = []
     out = seconds(lambda: said.append(Pager.page_out(DIRECTORY)), size)
     paged = Pager.bytes_out()
@@ -91,7 +92,8 @@ def page(size: int) -> tuple[float, float, int]:
 
 
 def compare() -> tuple[list[float], int]:
-    """Ratios of one round: first page-out, page-in, and both together; then the same again."""
+    """Return ratios of one round: first page-out, page-in, and both together; then the
+    same again."""
     kept = tensors()
     ratios = []
     size = sum(tensor.nbytes for tensor in kept)

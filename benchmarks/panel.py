@@ -1,8 +1,9 @@
-"""What looking costs: the broker with 50 open pages and 100 sessions, and a browser per update.
+"""The cost of viewers: the broker with 50 open pages and 100 sessions, and a browser per update.
 
-Each page is a watching connection of its own, as if it had a Jupyter server of its own: the dearest
-case, since pages of one server share one. The sessions behave as those of the benchmark `broker`.
-The browser draws, lays out, and draws again what the broker really said, with the shipped bundle.
+Each page is a watching connection of its own, as if it had a Jupyter server of its own: the most
+expensive case, since pages of one server share one. The sessions behave as those of the benchmark
+`broker`. The browser draws, lays out, and draws again what the broker really said, with the
+shipped bundle.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Pages:
             client.close()
 
     def _read(self) -> None:
-        """Bytes only: what a page makes of them is measured in a browser."""
+        """Read bytes only: what a page makes of them is measured in a browser."""
         poll = select.poll()
         for client in self._clients:
             poll.register(client.fileno(), select.POLLIN)
@@ -91,7 +92,7 @@ class Pages:
 
 
 def cpu_percent(process: psutil.Process, notebooks: list[Notebook], looker: Client) -> float:
-    """Of one core, while the notebooks go on."""
+    """Return percent of one core, while the notebooks continue."""
     before = process.cpu_times()
     work(notebooks, looker, SECONDS)
     after = process.cpu_times()
@@ -110,7 +111,7 @@ def snapshots(settings: Settings) -> list[str]:
 
 
 def draw(states: list[str]) -> list[float]:
-    """Milliseconds of each update."""
+    """Return milliseconds of each update."""
     style = (STATIC / "widget.css").read_text()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -169,7 +170,7 @@ def main() -> None:
         with Client.connect(settings, "looker") as looker:
             figures = measure(settings, looker)
         publish("panel", figures)
-        client.look()  # it is still well
+        client.look()  # the broker still answers
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Pairs of notebooks under `pack`: lanes chosen by themselves against one lane and against two.
+"""Pairs of notebooks under `pack`: the concurrency tuner against one lane and against two.
 
-A pair that gains by two lanes at once, since each sleeps half of its time as one does that waits
-for its data; one of which each keeps all cores busy; and the same with OpenMP's threads waiting for
-each other on the cores, as they do where torch was imported before sharing was on. Real processes,
-real trainings on the device `host`. Rounds of the three alternate, and each round of `auto` begins
-with knowing nothing, so its trials are in its time.
+One pair gains by two lanes at once, since each sleeps half of its time as a notebook does that
+waits for its data; in one each keeps all cores busy; and one is the same with OpenMP's threads
+waiting for each other on the cores, as they do where torch was imported before sharing was on.
+Real processes, real trainings on the device `host`. Rounds of the three alternate, and each round
+of `auto` begins without any knowledge, so its probes are in its time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ def seconds(client: Client, started: list[Trainer], lanes: int, iterations: int)
 
 
 def rotated(by: int) -> list[tuple[str, int]]:
-    """So that none of them always comes first, on a machine that becomes slower or faster."""
+    """Rotate the order, so that none of them always comes first, on a machine that becomes slower
+    or faster."""
     ways = [*LANES.items()]
     return ways[by:] + ways[:by]
 
 
 def measure(pair: str) -> Iterator[Figure]:
-    """Median ratios within a round, which has a machine's minutes in common. Which is the better
-    of one lane and two is decided after all rounds: in each it would be the luckier."""
+    """Return median ratios within a round, which has a machine's minutes in common. The better of
+    one lane and two is decided after all rounds: in each round it would be a matter of chance."""
     model, spins = PAIRS[pair]
     with (
         broker(policy="pack") as (settings, client),

@@ -1,13 +1,14 @@
-"""What survivors of an iteration cost: how soon none are left in the lane, and how long each takes.
+"""The cost of survivors of an iteration: how soon none are left in the lane, and how long each
+takes.
 
-The lane changes hands after every iteration, as among notebooks that all want it. Of a training the
-first iterations are outside of the lane, until its demand is known; then those blocks that outlive
-their iteration are promoted until they are foreseen. `last_promotion` is the number of the last
-iteration, of the first ITERATIONS in the lane, that left anything there.
+The lane changes hands after every iteration, as among notebooks that all want it. Of a training
+the first iterations are outside of the lane, until its demand is known; then those blocks that
+outlive their iteration are promoted until they are foreseen. `last_promotion` is the number of the
+last iteration, of the first ITERATIONS in the lane, that left anything there.
 
-The times are of emptying the lane and of entering it again, with so many surviving pages in blocks
-of 64 KiB, the smallest of a lane, each with a dead one between it and the next. `one_block` is the
-same with all pages side by side.
+The times are of emptying the lane and of entering it again, with several numbers of surviving
+pages in blocks of 64 KiB, the smallest of a lane, each with a dead one between it and the next.
+`one_block` is the same with all pages adjacent.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ROUNDS = 15
 
 
 def promotions(model: str) -> list[int]:
-    """Pages promoted after each of the first iterations in the lane."""
+    """Return pages promoted after each of the first iterations in the lane."""
     iterate = TRAININGS[model]()
     for _ in range(OUTSIDE):
         iterate()
@@ -58,7 +59,8 @@ def of_training(model: str) -> list[Figure]:
 
 
 def change_over(descriptor: int, blocks: int, pages: int) -> float:
-    """Seconds of CPU time to promote so many blocks and to enter again. Nothing was learned yet."""
+    """Return seconds of CPU time to promote `blocks` blocks of `pages` pages and to enter again.
+    Nothing was learned yet."""
     reason = _core.Lane.attach(descriptor, LANE)
     assert not reason, reason
     _core.Lane.enter()
@@ -101,7 +103,7 @@ def main() -> None:
     ):
         assert not reason, reason
     figures = [figure for model in MODELS for figure in of_training(model)]
-    # What lives on of the trainings is no part of what follows.
+    # The survivors of the trainings are not part of the following.
     _core.Lane.promote()
     publish("survivors", figures + times(descriptor))
 

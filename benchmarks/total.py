@@ -1,4 +1,4 @@
-"""Five notebooks together against the same five one after the other: what taking turns costs.
+"""Five notebooks together against the same five one after the other: the cost of taking turns.
 
 All processes are up and have their data before the clock starts. Rounds of both alternate.
 """
@@ -19,7 +19,7 @@ WARM_UP_ITERATIONS = 20
 
 
 def one_after_the_other(started: list[Trainer], iterations: int = ITERATIONS) -> float:
-    """Sum of the seconds that each takes alone."""
+    """Return the sum of the seconds that each takes alone."""
     total = 0.0
     for trainer in started:
         trainer.start(iterations)
@@ -29,7 +29,7 @@ def one_after_the_other(started: list[Trainer], iterations: int = ITERATIONS) ->
 
 
 def together(started: list[Trainer], iterations: int = ITERATIONS) -> float:
-    """Seconds from the start of all until the last is done."""
+    """Return seconds from the start of all until the last is done."""
     for trainer in started:
         trainer.start(iterations)
     times = [trainer.ended() for trainer in started]
@@ -37,7 +37,7 @@ def together(started: list[Trainer], iterations: int = ITERATIONS) -> float:
 
 
 def measure(settings: Settings) -> tuple[float, float]:
-    """Median seconds one after the other, and the median ratio of together to it."""
+    """Return median seconds one after the other, and the median ratio of together to it."""
     serial, ratios = [], []
     with trainers(settings, [MODEL] * NOTEBOOKS) as started:
         one_after_the_other(started, WARM_UP_ITERATIONS)

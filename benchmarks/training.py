@@ -1,7 +1,7 @@
 """One notebook of the benchmarks: a training in its own process, with sharing on or off.
 
-Says `ready`, waits for a line that says how many iterations (0: until it is ended), trains, and
-says when it began and ended on the clock that all processes of the machine have in common.
+It prints `ready`, waits for a line that says how many iterations (0: until it is ended), trains,
+and prints when it began and ended on the clock that all processes of the machine have in common.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ MODEL = "perceptron"  # about 10 ms an iteration
 
 
 class Trainer:
-    """Such a process, seen from the benchmark that started it. Without `settings` it shares not.
-    Its idle OpenMP threads sleep, or, as `spins` says, wait for a moment as they do by default."""
+    """Such a process, seen from the benchmark that started it. Without `settings` it does not
+    share. Its idle OpenMP threads sleep, or, with `spins`, wait actively for a moment as they do
+    by default."""
 
     def __init__(
         self, settings: Settings | None, name: str, model: str = MODEL, spins: bool = False
@@ -42,7 +43,7 @@ class Trainer:
         self.pid = self._process.pid
 
     def is_ready(self) -> None:
-        """Wait until it has its data and, with sharing on, its place at the broker."""
+        """Wait until it has its data and, with sharing on, is registered at the broker."""
         self._hear()
 
     def start(self, iterations: int) -> None:
@@ -50,7 +51,7 @@ class Trainer:
         print(iterations, file=self._process.stdin, flush=True)
 
     def ended(self) -> tuple[float, float]:
-        """When the training began and ended."""
+        """Return when the training began and ended."""
         began, ended = self._hear()
         return began, ended
 
@@ -67,7 +68,7 @@ class Trainer:
 def trainers(
     settings: Settings | None, models: Iterable[str], spins: bool = False
 ) -> Iterator[list[Trainer]]:
-    """A process for each of the models, ready to train; ended with the block."""
+    """Start a process for each of the models, ready to train; they end with the block."""
     with ExitStack() as stops:
         started = []
         for number, model in enumerate(models):

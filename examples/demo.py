@@ -1,8 +1,9 @@
 """`make demo`: three real notebooks share one device, compared with running alone.
 
-Starts a Jupyter server of its own and runs the notebooks beside this file over its API, as a
-browser would: each without sharing, each alone with sharing on, then all three together. Prints
-who runs and who waits, checks that sharing changed no loss and no weight, writes build/demo.json.
+It starts a Jupyter server of its own and runs the notebooks beside this file over its API, as a
+browser would: each without sharing, each alone with sharing on, then all three together. It prints
+which notebooks run and wait, checks that sharing changed no loss and no weight, and writes
+build/demo.json.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class DemoError(Exception):
 
 
 def cells(name: str, sharing: bool) -> list[str]:
-    """The code cells of an example, without the two lines of ours if `sharing` is False."""
+    """Return the code cells of an example, without our two lines if `sharing` is False."""
     notebook = json.loads((HERE / f"{name}.ipynb").read_text())
     codes = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     if sharing:
@@ -87,7 +88,7 @@ class Run:
 
 
 class Phase:
-    """Some notebooks at once, watched: the runs, and who held the device at each look."""
+    """Some notebooks at once, watched: the runs, and the holder of the device at each look."""
 
     def __init__(self, server: Server, title: str, names: tuple[str, ...], sharing: bool) -> None:
         self.title = title
@@ -137,7 +138,7 @@ class Phase:
             await self.look()
 
     async def look(self) -> None:
-        """Take what the broker says now into the runs."""
+        """Copy the broker's present answer into the runs."""
         snapshot = await self._server.snapshot()
         self.lane_bytes = max(self.lane_bytes, self._server.lane_bytes())
         for device in snapshot["devices"]:
@@ -154,7 +155,7 @@ class Phase:
 
 
 def board(phase: Phase, seconds: float) -> Group:
-    """The live picture of one phase."""
+    """Return the live view of one phase."""
     table = Table(title=f"{phase.title}, {seconds:.0f} s", title_justify="left", min_width=76)
     for column in ("notebook", "state", "iterations", "device", "waited", "last line"):
         table.add_column(
@@ -175,7 +176,7 @@ def board(phase: Phase, seconds: float) -> Group:
 
 
 def strip(holders: list[str | None]) -> Text:
-    """Who held the device, one block for each look."""
+    """Return the holders of the device, one block for each look."""
     blocks = ((("█", COLOURS[name]) if name else (" ", "")) for name in holders)
     return Text.assemble(*blocks)
 
@@ -216,7 +217,7 @@ def lines(console: Console, phase: Phase) -> Iterator[Callable[[], None]]:
 
 
 def line(run: Run) -> str:
-    """One run in words."""
+    """Return one run in words."""
     iterations = f", {run.iterations} iterations" if run.iterations else ""
     return f"{run.name} {run.state}{iterations}" + (f", {run.said}" if run.said else "")
 
@@ -264,10 +265,10 @@ class Comparison:
         }
 
     def memory(self) -> JSON:
-        """Bytes of tensors: what each needed when it was alone, added up, and all three together.
+        """Bytes of tensors: the demands of the three when alone, added up, and all three together.
 
-        Together they had what each has for good, by count, and the lane, by the most that it ever
-        had of the machine's memory.
+        Together they had the persistent memory of each, by count, and the lane, by the most that
+        it ever had of the machine's memory.
         """
         alone = (self.alone[name].shown for name in self.alone)
         persistent, lanes = self.together.device["persistent_bytes"], self.together.lane_bytes
@@ -298,7 +299,7 @@ class Comparison:
 
 
 def summary(result: JSON, holders: list[str | None]) -> Group:
-    """The closing table."""
+    """Return the closing table."""
     table = Table(
         title=f"three notebooks, one device: {result['device']['name']}", title_justify="left"
     )
@@ -320,7 +321,7 @@ def summary(result: JSON, holders: list[str | None]) -> Group:
 
 
 def memory_line(memory: JSON) -> str:
-    """What sharing saved, in words."""
+    """Return what sharing saved, in words."""
     alone, together, persistent, lanes = (
         memory[part] / MIB
         for part in ("sum_of_peaks_alone", "together", "persistent", "resident_in_lanes")
@@ -332,7 +333,7 @@ def memory_line(memory: JSON) -> str:
 
 
 async def compare(console: Console, server: Server, unshared: bool) -> Comparison:
-    """All phases, in order."""
+    """Play all phases, in order."""
     alone: dict[bool, dict[str, Run]] = {False: {}, True: {}}
     for sharing in (False, True):
         for name in NAMES:
@@ -395,12 +396,12 @@ def main() -> int:
 
 
 def without_fonts(svg: str) -> str:
-    """A picture that loads nothing from elsewhere."""
+    """Write a picture that loads nothing from elsewhere."""
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
 def fold(holders: list[str | None], width: int = 76) -> list[str | None]:
-    """At most `width` looks, evenly spaced."""
+    """Return at most `width` looks, evenly spaced."""
     step = max(1, -(-len(holders) // width))
     return holders[::step]
 

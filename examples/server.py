@@ -57,9 +57,9 @@ class Server:
             )
 
     def _environment(self) -> dict[str, str]:
-        """The user's, but no setting, configuration or broker of theirs takes part.
+        """The user's environment, without settings, configuration or broker of theirs.
 
-        PyTorch's idle threads sleep where they would spin, as sharing sees to by itself: here for
+        PyTorch's idle threads sleep where they would spin, as sharing arranges by itself: here for
         the runs without sharing too, so that all are alike.
         """
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON"))}
@@ -90,7 +90,7 @@ class Server:
         return json.loads(response.body) if response.body else None
 
     async def snapshot(self) -> JSON:
-        """What the broker shows to everybody who looks."""
+        """Return the Snapshot that the broker shows to all viewers."""
         state: JSON = await self.ask("jupyter-gpushare/api/v1/state")
         return state
 
@@ -108,7 +108,7 @@ class Server:
         raise ServerError(f"the Jupyter server did not come up: {reason}; its log:\n{self.tail()}")
 
     def lane_bytes(self) -> int:
-        """What the lanes have of this machine's memory, as the system counts it."""
+        """Return the machine's memory that the lanes have, as the system counts it."""
         entries = list(os.scandir(f"/proc/{self.broker}/fd"))
         memories = [entry for entry in entries if "memfd:" in os.readlink(entry.path)]
         return sum(os.stat(entry.path).st_blocks * BLOCK_BYTES for entry in memories)
@@ -151,7 +151,7 @@ class Notebook:
     def __init__(self, server: Server, name: str, heard: Callable[[str], None]) -> None:
         self.name = name
         self._server = server
-        self._heard = heard  # what the cells print, as it comes
+        self._heard = heard  # the output of the cells, as it comes
 
     async def open(self) -> None:
         path = f"{self.name}.ipynb"
@@ -161,7 +161,7 @@ class Notebook:
         await self.connect()
 
     async def connect(self) -> None:
-        """Speak with the kernel, which is there; for the first time or again."""
+        """Connect to the running kernel; for the first time or again."""
         channels = f"api/kernels/{self._session['kernel']['id']}/channels"
         url = self._server.url.replace("http", "ws", 1)
         request = HTTPRequest(
@@ -176,7 +176,7 @@ class Notebook:
         await self._server.ask(f"api/sessions/{self._session['id']}", "DELETE")
 
     async def run(self, code: str, **expressions: str) -> JSON:
-        """Execute one cell; the values of `expressions` afterwards. Raises ServerError."""
+        """Execute one cell; return the values of `expressions` afterwards. Raises ServerError."""
         header = {
             "msg_id": uuid.uuid4().hex,
             "msg_type": "execute_request",
@@ -193,7 +193,7 @@ class Notebook:
         return {name: _value(value) for name, value in reply["user_expressions"].items()}
 
     async def _reply(self, msg_id: str) -> JSON:
-        """The reply to `msg_id`, once all that the cell printed has arrived too."""
+        """Return the reply to `msg_id`, once all output of the cell has arrived too."""
         reply: JSON | None = None
         idle = False
         while reply is None or not idle:

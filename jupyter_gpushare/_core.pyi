@@ -633,7 +633,7 @@ class HostLaneMemory:
     def descriptors(self) -> list[int]:
         """The one, as the memory of every device has them."""
     def shrink(self, bytes: int) -> None:
-        """Give what lies above `bytes` back to the system; it reads as zeros from then on."""
+        """Give the memory above `bytes` back to the system; it reads as zeros from then on."""
     @property
     def resident_bytes(self) -> int: ...
 
@@ -647,16 +647,16 @@ class CudaLaneMemory:
         """They stay open as long as this lives."""
 
 class LaneUsage:
-    """What the lane of this process was used for; "so far" is since the process began."""
+    """The use of this process's lane; "so far" is since the process began."""
 
     footprint: int
-    """Bytes that the lane had to have in the last iteration."""
+    """Bytes that the lane needed in the last iteration."""
     largest_footprint: int
     """The same, in the last 64 iterations."""
     overflows: int
     """Blocks that did not fit, so far."""
     overflow_bytes: int
-    """The most of theirs at one time in the last iteration."""
+    """The most bytes of such blocks at one time in the last iteration."""
     expected_survivors: int
     """Blocks that stayed out of the lane because they were to survive, so far."""
     last_survivor_bytes: int
@@ -669,11 +669,11 @@ class LaneUsage:
     """Promoted blocks that are alive now."""
 
 class Lane:
-    """The lane of this process: memory that it has in turn with others, for blocks of 64 KiB and
+    """The lane of this process: memory that it uses in turn with others, for blocks of 64 KiB and
     more that live inside one iteration.
 
-    What returns a string returns an empty one, or the sentence that says why not. From `promote`
-    to `enter` the lane may be another process's.
+    A method that returns a string returns an empty one, or the sentence that says why not. From
+    `promote` to `enter` the lane may be another process's.
     """
 
     @staticmethod
@@ -681,7 +681,7 @@ class Lane:
         """Reserve addresses, more than a lane will have bytes. Once per process."""
     @staticmethod
     def attach(descriptor: int, bytes: int) -> str:
-        """Use so many bytes of this memory; again, to change the size or for another memory.
+        """Use `bytes` of this memory; a further call changes the size or replaces the memory.
 
         Between iterations only, and with nothing alive in the lane. The descriptor stays yours.
         """
@@ -692,7 +692,7 @@ class Lane:
         """An iteration begins: this thread, and no other, allocates from the lane."""
     @staticmethod
     def leave() -> None:
-        """It ends: nobody does."""
+        """The iteration ends: no thread allocates from the lane any more."""
     @staticmethod
     def survivors() -> int:
         """Bytes that are alive in the lane."""
@@ -715,13 +715,13 @@ class CudaLane:
 
     @staticmethod
     def expect(ordinal: int, window_bytes: int, chunk_bytes: int) -> str:
-        """It will be this GPU, with so many addresses for lanes that are made of such chunks.
+        """Expect this GPU, with `window_bytes` addresses for lanes of chunks of `chunk_bytes`.
 
-        Nothing of the GPU is taken before it is opened. Once per process.
+        It uses nothing of the GPU before it is opened. Once per process.
         """
     @staticmethod
     def open() -> str:
-        """Use the GPU that is expected. Again is harmless."""
+        """Use the GPU that is expected. A repeated call is harmless."""
     @staticmethod
     def attach_chunks(first: int, descriptors: list[int]) -> str:
         """These chunks take the place of all from `first` on, none of which is in use.
@@ -732,7 +732,7 @@ class CudaLane:
     def attached_chunks() -> int: ...
     @staticmethod
     def attach(bytes: int) -> str:
-        """Use so many bytes of the attached chunks; between iterations, with no segment in them."""
+        """Use `bytes` of the attached chunks; between iterations, with no segment in them."""
     @staticmethod
     def detach() -> str: ...
     @staticmethod
@@ -740,16 +740,16 @@ class CudaLane:
         """An iteration begins: all threads allocate from the lane."""
     @staticmethod
     def leave() -> None:
-        """It ends: nobody does."""
+        """The iteration ends: no thread allocates from the lane any more."""
     @staticmethod
     def survivors() -> int:
-        """Bytes in the lane that PyTorch's allocator has, be something alive in them or not."""
+        """Bytes in the lane that PyTorch's allocator has, whether used by tensors or not."""
     @staticmethod
     def owns(address: int) -> bool:
-        """Whether it is an address of lanes, be anything there or not."""
+        """Whether it is an address of lanes, used or not."""
     @staticmethod
     def room() -> int:
-        """Bytes of the largest segment that would find room in the lane."""
+        """Bytes of the largest segment that would fit into the lane."""
     @staticmethod
     def trim(living: list[tuple[int, int]]) -> None:
         """Of segments that were not trimmed before, only these addresses and sizes are alive, in
@@ -759,7 +759,7 @@ class CudaLane:
         """Bytes that are left of trimmed segments in the lane: alive, and not promoted."""
     @staticmethod
     def promote() -> int:
-        """As of `Lane`; the GPU must have done our work."""
+        """As `Lane.promote`; the GPU must have done our work."""
     @staticmethod
     def usage() -> LaneUsage: ...
     @staticmethod
@@ -834,26 +834,26 @@ class BlockAllocator:
         """One past the highest page that was in a live block since the last reset."""
 
 class Mailbox:
-    """Where a session finds a turn that is handed on, and hands its own on. For one thread at a
-    time, but any may close it."""
+    """The handoff slot, by which a session receives a direct handoff and sends its own turn. For
+    one thread at a time, but any may close it."""
 
     def __init__(self, name: str) -> None:
-        """Closed from the start where there is none to be had, or `name` is empty."""
+        """It is closed from the start where no slot is available, or `name` is empty."""
     @property
     def is_open(self) -> bool: ...
     def close(self) -> None: ...
     def renew(self, key: str) -> None:
-        """From now on letters with this key count; with the empty one none does."""
+        """From now on direct handoffs with this key count; with the empty key none does."""
     def look(self, connection: int, turn: int) -> bool:
-        """Whether there is something to be received by this descriptor; nothing is taken."""
+        """Whether there is something to receive from this descriptor; nothing is taken."""
     def has_successor(self) -> bool:
-        """Whether the last look found who is next after its turn."""
+        """Whether the last look found the successor after its turn."""
     def hand_on(self) -> None:
-        """Give it the turn."""
+        """Give the turn to the successor."""
     def send(self, mailbox: str, letter: str | bytes) -> None: ...
     def wait(self, connection: int, turn: int) -> tuple[int, int, int, int, int] | None:
-        """Wait for a letter that gives `turn`: the fields of its Grant. None where something else
-        came first, as a message or a signal."""
+        """Wait for a direct handoff of `turn`: the fields of its Grant. None where something else
+        came first, such as a message or a signal."""
 
 class IdleTurn:
     """The turn of this process, which a thread without Python's lock gives back while the process
@@ -863,17 +863,17 @@ class IdleTurn:
     """
 
     def __init__(self, watches: bool = True) -> None:
-        """Without a thread that watches the turn goes when somebody calls `look`."""
+        """Where `watches` is False there is no thread, and the turn goes when `look` is called."""
     def watch(self, connection: int) -> None:
-        """The connection to the broker from now on, by its descriptor; -1 where there is none."""
+        """Set the connection to the broker, by its descriptor; -1 where there is none."""
     def lend(self, turn: int, finish: bytes) -> bool:
         """This turn may go, and then `finish` is sent; False where the system has no thread."""
     def want(self) -> None:
-        """The broker has asked for the turn, in what has been received."""
+        """The broker has asked for the turn, in a message that has been received."""
     def keep(self) -> bool:
         """It may not go any more, or is over. False if it has gone before."""
     def look(self) -> None:
-        """What the thread does again and again: the turn goes if it may, and is wanted."""
+        """What the thread does again and again: the turn goes if it may and the broker wants it."""
     def enter(self) -> bool:
         """An iteration begins: nothing goes before `leave`. False if the turn has gone."""
     def leave(self) -> None: ...
@@ -886,7 +886,8 @@ class IdleTurn:
 class Pager:
     """Pages the CPU storages that AllocationCounter knows out to a file, and in again.
 
-    They stay at their addresses, and whoever touches one that is out gets its bytes from the file.
+    They stay at their addresses, and a thread that touches one that is out gets its bytes from the
+    file.
     """
 
     @staticmethod
@@ -898,7 +899,7 @@ class Pager:
         """
     @staticmethod
     def page_in(lent: Sequence[tuple[int, int]] = ()) -> str:
-        """All comes back; empty, or what could not be read. Ends a `page_out` under way."""
+        """All storages come back; empty, or what could not be read. Ends a `page_out` under way."""
     @staticmethod
     def cancel() -> None:
         """End a `page_out` that is under way, with everything back in."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-# What msgspec raises for somebody's bytes: they may also be no UTF-8, or lists without end.
+# What msgspec raises for bytes from outside: they may also be no UTF-8, or deeply nested lists.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def cause(error: BaseException) -> str:
-    """What the system says of an error, without its number and what people have typed."""
+    """Return what the system says of an error, without its number and without paths that people
+    typed."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -32,23 +33,23 @@ class ConnectionLost(GpuShareError):
 
 
 class Unanswered(ConnectionLost):
-    """The broker stands still: what was asked is not answered in time, and the connection ended."""
+    """The broker does not respond: a request was not answered in time, and the connection ended."""
 
 
 class ProtocolError(GpuShareError):
-    """The other side sent something that is no message of this protocol."""
+    """The other side sent something that is not a message of this protocol."""
 
     code = "protocol"
 
 
 class InvalidValue(GpuShareError, ValueError):
-    """A value is out of its range; the text says which and what would be right."""
+    """A value is out of its range; the text says which value and what would be right."""
 
     code = "invalid"
 
 
 class UnknownOption(InvalidValue, TypeError):
-    """There is no option of that name; the text says which is like it."""
+    """There is no option of that name; the text names one that is similar."""
 
 
 class UnknownDevice(GpuShareError):
@@ -70,31 +71,31 @@ class DoesNotFit(GpuShareError):
 
 
 class OverQuota(DoesNotFit):
-    """It is more than the admin's rules allow; the text names the rule and whom to ask."""
+    """The request exceeds what the admin's rules allow; the text names the rule and whom to ask."""
 
     code = "quota"
 
 
 class NoRoom(GpuShareError):
-    """There is no room on the device now; waiting or letting go of something would help."""
+    """There is no room on the device now; waiting or freeing something would help."""
 
     code = "no_room"
 
 
 class NotPermitted(GpuShareError):
-    """The caller may look, but not change this."""
+    """The caller may look, but may not change this."""
 
     code = "not_permitted"
 
 
 class Unidentified(GpuShareError):
-    """The broker has to be shown first whom this connection stands for."""
+    """The broker must first authenticate the user of this connection."""
 
     code = "unidentified"
 
 
 class Cancelled(GpuShareError):
-    """Somebody with the permission has ended this wait."""
+    """A user with the permission has ended this wait."""
 
     code = "cancelled"
 
@@ -127,5 +128,6 @@ BY_CODE: dict[str, type[GpuShareError]] = {
 
 
 def from_code(code: str, message: str) -> GpuShareError:
-    """The error that `code` names; an unknown code (a newer broker) is the base class."""
+    """Return the error class that `code` names; an unknown code (a newer broker) is the base
+    class."""
     return BY_CODE.get(code, GpuShareError)(message)

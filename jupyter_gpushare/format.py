@@ -1,4 +1,4 @@
-"""Figures and names in words: the one way in which sentences, tables and errors write them."""
+"""Figures and names in words: sentences, tables and errors all write them this way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that leaves one to four digits: ``1.4 GiB``."""
+    """Return bytes in the unit that leaves one to four digits: ``1.4 GiB``."""
     amount, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1000:
@@ -16,7 +16,8 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: ``3.2 s``, ``45 s``, ``2 min 30 s``, ``12 min``, ``2 h 5 min``"""
+    """Return seconds as people say them: ``3.2 s``, ``45 s``, ``2 min 30 s``, ``12 min``, ``2 h 5
+    min``"""
     if seconds < 9.95:
         return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
     whole = round(seconds)
@@ -29,18 +30,18 @@ def duration(seconds: float) -> str:
 
 
 def moment(unix: float) -> str:
-    """Day and time on this machine's clock: ``Tue 10:00``."""
+    """Return day and time on this machine's clock: ``Tue 10:00``."""
     return time.strftime("%a %H:%M", time.localtime(unix))
 
 
 def ordinal(place: int) -> str:
-    """``1st``, ``2nd``, ``3rd``, ``11th``."""
+    """Return ``1st``, ``2nd``, ``3rd``, ``11th``."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
     return f"{place}{'th' if place % 100 in (11, 12, 13) else ending}"
 
 
 def plain(text: str) -> str:
-    """The text without characters that steer a terminal."""
+    """Return the text without characters that control a terminal."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )

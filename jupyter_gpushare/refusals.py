@@ -1,7 +1,7 @@
-"""Why something from outside is refused: a sentence with what it is, and what would be right.
+"""Sentences for refused input: each says what was given, and what would be right.
 
-Settings, options, bodies of requests, messages and records are checked against their types. What
-the validator itself says of them is for programmers; here are the words for everybody.
+Settings, options, bodies of requests, messages and records are checked against their types. The
+texts of the validator itself are for programmers; the sentences here are for all users.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Kind = TypeVar("Kind")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """``did you mean ...?``, or all that is known where nothing is like `word`."""
+    """Return ``did you mean ...?``, or all known words where none is like `word`."""
     names = list(known)
     by_lower_case = {name.lower(): name for name in names}
     alike = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.5)
@@ -31,7 +31,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def decoded(body: bytes, kind: type[Kind], whole: str) -> Kind:
-    """JSON as `kind`. Raises InvalidValue; `whole` is what the sentence calls all of it."""
+    """Decode JSON as `kind`. Raises InvalidValue; `whole` is what the sentence calls all of it."""
     try:
         return msgspec.json.decode(body, type=kind)
     except UNREADABLE:
@@ -39,7 +39,7 @@ def decoded(body: bytes, kind: type[Kind], whole: str) -> Kind:
 
 
 def in_json(body: Any, kind: Any, whole: str) -> str:
-    """What is wrong with JSON that was refused as `kind`."""
+    """Return what is wrong with JSON that was refused as `kind`."""
     try:
         value = msgspec.json.decode(body)
     except UNREADABLE:
@@ -48,7 +48,7 @@ def in_json(body: Any, kind: Any, whole: str) -> str:
 
 
 def in_value(value: Any, kind: Any, whole: str, strict: bool = True) -> str:
-    """What is wrong with `value` as `kind`; empty where nothing is."""
+    """Return what is wrong with `value` as `kind`; empty where nothing is."""
     if is_tagged_union(kind):
         return _in_tagged(value, kind, whole)
     if is_struct(kind):
@@ -110,7 +110,7 @@ def _shown(value: Any) -> str:
 
 
 def right(kind: Any) -> str:
-    """What a value of that type is like: ``a number above 0``."""
+    """Return what a value of that type is like: ``a number above 0``."""
     return _words(inspect.type_info(kind))
 
 

@@ -28,7 +28,7 @@ NotNegative = Meta(ge=0)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes are bytes and times are seconds, as the names say."""
+    """All settings. Sizes are bytes and times are seconds, as the names say."""
 
     socket: Annotated[
         str,
@@ -228,7 +228,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
-    """Settings from `environ`, overridden by `given`. Raises InvalidValue naming the setting."""
+    """Return settings from `environ`, overridden by `given`. Raises InvalidValue naming the
+    setting."""
     values: dict[str, Any] = {
         field: environ[PREFIX + field.upper()]
         for field in Settings.__struct_fields__
@@ -245,7 +246,7 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
 
 
 def descriptions() -> dict[str, str]:
-    """The sentence of each setting, which is among the metadata of its type."""
+    """Return the sentence of each setting, which is part of the metadata of its type."""
     return {
         field.name: "".join(
             getattr(meta, "description", None) or "" for meta in get_args(field.type)
@@ -255,7 +256,8 @@ def descriptions() -> dict[str, str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """The settings that differ from their defaults, for the environment of a child process."""
+    """Return the settings that differ from their defaults, for the environment of a child
+    process."""
     default = Settings()
     return {
         PREFIX + name.upper(): str(getattr(settings, name))
@@ -265,7 +267,8 @@ def as_environment(settings: Settings) -> dict[str, str]:
 
 
 def socket_path(settings: Settings) -> Path:
-    """Where the broker listens: the setting, else a directory that only this user can enter."""
+    """Return where the broker listens: the setting, else in a directory that only this user can
+    enter."""
     if settings.socket:
         return Path(settings.socket)
     import platformdirs  # knows XDG_RUNTIME_DIR and its fallbacks better than we would
@@ -276,7 +279,8 @@ def socket_path(settings: Settings) -> Path:
 
 
 def accounts_path(settings: Settings) -> Path:
-    """Where the accounts are kept: the setting, else the state directory of the broker's user."""
+    """Return where the accounts are kept: the setting, else in the state directory of the broker's
+    user."""
     if settings.accounts:
         return Path(settings.accounts)
     import platformdirs
@@ -285,7 +289,7 @@ def accounts_path(settings: Settings) -> Path:
 
 
 def scheduler_rules(settings: Settings) -> _core.Rules:
-    """The rules of one device's scheduler: each is the setting of the same name."""
+    """Return the settings that the scheduler reads, for one device."""
     from . import _core
 
     rules = {name.removesuffix("_seconds"): value for name, value in asdict(settings).items()}

@@ -30,7 +30,7 @@ COLOURS = {
     "idle": ("dim", "#8886"),
 }
 TEXT_WIDTH = 120
-NARROW = 14  # what a column that gives way keeps
+NARROW = 14  # the width that a flexible column retains
 GAP = 3  # a column's padding and the space between two
 _TABLE = "border-collapse:collapse;margin:0;font-size:90%"
 _CELL = "padding:.15em .8em .15em 0;white-space:nowrap;border:0;"
@@ -39,7 +39,7 @@ _CELL = "padding:.15em .8em .15em 0;white-space:nowrap;border:0;"
 class Column(NamedTuple):
     """How one column is titled, filled from a row's subject, aligned and made narrower.
 
-    `cut`: longest text in characters; such a column gives way in a narrow terminal. Where that is
+    `cut`: longest text in characters; such a column shrinks in a narrow terminal. Where that is
     not enough, the columns with the highest `spare` are left out.
     """
 
@@ -52,7 +52,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rich draws it as wide as the terminal is."""
+    """A bar; Rich draws it as wide as the terminal is."""
 
     title: str
     columns: list[Column]
@@ -63,7 +63,7 @@ class Table(NamedTuple):
 
 
 def table_of(title: str, columns: Iterable[Column], subjects: Iterable[Any]) -> Table:
-    """One row for each subject; a column that has nothing to say in any row is left out."""
+    """Return one row for each subject; a column that is empty in all rows is left out."""
     wanted, rows = list(columns), list(subjects)
     cells = [[plain(column.cell(subject)) for column in wanted] for subject in rows]
     filled = [index for index in range(len(wanted)) if any(row[index] for row in cells)]
@@ -76,7 +76,7 @@ def _only(table: Table, kept: list[int]) -> Table:
 
 
 def _fitted(table: Table, width: int) -> Table:
-    """Without the columns that can be spared, as far as the width demands it."""
+    """Return the table without the columns that can be spared, as far as the width demands it."""
     order = sorted(range(len(table.columns)), key=lambda index: table.columns[index].spare)
     while sum(_least(table)) > width - GAP and table.columns[order[-1]].spare:
         table = _only(table, sorted(order[:-1]))
@@ -85,7 +85,7 @@ def _fitted(table: Table, width: int) -> Table:
 
 
 def _natural(table: Table) -> list[int]:
-    """The width of each column if there were room, with its gap."""
+    """Return the width of each column if there were enough room, with its gap."""
     cells = zip(*table.rows, strict=True)
     widest = [max(map(len, column)) for column in cells] or [0] * len(table.columns)
     return [
@@ -95,7 +95,7 @@ def _natural(table: Table) -> list[int]:
 
 
 def _least(table: Table) -> list[int]:
-    """The width of each column when those that give way have done so."""
+    """Return the width of each column after the flexible ones have shrunk."""
     return [
         min(width, GAP + NARROW) if column.cut or column.wraps else width
         for column, width in zip(table.columns, _natural(table), strict=True)
@@ -103,7 +103,7 @@ def _least(table: Table) -> list[int]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """What is left over goes to the columns that gave way, the first of them first."""
+    """Give the remaining width to the columns that have shrunk, from the first on."""
     widths, room = _least(table), width - GAP
     for index, natural in enumerate(_natural(table)):
         more = max(0, min(natural - widths[index], room - sum(widths)))
@@ -133,13 +133,13 @@ def _as_rich(table: Table, width: int) -> RichTable:
 
 
 def as_text(tables: Iterable[Table], width: int = TEXT_WIDTH) -> str:
-    """The tables in plain text, without colours."""
+    """Return the tables in plain text, without colours."""
     import io
 
     from rich.console import Console
 
     text = io.StringIO()
-    # In a notebook rich would show by itself what is printed, instead of writing it to the file.
+    # In a notebook rich would by itself display printed text, instead of writing it to the file.
     console = Console(file=text, width=width, color_system=None, force_jupyter=False)
     for table in filter(is_filled, tables):
         console.print(table)
@@ -147,7 +147,8 @@ def as_text(tables: Iterable[Table], width: int = TEXT_WIDTH) -> str:
 
 
 def as_html(tables: Iterable[Table]) -> str:
-    """The tables for a notebook; colours come from the page, so it reads in light and dark."""
+    """Return the tables for a notebook; colours come from the page, so it reads in light
+    and dark."""
     return "".join(map(_table_html, filter(is_filled, tables)))
 
 

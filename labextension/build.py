@@ -29,7 +29,7 @@ def sources() -> Iterator[Path]:
 
 
 def digest() -> str:
-    """One hash over the names and contents of all that the result depends on."""
+    """Return one hash over the names and contents of all files that the result depends on."""
     total = hashlib.sha256()
     for path in sources():
         total.update(f"{path.relative_to(HERE).as_posix()}\0".encode())
@@ -38,7 +38,7 @@ def digest() -> str:
 
 
 def jlpm() -> str | None:
-    """jlpm of the PATH, else the one beside this Python."""
+    """Return jlpm of the PATH, else the one beside this Python."""
     return shutil.which("jlpm") or shutil.which("jlpm", path=str(Path(sys.executable).parent))
 
 

@@ -28,7 +28,7 @@ SCALARS = {
 
 
 def type_of(schema: dict[str, Any]) -> str:
-    """The TypeScript type of a JSON schema as msgspec writes them."""
+    """Return the TypeScript type of a JSON schema as msgspec writes them."""
     if "$ref" in schema:
         return "I" + schema["$ref"]
     if "enum" in schema:

@@ -1,7 +1,8 @@
-"""`make audit`: whether what we depend on fits together, and whether a hole in it is known.
+"""`make audit`: whether our dependencies fit together, and whether a vulnerability in them is
+known.
 
-What is known stands with services on the internet. Where one does not answer, that is said, and is
-neither good nor bad news: the exit status is 1 only where something was found.
+Known vulnerabilities are listed by services on the internet. Where one does not answer, that is
+reported, and is neither good nor bad news: the exit status is 1 only where something was found.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ SECONDS = 120.0
 
 
 class Unanswered(ValueError):
-    """What a tool says that could ask nobody."""
+    """The output of a tool that could not ask its service."""
 
 
 class Question(NamedTuple):
-    """`found` reads the answer, and raises ValueError where it is none."""
+    """A tool; `found` reads the answer, and raises ValueError where it is none."""
 
     what: str
     command: tuple[str, ...]
@@ -36,8 +37,8 @@ def misfits(answer: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def holes_in_python(answer: subprocess.CompletedProcess[str]) -> list[str]:
-    """pip-audit: all packages, each with what is known of it, or why it was not asked about. Where
-    all of them were not, it says itself that nothing is known to be wrong, and ends well."""
+    """pip-audit: all packages, each with its known vulnerabilities, or why it was not asked about.
+    Where all of them were not, it says itself that nothing is known to be wrong, and ends well."""
     packages = json.loads(answer.stdout)["dependencies"]
     left_out = [package["skip_reason"] for package in packages if "skip_reason" in package]
     if len(left_out) == len(packages):
@@ -52,7 +53,7 @@ def holes_in_python(answer: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def holes_in_javascript(answer: subprocess.CompletedProcess[str]) -> list[str]:
-    """yarn: a line of JSON for each package of which something is known."""
+    """yarn: a line of JSON for each package with a known vulnerability."""
     lines = [json.loads(line) for line in answer.stdout.splitlines()]
     if answer.returncode and not lines:
         raise Unanswered("it failed, and said nothing")
@@ -69,7 +70,7 @@ def first_words(answer: subprocess.CompletedProcess[str]) -> str:
 
 
 def ask(question: Question) -> tuple[str, list[str]]:
-    """In a word what came of it, and what was found."""
+    """Return the outcome in a word, and the findings."""
     try:
         answer = subprocess.run(
             question.command, cwd=question.folder, capture_output=True, text=True, timeout=SECONDS

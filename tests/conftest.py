@@ -58,7 +58,7 @@ def nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     All that the tests start has a temporary folder of their own in its environment.
     """
     tmp_path_factory.getbasetemp()  # pytest's own, which stays for a while, is not in it
-    folder = Path(tempfile.mkdtemp(prefix="gs-"))  # short, as what is made in it
+    folder = Path(tempfile.mkdtemp(prefix="gs-"))  # short, as the names that are made in it
     folder.chmod(0o1777)  # tests change their user id
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
@@ -75,7 +75,8 @@ def nothing_stays_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 def left_processes(folder: Path, seconds: float = 20.0) -> list[psutil.Process]:
-    """Those with that temporary folder which do not end by themselves in the next seconds."""
+    """Return those with that temporary folder which do not end by themselves in the next
+    seconds."""
     mark = f"TMPDIR={folder}".encode()
     found = []
     for process in psutil.process_iter():
@@ -93,7 +94,7 @@ def command_of(process: psutil.Process) -> str:
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a libcuda.so.1 whose GPU is main memory, and of a libnvidia-ml.so.1."""
+    """Return the folder of a libcuda.so.1 whose GPU is main memory, and of a libnvidia-ml.so.1."""
     folder = tmp_path_factory.mktemp("driver")
     build = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC"]
     for source, library in FAKES.items():
@@ -114,8 +115,8 @@ def nursery() -> Iterator[Nursery]:
 
 
 class FakeGpus:
-    """What NVML says, in this process and in those that it starts; tests/fake_driver says how it is
-    written. `say` may be called again at any time."""
+    """The answers of NVML, in this process and in those that it starts; tests/fake_driver says how
+    they are written. `say` may be called again at any time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -142,7 +143,7 @@ def gpus(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeG
 
 @pytest.fixture
 def before_cuda() -> None:
-    """For what is otherwise once CUDA runs, as in a process whose PyTorch has looked for GPUs."""
+    """Code that differs once CUDA runs, as in a process whose PyTorch has looked for GPUs."""
     if visible.has_begun():
         pytest.skip("CUDA runs in this process already")
 
@@ -174,8 +175,8 @@ def settings(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 class StandInHub:
-    """As much of JupyterHub's API as a broker asks: whose a token is. Not the hub itself, which
-    tests/hub has."""
+    """The part of JupyterHub's API that a broker asks: whose a token is. It is not the hub itself,
+    which tests/hub has."""
 
     def __init__(self) -> None:
         self.of: dict[str, dict[str, object]] = {}  # token -> model
@@ -188,11 +189,11 @@ class StandInHub:
         return f"http://127.0.0.1:{self._address[1]}/hub/api"
 
     def user(self, name: str, scopes: Sequence[str] = (), **more: object) -> str:
-        """The token of a server of that user, with what else the hub says of it."""
+        """Return the token of a server of that user, with other facts that the hub tells of it."""
         return self.person(name, [*scopes, f"access:servers!server={name}/"], **more)
 
     def person(self, name: str, scopes: Sequence[str] = (), **more: object) -> str:
-        """A token that the user has made."""
+        """Return a token that the user has made."""
         token = secrets.token_hex(16)
         model = {"kind": "user", "name": name, "groups": [], "scopes": [*scopes]}
         self.of[token] = {**model, **more}
@@ -241,7 +242,7 @@ def hub() -> Iterator[StandInHub]:
 def hub_broker(
     settings: Settings, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[HubBroker]:
-    """A broker that serves the users of `hub`, as whoever runs the hub starts it."""
+    """A broker that serves the users of `hub`, started as the user that runs the hub starts it."""
     for name in ("TICKET_SOCKET", "TICKET_SECRET", "HUB_API_URL"):
         monkeypatch.delenv(f"JUPYTER_GPUSHARE_{name}", raising=False)
     for name in [name for name in os.environ if name.startswith("JUPYTERHUB_")]:
@@ -253,7 +254,7 @@ def hub_broker(
 
 
 class HubBroker:
-    """`settings` are those of its clients, which know the socket and no more."""
+    """Restart it; `settings` are those of its clients, which know the socket and no more."""
 
     def __init__(self, settings: Settings, hub: StandInHub) -> None:
         self.settings = msgspec.structs.replace(settings, start_broker=False)
@@ -289,7 +290,7 @@ class HubBroker:
         self.start()
 
     def connect(self, **shown: str) -> Client:
-        """A client that shows this `token` or `ticket`."""
+        """Return a client that shows this `token` or `ticket`."""
         return Client.connect(
             self.settings,
             "tests",
@@ -317,7 +318,7 @@ def opened(settings: Settings) -> Iterator[Callable[..., Session]]:
 
 @pytest.fixture
 def broker_pid(settings: Settings) -> int:
-    """The process id of a running broker."""
+    """Return the process id of a running broker."""
     with Client.connect(settings, "tests") as client:
         return client.welcome.pid
 
@@ -333,7 +334,7 @@ def look(settings: Settings) -> Callable[[], Snapshot]:
 
 @pytest.fixture
 def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView]]:
-    """The sessions of all devices by name, as a looker sees them now."""
+    """Return the sessions of all devices by name, as a viewer sees them now."""
 
     def sessions() -> dict[str, SessionView]:
         return {view.name: view for device in look().devices for view in device.sessions}
@@ -342,7 +343,7 @@ def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView
 
 
 def end_broker(settings: Settings) -> None:
-    """End the broker of `settings` if there is one; a stuck one is killed."""
+    """End the broker of `settings` if there is one; one that does not respond is killed."""
     try:
         with Client.connect(settings, "tests", start=False) as client:
             pid = client.welcome.pid
@@ -355,7 +356,7 @@ def end_broker(settings: Settings) -> None:
 
 
 def kill_owner(lock: Path) -> None:
-    """Kill the process that has written its id there, if it is a broker: it answers nobody."""
+    """Kill the process that has written its id there, if it is a broker: it does not answer."""
     with contextlib.suppress(OSError, ValueError, psutil.Error):
         process = psutil.Process(int(lock.read_text()))
         if "jupyter_gpushare.broker" in process.cmdline():

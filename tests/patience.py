@@ -1,4 +1,4 @@
-"""Waiting for what nobody announces, as most of what happens in other processes."""
+"""Waiting for events that are not announced, such as most events in other processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from jupyter_gpushare.wire.client import Client
 
-PATIENCE_SECONDS = 60.0  # what has not come by then is lost
+PATIENCE_SECONDS = 60.0  # an event that has not come by then is lost
 LOOK_SECONDS = 0.02
 
 
 def comes(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
-    """Whether it becomes so within our patience."""
+    """Return whether it becomes so within the time limit."""
     end = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > end:
@@ -23,12 +23,12 @@ def comes(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so. Raises AssertionError if that takes longer than our patience."""
+    """Return when it is so. Raises AssertionError if that takes longer than the time limit."""
     assert comes(is_so), f"it did not come about within {PATIENCE_SECONDS:g} s"
 
 
 def next_of(client: Client, kind: type) -> Any:
-    """The next message of `kind`; what comes before is passed over."""
+    """Return the next message of `kind`; messages before it are passed over."""
     while not isinstance(message := client.receive(), kind):
         pass
     return message

@@ -1,4 +1,4 @@
-"""What no person should ever read when something that they typed is refused."""
+"""Words that no person should ever read when something that they typed is refused."""
 
 from __future__ import annotations
 

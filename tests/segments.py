@@ -1,4 +1,5 @@
-"""PyTorch's allocator as the library sees it: who asks its exported functions for segments."""
+"""PyTorch's allocator as the library sees it: a caller that asks its exported functions for
+segments."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ library.gpushare_cuda_free.argtypes = [
 
 
 class Segment:
-    """`size` bytes on the GPU, which with the fake driver is main memory."""
+    """Return `size` bytes on the GPU, which with the fake driver is main memory."""
 
     def __init__(self, size: int) -> None:
         self.address = library.gpushare_cuda_allocate(size, 0, None)

@@ -1,4 +1,4 @@
-"""What has to hold of every Snapshot."""
+"""Invariants of every Snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit says what was found, what was not, and what nobody could be asked."""
+"""The audit says what was found, what was not, and which services could not be asked."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def answer(said: str, status: int = 0) -> audit.Question:
         (audit.holes_in_javascript, "Method Not Allowed", 1, ("not known: Method Not Allowed", [])),
     ],
 )
-def test_what_is_not_known_is_neither_good_nor_bad_news(
+def test_an_unanswered_question_is_neither_good_nor_bad_news(
     found: object, said: str, status: int, outcome: tuple[str, list[str]]
 ) -> None:
     assert audit.ask(answer(said, status)._replace(found=found)) == outcome
 
 
-def test_a_tool_that_is_not_there_is_said() -> None:
+def test_a_missing_tool_is_reported() -> None:
     question = answer("")._replace(command=("/no/such/tool",))
     assert audit.ask(question)[0].startswith("not known: ")

@@ -195,7 +195,7 @@ class Screen:
         self.text = ""
 
     def interrupt(self) -> tuple[int, str]:
-        """Ctrl-C; the exit status and what stands on standard error."""
+        """Send Ctrl-C; return the exit status and the standard error."""
         self.process.send_signal(signal.SIGINT)
         assert self.process.stderr is not None
         errors = self.process.stderr.read().decode()
@@ -277,7 +277,7 @@ L4 = f"gpu GPU-a {16 * GIB} {GIB} NVIDIA L4"
 Checks = Callable[..., dict[str, dict[str, Any]]]
 
 
-def test_the_doctor_finds_cards_driver_and_who_has_their_memory(
+def test_the_doctor_finds_cards_driver_and_processes_with_their_memory(
     gpus: FakeGpus, checks: Checks
 ) -> None:
     gpus.say("driver 580.65", L4, f"process 77 {3 * GIB}", f"process 78 {GIB}", "gpu GPU-b 7 0 T4")
@@ -291,7 +291,9 @@ def test_the_doctor_finds_cards_driver_and_who_has_their_memory(
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in found["visible GPUs"]["sentence"]
 
 
-def test_the_doctor_knows_who_shares(gpus: FakeGpus, checks: Checks, settings: Settings) -> None:
+def test_the_doctor_knows_which_processes_share(
+    gpus: FakeGpus, checks: Checks, settings: Settings
+) -> None:
     gpus.say(L4)
     with Client.connect(settings, "tests") as client:
         client.ask(Open("a", "a.ipynb", "cuda:0"))
@@ -404,7 +406,9 @@ def test_a_class_is_begun_and_ended_and_seen_among_the_rules(rules: Path, sessio
     )
 
 
-def test_a_file_that_became_wrong_is_said_by_rules_and_doctor(rules: Path, session: Client) -> None:
+def test_a_file_that_became_wrong_is_reported_by_rules_and_doctor(
+    rules: Path, session: Client
+) -> None:
     rules.write_text("weight = 1")
     seen = next(view for view in session.watch(0.05) if view.rulebook_error)
     assert [group.name for group in seen.groups] == ["course"]

@@ -56,7 +56,7 @@ def document() -> Iterator[ModuleType]:
 
 @pytest.fixture(scope="module")
 def diaries() -> Any:
-    """Of two notebooks that train in each way, without a limit: iterations and cells."""
+    """Return iterations and cells of two notebooks that train in each way, without a limit."""
     pytest.importorskip("torch")
     environment = {**os.environ, "PYTHONPATH": str(EVIDENCE), "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run([sys.executable, "-c", RUNS], env=environment, stdout=subprocess.PIPE)
@@ -64,7 +64,7 @@ def diaries() -> Any:
 
 
 def overlaps(way: dict[str, Any]) -> int:
-    """Pairs of iterations of two notebooks that were at the same time."""
+    """Return pairs of iterations of two notebooks that were at the same time."""
     a, b = (notebook[0] for notebook in way.values())
     return sum(one[0] < other[1] and other[0] < one[1] for one in a for other in b)
 
@@ -94,13 +94,13 @@ def test_with_a_lock_file_a_cell_runs_alone(diaries: Any) -> None:
 
 
 def test_a_lock_with_a_quantum_stops_iterations_in_their_middle(diaries: Any) -> None:
-    """Where the other one computes between the beginning of an iteration and its end."""
+    """An iteration is stopped if the other one computes between its beginning and its end."""
     assert overlaps(diaries["lock with a quantum"]) > 0
 
 
 @pytest.fixture
 def line(quantum_lock: ModuleType) -> SimpleNamespace:
-    """A line with a quantum of 10 s, two clients, and what each has heard so far."""
+    """A queue with a quantum of 10 s, two clients, and what each has heard so far."""
     pairs = {name: socket.socketpair() for name in "ab"}
 
     def heard(name: str) -> bytes:
@@ -116,7 +116,7 @@ def line(quantum_lock: ModuleType) -> SimpleNamespace:
     )
 
 
-def test_the_lock_has_one_holder_and_the_first_who_asked_is_next(line: SimpleNamespace) -> None:
+def test_the_lock_has_one_holder_and_the_first_that_asked_is_next(line: SimpleNamespace) -> None:
     line.line.take(line.a, b"R", 0.0)
     line.line.take(line.b, b"R", 1.0)
     assert (line.heard("a"), line.heard("b")) == (b"G", b"")
@@ -135,7 +135,7 @@ def test_the_holder_is_told_once_that_its_quantum_is_over(line: SimpleNamespace)
 
 
 @pytest.mark.parametrize("gone", ["a", "b"])
-def test_who_is_gone_has_no_place_in_the_line(line: SimpleNamespace, gone: str) -> None:
+def test_a_client_that_is_gone_is_not_in_the_queue(line: SimpleNamespace, gone: str) -> None:
     line.line.take(line.a, b"R", 0.0)
     line.line.take(line.b, b"R", 0.0)
     line.line.take(getattr(line, gone), b"", 1.0)
@@ -150,7 +150,8 @@ TAKES = "import sys; input(); x = b'x' * int(sys.argv[1]); print('taken', flush=
 
 @pytest.fixture
 def processes() -> Iterator[dict[int, subprocess.Popen[str]]]:
-    """That take so many MiB when a line is written to them, and keep them."""
+    """Start processes that take this number of MiB when a line is written to them, and
+    keep them."""
     started = {
         size: subprocess.Popen(
             [sys.executable, "-c", TAKES, str(size * MIB)],
@@ -166,12 +167,12 @@ def processes() -> Iterator[dict[int, subprocess.Popen[str]]]:
         process.communicate()
 
 
-def test_the_limit_is_on_the_sum_and_ends_who_has_most(
+def test_the_limit_is_on_the_sum_and_ends_the_largest_process(
     limit: ModuleType, processes: dict[int, subprocess.Popen[str]]
 ) -> None:
     watched = limit.Limit(80 * MIB, [process.pid for process in processes.values()], lambda: 0)
     watched.look()
-    assert watched.peak < 10 * MIB  # what they had before does not count
+    assert watched.peak < 10 * MIB  # their memory from before does not count
     for process in processes.values():
         print(file=process.stdin, flush=True)
         assert process.stdout is not None

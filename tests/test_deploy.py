@@ -1,4 +1,4 @@
-"""The recipes in deploy/: as much of them as can be held without the machines they are for."""
+"""The recipes in deploy/, as far as they can be tested without the machines they are for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 UNIT = DEPLOY / "systemd" / "gpushare.service"
 RECIPES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 SOCKET = "/run/gpushare/broker.sock"
-EXPOSURE = "25"  # tenths, of what systemd-analyze counts; below 30 it says OK
+EXPOSURE = "25"  # tenths, in the score of systemd-analyze; below 30 it says OK
 
 
 def named(path: Path) -> str:
@@ -37,7 +37,7 @@ def documents(name: str) -> Iterator[Any]:
 
 
 def unit() -> dict[str, list[str]]:
-    """The values of each key, in order."""
+    """Return the values of each key, in order."""
     found: dict[str, list[str]] = {}
     for line in UNIT.read_text().splitlines():
         if "=" in line and not line.startswith("#"):
@@ -47,7 +47,7 @@ def unit() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=named)
-def test_a_recipe_sets_what_is_a_setting(path: Path) -> None:
+def test_a_recipe_sets_only_settings_that_exist(path: Path) -> None:
     named = set(re.findall(rf"{PREFIX}([A-Z_]+)", path.read_text()))
     assert {name.lower() for name in named} <= set(Settings.__struct_fields__)
 
@@ -70,7 +70,7 @@ def test_the_unit_sets_values_that_settings_can_have() -> None:
 
 @pytest.fixture
 def runnable(tmp_path: Path) -> Path:
-    """The unit, with a program that this machine has."""
+    """Return the unit, with a program that this machine has."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze")
     copy = tmp_path / UNIT.name
@@ -114,7 +114,7 @@ def test_a_broker_serves_where_no_memory_is_both_written_and_executed(settings: 
 
 
 def awaited(settings: Settings) -> Client:
-    """The connection to a broker that somebody else starts."""
+    """Wait for the connection to a broker that another process starts."""
     while True:
         with suppress(BrokerUnavailable):
             return Client.connect(settings, "tests", start=False)
@@ -137,7 +137,7 @@ LINES = re.search(r"```python\n(import sys.*?)```", DOCS.read_text(), re.DOTALL)
 
 @pytest.fixture
 def hub_config() -> Any:
-    """What the lines of the docs make of an admin's configuration."""
+    """Return the effect of the lines of the docs on an admin's configuration."""
     assert LINES is not None
     c = Config()
     exec(LINES[1], {"c": c})
@@ -155,7 +155,7 @@ def test_the_lines_of_the_docs_let_a_server_visit_the_service(hub_config: Any) -
     roles = {role["name"]: role for role in hub_config.JupyterHub.load_roles.get_value([])}
     for name in ("user", "server"):
         assert "access:services!service=gpushare" in roles[name]["scopes"]
-    assert "custom:gpushare:read" not in roles["user"]["scopes"]  # or everybody had it
+    assert "custom:gpushare:read" not in roles["user"]["scopes"]  # otherwise every user had it
 
 
 # --- containers -----------------------------------------------------------------------------------

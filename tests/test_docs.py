@@ -73,7 +73,7 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """As the site and the repository's host make them from headings."""
+    """Return an anchor as the site and the repository's host make it from a heading."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
@@ -122,7 +122,7 @@ def test_each_file_that_a_page_names_exists(path: str) -> None:
 
 
 def reasons() -> list[str]:
-    """What the page of waits quotes: the first cells of its table."""
+    """Return the quotes of the page of waits: the first cells of its table."""
     page = (DOCS / "how-to" / "my-cell-waits.md").read_text()
     return [
         said for row in re.findall(r"^\| (`.*?) \|", page, re.M) for said in row.split("`")[1::2]

@@ -1,4 +1,4 @@
-"""What docs/results/evidence.md says is true at seeds that it has not used."""
+"""The statements of docs/results/evidence.md are true at seeds that it has not used."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def test_no_policy_exceeds_the_capacity(seed: int, salus: ModuleType) -> None:
     assert results["srtf"].completion < results["fair"].completion < results["fifo"].completion
 
 
-def test_lanes_end_what_taking_memory_step_by_step_does_not(salus: ModuleType) -> None:
+def test_lanes_prevent_the_deadlock_of_taking_memory_step_by_step(salus: ModuleType) -> None:
     has = salus.naive()
     assert sum(has) == 12  # nothing is free
     assert max(has) < 8  # and neither has what it needs
     assert salus.lanes_finish() == [pytest.approx(20, abs=0.5)] * 2
 
 
-def test_all_inference_sessions_have_a_place_on_one_device(salus: ModuleType) -> None:
+def test_all_inference_sessions_are_admitted_to_one_device(salus: ModuleType) -> None:
     admitted, promised = salus.inference()
     assert admitted == 42
     assert promised <= 16 * 10**9
 
 
-def test_more_jobs_than_have_a_place_gain_as_much_by_packing(salus: ModuleType) -> None:
+def test_more_jobs_than_are_admitted_gain_as_much_by_packing(salus: ModuleType) -> None:
     assert salus.gain_of("resnet50_50", 0.42, 28) == pytest.approx(2, abs=0.05)
     assert salus.gain_of("resnet50_50", 0.42, 28, lanes=0) > 1.9

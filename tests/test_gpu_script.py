@@ -1,4 +1,4 @@
-"""The rehearsal of benchmarks/gpu.sh, so that it works on the day there is a GPU."""
+"""The rehearsal of benchmarks/gpu.sh, so that it works as soon as there is a GPU."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SCRIPT = ROOT / "benchmarks" / "gpu.sh"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a rehearsal puts what it builds; the next one finds it there."""
+    """Return the folder in which a rehearsal puts its builds; the next one finds it there."""
     return tmp_path_factory.mktemp("gpu")
 
 
 def rehearse(home: Path, *parts: str, **environment: str) -> tuple[int, str, Any]:
-    """Its exit status, all that it printed, and the results that it wrote."""
+    """Return its exit status, all that it printed, and the results that it wrote."""
     ran = subprocess.run(
         [SCRIPT, "--rehearse", "--packages", home, *parts],
         env={
@@ -61,7 +61,7 @@ def test_figures_come_from_real_sessions(home: Path) -> None:
 
 
 def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
-    """Nothing can be compiled: what can be told without that is told, and the reason is kept."""
+    """Nothing can be compiled: results that need no compiler are told, and the reason is kept."""
     code, printed, results = rehearse(tmp_path, "driver_facts", "glue", CXX="false")
     parts = results["parts"]
     assert code == 1
@@ -72,7 +72,7 @@ def test_a_part_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     assert "driver_program: failed with 1" in printed
 
 
-def test_time_that_is_over_is_said_and_no_part_begins_without_any(home: Path) -> None:
+def test_time_that_is_over_is_reported_and_no_part_begins_without_any(home: Path) -> None:
     code, _, results = rehearse(home, "glue", "--seconds", "0")
     assert code == 1
     states = {found["state"] for found in results["parts"].values()}
@@ -80,7 +80,7 @@ def test_time_that_is_over_is_said_and_no_part_begins_without_any(home: Path) ->
 
 
 def living_parts(home: Path) -> list[bytes]:
-    """Command lines of the parts, and of the trainings, of one rehearsal."""
+    """Return command lines of the parts, and of the trainings, of one rehearsal."""
     lines = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # ended just now
@@ -91,7 +91,7 @@ def living_parts(home: Path) -> list[bytes]:
     return lines
 
 
-def test_an_end_from_outside_ends_the_part_that_runs_and_keeps_what_was_found(
+def test_an_end_from_outside_ends_the_part_that_runs_and_keeps_its_results(
     home: Path,
 ) -> None:
     process = subprocess.Popen(
@@ -124,7 +124,7 @@ def test_a_part_that_is_unknown_is_refused_in_one_sentence() -> None:
     assert ran.stderr.startswith("gpu.sh: there is no part everything; the parts are ")
 
 
-def test_what_is_brought_along_has_one_version_each() -> None:
+def test_each_package_that_is_brought_along_has_one_version() -> None:
     lines = (ROOT / "benchmarks" / "gpu" / "requirements.txt").read_text().splitlines()
     wanted = [line for line in lines if line and not line.startswith("#")]
     assert all(line.count("==") == 1 and "/" not in line for line in wanted)

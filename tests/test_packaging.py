@@ -1,4 +1,5 @@
-"""What a user installs: the wheel, the source distribution, and what Jupyter finds of them."""
+"""The files that a user installs: the wheel, the source distribution, and the parts that Jupyter
+finds."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tarfile.TarFile]
 
 
 def built(kind: str, folder: Path) -> Path:
-    """One distribution, built with the tools of this environment: nothing is fetched."""
+    """Build one distribution with the tools of this environment: nothing is fetched."""
     code = f"from scikit_build_core import build; print(build.build_{kind}({str(folder)!r}))"
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -85,7 +86,8 @@ def test_the_wheel_puts_files_where_jupyter_looks(wheel: zipfile.ZipFile, path: 
 
 
 def test_the_front_end_is_small(wheel: zipfile.ZipFile) -> None:
-    """Ours, without the entry by which JupyterLab shares modules among extensions."""
+    """It counts our code, without the entry by which JupyterLab shares modules among
+    extensions."""
     ours = [
         part.file_size
         for part in wheel.infolist()
@@ -101,7 +103,7 @@ def test_the_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
     assert {name for name in folders if "-" not in name} == set(PACKAGES)
 
 
-def test_nobody_gets_torch_who_did_not_ask_for_it(wheel: zipfile.ZipFile) -> None:
+def test_torch_is_installed_only_for_users_that_ask_for_it(wheel: zipfile.ZipFile) -> None:
     (path,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     required = Parser().parsestr(wheel.read(path).decode()).get_all("Requires-Dist") or []
     assert [line for line in required if line.startswith("torch")] == [

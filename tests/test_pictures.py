@@ -1,4 +1,4 @@
-"""Pictures of a Snapshot: readable at every width, and harmless whatever a notebook is called."""
+"""Tables of a Snapshot: readable at every width, and harmless whatever a notebook is called."""
 
 from __future__ import annotations
 
@@ -99,28 +99,28 @@ def test_sizes_have_one_to_four_digits(count: int, words: str) -> None:
         (7500, "2 h 5 min"),
     ],
 )
-def test_durations_are_said_as_people_say_them(seconds: float, words: str) -> None:
+def test_durations_are_written_as_people_say_them(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_places_are_ordinals() -> None:
+def test_queue_positions_are_ordinals() -> None:
     said = [ordinal(place) for place in (1, 2, 3, 4, 11, 12, 13, 21, 112)]
     assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
 
 
-def test_who_waits_is_shown_with_place_time_and_reason() -> None:
+def test_a_waiting_notebook_is_shown_with_position_time_and_reason() -> None:
     text = text_of(snapshot_of(IDLE, WAITING), 160)
     assert re.search(r"w\.ipynb .*2nd +3\.0 s +≈ 60 s", text)
     assert "a.ipynb runs" in text
 
 
-def test_columns_that_say_nothing_are_left_out() -> None:
+def test_empty_columns_are_left_out() -> None:
     text = text_of(snapshot_of(IDLE))
     assert "Weight" not in text
     assert "Weight" in text_of(snapshot_of(replace(IDLE, weight=2.0)))
 
 
-def test_memory_of_programs_that_do_not_share_is_shown_where_there_is_some() -> None:
+def test_unmanaged_memory_is_shown_where_there_is_some() -> None:
     snapshot = snapshot_of(IDLE)
     assert "nmanaged" not in text_of(snapshot) + overview.bars_html(snapshot)
     device = replace(snapshot.devices[0], foreign_bytes=3 * GIB, free_bytes=2 * GIB)
@@ -129,7 +129,7 @@ def test_memory_of_programs_that_do_not_share_is_shown_where_there_is_some() -> 
     assert "3.0 GiB unmanaged" in overview.bars_html(snapshot)
 
 
-def test_what_needs_attention_comes_first() -> None:
+def test_rows_that_need_attention_come_first() -> None:
     overdue = replace(IDLE, id="o", name="o.ipynb", state="overdue")
     lines = text_of(snapshot_of(IDLE, WAITING, overdue)).splitlines()
     shown = [line.split()[0] for line in lines[lines.index("Notebooks") + 4 :]]
@@ -150,7 +150,7 @@ def test_a_hundred_long_names_stay_readable_at_every_width(width: int) -> None:
         assert ordinal(number + 1) in line
 
 
-def test_a_name_cannot_steer_a_terminal() -> None:
+def test_a_name_cannot_control_a_terminal() -> None:
     named = replace(IDLE, name="\x1b[2Jgone\r\n[bold red]x")
     text = text_of(snapshot_of(named))
     assert "\x1b" not in text
@@ -169,7 +169,7 @@ def test_one_s_own_notebook_is_marked() -> None:
     assert "→ w.ipynb" in as_text(tables)
 
 
-def test_a_picture_ages_as_waits_go_on() -> None:
+def test_a_picture_ages_as_waits_continue() -> None:
     (idle, waiting) = overview.aged(snapshot_of(IDLE, WAITING), 50).devices[0].sessions
     assert idle == IDLE
     assert (waiting.waiting_seconds, waiting.expected_wait_seconds) == (53.0, 10.0)

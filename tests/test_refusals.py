@@ -124,7 +124,7 @@ def test_live_options_hold_for_a_block_within_a_session(
         assert (after.weight, after.priority) == (2, 0)
 
 
-def test_a_name_of_a_block_within_a_session_is_said_to_be_ignored(
+def test_a_name_of_a_block_within_a_session_is_reported_as_ignored(
     settings: Settings, off: None
 ) -> None:
     told: list[str] = []
@@ -138,7 +138,7 @@ def test_a_name_of_a_block_within_a_session_is_said_to_be_ignored(
 
 
 @pytest.mark.parametrize("given", [{"device": "cuda:3"}, {"devices": 2}])
-def test_what_a_session_has_for_life_is_not_changed_within_it(
+def test_options_that_are_fixed_for_a_session_are_not_changed_within_it(
     settings: Settings, off: None, given: dict[str, Any]
 ) -> None:
     with gpushare.session(settings, name="outer", device="host"):
@@ -175,7 +175,7 @@ def test_a_long_name_of_a_script_is_cut(
         assert session.name == LONG[:200]
 
 
-# --- what others have written ---------------------------------------------------------------------
+# --- input from outside ---------------------------------------------------------------------------
 
 FRAMES = {
     b"no json": "it is no JSON",

@@ -47,7 +47,7 @@ def test_without_days_it_is_this_month_until_now() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "2026-13-01", "1.11.2026", "2026-11-01T25:00", "20261"])
-def test_a_wrong_date_is_told_how_one_is_written(text: str) -> None:
+def test_a_wrong_date_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidValue, match=r"a date is written 2026-11-01 or .*, not"):
         report.question(text)
 

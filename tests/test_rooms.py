@@ -1,4 +1,4 @@
-"""Who may import whom: the picture in CONTRIBUTING.md, held."""
+"""Which module may import which: the rooms of CONTRIBUTING.md, held."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NEVER = {
     KERNEL: {"jupyter_server", "tornado", "torch", "jupyter_gpushare_server"},
 }
 
-# folder or module of the library -> what it may import of the others, by the process that runs it
+# folder or module of the library -> the others that it may import, by the process that runs it
 BASE = {"_core", "_version", "errors", "format", "refusals", "settings"}
 LAYERS = {
     "errors": set(),
@@ -72,7 +72,7 @@ def imports(path: Path, whole_file: bool = True) -> Iterator[str]:
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """All of a module but the bodies of its functions and what only type checkers see."""
+    """Return all of a module but the bodies of its functions and imports for type checkers."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
@@ -88,7 +88,7 @@ def packages(path: Path, whole_file: bool = True) -> set[str]:
 
 
 def includes(path: Path) -> list[str]:
-    """What stands in the #include lines of a C++ file."""
+    """Return the names in the #include lines of a C++ file."""
     return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', path.read_text(), re.MULTILINE)
 
 
@@ -132,7 +132,7 @@ def test_a_room_keeps_to_itself(room: Path) -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_imports_only_what_it_may(layer: str) -> None:
+def test_a_layer_imports_only_the_layers_it_may(layer: str) -> None:
     files = python_files(LIBRARY / layer) or [LIBRARY / f"{layer}.py"]
     found = {f"{named(path)}: {room}" for path in files for room in rooms(path) - {layer}}
     assert {line for line in found if line.split(": ")[1] not in LAYERS[layer]} == set()

@@ -1,4 +1,4 @@
-"""The admin's file: what it says, and one sentence for each thing that it cannot say."""
+"""The admin's file: its content, and one sentence for each thing that it cannot say."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ device_seconds_per_day = "2 h"
         ("eve", ("course-1", "others"), "students"),
         ("eve", ("physics",), ""),  # it is no Unix group of that name
         ("eve", ("",), ""),
-        ("tim", (), ""),  # who teaches need not be a member
+        ("tim", (), ""),  # a teacher need not be a member
     ],
 )
-def test_a_user_is_in_the_first_group_that_has_him(
+def test_a_user_is_in_the_first_group_that_lists_them(
     user: str, groups: tuple[str, ...], group: str
 ) -> None:
     assert rulebook.read(RULES).group_of(user, groups) == group
@@ -83,12 +83,12 @@ def test_only_a_trusted_group_shares_memory() -> None:
     assert rules.domain_of("eve", "") != rules.domain_of("pat", "")
 
 
-def test_nobody_is_called_like_a_group_and_finds_its_memory() -> None:
+def test_no_user_named_like_a_group_finds_its_memory() -> None:
     rules = rulebook.read(RULES)
     assert rules.domain_of("group:physics", "") != rules.domain_of("ann", "physics")
 
 
-def test_who_is_not_named_has_no_weight_of_his_own() -> None:
+def test_a_user_that_is_not_named_has_no_weight_of_their_own() -> None:
     rules = rulebook.read(RULES)
     assert rules.group_weights == {"physics": 2.0, "students": 1.0}
     assert rules.user_weights == {"ann": 3.0}
@@ -213,7 +213,7 @@ def unix(zone: str, *when: int) -> float:
     return datetime(*when, tzinfo=ZoneInfo(zone)).timestamp()  # type: ignore[arg-type, misc]
 
 
-def test_a_reservation_is_the_one_that_goes_on_or_the_next() -> None:
+def test_a_reservation_is_the_active_one_or_the_next() -> None:
     tuesdays = reservation(**{"from": "'10:00'", "to": "'12:00'", "days": "['tuesday']"})
     berlin = Zone("Europe/Berlin")
     first, last = unix(berlin, 2026, 11, 24, 10), unix(berlin, 2026, 11, 24, 12)
@@ -253,7 +253,7 @@ def test_an_error_names_the_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "sentence"), [(None, "No such file"), (b"\xff", "UTF-8")])
-def test_a_file_that_cannot_be_read_is_said(
+def test_a_file_that_cannot_be_read_is_reported(
     path: Path, content: bytes | None, sentence: str
 ) -> None:
     path.unlink()
@@ -292,7 +292,7 @@ def test_a_file_that_takes_the_place_of_another_is_seen(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["admins = 3", None])
-def test_a_wrong_file_leaves_the_old_rules_in_force_and_is_said_once(
+def test_a_wrong_file_leaves_the_old_rules_in_force_and_is_reported_once(
     path: Path, content: str | None
 ) -> None:
     file = RulebookFile(str(path))
@@ -312,7 +312,7 @@ def test_a_wrong_file_leaves_the_old_rules_in_force_and_is_said_once(
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_a_file_that_is_empty_for_a_moment_lifts_no_rules(path: Path, content: str) -> None:
-    """While it is saved, or on a full disk; what has a comment in it is meant."""
+    """It may be being saved, or on a full disk; a file with a comment in it is intended."""
     file = RulebookFile(str(path))
     path.write_text(content)
     assert file.follow()
@@ -337,7 +337,7 @@ def as_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("becomes", [as_pipe, as_folder])
-def test_what_becomes_no_plain_file_is_not_waited_for(
+def test_a_path_that_becomes_no_plain_file_is_not_waited_for(
     path: Path, becomes: Callable[[Path], None]
 ) -> None:
     file = RulebookFile(str(path))
@@ -404,7 +404,7 @@ def test_rules_that_others_could_make_are_not_followed(
         RulebookFile(str(path))
 
 
-def test_a_folder_in_which_nobody_can_take_away_a_file_will_do(tmp_path: Path) -> None:
+def test_a_folder_in_which_no_other_can_take_away_a_file_will_do(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     (path := tmp_path / "rules.toml").write_text(RULES)
     path.chmod(0o644)

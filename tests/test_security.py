@@ -27,7 +27,7 @@ def test_a_test_that_the_page_names_is_there(file: str, name: str) -> None:
 
 
 def test_each_row_of_the_page_names_a_test() -> None:
-    """But the first table, which says what the others show."""
+    """This holds for all but the first table, which says what the others show."""
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     held = rows[rows.index("| what holds it | tests |") :]
     said = [row for row in held if not row.startswith(("| ---", "| what"))]
@@ -61,7 +61,7 @@ def test_nothing_is_unpickled_or_evaluated(file: Path) -> None:
 @pytest.mark.parametrize(
     "code", ["import pickle", "from dill import loads", "eval('1')", "run('ls', shell=True)"]
 )
-def test_what_is_forbidden_is_found(code: str) -> None:
+def test_a_forbidden_call_is_found(code: str) -> None:
     tree = ast.parse(code)
     found = {*imported(tree), *called(tree)}
     assert found & (FORBIDDEN_MODULES | FORBIDDEN_CALLS | {"shell="})

@@ -1,4 +1,4 @@
-"""One table of settings, read from the environment, with a sentence for what is wrong."""
+"""One table of settings, read from the environment, with a sentence for each wrong value."""
 
 from __future__ import annotations
 

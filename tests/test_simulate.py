@@ -89,7 +89,7 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
 
 
 def test_a_record_without_use_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="nobody has used a device"):
+    with pytest.raises(InvalidValue, match="no session has used a device"):
         workload.from_record(RECORD[:3])
 
 
@@ -120,7 +120,7 @@ def view(state: str, **more: object) -> SessionView:
 
 
 def snapshot(*sessions: SessionView, devices: Sequence[str] = ("host",)) -> Snapshot:
-    """All of them on each of the devices."""
+    """Return all of them on each of the devices."""
     views = [
         DeviceView(
             name=name,
@@ -190,7 +190,8 @@ def test_changes_of_a_snapshot_are_events_without_names() -> None:
 
 
 def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Path) -> None:
-    """Real broker, real recorder; it ends with the broker, and what it wrote can be simulated."""
+    """Real broker, real recorder; it ends with the broker, and the written record can be
+    simulated."""
     path = tmp_path / "record.jsonl"
     code = f"from jupyter_gpushare.tools.cli import main; main(['record', {str(path)!r}])"
     with Client.connect(settings, "tests") as notebook:
@@ -284,7 +285,7 @@ def test_a_second_device_shortens_waits(tmp_path: Path) -> None:
     assert sum(two.waited) < sum(one.waited)
 
 
-def test_who_does_not_fit_a_smaller_device_is_counted() -> None:
+def test_a_job_that_does_not_fit_a_smaller_device_is_counted() -> None:
     jobs = [
         Job(id, [Cell(10, 0.1)], demand=Demand(GIB, size * GIB))
         for id, size in (("a", 1), ("b", 5))
@@ -317,7 +318,7 @@ def test_groups_and_users_share_by_weight() -> None:
     assert ends(subject, users={"u2": 3.0})["b"] == pytest.approx(200, abs=3)
 
 
-def test_a_class_has_the_devices_while_it_is_there() -> None:
+def test_a_class_has_the_devices_while_it_lasts() -> None:
     jobs = [
         long("guest", "", "u1", 100),
         long("one", "g1", "u2", 10, arrival=20.0),
@@ -389,7 +390,7 @@ def test_a_plot_without_matplotlib_is_one_sentence(
         (["--generate", "2", "--plot", "/nowhere/a.svg"], "cannot be written to /nowhere/a.svg"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(
+def test_a_wrong_input_is_refused_in_one_sentence(
     words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["simulate", *words]) == 1

@@ -37,7 +37,7 @@ shell.run_cell("with gpushare.turn(): print('mine')")
 
 @pytest.fixture
 def holder(settings: Settings) -> Iterator[Client]:
-    """cnn.ipynb, which holds the turn."""
+    """A notebook, cnn.ipynb, which holds the turn."""
     with Client.connect(settings, "tests") as client:
         client.ask(Open("cnn", "cnn.ipynb", "host", demand=Demand(0, 0, measured=True)))
         client.send(Request(1))
@@ -143,7 +143,7 @@ def script(folder: Path, in_thread: bool) -> subprocess.Popen[str]:
 
 
 class Shown(WaitingLine):
-    """A front end that remembers what it was told, and may be gone."""
+    """A front end that remembers the messages that it was told, and may be gone."""
 
     def __init__(self, is_gone: bool = False) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Shown(WaitingLine):
             raise OSError("nobody is there")
 
 
-def test_a_wait_that_nobody_was_told_of_is_not_summed_up() -> None:
+def test_a_wait_that_was_not_shown_is_not_summed_up() -> None:
     shown = Shown()
     shown(None)
     shown.cell_ended()

@@ -1,10 +1,15 @@
-"""The pages use the words of docs/explanation/glossary.md, and plain English."""
+"""Pages, comments and names of tests use the words of docs/explanation/glossary.md, and plain
+English."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,6 +17,31 @@ ROOT = Path(__file__).resolve().parent.parent
 TOP = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
 # Those of docs/reference hold the sentences of the code that its users read.
 PAGES = TOP + sorted((ROOT / "docs").rglob("*.md"))
+# Folders and files whose docstrings, comments and names of tests are held.
+ROOMS = (
+    "benchmarks",
+    "csrc/bindings",
+    "csrc/handoff",
+    "csrc/memory",
+    "deploy",
+    "docs",
+    "examples",
+    "jupyter_gpushare/devices",
+    "jupyter_gpushare/errors.py",
+    "jupyter_gpushare/format.py",
+    "jupyter_gpushare/refusals.py",
+    "jupyter_gpushare/settings.py",
+    "jupyter_gpushare/simulator",
+    "jupyter_gpushare/tables.py",
+    "jupyter_gpushare/tools",
+    "jupyter_gpushare/wire",
+    "kernel_ext",
+    "labextension/src",
+    "labextension/style",
+    "labextension/test",
+    "server_ext",
+    "tests",
+)
 
 # what is banned -> what to write instead
 BANNED = {
@@ -38,6 +68,7 @@ BANNED = {
     r"he|him|his|himself": "they, their",
 }
 BANNED_PATTERN = re.compile(rf"\b({'|'.join(BANNED)})\b", re.IGNORECASE)
+BANNED_IN_CODE = re.compile(r"\b(nobody|somebody)\b", re.IGNORECASE)  # no session, a user
 # `Who waits is told`, at the beginning of a clause: write `a session that waits`.
 BEGINS_CLAUSE = r"(?:^|[.:;|(] |\b(?:of|for|than|to|with|and|but|beside|by) )"
 WHO_AS_SUBJECT = re.compile(
@@ -53,11 +84,98 @@ def prose(text: str) -> str:
     return NO_PROSE.sub(lambda found: "\n" * found[0].count("\n"), text)
 
 
-def found_in(text: str) -> Iterator[str]:
-    for pattern in (BANNED_PATTERN, WHO_AS_SUBJECT):
-        for found in pattern.finditer(prose(text)):
-            line = prose(text).count("\n", 0, found.start()) + 1
-            yield f"line {line}: {found[0].strip()}"
+def line_of(found: re.Match[str]) -> int:
+    return found.string.count("\n", 0, found.start()) + 1
+
+
+def found_in(text: str, *more: re.Pattern[str]) -> Iterator[str]:
+    sentences = prose(text)
+    for pattern in (BANNED_PATTERN, WHO_AS_SUBJECT, *more):
+        for found in pattern.finditer(sentences):
+            yield f"line {line_of(found)}: {found[0].strip()}"
+
+
+class Remark(NamedTuple):
+    """A docstring, a comment or the name of a test, on one line."""
+
+    line: int
+    text: str
+
+
+def remarks_in_python(source: str) -> Iterator[Remark]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield Remark(node.lineno, str(node.value.value))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_":
+            yield Remark(node.lineno, node.name[5:].replace("_", " "))
+    yield from comments_in_python(source)
+
+
+def comments_in_python(source: str) -> Iterator[Remark]:
+    """Comments, of which those in a column of adjacent lines are one."""
+    begins, end, text = 0, (0, 0), ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if token.start != (end[0] + 1, end[1]):
+            yield Remark(begins, text)
+            begins, text = token.start[0], ""
+        end, text = token.start, f"{text} {token.string.lstrip('#: ')}"
+    yield Remark(begins, text)
+
+
+# Strings come first, since two slashes in one begin no comment.
+IN_C = re.compile(
+    r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`"""
+    r"|(?P<lines>//[^\n]*(?:\n[ \t]*//[^\n]*)*)|(?P<block>/\*.*?\*/)",
+    re.DOTALL,
+)
+TITLE = re.compile(r"""\b(?:TEST_CASE|test|it|describe)\(\s*(["'`])(.*?)\1""", re.DOTALL)
+
+
+def remarks_in_c(source: str) -> Iterator[Remark]:
+    """Those of C++, TypeScript, CSS and Promela."""
+    for found in IN_C.finditer(source):
+        if comment := found["lines"] or found["block"]:
+            yield Remark(line_of(found), re.sub(r"//|/?\*+/?", "", comment))
+    for found in TITLE.finditer(source):
+        yield Remark(line_of(found), found[2])
+
+
+HASHES = re.compile(r"(?:^|(?<=\s))#[^\n]*(?:\n[ \t]*#[^\n]*)*", re.MULTILINE)
+
+
+def remarks_in_settings(source: str) -> Iterator[Remark]:
+    """Those of files in which a hash begins a comment."""
+    for found in HASHES.finditer(source):
+        yield Remark(line_of(found), found[0].replace("#", ""))
+
+
+REMARKS = {
+    **dict.fromkeys((".py", ".pyi"), remarks_in_python),
+    **dict.fromkeys((".h", ".cpp", ".ts", ".css", ".pml"), remarks_in_c),
+    **dict.fromkeys((".yaml", ".toml", ".service", ".sh", "Containerfile"), remarks_in_settings),
+}
+
+
+def kind_of(path: Path) -> str:
+    return path.suffix or path.name
+
+
+def found_in_code(path: Path) -> Iterator[str]:
+    for remark in REMARKS[kind_of(path)](path.read_text()):
+        for found in found_in(" ".join(remark.text.split()), BANNED_IN_CODE):
+            yield f"{path}:{remark.line}: {found.partition(': ')[2]}"
+
+
+def files_of(room: str) -> list[Path]:
+    at = ROOT / room
+    files = [at] if at.is_file() else sorted(at.rglob("*"))
+    return [
+        path
+        for path in files
+        if path.is_file() and kind_of(path) in REMARKS and "third_party" not in path.parts
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -95,3 +213,48 @@ def test_a_banned_word_is_found(text: str) -> None:
 )
 def test_other_words_are_not(text: str) -> None:
     assert list(found_in(text)) == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_comments_and_names_of_tests_use_the_standard_terms(room: str) -> None:
+    files = files_of(room)
+    assert files
+    assert [found for path in files for found in found_in_code(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("docstring.py", 'def after() -> None:\n    """Time of the change-over."""\n'),
+        ("comment.py", "a = 1\n# It is told; a session who waits\n# is held\n# back.\n"),
+        ("trailing.py", "wait()  # for who comes\n"),
+        ("names.py", "def test_who_waits_is_told() -> None:\n    pass\n"),
+        ("field.py", 'class A:\n    a: int\n    """Whoever has the turn."""\n'),
+        ("line.cpp", 'auto url = "http://host";  // of nobody\n'),
+        ("lines.h", "int a;\n// A session is held\n// back.\nint b;\n"),
+        ("block.ts", "/**\n * A large letter.\n */\nlet a = `//`;\n"),
+        ("title.cpp", 'TEST_CASE("who waits is told") {}\n'),
+        ("title.ts", "it('is for somebody', () => {});\n"),
+        ("block.pml", "/* Who waits is served. */\n"),
+        ("trailing.yaml", "a: 1  # of whoever connects\n"),
+        ("lines.service", "A=1\n# It is held\n# back.\n"),
+    ],
+)
+def test_a_banned_word_in_code_is_found(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert len(list(found_in_code(tmp_path / name))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("string.py", 'a = "who waits"  # a sentence of the user\n'),
+        ("identifier.py", "# `patience_seconds` bounds backfill.\npatience = 1\n"),
+        ("lines.py", "# Sessions\n# who wait are told.\n"),
+        ("string.cpp", 'const char* a = "// nobody";  // a string\n'),
+        ("string.ts", "const a = 'who waits'; // 1\n"),
+    ],
+)
+def test_other_words_in_code_are_not(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert list(found_in_code(tmp_path / name)) == []

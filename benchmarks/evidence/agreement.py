@@ -25,7 +25,7 @@ from measure import broker
 
 ITERATION_SECONDS = 0.05
 POLICIES = ("fifo", "srtf", "fair", "las")
-WARM = 10  # iterations, so that memory and duration are known
+WARM = 10  # iterations, after which memory and duration are known
 FIRST_SECONDS = 20.0  # in virtual time all are open and warm by then
 
 
@@ -80,7 +80,7 @@ def process(settings: Settings, notebook: Notebook) -> Iterator[subprocess.Popen
 
 
 def measured(policy: str, notebooks: Sequence[Notebook] = NOTEBOOKS) -> dict[str, float]:
-    """Seconds from the first cell to the end of each, in real time."""
+    """Return seconds from the first cell to the end of each, in real time."""
     with broker(policy=policy) as (settings, _), ExitStack() as processes:
         started = {
             notebook.name: processes.enter_context(process(settings, notebook))
@@ -96,7 +96,7 @@ def measured(policy: str, notebooks: Sequence[Notebook] = NOTEBOOKS) -> dict[str
 
 
 def _ends(started: dict[str, subprocess.Popen[str]], began: float) -> Iterator[tuple[str, float]]:
-    """As they come: whichever writes first."""
+    """Yield lines as they come: the process that writes first comes first."""
     import selectors
 
     with selectors.DefaultSelector() as selector:
@@ -111,7 +111,7 @@ def _ends(started: dict[str, subprocess.Popen[str]], began: float) -> Iterator[t
 
 
 def simulated(policy: str, iteration: float) -> dict[str, float]:
-    """The same in virtual time: as there, nobody's memory is known before the first report."""
+    """The same in virtual time: as there, no session's memory is known before its first report."""
     jobs = [
         Job(
             notebook.name,

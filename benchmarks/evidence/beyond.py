@@ -1,4 +1,5 @@
-"""What Salus does not do: page notebooks out, and bound backfill past a large one."""
+"""Features that Salus does not have: paging notebooks out, and bounded backfill past a
+large one."""
 
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ PAGES = Conduct(report=60.0, handover=0.0005, paging_rate=PAGING_RATE, remembers
 
 
 def notebooks(seed: int, stays: float) -> list[Job]:
-    """Of drawn models: 2 to 8 cells of a minute in the median (lognormal, sigma 1), with pauses of
-    5 minutes in the median (sigma 1) between; Poisson arrivals, one in 2 minutes. Each stays open
-    so many seconds after its last cell. All are one user's, so that the policies differ."""
+    """Notebooks with drawn models: 2 to 8 cells of a minute in the median (lognormal, sigma 1),
+    with pauses of 5 minutes in the median (sigma 1) between; Poisson arrivals, one in 2 minutes.
+    Each stays open for `stays` seconds after its last cell. All belong to one user, so that the
+    policies differ."""
     draw = random.Random(seed)
     made, arrival = [], 0.0
     for number in range(NOTEBOOKS):
@@ -63,8 +65,8 @@ def notebooks(seed: int, stays: float) -> list[Job]:
 
 
 class Paged(NamedTuple):
-    """Mean completion in minutes: without paging, with that of idle ones, and of those that wait as
-    well; and GB paged out and in then."""
+    """Return mean completion in minutes: without paging, with that of idle ones, and of those that
+    wait as well; and GB paged out and in then."""
 
     without: float
     idle: float
@@ -87,7 +89,7 @@ def paged(policy: str, stays: float, seed: int) -> Paged:
 
 
 def paged_jobs(policy: str, tail: float, seed: int) -> Paged:
-    """The hundred jobs, in which nobody is ever idle."""
+    """The hundred jobs, in which no session is ever idle."""
     subject = Workload(salus.jobs(seed, tail), CAPACITY)
     without = completion(subject, policy, salus.RULES(aging=salus.FOREVER), salus.CONDUCT)
     made = run(subject, policy, salus.RULES(page_waiting=True), PAGES)
@@ -116,7 +118,7 @@ def paging(pool: Executor) -> Section:
         [
             f"*Notebooks*: {NOTEBOOKS} of the same models on 15,700 MiB, whose cells run a minute "
             "in the median with pauses of five minutes between, and which are closed at the end of "
-            "the last, or stay open for an hour. *Jobs*: the hundred of above, in which nobody is "
+            "the last, or stay open for an hour. *Jobs*: the hundred of above, in which none is "
             f"ever idle. {SEEDS} seeds; {PAGING_RATE / 1e9:g} GB/s out and in, which each transfer "
             "has to itself. *Without* is "
             "admission as in Salus: an open job keeps its persistent memory. *Idle*: notebooks in "
@@ -160,7 +162,7 @@ def paging(pool: Executor) -> Section:
 
 
 def _reached(gains: dict[str, list[float]]) -> str:
-    """In how many of its rows the median is what we wanted, and in how many seeds."""
+    """Return in how many of its rows the median is as expected, and in how many seeds."""
     rows = [values for name, values in gains.items() if "srtf" in name]
     medians = sum(statistics.median(values) >= TARGET for values in rows)
     seeds = sum(gain >= TARGET for values in rows for gain in values)
@@ -178,7 +180,7 @@ def _draw_paging(gains: dict[str, list[float]], axes: Any) -> None:
     axes.legend()
 
 
-# --- overtaking -----------------------------------------------------------------------------------
+# --- backfill -------------------------------------------------------------------------------------
 
 LARGE = 8 << 30
 RATIO, COST = 4.0, 1.1
@@ -186,8 +188,8 @@ AGING_TIMES = (60.0, 1800.0, 3600.0, 5400.0, 7200.0, salus.FOREVER)
 
 
 class Overtaken(NamedTuple):
-    """Minutes of mean completion; mean wait of large ones over that of the others; longest wait of
-    a large one, minutes."""
+    """Return minutes of mean completion; mean wait of large jobs over that of the others; longest
+    wait of a large job in minutes."""
 
     completion: float
     ratio: float
@@ -280,8 +282,8 @@ PAGED = "1 minutes, those that wait page out"
 
 
 def _verdict(found: dict[float, list[dict[str, Overtaken]]]) -> str:
-    """Of those that stay in, the aging that keeps both in most seeds; and the default of those
-    that page out."""
+    """Return, of those that stay in, the aging that achieves both in most seeds; and the default
+    of those that page out."""
 
     def kept(name: str, rows: list[dict[str, Overtaken]]) -> int:
         return sum(_keeps(row, name) for row in rows)
@@ -295,7 +297,7 @@ def _verdict(found: dict[float, list[dict[str, Overtaken]]]) -> str:
     all_rows = [row for rows in found.values() for row in rows]
     worst = max(cost for rows in found.values() for cost in _costs(PAGED, rows))
     return (
-        f"Where nobody pages out, both are kept most often by {said}. Where those that wait page "
+        f"Where none pages out, both are kept most often by {said}. Where those that wait page "
         f"out, by the default of one minute, in {kept(PAGED, all_rows)} of {len(all_rows)} runs; "
         f"its mean completion is at most {worst:.2f} of that without a bound in any of them. A "
         "device that keeps them in, for jobs of this kind, has a higher `aging_seconds`: the "

@@ -1,4 +1,5 @@
-"""What people do today beside this project, in one run: real processes that train on this machine.
+"""Other ways to share a device beside this project, in one run: real processes that train on this
+machine.
 
 ``python benchmarks/evidence --only compare`` writes this section alone.
 """
@@ -54,7 +55,7 @@ MIB = 1 << 20
 
 
 class Contest(NamedTuple):
-    """`load` is how many processes wanted a core before it began."""
+    """One run; `load` is how many processes wanted a core before it began."""
 
     load: float
     runs: list[Run]
@@ -66,10 +67,10 @@ class Contest(NamedTuple):
 
 
 def held() -> Contest:
-    """In a process of its own, which imports PyTorch, and forks."""
+    """Run in a process of its own, which imports PyTorch, and forks."""
     command = [sys.executable, str(Path(__file__).with_name("contest.py"))]
-    # Threads that have nothing to do sleep; by default they take the cores of others, which would
-    # be hardest on those who compute at the same time.
+    # Idle threads sleep; by default they spin and take the cores of others, which would be hardest
+    # on processes that compute at the same time.
     surroundings = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(
         command, env=surroundings, stdout=subprocess.PIPE, text=True, check=True
@@ -101,7 +102,7 @@ def mean_completion(run: Run) -> float:
 
 
 def longest_wait(run: Run) -> float:
-    """The longest that a training's cell was without an iteration that ended."""
+    """Return the longest time of a training's cell without an iteration that ended."""
     return max(gap for diary in trained(run) for gap in gaps(diary)) / run.iteration
 
 
@@ -113,7 +114,7 @@ def gaps(diary: Diary) -> Iterator[float]:
 
 
 def latencies(runs: Iterable[Run]) -> list[float]:
-    """Of the short cells: from when each was wanted, to its end."""
+    """Return the times of the short cells: from when each was wanted, to its end."""
     return [
         (ended - wanted) / run.iteration
         for run in runs
@@ -177,7 +178,7 @@ def over_one_at_a_time(contest: Contest) -> str:
 
 OUR_TURN = Settings().quantum_seconds / ITERATION_SECONDS
 WHAT = (
-    (STOCK.name, "nobody waits for anybody"),
+    (STOCK.name, "no notebook waits for another"),
     (
         IN_LINE.name,
         "a notebook begins when the one before it is closed; the one with short cells comes last",
@@ -220,19 +221,19 @@ def section(pool: Executor) -> Section:
             f"{GAP} iterations.",
             "All have one limit on what their processes and our lane have together of private "
             f"memory since they were opened: {LIMITS[True]:g} times the sum of what each takes "
-            f"alone at its peak, where they fit, and {LIMITS[False]:.2f} times, where they do not. "
-            f"A watcher looks each {PERIOD_SECONDS * 1000:g} ms, and kills who has taken most, as "
-            "Linux does where memory ends; so a peak is one that it saw. For us the limit is also "
-            "the capacity of the device; the broker, one process of a host, counts nowhere. What "
-            "nvshare does on a GPU and nothing does here: the driver pages its memory out to the "
-            "host's, so that programs which fail here would be slow there. And PyTorch keeps on a "
-            "GPU what it has once had, where libc gives back most.",
-            f"Of {len(rounds)} round{'s' * (len(rounds) > 1)}, in each of which all ways run after "
-            "one another, and medians; those who come first come last in every other round. Short "
-            "cells, peaks and failures are of all rounds. The longest wait is that of a training's "
-            "cell for its next iteration to end. Where notebooks failed, times are of those that "
-            f"were left. When all this began, {contest.load:.1f} other processes wanted this "
-            "machine's cores; the more there are, the less do times say.",
+            f"alone at its peak, where they fit, and {LIMITS[False]:.2f} times, where they do "
+            f"not. A watcher looks each {PERIOD_SECONDS * 1000:g} ms, and kills the process that "
+            "has taken most, as Linux does where memory ends; so a peak is one that it saw. For "
+            "us the limit is also the capacity of the device; the broker, one process of a host, "
+            "counts nowhere. What nvshare does on a GPU and nothing does here: the driver pages "
+            "its memory out to the host's, so that programs which fail here would be slow there. "
+            "And PyTorch keeps on a GPU what it has once had, where libc gives back most.",
+            f"Of {len(rounds)} round{'s' * (len(rounds) > 1)}, in each of which all ways run "
+            "after one another, and medians; in every other round the notebooks come in the "
+            "reverse order. Short cells, peaks and failures are of all rounds. The longest wait "
+            "is that of a training's cell for its next iteration to end. Where notebooks failed, "
+            f"times are of those that were left. When all this began, {contest.load:.1f} other "
+            "processes wanted this machine's cores; the more there are, the less do times say.",
             "They fit together:",
             *tables(contest, True),
             "They do not:",
@@ -247,7 +248,8 @@ def section(pool: Executor) -> Section:
 
 
 def in_readme(contest: Contest) -> list[tuple[str, str, str]]:
-    """Of the most notebooks there are: memory, where they fit, and who failed, where not."""
+    """Figures for the largest number of notebooks: memory, where they fit, and those that failed,
+    where not."""
     most = COUNTS[-1]
     others = [way for way in WAYS if way is not OURS]
 
@@ -280,7 +282,8 @@ def in_readme(contest: Contest) -> list[tuple[str, str, str]]:
 
 
 def draw(contest: Contest, short: Any, memory: Any, times: Any) -> None:
-    """Short cells of all runs; peaks and total times by the number of trainings, where they fit."""
+    """Draw short cells of all runs; peaks and total times by the number of trainings, where they
+    fit."""
     for number, way in enumerate(WAYS):
         plots.steps(
             short, latencies(run for run in contest.runs if run.way == way.name), number, way.name

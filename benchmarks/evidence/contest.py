@@ -29,18 +29,20 @@ COUNTS = (2, 4, 8)
 ROUNDS = 2
 ITERATIONS = 96  # of all trainings of a run
 LENGTHS = (1.7, 0.5, 1.2, 0.6)  # of the trainings, over their mean; in turn
-CELLS, PAUSE = 2, 4  # of a training; the time of so many iterations is between its cells
+# of a training; the pause between its cells is the time of this number of iterations
+CELLS, PAUSE = 2, 4
 SHORT_CELLS, SHORT_ITERATIONS, GAP = 8, 3, 12
 PICTURES, SHORT_PICTURES = 96, 32
-LIMITS = {True: 1.25, False: 1 / 1.5}  # by whether they fit: of the sum of their peaks, each alone
+# by whether they fit: part of the sum of their peaks, each alone
+LIMITS = {True: 1.25, False: 1 / 1.5}
 PERIOD_SECONDS = 0.01
 MAY_LAST_SECONDS = 100.0
 SHORT = "short cells"
 
 
 class Run(NamedTuple):
-    """`limit` and `peak` are bytes; `iteration` is what one takes alone, in seconds. Who failed has
-    no diary."""
+    """One run. `limit` and `peak` are bytes; `iteration` is the time of one alone, in seconds. A
+    notebook that failed has no diary."""
 
     way: str
     trainings: int
@@ -66,7 +68,7 @@ class Kernel:
         self.pid = self._process.pid or 0
 
     def diary(self) -> Diary | None:
-        """Wait for it, and until the notebook is closed; None: it was killed, or failed."""
+        """Wait for its diary, and until the notebook is closed; None: it was killed, or failed."""
         try:
             written: Diary | None = self.pipe.recv()
         except EOFError:
@@ -99,7 +101,7 @@ def run(
 def _diaries(
     kernels: Sequence[Kernel], in_line: bool, watched: Limit
 ) -> Iterator[tuple[str, Diary | None]]:
-    """As they come."""
+    """Yield diaries as they come."""
     began = time.monotonic()
     to_come = deque(kernels)
     running: dict[Any, Kernel] = {}
@@ -119,14 +121,14 @@ def _diaries(
 
 
 def alone(pictures: int) -> tuple[float, int]:
-    """Seconds of an iteration, and bytes at the peak."""
+    """Return seconds of an iteration, and bytes at the peak."""
     done = run(STOCK, [Notebook("alone", pictures, (40,))], sys.maxsize, 0.0)
     seconds = [ended - began for began, ended in done.diaries["alone"].iterations]
     return statistics.median(seconds), done.peak
 
 
 def to_train(count: int, iteration: float) -> list[Notebook]:
-    """The first is the longest."""
+    """Return the lengths; the first is the longest."""
     mean = ITERATIONS / count / CELLS
     return [
         Notebook(
@@ -148,7 +150,7 @@ def a_round(number: int) -> Iterator[Run]:
     iteration, peak = alone(PICTURES)
     _, peak_of_short = alone(SHORT_PICTURES)
     for count in COUNTS:
-        # in every other round those who came last come first
+        # in every other round the notebooks come in the reverse order
         order = to_train(count, iteration)[:: -1 if number % 2 else 1]
         for fits, part in LIMITS.items():
             limit = int(part * (count * peak + peak_of_short))

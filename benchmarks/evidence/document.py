@@ -38,7 +38,7 @@ virtual unless said otherwise: the product's own scheduler, driven by a virtual 
 ([how](../how-to/simulate.md#what-is-simulated)). Published figures stand beside ours, with their
 source and with how sure we are of them. Nothing here has run on a GPU."""
 
-# How sure we are of what a paper is said to say.
+# How sure we are of a statement that a paper is quoted for.
 READ = "in the paper"
 NOTES = "second-hand, not checked"
 
@@ -62,7 +62,7 @@ class Section(NamedTuple):
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], others: str = "---:") -> str:
-    """The first column is of words, and all `others` of figures unless they say otherwise."""
+    """A table: the first column has words, and all `others` figures unless they say otherwise."""
     aligned = ["---", *(others for _ in head[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, aligned, *rows))
 
@@ -80,30 +80,31 @@ def picture(name: str, words: str) -> str:
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
-    """Median, and in brackets the 5th and the 95th percentile over the seeds."""
+    """Return the median, and in brackets the 5th and the 95th percentile over the seeds."""
     low, high = percentile(values, 5), percentile(values, 95)
     return f"{statistics.median(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def headlines(rows: Iterable[tuple[str, str, str]]) -> str:
-    """What the README quotes: a row of it with the same first cell becomes that of this table."""
+    """A table that the README quotes: a row of it with the same first cell becomes that of this
+    table."""
     return table(("in the README", "here", "beside it"), rows, others="---")
 
 
 class Page:
-    """docs/results/evidence.md, as a list of its parts by their titles."""
+    """Return docs/results/evidence.md, as a list of its parts by their titles."""
 
     def __init__(self, parts: dict[str, str] | None = None) -> None:
         self._parts = parts or {}
 
     @classmethod
     def read(cls) -> Page:
-        """As it was written last."""
+        """Return the page as it was written last."""
         _, *parts = PAGE.read_text().split("\n\n## ")
         return cls({part.split("\n", 1)[0]: f"## {part.strip()}" for part in parts})
 
     def put(self, section: Section, seconds: float) -> None:
-        """In the place of what was there of that title, and its pictures."""
+        """Replace the part of that title, and its pictures."""
         target = ROOT / PICTURES
         target.mkdir(parents=True, exist_ok=True)
         for name, figure in section.pictures.items():
@@ -112,7 +113,8 @@ class Page:
         self._parts[section.title] = f"{markdown(section)}\n\n{_origin(seconds)}"
 
     def write(self) -> None:
-        """It, and what the README quotes of it; pictures that it does not show are gone."""
+        """Write the page, and the rows that the README quotes; delete pictures that it does not
+        show."""
         text = "\n\n".join([HEAD, *self._parts.values()]) + "\n"
         PAGE.write_text(text)
         for picture in (ROOT / PICTURES).glob("*.svg"):
@@ -122,7 +124,8 @@ class Page:
 
 
 def quoting(readme: str, page: str) -> str:
-    """`readme`, with the rows of the page in the place of those with the same first cell."""
+    """Return `readme`, with the rows of the page in the place of those with the same first
+    cell."""
     rows = {_first_cell(line): line for line in page.splitlines() if _is_row(line)}
     begin, table, end = QUOTED.split(readme)
     lines = [rows.get(_first_cell(line), line) for line in table.splitlines()]
@@ -130,7 +133,7 @@ def quoting(readme: str, page: str) -> str:
 
 
 def quoted(readme: str) -> list[str]:
-    """The rows, without the head and the line below it."""
+    """Return the rows, without the head and the line below it."""
     _, table, _ = QUOTED.split(readme)
     return [line for line in table.splitlines() if line.startswith("| ")][2:]
 
@@ -148,12 +151,13 @@ def markdown(section: Section) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Sentences as wide as the other documents; tables and pictures as they are."""
+    """Wrap sentences at the width of the other documents; tables and pictures stay as they are."""
     return text if text[0] in "|!" else "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False))
 
 
 def _origin(seconds: float) -> str:
-    """What a part of the page was made of and on, since parts can be made by themselves."""
+    """Return the machine and versions that a part was made with, since parts can be made by
+    themselves."""
     return (
         f"*jupyter_gpushare {jupyter_gpushare.__version__}{_commit()}, Python "
         f"{platform.python_version()}, matplotlib {mpl.__version__}; {_processor()}, "
@@ -179,7 +183,7 @@ def _processor() -> str:
 
 
 def drawn(width: float, height: float, columns: int, draw: Callable[..., None]) -> Figure:
-    """One row of plots; `draw` gets their axes."""
+    """Draw one row of plots; `draw` gets their axes."""
     with plots.style():
         figure, axes = plots.figure(width, height, 1, columns)
         draw(*axes[0])

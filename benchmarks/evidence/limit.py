@@ -14,7 +14,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def own_bytes(pid: int) -> int:
-    """Private memory of a process: resident, and of no file and no lane. 0 where it is gone."""
+    """Return the private memory of a process: resident, and of no file and no lane. 0 where it is
+    gone."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             _, resident, of_files, *_ = statm.read().split()
@@ -24,7 +25,7 @@ def own_bytes(pid: int) -> int:
 
 
 class Limit:
-    """On what these processes have taken from now on, and on the lanes, once. Bytes."""
+    """A limit in bytes on what these processes have taken from now on, and on the lanes, once."""
 
     def __init__(self, size: int, pids: Iterable[int], lanes: Callable[[], int]) -> None:
         self._size = size
@@ -33,7 +34,7 @@ class Limit:
         self.peak = 0
 
     def look(self) -> None:
-        """Kill whoever has taken most, where all have more than the limit."""
+        """Kill the process that has taken most, where all together have more than the limit."""
         taken = {pid: own_bytes(pid) - before for pid, before in self._before.items()}
         total = sum(max(0, size) for size in taken.values()) + self._lanes()
         self.peak = max(self.peak, total)

@@ -1,4 +1,4 @@
-"""What the notebooks of the comparison train."""
+"""The network that the notebooks of the comparison train."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import torch
-import torch._dynamo  # an optimiser's first step would import it, which takes seconds
+import torch._dynamo  # otherwise an optimiser's first step would import it, which takes seconds
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

@@ -23,10 +23,10 @@ class Notebook(NamedTuple):
 
 
 class Diary(NamedTuple):
-    """Of a notebook, in seconds since all began."""
+    """The diary of a notebook, in seconds since all began."""
 
-    iterations: list[Span]  # from when it computes, to its end
-    cells: list[Span]  # from when it was wanted, to its end
+    iterations: list[Span]  # from the moment when it computes, to its end
+    cells: list[Span]  # from the moment when it was wanted, to its end
 
     @property
     def ended(self) -> float:
@@ -34,7 +34,7 @@ class Diary(NamedTuple):
 
 
 def work(way: Way, beside: Beside, notebook: Notebook, pipe: Any) -> None:
-    """Says when it is open, hears when all began, and sends its diary."""
+    """Report when it is open, receive the moment when all began, and send the diary."""
     warm_up()
     with way.notebook(beside, notebook.name) as cell:
         pipe.send(None)
@@ -42,7 +42,7 @@ def work(way: Way, beside: Beside, notebook: Notebook, pipe: Any) -> None:
 
 
 def warm_up() -> None:
-    """The libraries have what they keep for good, and libc's heap is empty."""
+    """Let the libraries allocate what they retain, and empty libc's heap."""
     from network import network
 
     _, iterate = network(4)

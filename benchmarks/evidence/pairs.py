@@ -1,4 +1,4 @@
-"""What it costs not to know whether two lanes at once get more done than one."""
+"""The cost of not knowing whether two lanes at once get more done than one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def makespan(pair: list[Job], lanes: int, contention: float) -> float:
 
 
 def measure(seed: int) -> tuple[float, float]:
-    """Of a pair drawn by `seed`: one lane's time over that of two, and that of as many as it finds
-    over the better of these."""
+    """Return, for a pair drawn by `seed`, one lane's time over that of two, and the time of
+    automatic lanes over the better of these."""
     draw = random.Random(seed).uniform
     pair = [
         Job(name, [Cell(ITERATIONS, 0.1)], user=name, demand=Demand(GB, GB), load=draw(0.2, 1))

@@ -1,12 +1,12 @@
 """A lock that its holder keeps for a quantum, whatever it computes: what nvshare does, on host.
 
-As there, whoever wants to compute stands in one line, first come, first served. When the quantum is
-over the holder is told to drop the lock, whether or not anybody waits; it does so before the next
-thing that it would compute, here the next layer of a model, forward or backward, so in the middle
+As there, processes that want to compute stand in one queue, first come, first served. When the
+quantum is over the holder is told to drop the lock, whether or not another one waits; it does so
+before the next computation, here the next layer of a model, forward or backward, so in the middle
 of an iteration. A holder that has computed nothing for a while gives the lock back.
 
-What is missing is what the device host has not: nvshare's programs allocate managed memory, of
-which the driver pages out what does not fit. Here all of it stays where it is.
+One part is missing because the device host does not have it: nvshare's programs allocate managed
+memory, of which the driver pages out what does not fit. Here all of it stays where it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REQUEST, RELEASED, GRANTED, DROP = b"R", b"L", b"G", b"D"  # one byte is one mes
 
 
 class Line:
-    """Decides: the head has the lock, and is told once when its quantum is over."""
+    """Decides: the head of the queue has the lock, and is told once when its quantum is over."""
 
     def __init__(self, quantum: float) -> None:
         self._quantum = quantum
@@ -36,7 +36,7 @@ class Line:
         self._told = False
 
     def take(self, client: socket.socket, word: bytes, now: float) -> None:
-        """What a client said; nothing at all means that it is gone."""
+        """Handle a message of a client; no bytes at all mean that it is gone."""
         if word == REQUEST:
             self._waiting.append(client)
         elif client is self._holder:
@@ -49,7 +49,7 @@ class Line:
             _tell(self._holder, GRANTED)
 
     def look(self, now: float) -> float | None:
-        """Seconds until the quantum is over; None where nothing will be over."""
+        """Return seconds until the quantum is over; None where no quantum is running."""
         if self._holder is None or self._told:
             return None
         if now < self._until:
@@ -60,7 +60,7 @@ class Line:
 
 
 def _tell(client: socket.socket, word: bytes) -> None:
-    with suppress(OSError):  # it is gone, and the line will read so
+    with suppress(OSError):  # it is gone, and the queue will learn so when it reads
         client.sendall(word)
 
 
@@ -91,7 +91,7 @@ def _hear(client: Any, line: Line, selector: selectors.BaseSelector) -> None:
 
 @contextmanager
 def server(path: Path, quantum: float) -> Iterator[None]:
-    """In a process of its own."""
+    """Run in a process of its own."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -105,10 +105,10 @@ def server(path: Path, quantum: float) -> Iterator[None]:
 
 
 class Lock:
-    """Of this process. `pass_through` is called before anything is computed.
+    """The lock of this process. `pass_through` is called before anything is computed.
 
-    Whoever has computed nothing for `layer_seconds` is in no layer now, and drops the lock when it
-    is told; who has not for `idle_seconds` gives it back.
+    A process that has computed nothing for `layer_seconds` is in no layer now, and drops the lock
+    when it is told; after `idle_seconds` it gives the lock back.
     """
 
     def __init__(self, path: Path, layer_seconds: float, idle_seconds: float) -> None:
@@ -118,7 +118,7 @@ class Lock:
         self._idle_seconds = idle_seconds
         self._changed = threading.Condition()
         self._wanted = self._held = self._drop = False
-        self._last = 0.0  # when something was computed last
+        self._last = 0.0  # time of the last computation
         threading.Thread(target=self._listen, daemon=True).start()
 
     def pass_through(self) -> None:
@@ -165,7 +165,7 @@ class Lock:
 
 
 def gate(lock: Lock) -> None:
-    """Every layer and every optimiser's step of this process passes through the lock."""
+    """Let every layer and every optimiser's step of this process pass through the lock."""
     import warnings
 
     from torch.nn.modules import module

@@ -48,13 +48,13 @@ FOREVER = 1e9
 GB = 10**9
 MODELS = workload.models(DATA / "salus_mem_baseline.csv", DATA / "salus_workloads.csv")
 # Jobs last minutes, so turns of ten seconds. Iterations of a job all last equally long, so that
-# seldom reports say as much as frequent ones.
+# infrequent reports say as much as frequent ones.
 RULES = partial(Rules, quantum=10.0)
 CONDUCT = Conduct(report=60.0, handover=0.0005, remembers_turns=False)
 
 
 class Result(NamedTuple):
-    """Of one run, in minutes; `peak` is of the capacity."""
+    """Figures of one run, in minutes; `peak` is a part of the capacity."""
 
     completion: float
     completion_p95: float
@@ -64,8 +64,9 @@ class Result(NamedTuple):
 
 
 def jobs(seed: int, tail: float) -> list[Job]:
-    """100 training jobs of drawn models. Durations are lognormal with sigma `tail`, scaled so that
-    one after the other they take as long as published; arrivals are Poisson, one in 10 s."""
+    """Return 100 training jobs of drawn models. Durations are lognormal with sigma `tail`, scaled
+    so that one after the other they take as long as published; arrivals are Poisson, one in 10 s.
+    """
     draw = random.Random(seed)
     lengths = [draw.lognormvariate(0, tail) for _ in range(JOBS)]
     scale = MAKESPAN_SECONDS / sum(lengths)
@@ -85,7 +86,7 @@ def result(of: Run) -> Result:
 
 
 def hundred_jobs(tail: float, seed: int) -> dict[str, Result]:
-    """Under each policy, with overtaking unbounded as it is in Salus."""
+    """Run under each policy, with unbounded backfill as in Salus."""
     subject = Workload(jobs(seed, tail), CAPACITY)
     return {
         policy: result(run(subject, policy, RULES(aging=FOREVER), CONDUCT)) for policy in POLICIES
@@ -198,7 +199,7 @@ def _draw_memory(shown: Run, axes: Any) -> None:
 
 
 def memory_table() -> dict[str, tuple[float, float]]:
-    """Persistent and ephemeral MiB of each row."""
+    """Return persistent and ephemeral MiB of each row."""
     with (DATA / "salus_mem_baseline.csv").open(newline="") as file:
         return {
             row["Network"]: (float(row["Persistent Mem (MB)"]), float(row["Peak"]))
@@ -207,14 +208,14 @@ def memory_table() -> dict[str, tuple[float, float]]:
 
 
 def padded(persistent: float, ephemeral: float) -> Demand:
-    """As Salus's code pads what it was told."""
+    """Return the demand as Salus's code pads it."""
     kept = persistent * 1.1
     total = (kept + ephemeral) * 1.05
     return Demand(round(kept * MEBIBYTE), round((total - kept) * MEBIBYTE))
 
 
 def lanes_of(name: str) -> int:
-    """How many jobs of one kind have a lane each."""
+    """Return how many jobs of one kind have a lane each."""
     lanes = LaneAllocator(CAPACITY)
     demand = padded(*memory_table()[name])
     number = 0
@@ -224,7 +225,7 @@ def lanes_of(name: str) -> int:
 
 
 def gain(name: str, load: float, most: int = 28) -> float:
-    """For as many jobs as there are lanes, but no more than `most`."""
+    """Return how many jobs there are lanes for, but no more than `most`."""
     return gain_of(name, load, min(most, lanes_of(name)))
 
 
@@ -234,9 +235,10 @@ ALL = 1_000  # lanes at once: as many as memory allows
 def gain_of(
     name: str, load: float, count: int, *, lanes: int = ALL, aging: float = FOREVER
 ) -> float:
-    """Makespan of `count` equal jobs one after the other, over that of packing them.
+    """Return the makespan of `count` equal jobs one after the other, over that of packing them.
 
-    By default as Salus does: as many at once as memory allows, and the others are kept out."""
+    By default as Salus does: as many at once as memory allows, and the others are kept out.
+    """
     demand = padded(*memory_table()[name])
     same = [
         Job(str(i), [Cell(600, 0.1)], user=str(i), demand=demand, load=load) for i in range(count)
@@ -247,7 +249,7 @@ def gain_of(
 
 
 def found_gain(name: str, load: float) -> float:
-    """The same where `pack` has to find out how many lanes help."""
+    """Return the same where `pack` has to find out how many lanes help."""
     return gain_of(name, load, min(28, lanes_of(name)), lanes=0)
 
 
@@ -348,7 +350,7 @@ def _draw_packing(gains: dict[str, list[float]], axes: Any) -> None:
 
 
 def inference() -> tuple[int, int]:
-    """Sessions that have a place when all are open, and bytes promised."""
+    """Return how many sessions are admitted when all are open, and bytes promised."""
     scheduler = Scheduler(16 * GB, "fair", Rules(running_lanes=1))
     names = [name for name in memory_table() if name.endswith("eval_1")]
     assert len(names) == 14
@@ -368,12 +370,13 @@ COMERS, APART, WINDOW = 6, 120.0, 20.0
 
 
 def jain(values: list[float]) -> float:
-    """1 when all have the same, 1/n when one has all."""
+    """Return Jain's index: 1 when all have the same, 1/n when one has all."""
     return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
 
 
 def windows(seed: int) -> list[tuple[float, list[float]]]:
-    """End of each window, and the parts of it that those who were there throughout had."""
+    """Yield the end of each window, and the parts of it that the sessions had that were there
+    throughout."""
     from jupyter_gpushare._core import Simulation
 
     draw = random.Random(seed)
@@ -407,9 +410,9 @@ def sharing(pool: Executor) -> Section:
     return Section(
         "Fairness, and a deadlock",
         [
-            f"{COMERS} users with one notebook each under `fair`, who come {APART:g} s apart and "
+            f"{COMERS} users with one notebook each under `fair`, which come {APART:g} s apart and "
             "whose iterations last 0.02 to 0.6 s, drawn anew for each of "
-            f"{SEEDS} seeds. Jain's index of the device time of those who are there, in each "
+            f"{SEEDS} seeds. Jain's index of the device time of the users that are there, in each "
             f"window of {WINDOW:g} s; turns have the default quarter of a second.",
             table(
                 ("", "least", "5th percentile", "median"),
@@ -449,7 +452,8 @@ def _draw_fairness(rows: list[tuple[float, list[float]]], axes: Any) -> None:
 
 
 def naive(capacity: int = 12, needs: int = 8) -> tuple[int, int]:
-    """What two have who take a GB in turn until nothing is free or both have all."""
+    """Return the GB of two sessions that take one GB in turn until nothing is free or both have
+    all."""
     has = [1, 1]  # persistent
     while sum(has) < capacity and min(has) < needs:
         poorer = has.index(min(has))

@@ -14,7 +14,7 @@ ITERATIONS = 200_000
 
 
 def speed(notebooks: int, steps: bool, quantum: float) -> tuple[float, int]:
-    """Iterations in a second of processor time, and turns."""
+    """Return iterations in a second of processor time, and turns."""
     jobs = [
         Job(
             str(n),

@@ -18,7 +18,7 @@ from document import NOTES, Published, Section, beside, spread, table
 
 from jupyter_gpushare._core import Gang, GangRules, GangSimulation
 
-# Devices and seconds; all there from the beginning, on two devices.
+# Devices and seconds; all jobs are there from the beginning, on two devices.
 EXAMPLE = [Gang("1", 2, 2), Gang("2", 1, 8), Gang("3", 2, 6)]
 SERVICE = [4.0, 8.0, 12.0]
 OPEN = [*SERVICE[:-1], math.inf]
@@ -80,7 +80,8 @@ def variants() -> str:
 
 
 def gangs(load: float, seed: int) -> list[Gang]:
-    """Lognormal durations; Poisson arrivals that ask for `load` of the devices."""
+    """Return jobs with lognormal durations and Poisson arrivals that ask for `load` of the
+    devices."""
     draw = random.Random(seed)
     seconds = MEDIAN_SECONDS * math.exp(SIGMA**2 / 2)
     width = sum(devices * part for devices, part in WIDTHS.items())
@@ -95,7 +96,8 @@ def gangs(load: float, seed: int) -> list[Gang]:
 
 
 def compared(load: float, resume: float, seed: int) -> dict[str, float]:
-    """Mean completion in minutes. The index knows the jobs of another seed, never its own."""
+    """Return mean completion in minutes. The index knows the jobs of another seed, never
+    its own."""
     known = [each.devices * each.duration for each in gangs(load, seed + SEEDS)]
     rules = partial(GangRules, tick=0, resume=resume)
     kinds = {

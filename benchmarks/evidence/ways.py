@@ -21,7 +21,8 @@ from jupyter_gpushare.settings import Settings
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from measure import broker
 
-# Times of the ways are to scale: in iterations, as where one takes so many seconds.
+# Times of the ways are scaled: they are given in iterations, for an iteration of this many
+# seconds.
 ITERATION_SECONDS = 1.2
 QUANTUM = 30 / ITERATION_SECONDS
 IDLE = 5 / ITERATION_SECONDS
@@ -31,7 +32,7 @@ Cell = Callable[[], AbstractContextManager[object]]
 
 
 class Beside(NamedTuple):
-    """What runs beside the notebooks; `iteration` is what one takes here, in seconds."""
+    """Start what runs beside the notebooks; `iteration` is the time of one here, in seconds."""
 
     directory: Path
     iteration: float
@@ -95,7 +96,7 @@ def lock_file(beside: Beside, name: str) -> Iterator[Cell]:
 
 @contextmanager
 def shared(beside: Beside, name: str) -> Iterator[Cell]:
-    """As `%gpushare on` does, and each cell of a kernel."""
+    """As `%gpushare on` does, with each cell as in a kernel."""
 
     @contextmanager
     def cell() -> Iterator[None]:

@@ -25,7 +25,7 @@ LEAST = 3  # iterations of one
 
 
 def block(trainer: Trainer, iterations: int) -> float:
-    """Seconds of one iteration."""
+    """Return seconds of one iteration."""
     done = trainer.ask(do="run", iterations=iterations)
     return float(done["ended"] - done["began"]) / iterations
 

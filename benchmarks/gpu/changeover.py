@@ -1,8 +1,8 @@
-"""What it takes until another notebook has the turn, with and without survivors.
+"""The time of a context switch to another notebook, with and without survivors.
 
-Two sessions both want the turn all the time, and each gives it away after one iteration. A
-change-over lasts from when the device has done the one's iteration to when the other may begin its
-own: what survives has its place outside of the lane by then. It may be nothing, one tensor that
+Two sessions both want the turn all the time, and each gives it away after one iteration. A context
+switch lasts from when the device has done the one's iteration to when the other may begin its own:
+survivors have been moved out of the lane by then. A survivor may be nothing, one tensor that
 Python reaches, which is moved, or a graph that only autograd reaches, whose chunks become private.
 """
 
@@ -28,12 +28,12 @@ NAMES = {
     "tensor": f"tensor_of_{KEPT_BYTES // MIB}_MiB_",
     "graph": f"graph_of_{KEPT_BYTES // MIB}_MiB_",
 }
-LEAST = 2  # change-overs, of which a percentile can be told
+LEAST = 2  # context switches, enough for a percentile
 PROMISED_US = 2000  # the 99th percentile, where nothing survives
 
 
 def change_overs(times: list[list[Any]]) -> list[float]:
-    """Seconds from the end of each turn to the start of the next, where it went across."""
+    """Return seconds from the end of each turn to the start of the next, where it went across."""
     marked = sorted((*turn, who) for who, turns in enumerate(times) for turn in turns)
     pairs = list(itertools.pairwise(marked))[WARM_UP:]
     across = [later[0] - earlier[1] for earlier, later in pairs if earlier[2] != later[2]]
@@ -54,7 +54,8 @@ def measure(kept: str, started: list[Trainer]) -> None:
 
 
 def measure_all(left: list[str]) -> None:
-    """What is begun is `left` no more, so that whoever comes after a failure goes on behind it."""
+    """A turn that has begun is no longer `left`, so that a caller after a failure continues behind
+    it."""
     given = {"quantum_seconds": 1e-6, "half_life_seconds": 1e-6, "idle_exit_seconds": 5}
     with (
         broker(DEVICE, **given) as (settings, _),

@@ -34,7 +34,7 @@ constexpr size_t kGiB = size_t{1} << 30;
 constexpr size_t kChunk = CudaDevice::kGranularity;
 constexpr unsigned kSecondsOfOneFact = 20;
 constexpr size_t kMostDescriptors = 250;  // of one datagram; the system takes 253
-constexpr size_t kSample = 64 * 1024;     // bytes that are looked at, at both ends of a chunk
+constexpr size_t kSample = 64 * 1024;     // bytes that are inspected, at both ends of a chunk
 
 // The fact cannot be checked: something that has nothing to do with it does not work.
 struct Unknown : std::runtime_error {
@@ -106,7 +106,7 @@ class Gpu {
     const std::vector<unsigned char> content(bytes, value);
     need(device.write(address, content.data(), bytes), "cuMemcpyHtoD");
   }
-  // Of both ends of these addresses.
+  // Reads both ends of these addresses.
   bool shows(CudaAddress address, unsigned char value, size_t bytes = kChunk) const {
     std::vector<unsigned char> content(kSample);
     for (const size_t offset : {size_t{0}, bytes - kSample}) {
@@ -177,7 +177,7 @@ class Child {
 
 void tell(int link) { send(link, "!", 1, 0); }
 
-// Raises Unknown with what the other side could not do.
+// Raises Unknown with the sentence of the other side.
 void await(int link) {
   char text[500];
   const ssize_t count = recv(link, text, sizeof text, 0);
@@ -326,7 +326,7 @@ struct Neighbours {
 
 std::string one_access_call_for_neighbours() {
   const Gpu gpu;
-  const Neighbours chunks(gpu);  // it is how our own class maps them
+  const Neighbours chunks(gpu);  // this is how our own class maps them
   gpu.fill(chunks.address, 3, Neighbours::kCount * kChunk);
   return gpu.shows(chunks.address, 3, Neighbours::kCount * kChunk) ? "" : "they show other bytes";
 }
@@ -524,7 +524,7 @@ void check_all() {
 
 // --- costs
 
-// Of the calls for chunks of one size; printed also where one of them failed.
+// Calls for chunks of one size; the line is printed also where one of them failed.
 class Times {
  public:
   explicit Times(size_t bytes) : bytes_(bytes) {}
@@ -532,7 +532,7 @@ class Times {
   Times& operator=(const Times&) = delete;
   ~Times() { print(); }
 
-  // Raises Unknown where the call says anything but success: then the rest makes no sense.
+  // Raises Unknown where the call returns anything but success: then the rest makes no sense.
   template <class F>
   void measure(const Gpu& gpu, const char* name, F call, size_t count = 1) {
     const auto start = std::chrono::steady_clock::now();
@@ -561,8 +561,8 @@ class Times {
   std::map<std::string, std::vector<double>> times_;
 };
 
-// Each call for one chunk after the other, and those that take neighbours together for all at once:
-// per chunk as well.
+// Each call for one chunk after the other, and those that take neighbours together for all at
+// once: per chunk as well.
 void measure_calls(const Gpu& gpu, size_t bytes, size_t count) {
   Times times(bytes);
   const CudaDriver& driver = gpu.driver;

@@ -1,7 +1,8 @@
-"""What PyTorch's own calls cost that a lane on a GPU makes at each boundary, on this build of it.
+"""The cost of PyTorch's own calls that a lane on a GPU makes at each boundary, on this build of
+it.
 
-No session and no broker: the calls by themselves, in one process. Each step is tried by itself, so
-that a build in which one is different still tells the others.
+There is no session and no broker: the calls run by themselves, in one process. Each step is tried
+by itself, so that a build in which one is different still tells the others.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def microseconds(call: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 
 def context(torch: Any) -> None:
-    """What a process has of the card before its first tensor, and what the first product adds."""
+    """The memory of a process on the card before its first tensor, and the addition by the first
+    product."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -49,7 +51,7 @@ def context(torch: Any) -> None:
 
 
 def pool_calls(torch: Any) -> None:
-    """A turn's begin and end, and the live check, beside so many tensors elsewhere."""
+    """A turn's begin and end, and the live check, beside some numbers of tensors elsewhere."""
     native, pool = torch._C, torch.cuda.MemPool()
 
     def begin_and_end() -> None:
@@ -89,7 +91,7 @@ def resize(torch: Any) -> None:
 
 
 def freed_pool(torch: Any) -> None:
-    """Whether segments of a pool that nobody has any more go back without anybody asking."""
+    """Whether segments of a pool that is not used any more go back without a call."""
     pool = torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
         tensor = torch.ones(64 * MIB, dtype=torch.uint8, device="cuda")

@@ -1,4 +1,5 @@
-"""What one must know of a machine to read its figures; each by itself, for any of it may fail."""
+"""Facts about a machine that a reader of its figures needs; each by itself, for any of it may
+fail."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ LEARNING_RATE = 1e-4
 
 
 class Sizes(NamedTuple):
-    """Of one model: the batch, the width, how many layers, and the picture's side or the text."""
+    """The sizes of one model: the batch, the width, how many layers, and the picture's side or the
+    text."""
 
     batch: int
     width: int
@@ -208,7 +209,7 @@ MODELS = ("resnet50", "vit", "gpt")  # of the figures
 
 
 def build(name: str) -> Iterate:
-    """One iteration of this training, at each call."""
+    """Return a function that runs one iteration of this training at each call."""
     if IS_REHEARSAL:
         torch.set_num_threads(1)
     recipe, size = RECIPES[name], sizes(name)

@@ -1,4 +1,5 @@
-"""What a machine with a GPU needs beside PyTorch: brought along, installed there, and built there.
+"""Packages that a machine with a GPU needs beside PyTorch: brought along, installed there, and
+built there.
 
 ``python -m gpu.packages pack|install|module|driver FOLDER``
 """
@@ -19,19 +20,19 @@ from .places import DRIVER, HERE, HOME, IS_REHEARSAL, ROOT, SITE, TAG, say
 
 REQUIREMENTS = HERE / "requirements.txt"
 MOST_MB = 60
-BUILD_SECONDS = 200.0  # then what was built ahead is taken
+BUILD_SECONDS = 200.0  # after this time the module that was built ahead is used
 PYTHON = os.environ.get("TARGET_PYTHON", "3.12")  # of the machine with the GPU
 PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34))
 OLD_PLATFORMS = ("manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64")
 SUFFIX = f".cpython-{PYTHON.replace('.', '')}-x86_64-linux-gnu.so"
-SHIPPED = (f"_core{SUFFIX}", DRIVER.name)  # built here already, in case that nothing builds there
+SHIPPED = (f"_core{SUFFIX}", DRIVER.name)  # built here already, in case the build fails there
 IS_INSTALLED = (
     "import jupyter_gpushare._core, jupyter_gpushare; print(jupyter_gpushare.__version__)"
 )
 
 
 def run(*command: object, seconds: float | None = None) -> None:
-    """Raises SubprocessError where it fails, or takes longer."""
+    """Run a command. Raises SubprocessError where it fails, or takes longer."""
     words = [str(word) for word in command]
     subprocess.run(words, cwd=ROOT, check=True, stdout=sys.stderr, timeout=seconds)
 
@@ -40,7 +41,8 @@ def run(*command: object, seconds: float | None = None) -> None:
 
 
 def pack(folder: Path) -> None:
-    """Wheels for the Python of the GPU's machine; and what we build, if this is the same Python."""
+    """Pack wheels for the Python of the GPU's machine; and our own build, if this is the same
+    Python."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.whl"):
         old.unlink()
@@ -57,7 +59,7 @@ def pack(folder: Path) -> None:
 
 
 def _build_ahead(folder: Path) -> None:
-    """Of use where the machine with the GPU has no compiler, or not Python's headers."""
+    """This is of use where the machine with the GPU has no compiler, or not Python's headers."""
     for name in SHIPPED:
         (folder / name).unlink(missing_ok=True)
     if sysconfig.get_python_version() != PYTHON:
@@ -75,7 +77,8 @@ def _build_ahead(folder: Path) -> None:
 
 
 def install(folder: Path) -> None:
-    """What this Python has already stays; PyTorch's own needs must not be replaced."""
+    """Install packages; those that this Python has already stay, since PyTorch's own needs must
+    not be replaced."""
     missing = list(_missing())
     say(note=f"installed: {' '.join(missing) or 'nothing, all is there'}")
     if missing:
@@ -94,7 +97,8 @@ def _missing() -> Iterator[str]:
 
 
 def module(folder: Path) -> None:
-    """The library with its C++ module: as it is installed, or compiled here, or built ahead."""
+    """Return the library with its C++ module: as it is installed, or compiled here, or built
+    ahead."""
     found = subprocess.run(
         [sys.executable, "-c", IS_INSTALLED], cwd="/", env=_without(SITE), capture_output=True
     )
@@ -105,7 +109,7 @@ def module(folder: Path) -> None:
 
 
 def driver(folder: Path) -> None:
-    """The program that asks NVIDIA's driver; in a rehearsal, also the driver that is made up."""
+    """Build the program that asks NVIDIA's driver; in a rehearsal, also the fake driver."""
     made = _first(_compiled_driver, folder / DRIVER.name)
     if made != DRIVER:
         shutil.copy(made, DRIVER)
@@ -166,7 +170,8 @@ def _compiled_module(seconds: float | None = None) -> Path:
 
 
 def _ninja() -> str:
-    """Where it is depends on who installed it: ourselves, or somebody in this Python, or in all."""
+    """Find the package: its folder depends on whether we installed it, a user of this Python, or
+    the system."""
     places = [str(SITE / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     return shutil.which("ninja", path=os.pathsep.join(places)) or "ninja"
 
@@ -197,7 +202,7 @@ def _changed(path: Path) -> float:
 
 
 def _put(core: Path) -> None:
-    """A copy of the package, so that the checkout stays as it is."""
+    """Make a copy of the package, so that the checkout stays as it is."""
     target = SITE / "jupyter_gpushare"
     shutil.rmtree(target, ignore_errors=True)
     unwanted = shutil.ignore_patterns("labextension", "__pycache__", "*.so")

@@ -1,4 +1,4 @@
-"""What paging out and in costs on a GPU, over plain copies of as many bytes.
+"""The cost of paging out and in on a GPU, over plain copies of as many bytes.
 
 A notebook with the GPT's weights and both of AdamW's moments is told to page out, and then in, as
 the broker would tell it between two cells. The plain copies are PyTorch's own, between device and

@@ -1,4 +1,4 @@
-"""Where things lie, and how a part of the run says what it found."""
+"""Where files lie, and how a part of the run reports its results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks" / "gpu"
-HOME = Path(os.environ.get("GPUSHARE_GPU_HOME", ROOT / "build" / "gpu"))  # all that is made here
+# for all files that are made here
+HOME = Path(os.environ.get("GPUSHARE_GPU_HOME", ROOT / "build" / "gpu"))
 TAG = sys.implementation.cache_tag
 SITE = HOME / f"site-{TAG}"  # packages that the Python here does not have
-FOLDER = ROOT / "build" / "gpu-packages"  # what was brought along
+FOLDER = ROOT / "build" / "gpu-packages"  # packages that were brought along
 DRIVER = HOME / "driver"  # the program of driver.cpp
 
 DEVICE = os.environ.get("GPUSHARE_GPU_DEVICE", "cuda:0")  # that sessions share; `host` rehearses
@@ -27,11 +28,12 @@ def say(**words: object) -> None:
 def figure(
     name: str, value: float, unit: str = "", target: float | None = None, at_least: bool = False
 ) -> None:
-    """A measured number; `target` is the promise: at most, or `at_least`, so much."""
+    """Report a measured number; `target` is the promise: at most, or `at_least`, this value."""
     bound = {} if target is None else {"target": target, "at_least": at_least}
     say(figure=name, value=value, unit=unit, **bound)
 
 
 def fact(name: str, holds: bool | None, note: str = "") -> None:
-    """Whether something is so; None where it could not be found out, and the note says why."""
+    """Report whether something is so; None where it could not be found out, and the note
+    says why."""
     say(fact=name, holds=holds, note=note)

@@ -1,8 +1,8 @@
 """Everything that `benchmarks/gpu.sh` does on a machine with a GPU, part by part.
 
 Each part is a process with a time limit of its own. One that fails or hangs takes nothing of the
-others with it, and what it had found until then counts. The results are written after each line
-that a part says, so that an end from outside loses nothing either.
+others with it, and the results that it had until then count. The results are written after each
+line that a part prints, so that an end from outside loses nothing either.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 
 from .places import DRIVER, FOLDER, HERE, HOME, ROOT, SITE
 
-WORDS = 6000  # so much of what a part that failed said last goes into the results
+WORDS = 6000  # the last bytes that a failed part printed, which go into the results
 LEAST_SECONDS = 3.0  # with less left, a part is not begun
-REHEARSED = 4  # times as long may it take where there are but a few cores
+REHEARSED = 4  # times as long may a part take where there are only a few cores
 OURS = ("-m", "gpu.packages")
 
 
 class Part(NamedTuple):
-    """`seconds` are the most that it may take; `{folder}` is where the packages are."""
+    """A part; `seconds` are the most that it may take; `{folder}` is where the packages are."""
 
     name: str
     command: Sequence[str]
@@ -51,7 +51,7 @@ PARTS = (
     Part("tests", ("-m", "gpu.tests"), 300, "tests/gpu: nothing is lost, nothing differs"),
     Part("glue", ("-m", "gpu.glue"), 60, "what PyTorch's own calls at a boundary cost"),
     Part("changeover", ("-m", "gpu.changeover"), 90, "a turn goes from one notebook to another"),
-    Part("alone", ("-m", "gpu.alone"), 150, "sharing on over stock, where nobody else is"),
+    Part("alone", ("-m", "gpu.alone"), 150, "sharing on over stock, alone"),
     Part("together", ("-m", "gpu.together"), 240, "two and four notebooks: time and memory"),
     Part("paging", ("-m", "gpu.paging"), 60, "memory goes out to a file and comes back"),
 )
@@ -59,7 +59,7 @@ SHORT_COSTS = ("64", "8")  # MiB and chunks, in a rehearsal
 
 
 class Results:
-    """What was found so far, and the files that have it."""
+    """The results so far, and the files that have them."""
 
     def __init__(self, is_rehearsal: bool, seconds: float) -> None:
         self.is_rehearsal = is_rehearsal
@@ -72,7 +72,7 @@ class Results:
         self._lock = threading.Lock()
 
     def hear(self, part: str, line: str) -> None:
-        """A line of a part: what is no JSON goes to its log alone."""
+        """Take a line of a part; a line that is no JSON goes to its log alone."""
         try:
             said = json.loads(line)
         except ValueError:
@@ -98,7 +98,7 @@ class Results:
             found.setdefault("notes", []).append(said.get("note", said))
 
     def _keep_earlier(self) -> None:
-        """Parts that ran here today already, and not this time."""
+        """Return parts that ran here today already, and not this time."""
         path = self.paths()[0]
         if path.exists():
             self.parts = {**json.loads(path.read_text())["parts"], **self.parts}
@@ -122,7 +122,7 @@ class Results:
 
 
 class Run:
-    """The parts, one after the other, until the time is over."""
+    """Run the parts, one after the other, until the time is over."""
 
     def __init__(self, folder: Path, results: Results, seconds: float) -> None:
         self._folder = folder
@@ -156,7 +156,7 @@ class Run:
             found["words"] = said[-WORDS:]
 
     def _process(self, part: Part, seconds: float, words: Any) -> str:
-        """Returns how it ended; what it says on its first output is heard meanwhile."""
+        """Return how the part ended; its first output is read meanwhile."""
         try:
             process = subprocess.Popen(
                 self._command(part),
@@ -178,7 +178,8 @@ class Run:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = process.wait(timeout=seconds)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # what it left running, too
+            # and processes that it left running, too
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             ear.join(timeout=5)
@@ -205,16 +206,18 @@ class Run:
 
 
 def environment(part: Part, is_rehearsal: bool) -> dict[str, str]:
-    """What is installed here comes first, then benchmarks/ and what the user has there."""
+    """Return the environment: packages installed here come first, then benchmarks/ and the user's
+    own."""
     ours = {
         "PYTHONPATH": os.pathsep.join((str(SITE), os.environ["PYTHONPATH"])),
         "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "",  # else each of the many processes compiles what it imports
+        # otherwise each of the many processes compiles what it imports
+        "PYTHONDONTWRITEBYTECODE": "",
         "OMP_WAIT_POLICY": "PASSIVE",
         "GPUSHARE_GPU_DEVICE": "host" if is_rehearsal else "cuda:0",
     }
     if is_rehearsal and part.command[0] == "{driver}":
-        ours["LD_LIBRARY_PATH"] = str(HOME)  # the driver that is made up
+        ours["LD_LIBRARY_PATH"] = str(HOME)  # the fake driver
     return {**os.environ, **ours}
 
 
@@ -222,7 +225,7 @@ def environment(part: Part, is_rehearsal: bool) -> dict[str, str]:
 
 
 def report(results: Results) -> str:
-    """Every fact and figure in a line; what a part that failed said last is in the file."""
+    """Print every fact and figure in a line; the last output of a failed part is in the file."""
     lines = []
     for name, found in results.parts.items():
         lines.append(f"\n{name}: {found['state']} ({found.get('seconds', 0)} s)")
@@ -248,7 +251,7 @@ def figure_line(name: str, said: dict[str, Any]) -> str:
 
 
 def first_line(text: str) -> str:
-    """The last line that is not empty, as of a traceback."""
+    """Return the last line that is not empty, as in a traceback."""
     return next((line for line in reversed(text.strip().splitlines()) if line.strip()), "")[:150]
 
 

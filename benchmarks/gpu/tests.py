@@ -15,7 +15,7 @@ TEST_SECONDS = 120
 
 
 class Reporter:
-    """A line for each test as soon as it is over."""
+    """Report a line for each test as soon as it is over."""
 
     def __init__(self, lines: TextIO) -> None:
         self._lines = lines
@@ -38,7 +38,7 @@ class Reporter:
 
 
 def main(arguments: list[str]) -> int:
-    """pytest's own output goes where the others' words go."""
+    """Send pytest's own output where the others' output goes."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     folder = ROOT / "tests" / "gpu"

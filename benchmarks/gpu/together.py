@@ -46,7 +46,7 @@ class Needs(NamedTuple):
 
 
 def used_bytes() -> int:
-    """Of the card, by everybody."""
+    """Return the used bytes of the card, by all processes."""
     if IS_REHEARSAL:
         return 0
     import pynvml
@@ -57,7 +57,7 @@ def used_bytes() -> int:
 
 @contextmanager
 def sampled() -> Iterator[list[int]]:
-    """What the card has in use during the block, in a thread."""
+    """Sample what the card has in use during the block, in a thread."""
     samples = [used_bytes()]
     ended = threading.Event()
 
@@ -86,13 +86,13 @@ def iterations(needs: Needs) -> int:
 
 
 def serial(started: list[Trainer], needs: list[Needs], load: bool) -> float:
-    """Sum of the seconds of each alone."""
+    """Return the sum of the seconds of each alone."""
     spans = [trainer.ask(**order(each, load)) for trainer, each in zip(started, needs, strict=True)]
     return float(sum(span["ended"] - span["began"] for span in spans))
 
 
 def at_once(started: list[Trainer], needs: list[Needs], load: bool) -> float:
-    """Seconds from the start of the first to the end of the last."""
+    """Return seconds from the start of the first to the end of the last."""
     for trainer, each in zip(started, needs, strict=True):
         trainer.start(**order(each, load))
     spans = [trainer.answer() for trainer in started]

@@ -1,7 +1,7 @@
 """A process that trains one of the models when it is told, with sharing or without it.
 
 As a script, ``python -m gpu.trainer NAME MODEL [--stock]``, it is that process: a line in is an
-order, and a line out its answer. What goes wrong there is the answer, in full, and raises here.
+order, and a line out its answer. An error there is the answer, in full, and raises here.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from jupyter_gpushare.settings import Settings, as_environment
 from .places import DEVICE, IS_REHEARSAL
 
 MIB = 1 << 20
-KEPT_BYTES = (4 if IS_REHEARSAL else 64) * MIB  # what survives an iteration, where that is asked
+# bytes that survive an iteration, where that is asked
+KEPT_BYTES = (4 if IS_REHEARSAL else 64) * MIB
 COPY_ROUNDS = 5
-# Whoever has not answered by then is ended, and tells where each of its threads was.
+# A process that has not answered by then is ended, and tells where each of its threads was.
 ANSWER_SECONDS = 240.0 if IS_REHEARSAL else 60.0
 
 
 class TrainingFailed(Exception):
-    """What the process said last."""
+    """Return the last output of the process."""
 
 
 class Trainer:
-    """The process, seen from the benchmark that started it. Without `settings` it shares not."""
+    """The process, seen from the benchmark that started it. Without `settings` it does not
+    share."""
 
     def __init__(self, settings: Settings | None, name: str, model: str) -> None:
         self.model = model
@@ -57,7 +59,7 @@ class Trainer:
         print(json.dumps(order), file=self._process.stdin, flush=True)
 
     def answer(self) -> Any:
-        """Of the order before; of none, once the process is ready."""
+        """Return the answer to the order before; without one, wait until the process is ready."""
         limit = threading.Timer(ANSWER_SECONDS, self._process.send_signal, [signal.SIGABRT])
         limit.start()
         try:
@@ -71,7 +73,7 @@ class Trainer:
     def _hear(self) -> Any:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{"):  # else something in a library has spoken
+            if line.startswith("{"):  # otherwise a library has printed something
                 return json.loads(line)
         raise TrainingFailed(f"{self.model}: the process ended with {self._process.wait()}")
 
@@ -106,7 +108,7 @@ def trainers(settings: Settings | None, models: Iterable[str]) -> Iterator[list[
 
 
 def compute(seconds: float) -> None:
-    """What loading a batch costs the host."""
+    """Spend the time that loading a batch costs the host."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
@@ -122,7 +124,7 @@ class Training:
         self._kept: Any = None
 
     def run(self, iterations: int, load: float = 0.0) -> dict[str, Any]:
-        """So many iterations as a cell has them, each after `load` seconds on the host."""
+        """Run the iterations as a cell has them, each after `load` seconds on the host."""
         self._cell_begins()
         self._reset_peak()
         began = time.monotonic()
@@ -136,7 +138,7 @@ class Training:
         return {"began": began, "ended": ended, **usage}
 
     def turns(self, kept: str, seconds: float) -> dict[str, Any]:
-        """When each turn of so many seconds was there, and when the device had done its iteration.
+        """For `seconds`: when each turn was there, and when the device had done its iteration.
 
         `kept` is the name of what survives each iteration: nothing, a tensor that Python reaches,
         or a graph, whose activations only autograd has.
@@ -165,7 +167,7 @@ class Training:
         self._kept = torch.ones(KEPT_BYTES // 4, device=self._models.device())
 
     def keep_graph(self) -> None:
-        """Four saved activations, of which Python has none."""
+        """Return four saved activations, of which Python has none."""
         import torch
 
         width = KEPT_BYTES // 4 // 4
@@ -173,7 +175,7 @@ class Training:
         self._kept = leaf.exp().exp().exp().exp().sum()
 
     def page(self, directory: str) -> dict[str, Any]:
-        """What persists goes out, and comes in again; and plain copies of as many bytes."""
+        """Page persistent memory out and in again; and measure plain copies of as many bytes."""
         memory = self._session.memory
         self._models.synchronize()
         began = time.perf_counter()
@@ -203,7 +205,7 @@ class Training:
             torch.cuda.reset_peak_memory_stats()
 
     def _usage(self) -> dict[str, int]:
-        """Bytes of PyTorch's allocator; main memory is no matter here."""
+        """Return bytes of PyTorch's allocator; main memory does not matter here."""
         import torch
 
         if IS_REHEARSAL:
@@ -224,7 +226,7 @@ KEEP: dict[str, Callable[[Training], None]] = {
 
 
 def copies(size: int, models: Any) -> dict[str, float]:
-    """Seconds to copy so many bytes between device and host: the median of each way."""
+    """Return seconds to copy `size` bytes between device and host: the median of each way."""
     import torch
 
     at_device = torch.ones(size, dtype=torch.uint8, device=models.device())

@@ -1,4 +1,4 @@
-// The block allocator for Python, which is where tests look at it: wrong pages raise here.
+// The block allocator for Python, where tests inspect it: invalid pages raise an exception here.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 using Blocks = BlockAllocator;
 
-// A number of pages, or of a page, if it can be one at all.
+// A number of pages, or the number of a page, if the value can be one at all.
 std::optional<Page> number(const py::int_& value) {
   try {
     const Page page = value.cast<Page>();

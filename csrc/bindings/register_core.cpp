@@ -33,7 +33,7 @@ const char* name(State state) {
   return "";
 }
 
-// Lanes keyed by text for those who look at them from Python; the core counts its sessions.
+// Lanes keyed by text, for Python code that inspects them; the core numbers its sessions.
 class NamedLanes {
  public:
   explicit NamedLanes(Bytes capacity) : lanes_(capacity) {}

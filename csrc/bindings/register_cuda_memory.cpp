@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-// The Python names of what the process has once.
+// The Python name for an object that a process has only once.
 struct ProcessCudaLane {};
 struct ProcessCudaSegments {};
 
@@ -59,10 +59,11 @@ void register_cuda_lane(py::module_& module) {
             return cuda_memory().expect(ordinal, window_bytes, chunk_bytes);
           },
           py::arg("ordinal"), py::arg("window_bytes"), py::arg("chunk_bytes"), Unlocked(),
-          "It will be this GPU, with so many addresses for lanes of such chunks. Once per process.")
+          "Expect this GPU, with this window of addresses for lanes of such chunks. Once per "
+          "process.")
       .def_static(
           "open", [] { return cuda_memory().open(); }, Unlocked(),
-          "Use the GPU that is expected. Again is harmless.")
+          "Use the GPU that is expected. A repeated call is harmless.")
       .def_static(
           "attach_chunks",
           [](uint32_t first, const std::vector<int>& descriptors) {
@@ -73,14 +74,14 @@ void register_cuda_lane(py::module_& module) {
       .def_static("attached_chunks", [] { return cuda_memory().pages().attached(); })
       .def_static(
           "attach", [](size_t bytes) { return lane().attach(bytes); }, py::arg("bytes"), Unlocked(),
-          "Use so many bytes of the attached chunks.")
+          "Use `bytes` of the attached chunks.")
       .def_static(
           "detach", [] { return lane().detach(); }, Unlocked())
       .def_static(
           "enter", [] { lane().enter(); }, Unlocked(),
           "An iteration begins: all threads allocate from the lane.")
       .def_static(
-          "leave", [] { lane().leave(); }, Unlocked(), "It ends.")
+          "leave", [] { lane().leave(); }, Unlocked(), "The iteration ends.")
       .def_static(
           "survivors", [] { return lane().survivor_bytes(); }, Unlocked(),
           "Bytes of the lane that PyTorch's allocator has, alive or kept.")

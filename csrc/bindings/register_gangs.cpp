@@ -1,4 +1,4 @@
-// Gangs in virtual time, for Python. A run takes as long as it takes, without the GIL.
+// Gangs in virtual time, for Python. A run may take long, so it releases the GIL.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

@@ -24,13 +24,14 @@ void send(const Mailbox& mailbox, std::string name, std::string letter) {
   mailbox.send({std::move(name), std::move(letter)});
 }
 
-// Of this process, on the host.
+// The lane of this process on the host.
 IdleTurn::Lane host_lane() {
   return {[] { return lane().survivor_bytes() == 0; }, return_memory_of_iterations};
 }
 
 void register_idle_turn(py::module_& module) {
-  using Unlocked = py::call_guard<py::gil_scoped_release>;  // for who waits for its thread
+  using Unlocked =
+      py::call_guard<py::gil_scoped_release>;  // for calls that wait for another thread
   py::class_<IdleTurn>(
       module, "IdleTurn",
       "The turn of this process, which goes between two iterations without Python.")
@@ -59,21 +60,23 @@ void register_idle_turn(py::module_& module) {
 
 void register_handoff(py::module_& module) {
   register_idle_turn(module);
-  py::class_<Mailbox>(module, "Mailbox",
-                      "Where a session finds a turn that is handed on, and hands its own on.")
+  py::class_<Mailbox>(
+      module, "Mailbox",
+      "The handoff slot, by which a session receives a direct handoff and sends its own turn.")
       .def(py::init<const std::string&>(), py::arg("name"),
-           "Closed from the start where there is none to be had.")
+           "It is closed from the start where no slot is available.")
       .def_property_readonly("is_open", &Mailbox::is_open)
       .def("close", &Mailbox::close)
-      .def("renew", &Mailbox::renew, py::arg("key"), "From now on letters with this key count.")
+      .def("renew", &Mailbox::renew, py::arg("key"),
+           "From now on direct handoffs with this key count.")
       .def("look", &Mailbox::look, py::arg("connection"), py::arg("turn"),
-           "Whether there is something to be received, of which nothing is taken.")
+           "Whether there is something to receive; nothing is taken.")
       .def("has_successor", &Mailbox::has_successor,
-           "Whether the last look found who is next after its turn.")
-      .def("hand_on", &Mailbox::hand_on, "Give it the turn.")
+           "Whether the last look found the successor after its turn.")
+      .def("hand_on", &Mailbox::hand_on, "Give the turn to the successor.")
       .def("send", &send, py::arg("mailbox"), py::arg("letter"))
       .def("wait", &await, py::arg("connection"), py::arg("turn"),
-           "Wait for a letter that gives `turn`: what its Grant says. None where something else "
+           "Wait for a direct handoff of `turn`: what its Grant says. None where something else "
            "came first, as a message or a signal.");
 }
 

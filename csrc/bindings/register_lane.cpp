@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-struct ProcessLane {};  // the Python name of what the process has once
+struct ProcessLane {};  // the Python name for an object that a process has only once
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
@@ -63,14 +63,14 @@ void register_lane(py::module_& module) {
       .def_static(
           "attach", [](int descriptor, size_t bytes) { return lane().attach(descriptor, bytes); },
           py::arg("descriptor"), py::arg("bytes"), Unlocked(),
-          "Use so many bytes of this memory; again, to change the size or for another memory.")
+          "Use `bytes` of this memory; a further call changes the size or replaces the memory.")
       .def_static(
           "detach", [] { return lane().detach(); }, Unlocked())
       .def_static(
           "enter", [] { lane().enter(); },
           "An iteration begins: this thread, and no other, allocates from the lane.")
       .def_static(
-          "leave", [] { lane().leave(); }, "It ends.")
+          "leave", [] { lane().leave(); }, "The iteration ends.")
       .def_static(
           "survivors", [] { return lane().survivor_bytes(); }, "Bytes that are alive in the lane.")
       .def_static(

@@ -8,11 +8,12 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-struct Counter {};  // the Python name of what the process has once
+struct Counter {};  // the Python name for an object that a process has only once
 
-// Half-made objects of other threads are among what the collector lists, and such a thread fails if
-// it goes on while somebody else refers to one of them. So no Python code runs from the list's
-// making to its end, and of objects of other types nothing is used but the type.
+// The collector also lists objects that other threads have not finished making, and such a thread
+// fails if it continues while another reference to its object exists. So no Python code runs
+// between the making of the list and its end, and nothing but the type is used of objects of other
+// types.
 py::list living_objects(const py::type& kind) {
   py::list found;
   const py::list all = py::module_::import("gc").attr("get_objects")();

@@ -9,7 +9,7 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-struct ProcessPager {};  // the Python name of what the process has once
+struct ProcessPager {};  // the Python name for an object that a process has only once
 
 using Blocks = std::vector<std::pair<uintptr_t, size_t>>;  // addresses and sizes
 
@@ -21,7 +21,7 @@ Pager::Ranges ranges_of(const Blocks& blocks) {
   return ranges;
 }
 
-// What is out must not be freed unseen, so the hook comes first.
+// A block that is paged out must not be freed unseen, so the hook is installed first.
 std::string page_out(const std::string& directory, const Blocks& lent) {
   std::string reason = install_allocation_hook();
   return reason.empty() ? pager().page_out(list_blocks, directory, ranges_of(lent)) : reason;

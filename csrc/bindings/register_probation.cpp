@@ -1,4 +1,4 @@
-// The probation of several lanes for Python, by itself.
+// The concurrency tuner for Python, by itself.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

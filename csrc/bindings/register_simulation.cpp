@@ -1,4 +1,4 @@
-// The scheduler in virtual time, for Python. A run takes as long as it takes, without the GIL.
+// The scheduler in virtual time, for Python. A run may take long, so it releases the GIL.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

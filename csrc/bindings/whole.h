@@ -7,7 +7,7 @@
 
 namespace gpushare {
 
-// A whole number from outside: one that does not fit is a ValueError that names it, where pybind11
+// A whole number from Python: one that does not fit is a ValueError that names it, where pybind11
 // would only say that no overload takes it.
 template <class Number>
 Number whole(const pybind11::int_& value, const char* name) {

@@ -18,9 +18,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLook{50};  // between two looks
-constexpr int kLooksWithoutTurn = 20;           // before it sleeps until there is one
-constexpr size_t kMostBytes = 4096;             // of what has come, as in a mailbox
+constexpr std::chrono::milliseconds kLook{50};  // between two checks
+constexpr int kLooksWithoutTurn = 20;           // before the thread sleeps until there is a turn
+constexpr size_t kMostBytes = 4096;             // of what has arrived, as in the handoff slot
 
 double seconds_now() {
   return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count();
@@ -46,9 +46,9 @@ struct IdleTurn::Shared {
     return size > 0 && has_yield({bytes.data(), static_cast<size_t>(size)}, number);
   }
 
-  // The one moment at which the turn goes is the exchange: before it an iteration may begin, and
-  // after it nobody begins one without having asked again. Nothing comes alive in the lane between
-  // iterations, so what was empty stays so.
+  // The turn goes at one moment only, the exchange: before it an iteration may begin, and after it
+  // no iteration begins without a new request. No block comes alive in the lane between
+  // iterations, so a lane that was empty stays empty.
   void look() {
     const std::lock_guard guard(mutex);
     if (word != 0 || connection < 0 || !is_wanted() || !lane.is_empty()) return;
@@ -56,13 +56,15 @@ struct IdleTurn::Shared {
     if (!word.compare_exchange_strong(idle, kGone)) return;
     lane.evacuate();
     gone_at = seconds_now();
-    // Shorter than what the system takes in parts, so it never ends up inside another frame.
+    // The frame is shorter than what the system sends in parts, so it never ends up inside another
+    // frame.
     send(connection, finish.data(), finish.size(), MSG_NOSIGNAL);
   }
 
   const Lane lane;
   std::atomic<uint32_t> word = kKept;
-  std::mutex mutex;  // of all below; taken by who has Python's lock only without that
+  std::mutex mutex;  // guards all below; a thread that has Python's lock takes it only after
+                     // releasing that one
   int connection = -1;
   uint64_t number = 0;
   std::string finish;
@@ -97,7 +99,7 @@ bool IdleTurn::lend(uint64_t number, std::string finish) {
     shared_->wanted = false;
   }
   word_->fetch_and(~(kKept | kGone));
-  word_->notify_one();  // costs nothing unless the thread sleeps
+  word_->notify_one();  // this costs nothing unless the thread sleeps
   return true;
 }
 

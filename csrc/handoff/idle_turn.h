@@ -8,48 +8,52 @@
 namespace gpushare {
 
 // The turn of this process, which a thread of ours gives back while the process is between two
-// iterations: whatever holds Python's lock then, as code in C that never returns. One atomic word
-// decides whether an iteration begins or the turn goes; so a turn never goes under an iteration.
+// iterations, whatever holds Python's lock then, such as C code that never returns. One atomic
+// word decides whether an iteration begins or the turn goes, so a turn never goes during an
+// iteration.
 //
-// `lend`, `want` and `keep` are for one thread at a time, all else for any.
+// `lend`, `want` and `keep` may be called by one thread at a time, all else by any.
 class IdleTurn {
  public:
-  // Asked and called by that thread, without any lock of Python: whether nothing of the process is
-  // alive in its lane, and what makes it use the device no more.
+  // That thread asks and calls these without any lock of Python: the first tells whether nothing
+  // of the process is alive in its lane, and the second makes the process use the device no more.
   struct Lane {
     std::function<bool()> is_empty;
     std::function<void()> evacuate;
   };
 
-  // Where it does not watch, there is no thread, and the turn goes when somebody calls `look`.
+  // Where `watches` is false there is no thread, and the turn goes when `look` is called.
   explicit IdleTurn(Lane lane, bool watches = true);
   IdleTurn(const IdleTurn&) = delete;
   IdleTurn& operator=(const IdleTurn&) = delete;
   ~IdleTurn() { close(); }
 
-  // The connection to the broker from now on, of which it keeps a descriptor of its own; -1: none.
-  // From the return on nothing is said on the one before.
+  // Sets the connection to the broker, of which it keeps a descriptor of its own; -1: none. After
+  // the call returns, nothing is sent on the previous connection.
   void watch(int connection);
-  // The turn `number` may go between iterations, once the broker asks for it; `finish` is the frame
-  // that says it is over. The first call starts the thread; false where the system has none more.
+  // From now on the turn `number` may go between iterations, once the broker asks for it; `finish`
+  // is the frame that says it is over. The first call starts the thread; returns false where the
+  // system has no thread left.
   bool lend(uint64_t number, std::string finish);
-  // The broker has asked for it, in what has been received.
+  // The broker has asked for the turn, in a message that has been received.
   void want();
-  // It may not go any more, or is over. False if it has gone before: then nobody may hand it on.
+  // The turn may not go any more, or is over. Returns false if it has gone before: then it must
+  // not be handed off.
   bool keep();
-  // What the thread does again and again: the turn goes if it may, and is wanted.
+  // What the thread does again and again: the turn goes if it may and the broker wants it.
   void look();
 
-  // An iteration begins: the turn cannot go before `leave`. Whether it is there: not if it has
-  // gone.
+  // An iteration begins: the turn cannot go before `leave`. Returns whether the turn is there:
+  // false if it has gone.
   [[nodiscard]] bool enter() { return (word_->fetch_or(kInside) & kGone) == 0; }
   void leave() { word_->fetch_and(~kInside); }
-  // When the turn has gone, in seconds of the monotonic clock, and all is said by then; 0 if it has
-  // not, or if `lend` or `keep` have come since.
+  // When the turn has gone, in seconds of the monotonic clock, and everything is sent by then; 0
+  // if it has not gone, or if `lend` or `keep` have been called since.
   [[nodiscard]] double gone_at() const;
 
   void close();
-  // In a forked child, which has no such thread: its descriptor goes, and nothing else happens.
+  // Called in a forked child, which has no such thread: its descriptor is closed, and nothing else
+  // happens.
   void forget();
 
  private:
@@ -58,8 +62,8 @@ class IdleTurn {
 
   static void run(const std::shared_ptr<Shared>& shared);
 
-  std::shared_ptr<Shared> shared_;  // with the thread
-  std::atomic<uint32_t>* word_;     // of these
+  std::shared_ptr<Shared> shared_;  // shared with the thread
+  std::atomic<uint32_t>* word_;     // in `shared_`
   bool needs_thread_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kHeaderBytes = 4;
 
-// Takes what is expected from the left of a text; is not `ok` any more once something else came.
+// Takes the expected text from the left of a text; is not `ok` any more once something else came.
 class Reader {
  public:
   explicit Reader(std::string_view text) : rest_(text) {}
@@ -29,7 +29,8 @@ class Reader {
     return *this;
   }
 
-  // Up to a quotation mark, which stays. What has an escape in it is none of ours.
+  // The text up to a quotation mark, which stays. A text with an escape in it was not written by
+  // the broker.
   Reader& text(std::string& value) {
     const size_t size = rest_.find_first_of("\"\\");
     ok_ = ok_ && size != std::string_view::npos && rest_[size] == '"';
@@ -47,7 +48,7 @@ class Reader {
   bool ok_ = true;
 };
 
-// The body of the first frame, which is taken from `frames`; none if it is not complete.
+// The body of the first frame, which is taken from `frames`; none if the frame is not complete.
 std::optional<std::string_view> take_frame(std::string_view& frames) {
   if (frames.size() < kHeaderBytes) return std::nullopt;
   size_t length = 0;

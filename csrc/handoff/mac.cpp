@@ -27,7 +27,7 @@ constexpr uint8_t kOrder[kRounds][16] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 
                                          {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5},
                                          {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0}};
 
-// Four words each: the columns, then the diagonals.
+// Each call mixes four words: first the columns, then the diagonals.
 constexpr uint8_t kMixed[8][4] = {{0, 4, 8, 12},  {1, 5, 9, 13},  {2, 6, 10, 14}, {3, 7, 11, 15},
                                   {0, 5, 10, 15}, {1, 6, 11, 12}, {2, 7, 8, 13},  {3, 4, 9, 14}};
 
@@ -43,7 +43,7 @@ void mix(Block& v, const uint8_t (&at)[4], uint32_t x, uint32_t y) {
   b = std::rotr(b ^ c, 7);
 }
 
-// Little-endian words of at most a block of text, and zeros after it.
+// Reads little-endian words of at most a block of text, and zeros after it.
 Block words(std::string_view text) {
   Block block{};
   for (size_t i = 0; i < text.size(); ++i)

@@ -14,10 +14,11 @@
 namespace gpushare {
 namespace {
 
-constexpr size_t kMostBytes = 4096;  // of what has come: a Yield is among the first of them
+constexpr size_t kMostBytes = 4096;  // of what has arrived: a Yield is among the first of them
 constexpr size_t kMostLetterBytes = 1024;
 
-// In the kernel's table of names without a file; zero bytes long if it is too long.
+// An address in the kernel's table of names, without a file; zero bytes long if the name is too
+// long.
 std::pair<sockaddr_un, socklen_t> address(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

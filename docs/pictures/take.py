@@ -34,7 +34,7 @@ async def open_lab(page: Page, server: Server) -> None:
 
 
 async def trained(phase: Phase) -> None:
-    """Wait until every notebook has done so many iterations."""
+    """Wait until every notebook has done ITERATIONS iterations."""
     while not all(run.iterations > ITERATIONS for run in phase.runs):
         await asyncio.sleep(0.25)
         await phase.look()

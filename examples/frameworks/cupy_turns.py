@@ -1,4 +1,4 @@
-"""CuPy shares a GPU with notebooks: each step is a turn, and what it has counts as a whole."""
+"""CuPy shares a GPU with notebooks: each step is a turn, and its memory counts as a whole."""
 
 import importlib.util
 import sys
@@ -26,7 +26,8 @@ with gpushare.session(name="cupy_turns.py") as session:  # before CuPy looks whi
             norm = cupy.linalg.norm(vector)
             vector /= norm
             device.synchronize()  # a turn ends when the device has done its work
-    cupy.get_default_memory_pool().free_all_blocks()  # else CuPy keeps what it does not use
+    # otherwise CuPy retains memory that it does not use
+    cupy.get_default_memory_pool().free_all_blocks()
     print(
         f"{STEPS} turns of CuPy on {session.device}, the largest singular value squared {norm:.0f}"
     )

@@ -1,4 +1,4 @@
-"""JAX shares a device with notebooks: each step is a turn, and what it has counts as a whole."""
+"""JAX shares a device with notebooks: each step is a turn, and its memory counts as a whole."""
 
 import importlib.util
 import os

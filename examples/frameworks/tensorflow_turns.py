@@ -1,4 +1,4 @@
-"""TensorFlow shares a device with notebooks: each step is a turn, and what it has counts as a
+"""TensorFlow shares a device with notebooks: each step is a turn, and its memory counts as a
 whole."""
 
 import importlib.util

@@ -1,8 +1,9 @@
 """A class on one machine: three students, a teacher and an admin share its device.
 
-`python start.py` runs it. Above are the lines that any hub needs to share its devices; below them
-is what makes a class of this machine for an afternoon: everybody may log in with the same password,
-and all servers run as the Unix user who started the hub. A real hub has its own lines there.
+`python start.py` runs it. First come the lines that any hub needs to share its devices; below them
+is the configuration of a class on this machine for an afternoon: all users may log in with the
+same password, and all servers run as the Unix user that started the hub. A real hub has its own
+lines there.
 """
 
 import os

@@ -50,10 +50,10 @@ def main() -> int:
 
 
 def surroundings(home: Path, port: int) -> dict[str, str]:
-    """The environment of a hub in the folder `home`, of which nothing is seen from outside."""
+    """Return the environment of a hub in the folder `home`, with no settings from outside."""
     (home / "homes").mkdir(parents=True, exist_ok=True)
     (home / "run").mkdir(mode=0o700, exist_ok=True)
-    rules = home / "rules.toml"  # the broker follows those alone that nobody else may write
+    rules = home / "rules.toml"  # the broker accepts only rules that no other user may write
     if not rules.exists():
         rules.write_text((HERE / "rules.toml").read_text())
         rules.chmod(0o644)
@@ -72,7 +72,7 @@ def surroundings(home: Path, port: int) -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment, all different."""
+    """Return ports on which no process listens at this moment, all different."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -81,7 +81,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def run(home: Path, environment: dict[str, str]) -> int:
-    """A hub in the foreground, until it ends."""
+    """Run a hub in the foreground, until it ends."""
     command = [sys.executable, "-m", "jupyterhub", "-f", str(CONFIG)]
     with subprocess.Popen(command, env=environment, cwd=home) as hub, passing_on(hub):
         status = hub.wait()
@@ -98,7 +98,7 @@ def passing_on(hub: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def end_broker(home: Path) -> None:
-    """It outlives the hub, as it should where the hub is only restarted."""
+    """End the broker. It outlives the hub, as it should where the hub is only restarted."""
     with contextlib.suppress(OSError, ValueError):
         os.kill(int((home / "run" / "broker.lock").read_text()), signal.SIGTERM)
 

@@ -1,6 +1,6 @@
 """The devices that a broker can share. One file and one row of `KINDS` per kind.
 
-A kind tells which devices of it this machine has; it takes nothing of them.
+A kind tells which devices of it this machine has; it allocates nothing on them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ __all__ = ["KINDS", "Device", "Kind", "find_all"]
 
 
 class Kind(NamedTuple):
-    """`find` gives the devices of a kind, in their order; an empty list where there are none."""
+    """`find` returns the devices of a kind, in their order; an empty list where there are none."""
 
     name: str
     find: Callable[[Settings], list[Device]]
 
 
-# In the order in which people see them. `auto` means a GPU where there is one.
+# The order in which people see them. `auto` means a GPU where there is one.
 KINDS = (Kind("cuda", cuda.find), Kind("host", host.find))
 
 
 def find_all(settings: Settings) -> list[Device]:
-    """Every device of this machine; never empty, since `host` is always there."""
+    """Return every device of this machine; the list is never empty, since `host` is always
+    there."""
     return [device for kind in KINDS for device in kind.find(settings)]

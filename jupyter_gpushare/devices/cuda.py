@@ -11,7 +11,7 @@ from .device import Device
 
 
 def find(settings: Settings) -> list[Device]:
-    """One device per GPU that the driver shows; none where there is no driver."""
+    """Return one device per GPU that the driver shows; none where there is no driver."""
     return [_device(gpu) for gpu in nvml.gpus()]
 
 

@@ -1,4 +1,4 @@
-"""Memory of a GPU that is not any tensor's: what CUDA itself takes in this process.
+"""Memory of a GPU that belongs to no tensor: what CUDA itself takes in this process.
 
 A CUDA context is hundreds of MB, and each process has one of its own. It lives as long as the
 process, so it counts as persistent.
@@ -13,14 +13,16 @@ from ..settings import load
 from . import nvml
 from .visible import Visible
 
-LOOKS = 4  # at the first iterations, which have no part in a lane
+LOOKS = 4  # at the first iterations, which do not use a lane
 
 
 class CudaContext:
-    """Of this process on its `cuda:N`; `bytes` is what is known of it, 0 before CUDA runs here.
+    """The context of this process on its `cuda:N`; `bytes` is its known size, 0 before CUDA runs
+    here.
 
-    Measured: all that the driver says this process has, less what PyTorch has reserved. Where the
-    driver does not say, as in most containers, it is what the setting `cuda_context_bytes` says.
+    It is measured: all the memory that the driver says this process has, less what PyTorch has
+    reserved. Where the driver does not say, as in most containers, it is the setting
+    `cuda_context_bytes`.
     """
 
     def __init__(self, device: str) -> None:
@@ -32,7 +34,8 @@ class CudaContext:
         self.bytes = 0
 
     def look(self, reserved: int) -> None:
-        """CUDA runs; PyTorch has reserved so many bytes. Only the first looks ask the driver."""
+        """CUDA runs, and PyTorch has reserved this number of bytes. Only the first calls ask the
+        driver."""
         if self._looks < LOOKS:
             self._looks += 1
             self.bytes = max(self.bytes, context_bytes(self._uuid, reserved))

@@ -15,16 +15,17 @@ class LaneMemory(Protocol):
     def descriptors(self) -> list[int]: ...
 
     def shrink(self, bytes: int) -> None:
-        """Give what lies above `bytes` back to the system."""
+        """Give the memory above `bytes` back to the system."""
 
 
 class Device(NamedTuple):
-    """`name` as users type it (host, cuda:0); `capacity_bytes` is what may be shared out.
+    """`name` as users type it (host, cuda:0); `capacity_bytes` is the memory that may be shared.
 
-    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically. It
-    is of chunks of `chunk_bytes` that sessions make; or the broker makes it, with one descriptor.
-    `uuid` is what processes that see other numbers call a GPU. `usage` asks who has memory of it
-    now, and None is the answer where nobody can tell; it is absent where nobody is asked.
+    `make_lane_memory` is absent where the sessions of a lane do not share its memory physically.
+    The memory of a lane consists of chunks of `chunk_bytes` that sessions make; or the broker
+    makes it, with one descriptor. `uuid` is the name of a GPU for processes that number the GPUs
+    differently. `usage` returns which processes have memory of it now, and None where that is not
+    known; it is absent for devices that are not asked.
     """
 
     name: str

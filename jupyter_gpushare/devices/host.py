@@ -22,7 +22,7 @@ def find(settings: Settings) -> list[Device]:
 
 
 def memory_bytes() -> int:
-    """Memory of this machine, or of this container where that is less."""
+    """Return the memory of this machine, or of this container where that is less."""
     import psutil
 
     total: int = psutil.virtual_memory().total

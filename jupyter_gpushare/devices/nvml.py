@@ -1,7 +1,7 @@
-"""What NVML tells of GPUs: which there are, and who has their memory. It makes no CUDA context.
+"""What NVML tells of GPUs: which GPUs there are, and which processes use their memory.
 
-NVML counts GPUs in the order of the PCI bus and shows all of them, whatever `CUDA_VISIBLE_DEVICES`
-says. Nothing here raises: what NVML does not tell is absent.
+It makes no CUDA context. NVML counts GPUs in the order of the PCI bus and shows all of them,
+whatever `CUDA_VISIBLE_DEVICES` says. Nothing here raises: what NVML does not tell is absent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Gpu(NamedTuple):
     """What CUDA would call a device: a card, or a slice (MIG device) of the card of that number.
 
     `name` is what users type: ``cuda:0`` is a card, ``cuda:0:1`` the slice 1 of card 0, as
-    nvidia-smi numbers both. `capacity_bytes` is without what the driver keeps for itself.
+    nvidia-smi numbers both. `capacity_bytes` excludes the memory that the driver reserves for
+    itself.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Gpu(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Who has memory of a GPU: `used_bytes` of its capacity are taken, by anybody.
+    """The use of a GPU: `used_bytes` of its capacity are taken, by all processes together.
 
     `processes` are bytes by process id; None where the driver does not tell how many.
     """
@@ -42,9 +43,9 @@ class Usage(NamedTuple):
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs of this host or container; none where there is no driver.
+    """Return the GPUs of this host or container; none where there is no driver.
 
-    A card in MIG mode is its slices: nothing can run on the card itself.
+    A card in MIG mode appears as its slices: nothing can run on the card itself.
     """
     return _ask(lambda nvml: list(_gpus(nvml)), [])
 
@@ -54,13 +55,13 @@ def usage(uuid: str) -> Usage | None:
 
 
 def process_bytes(uuid: str, pid: int) -> int | None:
-    """What a process has on this GPU, its CUDA context included."""
+    """Return the bytes that a process has on this GPU, its CUDA context included."""
     seen = usage(uuid)
     return None if seen is None else seen.processes.get(pid)
 
 
 def driver() -> tuple[str, str]:
-    """The driver's version, or else why it does not answer; one of both is empty."""
+    """Return the driver's version and the reason why it does not answer; one of both is empty."""
     try:
         return str(_opened().nvmlSystemGetDriverVersion()), ""
     except Exception as error:
@@ -68,7 +69,7 @@ def driver() -> tuple[str, str]:
 
 
 def _ask(question: Callable[[Any], Answer], otherwise: Answer) -> Answer:
-    # All that NVML says is an exception of pynvml's, and not all of those have one base.
+    # Every error of NVML is an exception of pynvml, and not all of those have one base class.
     with contextlib.suppress(Exception):
         return question(_opened())
     return otherwise
@@ -78,9 +79,9 @@ _is_open = False
 
 
 def _opened() -> Any:
-    """pynvml. NVML stays open in this process, since opening it may take a second."""
+    """Return pynvml. NVML stays open in this process, since opening it may take a second."""
     global _is_open
-    ctypes.CDLL(LIBRARY)  # OSError where there is none: cheaper to find out than to import pynvml
+    ctypes.CDLL(LIBRARY)  # an OSError where there is none: this is cheaper than to import pynvml
     import pynvml
 
     if not _is_open:
@@ -118,7 +119,7 @@ def _slices(nvml: Any, card: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[Any, int]:
-    """Total and used bytes, and what the driver keeps; older ones count that as used."""
+    """Return total and used bytes, and the driver's reserve; older drivers count that as used."""
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
     except nvml.NVMLError:

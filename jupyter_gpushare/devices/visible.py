@@ -1,8 +1,8 @@
 """Which GPUs this process sees, and what CUDA calls them here.
 
-The broker sees every GPU of the host. A process sees those that `CUDA_VISIBLE_DEVICES` lets it see,
-counted in CUDA's own order: the device that users and PyTorch call `cuda:0` is the first of them. A
-UUID means the same GPU to everybody, so it is what the broker is told.
+The broker sees every GPU of the host. A process sees those that `CUDA_VISIBLE_DEVICES` lets it
+see, counted in CUDA's own order: the device that users and PyTorch call `cuda:0` is the first of
+them. A UUID means the same GPU in every process, so the broker is told the UUID.
 
 Where a session may have any of several GPUs (`auto`), the one that it gets becomes the only one
 that is visible, so that unchanged code computes there. Once CUDA runs in this process it is too
@@ -31,9 +31,9 @@ TOO_LATE = "CUDA runs in this process already, and not on that GPU: restart the 
 
 
 class Visible:
-    """What a process sees whose environment is `environ`, on a host that has GPUs `there`.
+    """What a process with the environment `environ` sees, on a host that has the GPUs `there`.
 
-    `doubt` is empty, or the sentence that says why nobody knows which GPU has which number.
+    `doubt` is empty, or the sentence that says why the numbers of the GPUs are not known.
     """
 
     def __init__(self, there: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> None:
@@ -45,21 +45,22 @@ class Visible:
 
     @property
     def allowed(self) -> list[Gpu]:
-        """Those that this process may make its own. Raises InvalidValue in doubt."""
+        """The GPUs that this process may make its own. Raises InvalidValue in doubt."""
         if self.doubt and self._setting is not None:
             raise InvalidValue(self.doubt)
         return self._allowed
 
     @property
     def numbered(self) -> list[Gpu]:
-        """In CUDA's order, which has one slice at most, and no card beside it. Raises InvalidValue
-        in doubt."""
+        """The GPUs in CUDA's order, which has at most one slice, and no card beside it. Raises
+        InvalidValue in doubt."""
         if self.doubt:
             raise InvalidValue(self.doubt)
         return next(([gpu] for gpu in self.allowed if gpu.is_slice), self.allowed)
 
     def named(self, name: str) -> Gpu:
-        """By `cuda:N`, by UUID, or a slice by its name. Raises UnknownDevice, or InvalidValue."""
+        """Return the GPU by `cuda:N`, by UUID, or a slice by its name. Raises UnknownDevice, or
+        InvalidValue."""
         if name.startswith(UUIDS) or name.count(":") > 1:
             known = {key: gpu for gpu in self.allowed for key in (gpu.uuid, gpu.name)}
         else:
@@ -69,7 +70,7 @@ class Visible:
         return gpu
 
     def number_of(self, uuid: str) -> int | None:
-        """N of `cuda:N`; None in doubt, and where CUDA does not show it as things are."""
+        """Return N of `cuda:N`; None in doubt, and where CUDA does not show the GPU at present."""
         uuids = [] if self.doubt else [gpu.uuid for gpu in self.numbered]
         return uuids.index(uuid) if uuid in uuids else None
 
@@ -83,8 +84,8 @@ class Visible:
 
 
 def wanted(device: str) -> tuple[str, list[str]]:
-    """What to ask the broker for, for a device as it is typed here: the UUID of a GPU or `host`; or
-    `auto`, and the UUIDs among which to choose. Raises GpuShareError."""
+    """Return what to ask the broker for, given a device as it is typed here: the UUID of a GPU or
+    `host`; or `auto`, and the UUIDs among which to choose. Raises GpuShareError."""
     if device == "host":
         return device, []
     visible = Visible(gpus())
@@ -98,7 +99,8 @@ def wanted(device: str) -> tuple[str, list[str]]:
 
 
 def settle(asked: str, uuid: str) -> str:
-    """What PyTorch calls the GPU here that the broker gave, after it was asked for that device."""
+    """Return what PyTorch calls the GPU here that the broker gave, after it was asked for that
+    device."""
     visible = Visible(gpus())
     number = visible.number_of(uuid)
     is_one_of_many = asked == "auto" and len(visible.allowed) > 1
@@ -109,9 +111,9 @@ def settle(asked: str, uuid: str) -> str:
 
 
 def wanted_at_once(device: str, count: int) -> list[str]:
-    """What to ask the broker for, for `count` devices at once: the UUIDs among which to choose. A
-    device that is named is the only one. CUDA computes on one slice, and once it runs, on the first
-    GPUs that it has numbered. Raises GpuShareError."""
+    """Return what to ask the broker for, for `count` devices at once: the UUIDs among which to
+    choose. A device that is named is the only one. CUDA computes on one slice, and once it runs,
+    on the first GPUs that it has numbered. Raises GpuShareError."""
     if device != "auto":
         named, _ = wanted(device)
         return [named]
@@ -124,7 +126,8 @@ def wanted_at_once(device: str, count: int) -> list[str]:
 
 
 def settle_at_once(uuids: Sequence[str]) -> str:
-    """From now on this process sees these GPUs alone; what PyTorch calls the first of them."""
+    """Let this process see only these GPUs from now on; return what PyTorch calls the first of
+    them."""
     if not has_begun():
         _narrow_to(",".join(uuids))
     return "cuda:0"
@@ -137,7 +140,8 @@ def _narrow_to(setting: str) -> None:
 
 
 def _as_before() -> Mapping[str, str]:
-    """The environment as it was before a session of this process had its GPU alone visible."""
+    """Return the environment as it was before a session of this process had its GPU alone
+    visible."""
     if not _narrowed or os.environ.get(VARIABLE) != _narrowed[0]:
         return os.environ
     others = {name: value for name, value in os.environ.items() if name != VARIABLE}
@@ -148,8 +152,8 @@ _narrowed: list[str | None] = []  # what this module has set, and what was there
 
 
 def has_begun() -> bool:
-    """Whether CUDA runs in this process, be it PyTorch's or anybody's: then it has numbered the
-    GPUs for good."""
+    """Whether CUDA runs in this process, used by PyTorch or by other code: then it has numbered
+    the GPUs for good."""
     global _has_begun  # it never ends, and looking takes long in a large process
     _has_begun = _has_begun or "libcuda.so" in Path("/proc/self/maps").read_text(errors="replace")
     return _has_begun
@@ -171,8 +175,9 @@ def _reachable(visible: Visible, gpu: Gpu) -> Gpu:
 
 
 def _listed(setting: str, there: Sequence[Gpu]) -> list[Gpu]:
-    """As CUDA reads the list: up to the first entry that means nothing, and none at all where one
-    is there twice. What the first entry is, number or UUID, all are."""
+    """The GPUs, read from the list as CUDA reads it: up to the first entry that means nothing, and
+    none at all where one is there twice. All entries are of the kind of the first, number or UUID.
+    """
     means = _by_uuid if setting.startswith(UUIDS) else _by_number
     found: list[Gpu] = []
     for entry in setting.split(","):
@@ -186,12 +191,12 @@ def _listed(setting: str, there: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _by_uuid(entry: str, there: Sequence[Gpu]) -> list[Gpu]:
-    """The one that begins so."""
+    """Return the one GPU whose UUID begins so."""
     alike = [gpu for gpu in there if entry.startswith(UUIDS) and gpu.uuid.startswith(entry)]
     return alike if len(alike) == 1 else []
 
 
 def _by_number(entry: str, there: Sequence[Gpu]) -> list[Gpu]:
-    """The card, or all slices of it; what stands behind the digits is ignored, as by strtoul."""
+    """Return the card, or all slices of it; text behind the digits is ignored, as by strtoul."""
     digits = re.match(r"\+?\d+", entry)
     return [gpu for gpu in there if digits and gpu.card == int(digits[0])]

@@ -1,7 +1,7 @@
 """Plots of simulations, by matplotlib: `pip install jupyter_gpushare[evidence]`.
 
-Colours are those of Okabe and Ito, which the colour-blind tell apart; lines and text are of a grey
-that is read on white and on black, and nothing is behind them.
+Colours are those of Okabe and Ito, which colour-blind people can distinguish; lines and text are
+of a grey that can be read on white and on black, and the background is transparent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))  # told apart without colour too
 GREY = "#808080"
 GIB = float(1 << 30)
-PIXELS = 1000  # as wide as a plot is looked at
+PIXELS = 1000  # the width at which a plot is viewed
 STYLE = {
     "axes.edgecolor": GREY,
     "axes.labelcolor": GREY,
@@ -38,7 +38,7 @@ STYLE = {
     "legend.labelcolor": GREY,
     "savefig.facecolor": "none",
     "svg.fonttype": "path",
-    "svg.hashsalt": "jupyter_gpushare",  # the same plot is the same file
+    "svg.hashsalt": "jupyter_gpushare",  # the same plot gives the same file
     "text.color": GREY,
     "xtick.color": GREY,
     "ytick.color": GREY,
@@ -47,7 +47,7 @@ STYLE = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Everything is drawn in it. Raises InvalidValue without matplotlib."""
+    """Return a figure that everything is drawn in. Raises InvalidValue without matplotlib."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -59,7 +59,7 @@ def style() -> Iterator[None]:
 
 
 def figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
-    """An empty one, inches, and its axes."""
+    """Return an empty figure, in inches, and its axes."""
     from matplotlib.figure import Figure as Empty
 
     drawn = Empty(figsize=(width, height), layout="constrained")
@@ -70,7 +70,7 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
 
 
 def save(drawn: Figure, path: str | Path) -> None:
-    """In the format that the file's name ends with. Raises InvalidValue."""
+    """Write the figure in the format that the file's name ends with. Raises InvalidValue."""
     metadata = {"Date": None} if str(path).endswith(".svg") else None
     try:
         drawn.savefig(path, metadata=metadata)
@@ -86,7 +86,7 @@ class TurnDrawn(NamedTuple):
 
 
 def steps(axes: Axes, values: list[float], number: int, label: str) -> None:
-    """Their distribution: the part that is no larger."""
+    """Draw the distribution of values: the part that is no larger."""
     ordered = sorted(values)
     parts = [(index + 1) / len(ordered) for index in range(len(ordered))]
     axes.step(
@@ -95,7 +95,8 @@ def steps(axes: Axes, values: list[float], number: int, label: str) -> None:
 
 
 def comparison(subject: Comparison) -> Figure:
-    """Distributions over notebooks; memory over time and who had the lanes, under the first one."""
+    """Draw distributions over notebooks, and below them memory and lane use over time, for the
+    first policy."""
     with style():
         drawn, axes = figure(9, 6.5, 2, 2)
         for number, run in enumerate(subject.runs):
@@ -110,7 +111,7 @@ def comparison(subject: Comparison) -> Figure:
 
 
 def memory(axes: Axes, run: Run, capacity: int, device: int = 0) -> None:
-    """What is promised of a device, over time, below its capacity."""
+    """Draw the promised memory of a device, over time, below its capacity."""
     uses = [use for use in run.memory if use.device == device]
     times = [use.time / 60 for use in uses]
     persistent = [use.persistent / GIB for use in uses]
@@ -127,7 +128,7 @@ def memory(axes: Axes, run: Run, capacity: int, device: int = 0) -> None:
 
 
 def turns(axes: Axes, run: Run) -> None:
-    """Who had a turn, over time: one row for each notebook, one colour for each lane."""
+    """Draw the turns over time: one row for each notebook, one colour for each lane."""
     by_lane: dict[int, list[TurnDrawn]] = {}
     for turn in _drawn(run):
         by_lane.setdefault(turn.lane, []).append(turn)
@@ -144,7 +145,7 @@ def turns(axes: Axes, run: Run) -> None:
 
 
 def _drawn(run: Run) -> list[TurnDrawn]:
-    """Turns of a notebook between which nobody could see a gap are one."""
+    """Merge turns of a notebook where the gap between them would not be visible."""
     gap = max((turn.ended for turn in run.turns), default=0.0) / PIXELS
     last: dict[tuple[int, int], TurnDrawn] = {}
     over: list[TurnDrawn] = []

@@ -1,10 +1,10 @@
 """What happened at a broker, one JSON object a line: `jupyter gpushare record` writes it, and
 `jupyter gpushare simulate --from` replays it.
 
-Events are the differences between Snapshots, which a looker gets when something has changed, at
-most every `INTERVAL_SECONDS`: their times are right to within that, and the iterations and seconds
-that they carry are the broker's own counts. Sessions and users are numbered as they come, and their
-names are left out unless asked for.
+Events are the differences between Snapshots, which a subscriber gets when something has changed,
+at most every `INTERVAL_SECONDS`: their times are accurate to that interval, and the iterations and
+seconds that they carry are the broker's own counts. Sessions and users are numbered as they come,
+and their names are left out unless asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INTERVAL_SECONDS = 0.05
 What: TypeAlias = Literal[
     "device", "group", "opened", "requested", "granted", "finished", "reported", "closed"
 ]
-# Ranges in which sums of many stay numbers: a record may be anybody's.
+# Ranges in which sums of many values stay finite: a record may come from outside.
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 Bytes: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
@@ -40,12 +40,12 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """`time` is seconds since the record began; a field that has its default is left out.
 
     `device` tells its capacity and policy, once; `group` a group's weight, again when it changes.
-    `opened` is a session's first, `closed` its last; a session that has several devices at once
-    opens on the first, and names all of them as its `gang`.
-    It has `requested` when it waits for the device or has it, `granted` when it has it, `finished`
-    when it has it no more. `reported` tells its iterations and seconds of the device since the last
-    report, what it needs now, and whether it declares how many iterations are left; of a gang
-    they are those of one of its devices.
+    `opened` is a session's first event, `closed` its last; a session that has several devices at
+    once opens on the first, and names all of them as its `gang`. It has `requested` when it waits
+    for the device or has it, `granted` when it has it, `finished` when it has it no more.
+    `reported` tells its iterations and seconds of the device since the last report, its present
+    demand, and whether it declares how many iterations are left; of a gang they are those of one
+    of its devices.
     """
 
     time: Seconds
@@ -81,7 +81,7 @@ class Recorder:
         self._reported: dict[str, SessionView] = {}
 
     def events(self, snapshot: Snapshot, time: float) -> Iterator[Event]:
-        """What has happened since the last one."""
+        """Return what has happened since the last Snapshot."""
         time = round(time, 3)
         for device in snapshot.devices:
             if device.name not in self._devices:
@@ -103,7 +103,7 @@ class Recorder:
         for device in snapshot.devices:
             for view in device.sessions:
                 if device.name != (view.gang or [device.name])[0]:
-                    continue  # it is told once, on the first of its devices
+                    continue  # it is recorded once, on the first of its devices
                 yield from self._follow(device, view, time)
 
     def _follow(self, device: DeviceView, view: SessionView, time: float) -> Iterator[Event]:
@@ -167,12 +167,12 @@ class Recorder:
 
 
 def _number(kind: str, id: str, known: dict[str, int]) -> str:
-    """`n1`, `n2` for sessions, `u1`, `u2` for users, `g1`, `g2` for groups."""
+    """Number names: `n1`, `n2` for sessions, `u1`, `u2` for users, `g1`, `g2` for groups."""
     return f"{kind}{known.setdefault(id, len(known) + 1)}"
 
 
 def _has_news(before: SessionView, view: SessionView) -> bool:
-    """Iterations; seconds of a turn that is over; another demand."""
+    """Whether the report has iterations, seconds of a turn that is over, or another demand."""
     return (
         view.iterations != before.iterations
         or (view.state not in HOLDING and view.device_seconds != before.device_seconds)
@@ -182,12 +182,12 @@ def _has_news(before: SessionView, view: SessionView) -> bool:
 
 
 def encode(event: Event) -> bytes:
-    """One line."""
+    """Return the event as one line."""
     return msgspec.json.encode(event) + b"\n"
 
 
 def read(path: str | Path) -> list[Event]:
-    """Raises InvalidValue with the line that is wrong."""
+    """Read events. Raises InvalidValue with the line that is wrong."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:

@@ -1,8 +1,8 @@
-"""What a workload would be like under each policy: the real scheduler in virtual time.
+"""How a workload behaves under each policy: the real scheduler in virtual time.
 
     gpushare.simulate("record.jsonl", policies=["fair", "srtf"], capacity=24 << 30)
 
-It shows itself as tables in a notebook, and `plot()` draws it.
+A result shows itself as tables in a notebook, and `plot()` draws it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICIES = tuple(name for name, _ in _core.policies())
 
 
 class Run(NamedTuple):
-    """One workload under one policy. Seconds, bytes."""
+    """One workload under one policy, in seconds and bytes."""
 
     policy: str
     outcomes: list[_core.Outcome]
@@ -39,12 +39,12 @@ class Run(NamedTuple):
 
     @property
     def completion(self) -> list[float]:
-        """From arrival to the end of the last cell, of those that came to it."""
+        """Seconds from arrival to the end of the last cell, for the notebooks that reached it."""
         return [(outcome.ended or 0.0) - outcome.arrival for outcome in self.finished]
 
     @property
     def queueing(self) -> list[float]:
-        """From arrival to the first turn."""
+        """Seconds from arrival to the first turn."""
         return [
             outcome.started - outcome.arrival
             for outcome in self.outcomes
@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
     @property
     def peak_bytes(self) -> int:
-        """Of one device."""
+        """Return the figures of one device."""
         return max((use.persistent + use.lanes for use in self.memory), default=0)
 
     @property
@@ -70,7 +70,7 @@ class Run(NamedTuple):
         return sum(outcome.refused for outcome in self.outcomes)
 
     def figures(self) -> dict[str, float]:
-        """Mean and 95th percentile; seconds and bytes."""
+        """Return mean and 95th percentile; in seconds and bytes."""
         figures: dict[str, float] = {"finished": len(self.finished), "refused": self.refused}
         for name in ("waited", "completion", "queueing"):
             values = getattr(self, name)
@@ -95,11 +95,12 @@ class Comparison:
         return [tables.table_of(title, COLUMNS, self.runs)]
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """By policy, for programs; seconds and bytes."""
+        """Return the figures by policy, for programs; in seconds and bytes."""
         return {run.policy: run.figures() for run in self.runs}
 
     def plot(self) -> Figure:
-        """Waits, completion, memory and turns. Raises InvalidValue where matplotlib is missing."""
+        """Draw waits, completion, memory and turns. Raises InvalidValue where matplotlib is
+        missing."""
         from . import plots
 
         return plots.comparison(self)
@@ -166,7 +167,7 @@ def run(
     conduct: _core.Conduct | None = None,
     shares: _core.Shares | None = None,
 ) -> Run:
-    """To the end, by default with the settings of this environment. Raises InvalidValue."""
+    """Run to the end, by default with the settings of this environment. Raises InvalidValue."""
     try:
         simulation = _core.Simulation(
             subject.jobs,
@@ -188,7 +189,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that `percent` of `values` do not exceed."""
+    """Return the value that `percent` of `values` do not exceed."""
     if len(values) < 2:
         return values[0] if values else 0.0
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]

@@ -1,6 +1,6 @@
 """Jobs to simulate: from a record, from a table of models, or from a generator.
 
-Bytes and seconds. Everything that is drawn is drawn from a seed, and the same seed gives the same
+Units are bytes and seconds. All random draws come from a seed, and the same seed gives the same
 jobs.
 """
 
@@ -19,8 +19,9 @@ from .._core import Cell, Demand, Job
 from ..errors import InvalidValue
 from .recorder import Event
 
-GAP_SECONDS = 0.5  # turns of a session that follow each other so closely are one cell
-SHORTEST_SECONDS = 1e-6  # of an iteration: a record may say less, and time would not pass
+GAP_SECONDS = 0.5  # turns of a session with shorter gaps than this are one cell
+# of an iteration: a record may have a shorter one, and time would not pass
+SHORTEST_SECONDS = 1e-6
 MEBIBYTE = 1 << 20
 
 
@@ -38,7 +39,7 @@ class Workload(NamedTuple):
 
 @dataclass
 class _Turns:
-    """A cell, as it was seen."""
+    """A cell, as it was recorded."""
 
     began: float
     ended: float = math.inf
@@ -76,13 +77,13 @@ class _Session:
         self.declares = self.declares or event.declares
         if not event.iterations and not event.device_seconds:
             return
-        if not self.cells:  # it was too short to be seen
+        if not self.cells:  # it was too short to be recorded
             self.cells.append(_Turns(event.time, event.time))
         self.cells[-1].iterations += event.iterations
         self.cells[-1].seconds += event.device_seconds
 
     def job(self, end: float) -> Job | None:
-        """None where it has used nothing."""
+        """Return the job; None where it has used nothing."""
         seen = [turns for turns in self.cells if turns.seconds >= SHORTEST_SECONDS]
         if not seen:
             return None
@@ -108,15 +109,15 @@ class _Session:
 
 
 def _cell(turns: _Turns, before: float) -> Cell:
-    """What ran without iterations is one."""
+    """Work that ran without iterations counts as one."""
     count = max(1, min(turns.iterations, int(turns.seconds / SHORTEST_SECONDS)))
     return Cell(count, turns.seconds / count, max(0.0, turns.began - before))
 
 
 def from_record(events: Sequence[Event]) -> Workload:
-    """The same cells with the same pauses between them, on the devices that there were.
+    """The same cells with the same pauses between them, on the devices of the record.
 
-    Raises InvalidValue for a record in which nobody has used a device.
+    Raises InvalidValue for a record in which no session has used a device.
     """
     sessions: dict[str, _Session] = {}
     for event in events:
@@ -129,7 +130,7 @@ def from_record(events: Sequence[Event]) -> Workload:
     used = {device for session in sessions.values() for device in session.devices}
     devices = [event for event in events if event.event == "device" and event.device in used]
     if not jobs or not devices:
-        raise InvalidValue("nobody has used a device in this record")
+        raise InvalidValue("no session has used a device in this record")
     groups = {event.group: event.weight for event in events if event.event == "group"}
     return Workload(jobs, min(device.capacity_bytes for device in devices), len(devices), groups)
 
@@ -138,7 +139,7 @@ def from_record(events: Sequence[Event]) -> Workload:
 
 
 class Model(NamedTuple):
-    """What one iteration of it needs; `iteration` seconds."""
+    """What one iteration of a model needs; `iteration` is in seconds."""
 
     name: str
     persistent: int
@@ -147,8 +148,8 @@ class Model(NamedTuple):
 
 
 def models(memory: Path, durations: Path) -> list[Model]:
-    """The training jobs of `salus_mem_baseline.csv` of which `salus_workloads.csv` tells how long
-    an iteration takes: by the longest run of each, where starting up weighs least."""
+    """Return the training jobs of `salus_mem_baseline.csv` whose iteration time
+    `salus_workloads.csv` tells: from the longest run of each, where starting up weighs least."""
     with durations.open(newline="") as file:
         runs = [
             (row["name"].rpartition("_")[0], float(row["jct_s"]), int(row["iterations"]))
@@ -197,7 +198,7 @@ def of_models(
 
 
 def generated(notebooks: int, *, seed: int, capacity: int = 16 << 30) -> Workload:
-    """A day of notebooks, as nobody has recorded it yet; all draws are independent:
+    """A day of notebooks that is assumed, not recorded; all draws are independent:
 
     - users: one for every two notebooks, drawn evenly, in two groups by turns; arrivals: Poisson,
       one in 5 minutes

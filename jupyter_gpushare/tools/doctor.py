@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 State: TypeAlias = Literal["ok", "warning", "problem"]
 TORCH_SECONDS = 120  # a first import from a cold network disk takes long
 
-# In a process of its own: the doctor stays light, and an import that crashes harms nobody.
+# A separate process imports it: the doctor stays light, and an import that crashes does no harm.
 TORCH_TEST = """
 import json, torch
 from jupyter_gpushare import _core
@@ -45,7 +45,7 @@ WITHOUT_LANES = (
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing looked at; the sentence of a warning or problem says how to mend it."""
+    """One check; the sentence of a warning or problem says how to mend it."""
 
     name: str
     state: State
@@ -53,7 +53,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def examine(settings: Settings) -> Iterator[Check]:
-    """All checks, in the order in which one would mend things."""
+    """Return all checks, in the order in which a user would mend the problems."""
     for look in CHECKS:
         yield from look(settings)
 
@@ -76,7 +76,7 @@ SEEN = ("0", "off")  # values of hidepid
 
 
 def _proc(settings: Settings) -> Iterator[Check]:
-    """Nothing where processes of others are seen."""
+    """No check where processes of other users are visible."""
     with suppress(OSError):
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         options = [mount[3] for mount in mounts if mount[1] == "/proc"][-1:]
@@ -197,12 +197,13 @@ def _broker(settings: Settings) -> Iterator[Check]:
 
 
 def _accounts(settings: Settings) -> Iterator[Check]:
-    """By the broker's word, whose user may be another and who has the file open."""
+    """The check of the accounts, by the answer of the broker, which has the file open and may run
+    as another user."""
     try:
         with Client.connect(settings, "jupyter gpushare doctor", start=False) as client:
             trouble = client.look().broker.accounts
     except GpuShareError:
-        return  # said above
+        return  # another check says so already
     if trouble:
         mend = "set JUPYTER_GPUSHARE_ACCOUNTS to a file that the broker can make"
         yield Check("accounts", "warning", f"{trouble}: {mend}")
@@ -211,7 +212,8 @@ def _accounts(settings: Settings) -> Iterator[Check]:
 
 
 def _rulebook(settings: Settings) -> Iterator[Check]:
-    """The broker's own word first: its file may be another than ours."""
+    """The check of the rulebook: the broker's answer comes first, because its file may be another
+    one than ours."""
     with (
         suppress(GpuShareError),
         Client.connect(settings, "jupyter gpushare doctor", start=False) as client,
@@ -273,7 +275,7 @@ def _memory(capacity: int, usage: Usage, sessions: set[int]) -> str:
 
 
 def _visible(settings: Settings) -> Iterator[Check]:
-    """What `cuda:N` means here, where that is not what it means to the broker."""
+    """What `cuda:N` means here, where it differs from what it means to the broker."""
     from ..devices import nvml
     from ..devices.visible import VARIABLE, Visible
 
@@ -327,7 +329,7 @@ def _hooks(version: str, reason: str) -> Check:
 
 
 def _lanes(reason: str) -> Iterator[Check]:
-    """Nothing where there is no GPU that could have any."""
+    """No check where there is no GPU that could have any."""
     from ..devices import nvml
 
     if not nvml.gpus():
@@ -339,7 +341,8 @@ def _lanes(reason: str) -> Iterator[Check]:
         yield Check("shared lanes", "ok", "notebooks on a GPU use one piece of memory in turn")
 
 
-# What is missing without harm says so; an empty text means that nothing works without it.
+# A package that is missing without harm says so; an empty text means that nothing works without
+# it.
 PACKAGES = {
     "jupyter_gpushare": "",
     "ipykernel": "",

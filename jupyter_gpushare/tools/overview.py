@@ -1,6 +1,6 @@
-"""A Snapshot as people look at it in a terminal or a notebook: tables, one sentence, bars.
+"""A Snapshot as people see it in a terminal or a notebook: tables, one sentence, bars.
 
-Everybody on a host sees everybody's notebook names, unless the rulebook hides them.
+All users of a host see the names of all notebooks, unless the rulebook hides them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..wire.snapshot import (
     queue_rank,
 )
 
-# What to look at first comes first, also where a small screen cuts the rest.
+# The most important facts come first, in case a small screen cuts the rest.
 STATES = ("overdue", "running", "waiting", "held", "paused", "paged_out", "idle")
 IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to be shut down"}
 
@@ -30,7 +30,8 @@ IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to 
 
 
 def tables(snapshot: Snapshot, own: str = "") -> list[Table]:
-    """Devices, lanes and notebooks; `own` is the id of the session that looks, to mark it."""
+    """Return devices, lanes and notebooks; `own` is the id of the session that looks, to
+    mark it."""
     devices = snapshot.devices
     lanes = [(device, lane) for device in devices for lane in device.lanes]
     notebooks = [(device, session) for device in devices for session in _ordered(device.sessions)]
@@ -57,7 +58,7 @@ def policies(known: Iterable[PolicyView], current: str) -> Table:
 
 
 def rules(snapshot: Snapshot) -> list[Table]:
-    """Groups, reservations that go on or begin within a day, and classes."""
+    """Return groups, reservations that are active or begin within a day, and classes."""
     return [
         table_of("Groups", GROUP_COLUMNS, snapshot.groups),
         table_of("Reservations", RESERVATION_COLUMNS, snapshot.reservations),
@@ -66,7 +67,7 @@ def rules(snapshot: Snapshot) -> list[Table]:
 
 
 def sentence(snapshot: Snapshot) -> str:
-    """The broker in one sentence."""
+    """Return one sentence about the broker."""
     count = len({view.id for device in snapshot.devices for view in device.sessions})
     notebooks = {0: "no notebooks", 1: "one notebook"}.get(count, f"{count} notebooks")
     broker = f"broker {snapshot.broker.pid}, version {snapshot.version}"
@@ -74,7 +75,7 @@ def sentence(snapshot: Snapshot) -> str:
 
 
 def aged(snapshot: Snapshot, seconds: float) -> Snapshot:
-    """The same picture so many seconds later, if nothing happened: waits went on."""
+    """Return the same Snapshot `seconds` later, if nothing happened: waits continued."""
     return replace(snapshot, devices=[_aged_device(device, seconds) for device in snapshot.devices])
 
 
@@ -127,7 +128,7 @@ def _by_state(view: SessionView) -> tuple[int, str]:
 
 
 def at_once(device: DeviceView) -> str:
-    """How many lanes there are and how many of them run at the same time."""
+    """Return how many lanes there are and how many of them run at the same time."""
     lanes = {1: "one lane"}.get(len(device.lanes), f"{len(device.lanes)} lanes")
     if device.running_lanes:
         return f"{lanes}, {device.running_lanes} at once"
@@ -255,7 +256,7 @@ def _measured(session: SessionView, count: int) -> str:
 
 
 def bars_html(snapshot: Snapshot) -> str:
-    """One bar for each device: how its capacity is divided at this moment."""
+    """Return one bar for each device: how its capacity is divided at this moment."""
     return "".join(map(_bar_html, snapshot.devices))
 
 

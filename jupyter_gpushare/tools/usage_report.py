@@ -1,4 +1,4 @@
-"""What was used, by whom: asked of the broker, which says no more than the asker may see."""
+"""Usage by user or other group, asked of the broker, which says no more than the asker may see."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from ..wire.messages import (
 )
 
 BYS: tuple[By, ...] = get_args(By)
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # so one begins, in programs that read CSV
-REPORT_SECONDS = 60.0  # a large database is read meanwhile
+# a cell that begins so is a formula in programs that read CSV
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+REPORT_SECONDS = 60.0  # enough for the broker to read a large database
 GIB_HOUR = float(1 << 30) * 3600
 
 
 def question(first: str = "", last: str = "", by: str = "user") -> Account:
-    """From the beginning of `first` to the end of `last`; days or times of this machine's clock.
+    """Return Unix times from the beginning of `first` to the end of `last`; days or times of this
+    machine's clock.
 
     Empty ones are the first of this month, and now. Raises InvalidValue.
     """
@@ -62,7 +64,8 @@ def picture(asked: Account, rows: list[AccountRow]) -> Table:
 
 
 def as_csv(asked: Account, rows: list[AccountRow]) -> str:
-    """A line for each, under one with the names of the columns; seconds, and bytes times these."""
+    """Return a line for each row, below one with the names of the columns; seconds, and
+    byte-seconds."""
     text = io.StringIO()
     lines = csv.writer(text)
     lines.writerow([asked.by, *AccountRow.__struct_fields__[1:]])
@@ -73,7 +76,8 @@ def as_csv(asked: Account, rows: list[AccountRow]) -> str:
 
 
 def _no_formula(name: str) -> str:
-    """Names are a hub's, or a user's; a spreadsheet would compute what begins like a formula."""
+    """Names come from a hub or a user; a spreadsheet would compute text that begins like a
+    formula."""
     return f"'{name}" if name.startswith(FORMULA) else name
 
 
@@ -88,7 +92,7 @@ def _begin(text: str) -> date:
 
 
 def _end(text: str) -> date:
-    """Of a day, its last moment."""
+    """Return the time; of a day, its last moment."""
     found = _begin(text)
     try:
         return found if isinstance(found, datetime) else found + timedelta(days=1)

@@ -1,7 +1,8 @@
-"""Chunks: what the memory of a GPU's lane is made of.
+"""Chunks: the memory of a GPU's lane consists of them.
 
-Only a process that uses the GPU can make one, and the broker must not; so sessions make what a lane
-has not got yet and give the broker the descriptors, and it gives them to the others (channel.py).
+Only a process that uses the GPU can make one, and the broker must not; so sessions make the chunks
+that a lane lacks and give the broker the descriptors, and it gives them to the others
+(fd_channel.py).
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-SMALLEST_BYTES = 2 << 20  # what a GPU's driver maps at least
-MOST = 4096  # chunks that a device has, so that a broker has descriptors enough for its lanes
+SMALLEST_BYTES = 2 << 20  # the smallest piece that a GPU's driver maps
+MOST = 4096  # chunks of a device, so that a broker has enough descriptors for its lanes
 
 
 class Batch(NamedTuple):
-    """`descriptors` are open, and the receiver's to close."""
+    """Chunks of one lane memory; `descriptors` are open, and the receiver closes them."""
 
     memory: int
     first: int
@@ -23,7 +24,8 @@ class Batch(NamedTuple):
 
 
 def chunk_bytes(capacity: int) -> int:
-    """The size of a device's chunks: the least power of two of which it has not too many."""
+    """Return the size of a device's chunks: the least power of two with which it has at
+    most MOST."""
     size = SMALLEST_BYTES
     while size * MOST < capacity:
         size *= 2
@@ -31,7 +33,7 @@ def chunk_bytes(capacity: int) -> int:
 
 
 def count(size: int, chunk: int) -> int:
-    """Chunks of `chunk` bytes that `size` bytes take."""
+    """Return how many chunks of `chunk` bytes `size` bytes take."""
     return -(-size // chunk)
 
 
@@ -48,7 +50,7 @@ class Kept:
         self.descriptors: list[int] = []
 
     def shrink(self, bytes: int) -> None:
-        """Let go of what lies above `bytes`."""
+        """Close the chunks above `bytes`."""
         rest = self.descriptors[count(bytes, self.chunk_bytes) :]
         del self.descriptors[len(self.descriptors) - len(rest) :]
         close(rest)

@@ -52,10 +52,10 @@ RECEIVE_BYTES = 1 << 13  # a larger buffer costs more to make than most messages
 RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 ANCILLARY_BYTES = socket.CMSG_SPACE(8 * array("i").itemsize)  # for a few descriptors at once
 GREETINGS = 3  # tries to reach a broker that does not end while it is greeted
-ANSWER_SECONDS = 10.0  # a broker answers in milliseconds, unless it stands still
+ANSWER_SECONDS = 10.0  # a broker answers in milliseconds, unless it does not respond at all
 IDENTIFY_SECONDS = 40.0  # it asks the hub, which may be away, several times
-Proof = Callable[[Hello, Settings], Hello]  # adds what shows who greets
-# What a broker says by itself to a connection with a session.
+Proof = Callable[[Hello, Settings], Hello]  # adds the token or ticket of the user
+# Messages that a broker sends unasked to a connection with a session.
 UNASKED = (
     *(Grant, Trim, Yield, RenewKey, Withdraw, PageOut, PageIn, GiveBack, Rest, Notice, Wait),
 )
@@ -78,13 +78,13 @@ class LaneMemory:
 
 
 class Client:
-    """One connection. Not for two threads at once, but `close` may come from any thread."""
+    """One connection. It is not for two threads at once, but any thread may call `close`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._frames = framing.Frames(framing.MAX_SNAPSHOT_BYTES)
         self._received: deque[ToClient] = deque()
-        self._descriptors: deque[int] = deque()  # came with Grants that are not received yet
+        self._descriptors: deque[int] = deque()  # they came with Grants that are not received yet
         self._channel: Channel | None = None
         self.lane_memory = LaneMemory(0, -1)
         self._poll = select.poll()
@@ -109,7 +109,7 @@ class Client:
                 except Unanswered:
                     raise
                 except ConnectionLost:
-                    pass  # we met a broker that was just ending
+                    pass  # the broker was just ending
             return cls._connect_once(settings, program, start, proof)
         except Unanswered as error:
             raise BrokerUnavailable(str(error)) from None
@@ -151,8 +151,8 @@ class Client:
         return bool(self._received or self._poll.poll(0))
 
     def receive(self, until: float = math.inf) -> ToClient:
-        """The next message, waiting for it; interruptible. Raises ConnectionLost, also when none
-        has come at the time `until`."""
+        """Wait for the next message and return it; interruptible. Raises ConnectionLost, also when
+        none has come at the time `until`."""
         while not self._received:
             try:
                 self._await_bytes(until)
@@ -165,8 +165,8 @@ class Client:
         return self._next()
 
     def _await_bytes(self, until: float) -> None:
-        """Raises Unanswered. What is left of the connection would be in disorder: an answer that is
-        due would be taken for the next one's."""
+        """Raises Unanswered. The connection could not be used any more: an answer that is due
+        would be taken for the answer to the next question."""
         if until < math.inf and not self._poll.poll(1000 * max(0.0, until - time.monotonic())):
             self._socket.shutdown(socket.SHUT_RDWR)
             raise Unanswered("the broker stands still: it has not answered in time")
@@ -213,7 +213,7 @@ class Client:
         aside: Callable[[ToClient], None] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> ToClient:
-        """Send and wait for the answer; news that comes in between goes to `aside`.
+        """Send and wait for the answer; other messages that come in between go to `aside`.
 
         Raises the error that the broker answered, and ConnectionLost when none came in time.
         """
@@ -234,14 +234,15 @@ class Client:
         return answer
 
     def look(self) -> Snapshot:
-        """One Snapshot."""
+        """Return one Snapshot."""
         answer = self.ask(Look())
         if not isinstance(answer, Snapshot):
             raise ProtocolError(f"a Snapshot was asked for, {type(answer).__name__} came")
         return answer
 
     def watch(self, interval_seconds: float = 0.25) -> Iterator[Snapshot]:
-        """A Snapshot now and after changes. Raises ConnectionLost when the broker goes away."""
+        """Yield a Snapshot now and after changes. Raises ConnectionLost when the broker
+        goes away."""
         self.send(Watch(interval_seconds))
         while True:
             message = self.receive()
@@ -251,13 +252,14 @@ class Client:
                 yield message
 
     def close(self) -> None:
-        """End the connection; whoever waits in `receive` gets ConnectionLost."""
-        with contextlib.suppress(OSError):  # not connected any more: what we want
+        """End the connection; a thread that waits in `receive` gets ConnectionLost."""
+        # an OSError says that it is not connected any more, which is the aim
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close this process's descriptors; the connection is the one's that we forked from."""
+        """Close this process's descriptors; the connection belongs to the parent process."""
         self._socket.close()
         while self._descriptors:
             os.close(self._descriptors.popleft())
@@ -265,7 +267,8 @@ class Client:
             self._channel.close()
 
     def _greet(self, hello: Hello, settings: Settings, proof: Proof) -> Welcome:
-        with contextlib.suppress(ConnectionLost):  # who refuses us at once has said why by now
+        # a broker that refuses us at once has said why by now
+        with contextlib.suppress(ConnectionLost):
             self.send(hello)
         try:
             answer = self._answer()

@@ -1,11 +1,12 @@
-"""What this process shows a broker that serves the users of a JupyterHub.
+"""The credentials that this process shows a broker that serves the users of a JupyterHub.
 
-A kernel, or a command line in a terminal of the hub, gets a ticket from its own Jupyter server,
-which vouches for it at the broker. Who has no such server but a token of the hub shows the token.
+A kernel, or a command line in a terminal of the hub, gets a one-time token (ticket) from its own
+Jupyter server, which registers it at the broker. A process that has no such server but a token of
+the hub shows the token.
 
 The token goes to the broker's Unix socket alone, and never to a port: a process that outlives its
-server would show it to whoever listens on that port by then. Tickets are asked for at a Unix socket
-whose other end is a process of the same user, with a secret that is good for nothing else.
+server would show it to any process that listens on that port by then. Tickets are asked for at a
+Unix socket whose other end is a process of the same user, with a secret that has no other use.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from .launch import other_end
 from .messages import Hello
 
 TOKEN = "JUPYTERHUB_API_TOKEN"  # its name in the environment
-TICKET_SECRET = f"{PREFIX}TICKET_SECRET"  # no setting: a broker that we start does not get it
+# this is no setting: a broker that we start does not get it
+TICKET_SECRET = f"{PREFIX}TICKET_SECRET"
 SERVER_SECONDS = 5.0  # a broker waits longer for a greeting
 MAX_ANSWER_BYTES = 1 << 16
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """Opens one connection to the broker, once and soon."""
+    """A credential that opens one connection to the broker, once and soon."""
 
     ticket: str
 
@@ -41,27 +43,28 @@ class _Refusal(msgspec.Struct):
 
 
 def with_token(hello: Hello, settings: Settings) -> Hello:
-    """`hello` with this process's token. Raises NotPermitted where it has none."""
+    """Return `hello` with this process's token. Raises NotPermitted where it has none."""
     return msgspec.structs.replace(hello, token=_token())
 
 
 def with_ticket(hello: Hello, settings: Settings) -> Hello:
-    """`hello` with a new ticket. Raises BrokerUnavailable where the Jupyter server gives none."""
+    """Return `hello` with a new ticket. Raises BrokerUnavailable where the Jupyter server gives
+    none."""
     if not settings.ticket_socket:
         return with_token(hello, settings)
     try:
         answer = _ask_server(settings.ticket_socket)
     except OSError as error:
         raise BrokerUnavailable(
-            "the Jupyter server, which vouches for its kernels, does not answer:"
+            "the Jupyter server, which gives its kernels one-time tokens, does not answer:"
             f" {error.strerror or error}"
         ) from None
     return msgspec.structs.replace(hello, ticket=_ticket(answer))
 
 
 def _ask_server(path: str) -> bytes:
-    """What the Jupyter server at this socket answers. Raises OSError, and BrokerUnavailable where
-    it is somebody else's, who is told nothing."""
+    """Return the answer of the Jupyter server at this socket. Raises OSError, and
+    BrokerUnavailable where the server belongs to another user, who is told nothing."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(SERVER_SECONDS)
         connection.connect(path)
@@ -88,7 +91,7 @@ def _ticket(answer: bytes) -> str:
         return msgspec.json.decode(answer, type=Ticket).ticket
     except UNREADABLE:
         raise BrokerUnavailable(
-            f"the Jupyter server does not vouch for this process: {_refusal(answer)}"
+            f"the Jupyter server gives this process no one-time token: {_refusal(answer)}"
         ) from None
 
 

@@ -1,7 +1,7 @@
-"""The way of chunks between a session and the broker.
+"""The channel for chunks between a session and the broker.
 
 They have a socket of their own: there are many of them, and asyncio loses descriptors that come
-beside its bytes.
+with its bytes.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ import msgspec
 from ..errors import UNREADABLE
 from .chunks import Batch, close
 
-PER_BATCH = 250  # of 253 descriptors that the kernel passes at once
+PER_BATCH = 250  # of the 253 descriptors that the kernel passes at once
 MAX_LABEL_BYTES = 256
 ANCILLARY_BYTES = socket.CMSG_SPACE(PER_BATCH * array("i").itemsize)
-AT_ONCE = 64  # messages that are read in one go; no lane has so many batches
-FULL_PAUSE_SECONDS = 0.01  # too many descriptors are on their way: until somebody has read some
+AT_ONCE = 64  # messages that are read in one go; no lane has more batches than that
+# pause while too many descriptors are on their way, until the other end has read some
+FULL_PAUSE_SECONDS = 0.01
 
 
 class Label(msgspec.Struct, frozen=True):
-    """Of a batch: these are the chunks of the lane memory `memory` from number `first` on."""
+    """The label of a batch: these are the chunks of the lane memory `memory` from number `first`
+    on."""
 
     memory: int
     first: int
 
 
 class Channel:
-    """One end. Not for two threads at once. `is_over` once the other one is closed."""
+    """One end. It is not for two threads at once. `is_over` once the other end is closed."""
 
     def __init__(self, end: socket.socket) -> None:
         self.is_over = False
@@ -49,7 +51,8 @@ class Channel:
         return self._socket.fileno()
 
     def send(self, memory: int, first: int, descriptors: Sequence[int]) -> None:
-        """Raises OSError where nobody reads. The descriptors stay the caller's."""
+        """Send descriptors. Raises OSError where the other end does not read. They stay the
+        caller's."""
         for start in range(0, len(descriptors), PER_BATCH):
             label = msgspec.json.encode(Label(memory, first + start))
             self._send_some(label, descriptors[start : start + PER_BATCH])
@@ -65,9 +68,9 @@ class Channel:
             time.sleep(FULL_PAUSE_SECONDS)
 
     def received(self) -> Iterator[Batch]:
-        """What has come, without waiting, as far as it is read in one go. What is no batch is left
-        out."""
-        with contextlib.suppress(OSError):  # nothing more, or nobody there any more
+        """Yield the batches that have come, without waiting, as far as they are read in one go. A
+        message that is no batch is left out."""
+        with contextlib.suppress(OSError):  # no more messages, or the other end is closed
             for _ in range(AT_ONCE):
                 label, descriptors = self._receive()
                 if batch := _batch(label, descriptors):
@@ -79,7 +82,8 @@ class Channel:
                     return
 
     def received_for(self, memory: int) -> Iterator[Batch]:
-        """What has come for that memory; for older one nobody has any use, and newer waits."""
+        """Yield what has come for that memory; batches for older memory are of no use, and those
+        for newer wait."""
         come = [*self._early, *self.received()]
         self._early = [batch for batch in come if batch.memory > memory]
         for batch in come:
@@ -89,7 +93,8 @@ class Channel:
                 close(batch.descriptors)
 
     def _receive(self) -> tuple[bytes, list[int]]:
-        """Nothing where the other end is closed. Raises BlockingIOError where nothing is there."""
+        """Return an empty message where the other end is closed. Raises BlockingIOError where
+        nothing is there."""
         flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         data, ancillary, _, _ = self._socket.recvmsg(MAX_LABEL_BYTES, ANCILLARY_BYTES, flags)
         descriptors = array("i")

@@ -1,7 +1,7 @@
 """Frames: messages as bytes, and bytes as messages.
 
-A frame is a 4-byte big-endian length and that many bytes of JSON: one object whose ``type`` names
-the class of the message.
+A frame is a 4-byte big-endian length, followed by that number of bytes of JSON: one object whose
+``type`` names the class of the message.
 """
 
 from __future__ import annotations
@@ -112,27 +112,27 @@ _from_broker: msgspec.json.Decoder[ToClient] = msgspec.json.Decoder(ToClient)
 
 
 def encode(message: Message) -> bytes:
-    """One frame: length, then JSON."""
+    """Return one frame: length, then JSON."""
     return frame(encode_body(message))
 
 
 def frame(body: bytes) -> bytes:
-    """A message that is encoded already."""
+    """Return the frame of a message that is encoded already."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 def encode_body(message: Message) -> bytes:
-    """The JSON alone, for where each message is a datagram."""
+    """Return the JSON alone, for channels where each message is a datagram."""
     return _encoder.encode(message)
 
 
 def decode_from_client(body: bytes | bytearray | memoryview) -> ToBroker:
-    """Raises ProtocolError with the field that is wrong."""
+    """Decode a message. Raises ProtocolError with the field that is wrong."""
     return _decode(_from_client, body)
 
 
 def decode_from_broker(body: bytes | bytearray | memoryview) -> ToClient:
-    """Raises ProtocolError with the field that is wrong."""
+    """Decode a message. Raises ProtocolError with the field that is wrong."""
     return _decode(_from_broker, body)
 
 
@@ -145,15 +145,15 @@ def _decode(decoder: msgspec.json.Decoder[Kind], body: bytes | bytearray | memor
 
 
 class Frames:
-    """Cuts a stream of bytes into the bodies of its frames; holds what is half."""
+    """Cuts a stream of bytes into the bodies of its frames; keeps an incomplete frame."""
 
     def __init__(self, limit_bytes: int = MAX_FRAME_BYTES) -> None:
         self._limit = limit_bytes
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
-        """The bodies that `data` completes, in order. After them LimitExceeded, if a frame is too
-        long: what came before it does not depend on how the stream was cut."""
+        """Return the bodies that `data` completes, in order. After them it raises LimitExceeded,
+        if a frame is too long: the bodies before it do not depend on how the stream was cut."""
         self._buffer += data
         return self._bodies()
 

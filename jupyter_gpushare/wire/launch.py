@@ -20,12 +20,13 @@ from ..settings import Settings, as_environment, socket_path
 
 MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
 RETRY_SECONDS = 0.02
-# Names of what the broker has no use for, and would keep longer than the process that it is for.
+# Names of variables that the broker has no use for, and would keep longer than the process that
+# has them.
 SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
 
 
 def connect(settings: Settings, start: bool = True) -> socket.socket:
-    """A connected socket. Raises BrokerUnavailable after `settings.start_seconds`."""
+    """Return a connected socket. Raises BrokerUnavailable after `settings.start_seconds`."""
     path = checked(socket_path(settings))
     with _troubles_of_the_system(path):
         connection = try_connect(path)
@@ -40,8 +41,8 @@ def connect(settings: Settings, start: bool = True) -> socket.socket:
 
 
 def ensure(settings: Settings) -> None:
-    """For whoever runs the broker of this socket, for himself or for others: start one where none
-    answers. Raises BrokerUnavailable."""
+    """Start a broker where none answers, for the user that runs the broker of this socket, alone
+    or for others. Raises BrokerUnavailable."""
     path = checked(socket_path(settings))
     with _troubles_of_the_system(path):
         (try_connect(path) or _start_and_connect(path, settings)).close()
@@ -49,7 +50,7 @@ def ensure(settings: Settings) -> None:
 
 @contextmanager
 def _troubles_of_the_system(path: Path) -> Iterator[None]:
-    """No descriptor, no process, no disk to be had: they may be had later, and so may a broker."""
+    """No descriptor, process or disk space is available: it may be later, and so may a broker."""
     try:
         yield
     except OSError as error:
@@ -62,24 +63,24 @@ def _troubles_of_the_system(path: Path) -> Iterator[None]:
 
 
 def check_may_start(path: Path, settings: Settings) -> None:
-    """Raises BrokerUnavailable where the broker of this socket is for somebody else to start."""
+    """Raises BrokerUnavailable where another user has to start the broker of this socket."""
     try:
         owner = path.parent.stat().st_uid
     except FileNotFoundError:
-        owner = os.getuid()  # who makes it
+        owner = os.getuid()  # the user that makes it
     except OSError as error:
         raise BrokerUnavailable(
             f"no broker answers on {path}, whose directory cannot be seen: {error.strerror}"
         ) from None
     if not settings.start_broker or settings.hub_api_url or owner != os.getuid():
         raise BrokerUnavailable(
-            f"no broker answers on {path}, and it is not for us to start one there:"
-            " whoever runs this host's broker has to"
+            f"no broker answers on {path}, and this process may not start one there: ask the"
+            " administrator of this host"
         )
 
 
 def checked(path: Path) -> Path:
-    """`path`, if a Unix socket can have that name."""
+    """Return `path`, if a Unix socket can have that name."""
     length = len(os.fsencode(path))
     if length > MAX_PATH_BYTES:
         raise InvalidValue(
@@ -90,8 +91,8 @@ def checked(path: Path) -> Path:
 
 
 def try_connect(path: Path) -> socket.socket | None:
-    """A connection, or None where nobody listens. Raises BrokerUnavailable where we may not ask, or
-    should not."""
+    """Return a connection, or None where no process listens. Raises BrokerUnavailable where we may
+    not connect, or should not."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(os.fspath(path))
@@ -113,7 +114,7 @@ def try_connect(path: Path) -> socket.socket | None:
 
 
 def _who_may(path: Path) -> str:
-    """By the nearest that can be seen of it: where its directory is closed, by that."""
+    """By the nearest visible part of the path: where its directory is closed, by the directory."""
     seen = path if os.access(path.parent, os.X_OK) else path.parent
     try:
         if seen.stat().st_mode & stat.S_IRWXG:
@@ -124,10 +125,10 @@ def _who_may(path: Path) -> str:
 
 
 def _check_server(connection: socket.socket, path: Path) -> None:
-    """In a directory for all, as /tmp, anybody could wait for what we have to say.
+    """In a directory for all users, such as /tmp, any user could listen for what we have to say.
 
-    Whose the directory is, is asked too: in a container both may have another number than outside.
-    That says nothing where everybody may make directories, as below /tmp.
+    The owner of the directory counts too: in a container both may have another number than
+    outside. It proves nothing where all users may make directories, as below /tmp.
     """
     _, server = other_end(connection)
     trusted = {0, os.getuid()}
@@ -135,19 +136,20 @@ def _check_server(connection: socket.socket, path: Path) -> None:
         trusted.add(path.parent.stat().st_uid)
     if server not in trusted:
         raise BrokerUnavailable(
-            f"who listens on {path} (user id {server}) is neither this user nor the owner of the"
-            " directory, and is told nothing: set JUPYTER_GPUSHARE_SOCKET to another path"
+            f"the process that listens on {path} (user id {server}) belongs neither to this user"
+            " nor to the owner of the directory, and is told nothing: set JUPYTER_GPUSHARE_SOCKET"
+            " to another path"
         )
 
 
 def _may_be_anybodys(directory: Path) -> bool:
-    """Whether everybody may put directories, or links to some, where its path leads through."""
+    """Whether all users may put directories, or links to some, into the path."""
     above = {*directory.absolute().parents, *directory.resolve().parents}
     return any(place.stat().st_mode & stat.S_IWOTH for place in above)
 
 
 def other_end(connection: socket.socket) -> tuple[int, int]:
-    """Process and user of the other end, by the kernel's word."""
+    """Return process and user of the other end, as the kernel tells them."""
     size = struct.calcsize("3i")
     pid, uid, _ = struct.unpack(
         "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -181,9 +183,9 @@ def _last_words(log: Path) -> str:
 
 
 def _await(path: Path, deadline: float) -> socket.socket | None:
-    """The connection to a broker that is starting; None when it is time to try again."""
-    until = min(deadline, time.monotonic() + 3.0)
-    while time.monotonic() < until:
+    """Return the connection to a broker that is starting; None when it is time to try again."""
+    patience = min(deadline, time.monotonic() + 3.0)
+    while time.monotonic() < patience:
         if (connection := try_connect(path)) is not None:
             return connection
         time.sleep(RETRY_SECONDS)
@@ -192,7 +194,7 @@ def _await(path: Path, deadline: float) -> socket.socket | None:
 
 @contextmanager
 def _starter(path: Path) -> Iterator[bool]:
-    """True for the one client that may start a broker now; sixty kernels may want it at once."""
+    """Yield True for the one client that may start a broker now; sixty kernels may try at once."""
     try:
         descriptor = open_own(path.with_suffix(".start"))
     except BrokerUnavailable as error:
@@ -209,13 +211,13 @@ def _starter(path: Path) -> Iterator[bool]:
 
 
 def is_shared(settings: Settings) -> bool:
-    """Whether others than the user who runs the broker may connect."""
+    """Whether users other than the one that runs the broker may connect."""
     return bool(int(settings.socket_mode, 8) & 0o077)
 
 
 def make_directory(directory: Path, is_shared: bool = False) -> None:
-    """Make the socket's directory, for this user alone unless others are to connect; refuse one
-    in which others could put a socket of theirs."""
+    """Make the socket's directory, for this user alone unless others are to connect; refuse one in
+    which others could put a socket of theirs."""
     mode = 0o755 if is_shared else 0o700
     try:
         if not directory.is_dir():
@@ -243,8 +245,9 @@ def make_directory(directory: Path, is_shared: bool = False) -> None:
 
 
 def open_own(path: Path, flags: int = 0) -> int:
-    """A file of this user's alone: no link to one of somebody's, which would be emptied, and none
-    that a stranger has made, who could hold its lock or fill it, as in a directory for all."""
+    """Open a file that only this user has: no link to a file of another user, which would be
+    emptied, and no file that a stranger has made, who could hold its lock or fill it, as in a
+    directory for all."""
     try:
         flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         descriptor = os.open(path, flags, 0o600)
@@ -262,9 +265,9 @@ def open_own(path: Path, flags: int = 0) -> int:
 def launch(path: Path, settings: Settings) -> None:
     """Start a broker that outlives us: own session, no parent, nothing of ours open.
 
-    The shell puts it in the background and ends, so that it is nobody's child and no zombie of a
-    kernel; the working directory is / so that no file of the user shadows a module. Secrets of the
-    environment stay here.
+    The shell puts it in the background and ends, so that it is no process's child and no zombie of
+    a kernel; the working directory is / so that no file of the user shadows a module. Secrets of
+    the environment stay here.
     """
     command = [sys.executable, "-m", "jupyter_gpushare.broker"]
     ours = {**as_environment(settings), "JUPYTER_GPUSHARE_SOCKET": str(path)}
@@ -283,5 +286,5 @@ def launch(path: Path, settings: Settings) -> None:
 
 
 def log_path(path: Path) -> Path:
-    """Where a broker that was started on demand writes its log."""
+    """Return where a broker that was started on demand writes its log."""
     return path.with_suffix(".log")

@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 PROTOCOL = 1
-KEY_LENGTH = 32  # hexadecimal digits of the key to a mailbox
-SEALED = "s-"  # an id begins so that opens with its secret alone
+KEY_LENGTH = 32  # hexadecimal digits of the key to a handoff slot
+SEALED = "s-"  # an id that only its secret opens begins so
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
 
 
@@ -26,7 +26,7 @@ class Message(msgspec.Struct, frozen=True, tag=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a session takes: bytes that live across iterations, and the peak inside one.
+    """The memory that a session takes: bytes that live across iterations, and the peak inside one.
 
     `measured` is False until an iteration has been seen; such a session runs alone on its device.
     """
@@ -43,8 +43,8 @@ By: TypeAlias = Literal["user", "group", "notebook", "day", "hour"]
 
 
 class Hello(Message, frozen=True):
-    """Who speaks. Where users are a hub's, the broker answers Unidentified until it is shown a
-    `token` of the hub, or a `ticket` that a Jupyter server has vouched for."""
+    """The first message of a client. Where users come from a hub, the broker answers Unidentified
+    until it is shown a `token` of the hub, or a `ticket` that a Jupyter server has registered."""
 
     protocol: int
     program: str = ""
@@ -52,34 +52,35 @@ class Hello(Message, frozen=True):
     ticket: str = ""
 
     def __repr__(self) -> str:
-        """Without what nobody else may see."""
+        """Leave out what other users may not see."""
         return f"Hello(protocol={self.protocol}, program={self.program!r})"
 
 
 class Vouch(Message, frozen=True):
-    """Of a Jupyter server that has shown its token: whoever shows the ticket with this SHA-256
-    `digest` (hexadecimal), once and soon, is one of its kernels, and stands for the same user."""
+    """Sent by a Jupyter server that has shown its token: the connection that shows the ticket with
+    this SHA-256 `digest` (hexadecimal), once and soon, is one of its kernels, and stands for the
+    same user."""
 
     digest: str
 
 
 class Open(Message, frozen=True):
     """Register this connection's session. The client makes the `id`, so repeating it is harmless.
-    One that is `sealed` is made from a `secret` that is shown here and nowhere else: all may see
-    the id, and nobody else opens it, be it at a broker that has just started.
+    A `sealed` id is made from a `secret` that is shown here and nowhere else: all may see the id,
+    and no other client can open it, even at a broker that has just started.
 
     `device` is the name of one, or the UUID of a GPU; or `auto`: then `among` are the UUIDs of
-    those that the process sees (none: any will do), of which it gets the one with most room.
-    With more `devices` than one it is a gang, which has so many of these whole, all at once or
-    none; who comes back names those that it has, and `demand` is what it takes of each.
+    those that the process sees (none: any will do), of which it gets the one with most room. With
+    more `devices` than one it is a gang, which has this number of them whole, all at once or none;
+    a session that comes back names those that it has, and `demand` is what it takes of each.
 
-    `turn` numbers the client's requests. After a lost broker a client opens again with the same id:
-    `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
+    `turn` numbers the client's requests. After a lost broker a client opens again with the same
+    id: `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
     `device_seconds`, `waited_seconds` and `iterations` carry the history over, with what has
-    passed of the turn or wait that goes on.
-    `paged_out_bytes` lie in a file, and `busy` says whether a cell runs (a script always does).
-    `mailbox` is where whoever has the turn before this session hands it on, and `key` is known to
-    nobody else but the broker; empty ones say that turns come from the broker alone.
+    passed of the turn or wait that is under way. `paged_out_bytes` lie in a file, and `busy` says
+    whether a cell runs (a script always does). `mailbox` is the handoff slot at which the session
+    receives a direct handoff, and `key` is known only to the session and the broker; empty ones
+    say that turns come from the broker alone.
     """
 
     id: str
@@ -105,7 +106,7 @@ class Open(Message, frozen=True):
     secret: str = ""
 
     def __repr__(self) -> str:
-        """Without what nobody else may see."""
+        """Leave out what other users may not see."""
         return f"Open(id={self.id!r}, name={self.name!r})"
 
 
@@ -114,7 +115,7 @@ class Close(Message, frozen=True):
 
 
 class NewKey(Message, frozen=True):
-    """The session's mailbox takes letters of this key alone from now on."""
+    """The session's handoff slot accepts direct handoffs with this key alone from now on."""
 
     key: str
 
@@ -141,22 +142,23 @@ class Report(Message, frozen=True):
 
 
 class Keep(Message, frozen=True):
-    """Ask whether the demand may grow to this, for what outlives its iteration: Done, or Error."""
+    """Ask whether the demand may grow to this, for memory that outlives its iteration: Done, or
+    Error."""
 
     demand: Demand
 
 
 class Busy(Message, frozen=True):
-    """A cell begins, or ends. Who is paged out and busy waits for PageIn."""
+    """A cell begins, or ends. A session that is paged out and busy waits for PageIn."""
 
     busy: bool
 
 
 class PagedOut(Message, frozen=True):
-    """So many persistent bytes lie in a file now and take no memory of the device.
+    """`bytes` persistent bytes lie in a file now and take no memory of the device.
 
-    `page_ins` counts the PageIns that this connection has been sent since Opened: after one that is
-    still on its way, the memory is back.
+    `page_ins` counts the PageIns that this connection has been sent since Opened: after one that
+    is still on its way, the memory is back.
     """
 
     bytes: int
@@ -164,16 +166,17 @@ class PagedOut(Message, frozen=True):
 
 
 class Rests(Message, frozen=True):
-    """This connection's session gives its place to others; it is opened again with its next cell.
+    """This connection's session releases its memory to others; it is opened again with its next
+    cell.
 
-    So many persistent bytes lie in a file.
+    `bytes` persistent bytes lie in a file.
     """
 
     bytes: int
 
 
 class StaysIn(Message, frozen=True):
-    """Paging out was called off, and nothing is out."""
+    """Paging out was cancelled, and nothing is out."""
 
     reason: str
 
@@ -188,13 +191,13 @@ class Change(Message, frozen=True):
 
 
 class Recall(Message, frozen=True):
-    """Ask a session that runs to yield, whether its time is over or not."""
+    """Ask a running session to yield, whether its time is over or not."""
 
     session: str
 
 
 class Dismiss(Message, frozen=True):
-    """Ask an idle session to page out, whether its room is needed or not."""
+    """Ask an idle session to page out, whether its memory is needed or not."""
 
     session: str
 
@@ -217,7 +220,7 @@ class ClassMode(Message, frozen=True):
     """Give a device to a class of a group, or end that; all devices where none is named.
 
     With `seconds` it ends by itself. Students then have short turns and equal memory, and others
-    are held back.
+    are throttled.
     """
 
     group: str
@@ -237,7 +240,7 @@ class Watch(Message, frozen=True):
 
 
 class Account(Message, frozen=True):
-    """Ask for what was used from `start` until before `end`, Unix times, in sums `by` something.
+    """Ask for the usage from `start` until before `end`, Unix times, in sums `by` something.
 
     The answer has what the asker may see: own figures, a teacher's groups, or all.
     """
@@ -255,7 +258,8 @@ class Shutdown(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
-    """`user` is whom the broker takes the client for; an administrator may change everything."""
+    """`user` is the user that the broker has authenticated; an administrator may change
+    everything."""
 
     protocol: int
     version: str
@@ -265,13 +269,13 @@ class Welcome(Message, frozen=True):
 
 
 class Opened(Message, frozen=True):
-    """`capacity_bytes` is the device's, and the largest that a lane of it can be.
+    """`capacity_bytes` is the device's, and the largest size that a lane of it can have.
 
-    Where lanes are made of chunks, these have `chunk_bytes`, and with the first message of a
-    connection that says so comes the descriptor of a socket for them (chunks.py).
-    `uuid` is a GPU's, whose number in the client's process may be another than in `device`.
-    A gang is told all `gang` devices and their `uuids`, and the capacity of the smallest; the other
-    fields are of the first. It has no part in the memory of lanes.
+    Where lanes are made of chunks, these have `chunk_bytes`, and the first message of a connection
+    that says so comes with the descriptor of a socket for them (fd_channel.py). `uuid` is a GPU's,
+    whose number in the client's process may differ from that in `device`. A gang gets all `gang`
+    devices and their `uuids`, and the capacity of the smallest; the other fields are of the first.
+    It does not use the memory of lanes.
     """
 
     id: str
@@ -286,10 +290,10 @@ class Opened(Message, frozen=True):
 class Grant(Message, frozen=True):
     """Turn `turn` is yours until you finish it, with `bytes` of the memory of your lane.
 
-    `memory` numbers that memory (0: the turn has none). Where the number is another than in the
+    `memory` numbers that memory (0: the turn has none). Where the number differs from that in the
     Grant before it on this connection, the descriptor of the memory comes with the message; or,
     where it is made of chunks, there are `chunks` of them, which have been sent, and the session
-    makes those that are missing. Said again for the same turn, it changes the lane from the next
+    makes those that are missing. A repeated Grant for the same turn changes the lane from the next
     boundary on.
     """
 
@@ -301,25 +305,25 @@ class Grant(Message, frozen=True):
 
 
 class Trim(Message, frozen=True):
-    """The memory `memory` of a lane has but so many `bytes` now: let go of all chunks above."""
+    """The memory `memory` of a lane has only `bytes` bytes now: release all chunks above."""
 
     memory: int
     bytes: int
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """Who has the turn next: put `letter` into `mailbox`."""
+    """The session that has the turn next: send `letter` to the handoff slot `mailbox`."""
 
     mailbox: str
     letter: str
 
 
 class Yield(Message, frozen=True):
-    """Please finish `turn` at the next boundary: somebody waits.
+    """Please finish `turn` at the next boundary: another session waits.
 
-    A `successor` has the turn next, however this one ends. This session may hand it the turn, which
-    takes one way instead of two; the broker's own Grant follows in any case. Without a successor
-    the broker decides when the turn is over.
+    A `successor` has the turn next, however this one ends. This session may hand it the turn,
+    which takes one way instead of two; the broker's own Grant follows in any case. Without a
+    successor the broker decides when the turn is over.
     """
 
     turn: int
@@ -327,14 +331,14 @@ class Yield(Message, frozen=True):
 
 
 class RenewKey(Message, frozen=True):
-    """Somebody has left the trust domain, with letters in hand: answer with a NewKey. Until then
-    turns come from the broker alone."""
+    """A session has left the trust domain with direct handoffs that it has not sent: answer with a
+    NewKey. Until then turns come from the broker alone."""
 
 
 class Withdraw(Message, frozen=True):
-    """Somebody has cancelled the wait for `turn`: withdraw the request, and say why.
+    """A user has cancelled the wait for `turn`: withdraw the request, and say why.
 
-    Whose wait is over by now, since it was handed the turn or was interrupted, ignores it.
+    A session whose wait is over by now, since it got the turn or was interrupted, ignores it.
     """
 
     turn: int
@@ -342,11 +346,11 @@ class Withdraw(Message, frozen=True):
 
 
 class PageOut(Message, frozen=True):
-    """Please page out: others need the room. Answer PagedOut or StaysIn, unless a cell begins."""
+    """Please page out: others need the memory. Answer PagedOut or StaysIn, unless a cell begins."""
 
 
 class PageIn(Message, frozen=True):
-    """There is room again: page in."""
+    """There is memory again: page in."""
 
 
 class GiveBack(Message, frozen=True):
@@ -354,7 +358,7 @@ class GiveBack(Message, frozen=True):
 
 
 class Rest(Message, frozen=True):
-    """Please page out and give your place to others, unless a cell runs: Rests, or StaysIn."""
+    """Please page out and release your memory to others, unless a cell runs: Rests, or StaysIn."""
 
 
 class Notice(Message, frozen=True):
@@ -364,9 +368,10 @@ class Notice(Message, frozen=True):
 
 
 class Wait(Message, frozen=True):
-    """Why turn `turn` is not granted yet. `place` 0: it is in no line, being held back or paused.
+    """Why turn `turn` is not granted yet. `place` is the queue position; 0: it is not in the
+    queue, because it is throttled by a rule or paused.
 
-    `expected_seconds` is None where nobody can know.
+    `expected_seconds` is None where it is not known.
     """
 
     turn: int
@@ -378,13 +383,13 @@ class Wait(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """What was asked for was carried out; `note` is a sentence or empty."""
+    """A request was carried out; `note` is a sentence or empty."""
 
     note: str = ""
 
 
 class AccountRow(msgspec.Struct, frozen=True):
-    """Sums of one user, group, notebook, day or hour; of memory, bytes times seconds."""
+    """Sums of one user, group, notebook, day or hour; of memory, in byte-seconds."""
 
     name: str
     device_seconds: float
@@ -395,7 +400,7 @@ class AccountRow(msgspec.Struct, frozen=True):
 
 
 class Accounts(Message, frozen=True):
-    """By name. `note` says why older figures may be missing, or is empty."""
+    """The sums by name. `note` says why older figures may be missing, or is empty."""
 
     rows: list[AccountRow]
     note: str = ""
@@ -409,5 +414,5 @@ class Error(Message, frozen=True):
 
 
 def sealed(secret: str) -> str:
-    """The id of a session that whoever has this secret may open."""
+    """Return the id of a session that only a client with this secret may open."""
     return SEALED + hashlib.sha256(secret.encode()).hexdigest()[:KEY_LENGTH]

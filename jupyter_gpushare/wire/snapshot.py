@@ -1,4 +1,4 @@
-"""The Snapshot: the one schema of what the broker shows, to all who look."""
+"""The Snapshot: the one schema of what the broker shows, to all viewers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ WAITING: Collection[State] = ("waiting", "held")
 
 
 class SessionView(msgspec.Struct, frozen=True):
-    """One notebook. `place` counts from 1 and is None unless it waits. Seconds, bytes.
+    """One notebook. `place` is the queue position, from 1, and None unless it waits. Seconds,
+    bytes.
 
     `paged_out_bytes` of its persistent ones lie in a file; `busy`: a cell runs, or it is a script.
-    `group` is one of the admin's file; it is empty for those who are in none.
-    `idle_step` is the highest that was taken since nothing runs in it: `caches`, `page_out`,
-    `release` or `cull`; empty, if none.
-    A `gang` has all these devices at once, and is there on each; the list is empty for all others.
+    `group` is one of the admin's file; it is empty for users without a group. `idle_step` is the
+    highest escalation step that was taken since nothing runs in it: `caches`, `page_out`,
+    `release` or `cull`; empty, if none. A `gang` has all these devices at once, and is there on
+    each; the list is empty for all others.
     """
 
     id: str
@@ -60,7 +61,7 @@ def queue_rank(view: SessionView) -> tuple[int, int]:
 
 
 class RestingView(msgspec.Struct, frozen=True):
-    """An idle notebook whose place on the device is released until its next cell."""
+    """An idle notebook whose memory on the device is released until its next cell."""
 
     id: str
     name: str
@@ -94,8 +95,8 @@ class LaneView(msgspec.Struct, frozen=True):
 class TurnView(msgspec.Struct, frozen=True):
     """A session had its lane from `began` to `ended`, both in seconds before the Snapshot.
 
-    `ended` is None while the turn goes on. Turns of a session that follow each other closely are
-    one view: `held` seconds of it are its turns, the rest is between them.
+    `ended` is None while the turn continues. Turns of a session with very short gaps are one view:
+    `held` seconds of it are its turns, the rest is between them.
     """
 
     session: str
@@ -108,7 +109,8 @@ class TurnView(msgspec.Struct, frozen=True):
 class UserView(msgspec.Struct, frozen=True):
     """Seconds for which a user's sessions had turns, in each five minutes of the last hour.
 
-    The newest are last, and have only begun. What was before this broker is left out: nobody knows.
+    The newest are last, and have only begun. The time before this broker is left out, because it
+    is not known.
     """
 
     name: str
@@ -116,10 +118,11 @@ class UserView(msgspec.Struct, frozen=True):
 
 
 class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
-    """`foreign_bytes` belong to processes that take no turns here.
+    """One device. `foreign_bytes` is unmanaged memory, of processes that are no sessions.
 
     `turns` are those of the last minute, oldest first, `users` those who had turns in the last
-    hour. `probation` says what several lanes at once were found to gain, or is empty.
+    hour. `probation` is the result of the concurrency tuner: the gain of several lanes at once, or
+    empty.
     """
 
     name: str
@@ -140,7 +143,7 @@ class BrokerView(msgspec.Struct, frozen=True):
     """`started` is Unix time in seconds; `accounts` says why these are not kept, or is empty.
 
     `recovering`: it was started after a crash, and grants nothing until the sessions of the broker
-    before it have had time to come back; not all of them may be in the Snapshot yet.
+    before have had time to come back; not all of them may be in the Snapshot yet.
     """
 
     pid: int
@@ -164,7 +167,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class ClassView(msgspec.Struct, frozen=True):
-    """A class has the device until `ends`, Unix time; None: until somebody ends it."""
+    """A class has the device until `ends`, Unix time; None: until a user ends it."""
 
     group: str
     device: str
@@ -186,10 +189,11 @@ class ReservationView(msgspec.Struct, frozen=True):
 
 
 class Snapshot(Message, frozen=True):
-    """All there is to see. `sequence` grows by one with each change of the broker's state.
+    """Everything that a viewer can see. `sequence` grows by one with each change of the broker's
+    state.
 
-    `reservations` go on or begin within a day. `rulebook_error` says why the admin's file, as it is
-    now, is not in force; it is empty where all is well.
+    `reservations` are active or begin within a day. `rulebook_error` says why the admin's file, in
+    its present form, is not in force; it is empty where all is well.
     """
 
     version: str

@@ -14,8 +14,9 @@ class Answer(NamedTuple):
 
 
 def ask(method: str, url: str, token: str, seconds: float) -> Answer:
-    """Ask, and block for the answer. Raises OSError where there is none within `seconds`."""
-    from http import client  # most processes never ask
+    """Send a request, and block for the answer. Raises OSError where there is none within
+    `seconds`."""
+    from http import client  # most processes never send one
 
     parts = urlsplit(url)
     kind = client.HTTPSConnection if parts.scheme == "https" else client.HTTPConnection

@@ -1,4 +1,4 @@
-"""What needs IPython: the magic, the cells and what a notebook shows.
+"""Everything that needs IPython: the magic, the cells and the output in a notebook.
 
 Loading it is cheap: neither torch nor rich is imported before it is needed.
 """
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .cells import Cells
 
-_watched: dict[Any, Cells] = {}  # by shell: what its unloading has to undo
+_watched: dict[Any, Cells] = {}  # by shell: the steps that its unloading has to undo
 
 
 def load(ipython: Any) -> None:
-    """``%load_ext jupyter_gpushare``; with JUPYTER_GPUSHARE_AUTO=1 also ``%gpushare on``."""
+    """Load: ``%load_ext jupyter_gpushare``; with JUPYTER_GPUSHARE_AUTO=1 also ``%gpushare on``."""
     from . import completion
     from .cells import Cells, share_one_cell
     from .display import waiting_line
@@ -31,7 +31,8 @@ def load(ipython: Any) -> None:
 
 
 def unload(ipython: Any) -> None:
-    """``%unload_ext jupyter_gpushare``: sharing off, and the shell as it was before."""
+    """Unload: ``%unload_ext jupyter_gpushare`` ends sharing and leaves the shell as it was
+    before."""
     from jupyter_gpushare.client.sharing import stop
 
     from . import completion

@@ -1,4 +1,5 @@
-"""The words after ``%gpushare``: one table of commands and options, also for help, completion."""
+"""The words after ``%gpushare``: one table of commands and options, also for help and
+completion."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ class Command(NamedTuple):
     name: str
     sentence: str
     options: tuple[Option, ...] = ()
-    takes: str = ""  # what the one word stands for that may follow; empty: none may
+    takes: str = ""  # what the one word that may follow stands for; empty: none may
 
 
 class Arguments(NamedTuple):
-    """`given` has the options that were written, by name without dashes."""
+    """A command; `given` has the options that were written, by name without dashes."""
 
     command: Command
     word: str | None
@@ -134,7 +135,7 @@ COMMANDS = {
 
 
 def read(line: str) -> Arguments:
-    """Raises InvalidValue with a sentence that says what would be right."""
+    """Read a command line. Raises InvalidValue with a sentence that says what would be right."""
     words = _split(line) or ["status"]
     if HELP.intersection(words):
         return Arguments(COMMANDS["help"], None, {})
@@ -145,20 +146,20 @@ def read(line: str) -> Arguments:
 
 
 def of_cell(line: str) -> str:
-    """What ``%%gpushare`` with this `line` stands for: options may follow the word `on`."""
+    """Return the command of ``%%gpushare`` with this `line`: options may follow the word `on`."""
     first, *rest = line.split(None, 1) or [""]
     return f"cell {''.join(rest) if first.lower() in ('on', 'cell') else line}".strip()
 
 
 def documentation() -> str:
-    """What ``%gpushare?`` shows."""
+    """Return the text that ``%gpushare?`` shows."""
     width = max(len(short(command)) for command in COMMANDS.values())
     lines = [f"    {short(command):{width}}  {command.sentence}" for command in COMMANDS.values()]
     return "\n".join(["Share the device with other notebooks.", "", "%gpushare COMMAND:", *lines])
 
 
 def usage(command: Command) -> str:
-    """``on [--device auto|host|cuda:N] ...``"""
+    """Return the usage, such as ``on [--device auto|host|cuda:N] ...``"""
     parts = [f"[{option.flag} {option.value}".strip() + "]" for option in command.options]
     word = [f"[{command.takes}]"] if command.takes else []
     return " ".join([command.name, *parts, *word])
@@ -229,5 +230,5 @@ def _value(option: Option, value: str | None, rest: Iterable[str]) -> Any:
 
 
 def _shown(word: str) -> str:
-    """As it was written, or as much of it as one reads."""
+    """Return the word as it was written, or its beginning where it is long."""
     return f"{word[:SHOWN_LENGTH]}…" if len(word) > SHOWN_LENGTH else shlex.quote(word)

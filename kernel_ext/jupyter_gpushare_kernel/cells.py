@@ -1,4 +1,5 @@
-"""Cells: however one ends, its turn is given back, its waiting line closed, its sharing undone."""
+"""Ends of cells: however a cell ends, its turn is given back, its waiting line closed, its sharing
+undone."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Cells:
     """Watches the ends of cells.
 
     `post_execute` comes after success, error, interrupt and exit and, unlike `post_run_cell`,
-    after silent cells too: whoever ran, the device is free again.
+    after silent cells too: whichever cell ran, the device is free again.
     """
 
     def __init__(self, ipython: Any, line: WaitingLine) -> None:
@@ -44,7 +45,7 @@ class Cells:
         self._ended()
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Call once when the present cell ends, the last given first."""
+        """Make `call` once when the present cell ends; the last one given comes first."""
         self._at_end.append(call)
 
     def _begins(self) -> None:
@@ -56,13 +57,15 @@ class Cells:
         self._show_notices()
 
     def _show_notices(self) -> None:
-        """What the broker says by itself; in a cell, since nothing is shown outside of one."""
+        """Show messages that the broker sends by itself; in a cell, since nothing is shown outside
+        of one."""
         if (session := current()) is not None:
             for sentence in session.take_notices():
                 show(sentence)
 
     def _ended(self) -> None:
-        """Who is impatient and interrupts once more does not keep the turn by that."""
+        """Run all steps; a user that interrupts once more does not make the session keep
+        the turn."""
         try:
             self._clean_up()
         except KeyboardInterrupt:
@@ -78,12 +81,13 @@ class Cells:
             self._at_end.pop()
 
     def _error(self) -> BaseException | None:
-        """What ended this cell."""
+        """Return the error that ended this cell."""
         return getattr(self._shell.last_execution_result, "error_in_exec", None)
 
 
 def share_one_cell(lines: list[str]) -> list[str]:
-    """Make of a first line ``%%gpushare ...`` a ``%gpushare cell ...``, and leave the rest alone.
+    """Turn a first line ``%%gpushare ...`` into a ``%gpushare cell ...``, and leave the rest
+    alone.
 
     The rest then runs as any cell does: line numbers, tracebacks, `await` and the last value are
     those of the user's code, which a magic that runs the cell itself would lose.

@@ -19,7 +19,7 @@ NAMES = ("%gpushare", "%%gpushare")
 
 
 def register(ipython: Any) -> None:
-    """With IPython's matchers (from 8.6 on), else with its older completion hook."""
+    """Complete with IPython's matchers (from 8.6 on), else with its older completion hook."""
     if hasattr(completer, "SimpleCompletion"):
         ipython.Completer.custom_matchers.append(matcher)
     else:
@@ -53,7 +53,8 @@ def complete_command(ipython: Any, event: Any) -> list[str]:
 
 
 def candidates(text: str) -> tuple[str, list[str]]:
-    """The fragment at the end of `text` (a line up to the cursor), and what it may become."""
+    """Return the fragment at the end of `text` (a line up to the cursor), and what it may
+    become."""
     match = MAGIC.match(text)
     if match is None:
         return "", []
@@ -88,7 +89,7 @@ def _devices() -> Iterable[str]:
 
 
 def _counts() -> Iterable[str]:
-    """Of devices that one may have at once."""
+    """Numbers of devices that a session may have at once."""
     there = [name for name in _devices() if name not in ("auto", "host")]
     return map(str, range(1, len(there) + 1))
 
@@ -108,7 +109,7 @@ _WORDS = {"pause": _notebooks, "policy": _policies}
 
 
 def _seen(names: Callable[[Snapshot], list[str]]) -> list[str]:
-    """From a broker that runs; a completion starts none."""
+    """Return words from a broker that runs; a completion starts none."""
     try:
         with Client.connect(start=False) as client:
             return names(client.look())

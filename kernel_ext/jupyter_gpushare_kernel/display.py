@@ -1,4 +1,4 @@
-"""What a notebook shows: sentences and tables of the magic, and the waiting line of a cell."""
+"""Output in a notebook: sentences and tables of the magic, and the waiting line of a cell."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def show(text: str, page: str | None = None) -> None:
 
 
 def as_page(text: str) -> str:
-    """A sentence as HTML."""
+    """Return a sentence as HTML."""
     return _SENTENCE.format(html.escape(text))
 
 
 def waiting_line(ipython: Any) -> WaitingLine:
-    """The waiting line for the front end of this shell: a notebook's, else a terminal's."""
+    """Return the waiting line for the front end of this shell: a notebook's, else a terminal's."""
     return NotebookLine() if hasattr(ipython, "kernel") else TerminalLine()
 
 

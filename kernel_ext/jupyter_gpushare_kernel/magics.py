@@ -47,10 +47,10 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         super().__init__(shell)
         self._cells = cells
         self._line = line
-        self._live: Top | None = None  # what `top` shows; the newest alone moves
+        self._live: Top | None = None  # the last output of `top`; only the newest one is live
 
     def close(self) -> None:
-        """The live picture stands still from now on."""
+        """Stop the live view."""
         if self._live is not None:
             self._live.close()
 
@@ -62,11 +62,12 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             getattr(self, f"_{asked.command.name}")(asked)
         except GpuShareError as error:
             raise UsageError(str(error)) from None
-        if cell is not None:  # only for who calls run_cell_magic: see cells.share_one_cell
+        if cell is not None:  # only for callers of run_cell_magic: see cells.share_one_cell
             self.shell.run_cell(cell)
 
     def share_automatically(self) -> None:
-        """Where the setting `auto` says so; nobody asked in a cell: what is wrong is only said."""
+        """Turn sharing on where the setting `auto` says so; it was not asked for in a cell, so an
+        error is only printed."""
         try:
             if load().auto:
                 self.gpushare("on")
@@ -100,7 +101,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         drawn = overview.tables(snapshot, session.id if session else "")
         lines = [mine, overview.sentence(snapshot)]
         text = "\n".join(lines) + "\n\n" + tables.as_text(drawn, _width())
-        # a bar for each device says in a notebook what the table of devices says elsewhere
+        # in a notebook a bar for each device shows what the table of devices shows elsewhere
         page = "".join(map(as_page, lines)) + overview.bars_html(snapshot)
         return show(text, page + tables.as_html(drawn[1:]))
 
@@ -175,7 +176,7 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         return session
 
     def _change(self, session: Session, given: dict[str, Any]) -> dict[str, Any]:
-        """Change what is on and return what changed. A new device or name needs a new place."""
+        """Change what is on and return what changed. A new device or name needs a new session."""
         wanted = {name: value for name, value in given.items() if (name, value) != ANY_DEVICE}
         if session.paused or _is_paused(session.id):
             wanted = {"paused": False} | wanted
@@ -210,19 +211,20 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
 GpuShareMagics.gpushare.__doc__ = arguments.documentation()
 
 ANY_DEVICE = ("device", "auto")  # where sharing is on, that is the device it is on
-PLACE = ("device", "devices", "name")  # what a session has for life
-LIVE = ("weight", "priority", "paused")  # what it may change
+PLACE = ("device", "devices", "name")  # fixed for the life of a session
+LIVE = ("weight", "priority", "paused")  # changeable
 
 
 def default_name(names: dict[str, Any]) -> str:
-    """What the front end calls this notebook: Jupyter by environment, VS Code by a variable."""
+    """Return what the front end calls this notebook: Jupyter by environment, VS Code by a
+    variable."""
     path = os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__") or ""
     name = os.path.basename(str(path)).strip()[:MAX_NAME_LENGTH]
     return name or f"kernel {os.getpid()}"
 
 
 def _options(session: Session) -> dict[str, Any]:
-    """A gang may have any devices; which it has now, its session alone knows."""
+    """A gang may have any devices; only its session knows which it has now."""
     names = ("name", "device", "devices", "weight", "priority")
     options = {name: getattr(session, name) for name in names}
     return options if session.devices == 1 else options | {"device": "auto"}
@@ -234,7 +236,7 @@ def _look() -> Snapshot:
 
 
 def _is_paused(session: str) -> bool:
-    """Whether the broker has paused it, whoever asked for that."""
+    """Whether the session is paused, whichever user asked for that."""
     views = (view for device in _look().devices for view in device.sessions)
     return any(view.id == session and view.state == "paused" for view in views)
 
@@ -250,9 +252,10 @@ def _pause_another(name: str, paused: bool, session: Session | None) -> str:
 
 
 def _find(name: str, snapshot: Snapshot, session: Session | None) -> SessionView:
-    """The notebook of that name or id; one's own where several users have one of that name."""
+    """Return the notebook of that name or id; one's own where several users have one of
+    that name."""
     there = {view.id: view for device in snapshot.devices for view in device.sessions}
-    views = list(there.values())  # who has several devices is on each
+    views = list(there.values())  # a session with several devices is on each
     users = {view.user for view in views if session is not None and view.id == session.id}
     named = [view for view in views if name in (view.id, view.name)]
     found = [view for view in named if view.user in users] or named

@@ -1,4 +1,4 @@
-"""What the magic says of this notebook's session."""
+"""Sentences of the magic about this notebook's session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def begun(session: Session) -> str:
 
 
 def _device(session: Session) -> str:
-    """As PyTorch calls it here, and as others see it where they call it otherwise."""
+    """Return the device as PyTorch calls it here, and as others see it where they call it
+    otherwise."""
     if session.host_devices:
         return f"{session.devices} devices: {', '.join(session.host_devices)} of this host"
     device = f"device: {session.device}"

@@ -1,4 +1,5 @@
-"""What IPython keeps for later looks, and with it the tensors of iterations that are over."""
+"""References that IPython keeps for display, and with them the tensors of iterations that are
+over."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``%gpushare top``: the view of the panel as a widget, live while a cell runs.
 
 A daemon thread watches the broker and feeds the widget, so that it moves while the main thread
-computes. The page says when nobody looks; then the thread watches no more.
+computes. The page says when the widget is not visible; then the thread stops watching.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Feed:
         threading.Thread(target=self._run, name="gpushare-top", daemon=True).start()
 
     def stop(self) -> None:
-        """For any thread; idempotent."""
+        """Stop; any thread may call it; idempotent."""
         self._stopped.set()
         if self._client is not None:
             self._client.close()

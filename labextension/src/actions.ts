@@ -1,4 +1,7 @@
-/** Changes that a viewer wants, over REST; how a request is sent is the place's affair. */
+/**
+ * Changes that a viewer wants, over REST; the caller decides how a request is
+ * sent.
+ */
 
 import { Ask, IActions, IClassChoice, ISessionChange } from './scene';
 

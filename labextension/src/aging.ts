@@ -1,4 +1,7 @@
-/** A snapshot at a later moment, if no event has come since; all that is drawn is drawn from it. */
+/**
+ * A snapshot at a later moment, if no event has come since; everything on the
+ * page is drawn from it.
+ */
 
 import {
   IDeviceView,
@@ -8,7 +11,10 @@ import {
   ITurnView
 } from './snapshot';
 
-/** The same `seconds` later: waits and turns have gone on, and expected waits have run down. */
+/**
+ * The same `seconds` later: waits and turns have continued, and expected waits
+ * have run down.
+ */
 export function aged(snapshot: ISnapshot, seconds: number): ISnapshot {
   return {
     ...snapshot,
@@ -20,7 +26,7 @@ function agedDevice(device: IDeviceView, seconds: number): IDeviceView {
   return {
     ...device,
     sessions: device.sessions.map(one => agedSession(one, seconds)),
-    // a broker that is older knows of neither
+    // an older broker knows of neither
     resting: (device.resting ?? []).map(one => agedResting(one, seconds)),
     turns: (device.turns ?? []).map(turn => agedTurn(turn, seconds))
   };

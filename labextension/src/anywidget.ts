@@ -29,7 +29,7 @@ function render({
     model.set('watched', watched);
     model.save_changes();
   };
-  // a hidden page wants nothing of the kernel, and so nothing of the broker
+  // a hidden page needs nothing from the kernel, and so nothing from the broker
   const stand = () => watch(!document.hidden);
   // but another page may be hidden, or another cell's output deleted, while this is seen
   const insist = () => {
@@ -42,7 +42,7 @@ function render({
   model.on('change:watched', insist);
   document.addEventListener('visibilitychange', stand);
   show();
-  insist(); // of a page that was closed hidden
+  insist(); // by a page that was closed while hidden
   return () => {
     clearInterval(timer);
     model.off('change:state', show);

@@ -5,10 +5,12 @@ import { Kernel, KernelMessage, Session } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
-/** The kernel's name of the error with which a cancelled wait ends its cell. */
+/**
+ * The kernel's name for the error with which a cancelled wait ends its cell.
+ */
 const CANCELLED = 'Cancelled';
 
-/** As much of JupyterLab's notebook panel as is asked for here. */
+/** The part of JupyterLab's notebook panel that is used here. */
 export interface INotebookPanel extends Widget {
   content: Widget & {
     activeCellIndex: number;
@@ -27,7 +29,7 @@ export class Cells {
       this._follow(newValue ?? null);
     });
     sessionContext.statusChanged.connect((_, status) => {
-      // what was sent to the kernel before is not answered any more
+      // messages sent to the kernel before are not answered any more
       if (status === 'restarting' || status === 'autorestarting') {
         this._sent.clear();
         this._changed.emit();
@@ -44,14 +46,17 @@ export class Cells {
     return this._panel;
   }
 
-  /** Whether a cell runs, or is to run; the kernel's own status follows other requests too. */
+  /**
+   * Whether a cell runs, or is queued to run; the kernel's own status follows
+   * other requests too.
+   */
   get isRunning(): boolean {
     return this._sent.size > 0;
   }
 
   /**
-   * Where the cell stands whose wait was cancelled last, until it is run again or removed; -1 where
-   * there is none.
+   * The index of the cell whose wait was cancelled last, until it is run again
+   * or removed; -1 where there is none.
    */
   get cancelled(): number {
     const { widgets } = this._panel.content;
@@ -71,7 +76,7 @@ export class Cells {
     }
   }
 
-  /** Requests that are no cell's, as ours, have no id of one. */
+  /** Requests that belong to no cell, such as ours, have no id of one. */
   private _begins(request: string, cell: unknown): void {
     if (typeof cell !== 'string') {
       return;

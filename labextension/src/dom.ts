@@ -1,7 +1,8 @@
 /**
- * Draws descriptions of elements into real ones. What has not changed stays the same node, so that
- * focus, selection and scrolling outlive an update. Text only ever enters as text nodes and
- * attributes: a notebook's name cannot be markup.
+ * Draws descriptions of elements into real ones. An element that has not
+ * changed stays the same node, so that focus, selection and scrolling outlive
+ * an update. Text only ever enters as text nodes and attributes: a notebook's
+ * name cannot be markup.
  */
 
 export type Child = INode | string | null;
@@ -48,7 +49,10 @@ export function draw(root: Element, children: Child[]): void {
   }
 }
 
-/** Let a field show what it was drawn with, not what has been put into it since. */
+/**
+ * Let a field show what it was drawn with, not what has been typed into it
+ * since.
+ */
 export function restore(field: Element): void {
   set(field, 'value', drawn.get(field)?.props.value);
 }
@@ -75,7 +79,10 @@ function update(parent: Element, children: Child[]): void {
   }
 }
 
-/** The children that have keys; those whose key is not wanted any more go at once. */
+/**
+ * The children that have keys; those whose key is not wanted any more go at
+ * once.
+ */
 function keyed(
   parent: Element,
   wanted: (INode | string)[]

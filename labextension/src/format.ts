@@ -10,36 +10,43 @@ import {
   IViewer
 } from './snapshot';
 
-/** What we ask of a translator; JupyterLab's TranslationBundle is one. */
+/**
+ * The methods of a translator that are used here; JupyterLab's
+ * TranslationBundle is one.
+ */
 export interface ITranslate {
   __(text: string, ...values: (string | number)[]): string;
   _n(one: string, many: string, n: number): string;
 }
 
-/** No translation, for where JupyterLab is not. */
+/** No translation, for pages without JupyterLab. */
 export const english: ITranslate = {
   __: (text, ...values) =>
     text.replace(/%(\d)/g, (_, place) => String(values[Number(place) - 1])),
   _n: (one, many, n) => (n === 1 ? one : many).replace('%1', String(n))
 };
 
-/** What is known: a snapshot, why there is none, or nothing yet. */
+/** A snapshot, or the error that says why there is none, or nothing yet. */
 export type State = ISnapshot | IError | null;
 
-/** A notebook that shares: with a place at a device, or without one until its next cell. */
+/**
+ * A notebook that shares: on a device, or released from it until its next cell.
+ */
 export type Notebook = ISessionView | IRestingView;
 
 /** Code of the Error that a page tells itself while its own connection is lost. */
 export const DISCONNECTED = 'disconnected';
 
-/** Of the Error that stands for a broker to which the notebooks have not come back yet. */
+/**
+ * Code of the Error for a broker to which the notebooks have not come back yet.
+ */
 export const RECOVERING = 'recovering';
 
 export function isSnapshot(state: State): state is ISnapshot {
   return state !== null && 'devices' in state;
 }
 
-const LONGEST_NAME = 36; // letters, in a sentence
+const LONGEST_NAME = 36; // characters, in a sentence
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
 /** Three figures and a binary unit: `1.50 GiB`. */
@@ -85,17 +92,23 @@ export function fileName(path: string): string {
     : path;
 }
 
-/** The same where there is little room: that it is a notebook is known. */
+/** The same where there is little space: it is clear that it is a notebook. */
 export function stem(name: string): string {
   return name.replace(/(.)\.ipynb$/, '$1');
 }
 
-/** Those without a place at the device; a broker that is older knows of none. */
+/**
+ * Notebooks that are released until their next cell; an older broker knows of
+ * none.
+ */
 export function resting(device: IDeviceView): IRestingView[] {
   return device.resting ?? [];
 }
 
-/** The devices of one that has several at once; a broker that is older knows of none. */
+/**
+ * The devices of a notebook that has several at once; an older broker knows of
+ * none.
+ */
 export function gang(session: ISessionView): string[] {
   return session.gang ?? [];
 }
@@ -128,7 +141,7 @@ export function stateName(notebook: Notebook, trans: ITranslate): string {
   return names[state] ?? state;
 }
 
-/** A sign for each state, which needs no colour to be told from the others. */
+/** A sign for each state; it can be told from the others without colour. */
 export function sign(notebook: Notebook): string {
   const signs: Record<string, string> = {
     running: '▶',
@@ -143,7 +156,10 @@ export function sign(notebook: Notebook): string {
     : String(notebook.place);
 }
 
-/** For how long nothing has run, and what was done about it; empty where that is nothing yet. */
+/**
+ * For how long nothing has run, and what was done about it; empty where nothing
+ * was done yet.
+ */
 export function idleFor(notebook: Notebook, trans: ITranslate): string {
   const { idle_seconds, idle_step } = notebook;
   if (idle_seconds === null || !idle_step) {
@@ -161,10 +177,12 @@ export function idleFor(notebook: Notebook, trans: ITranslate): string {
   return idle_step in steps ? `${time}; ${steps[idle_step]}` : time;
 }
 
-/** Of those whose state changes faster than one reads. */
+/** For notebooks whose state changes faster than a person reads. */
 export const QUICK_SIGN = '⇄';
 
-/** A name for a sentence: of a long one, its beginning and its end. */
+/**
+ * A name for a sentence: a long one is shortened to its beginning and its end.
+ */
 function shortened(name: string): string {
   return name.length <= LONGEST_NAME
     ? name
@@ -223,7 +241,7 @@ function whatRuns(
   }
 }
 
-/** A turn that is young may be over before one has read for how long it lasts. */
+/** A young turn may be over before a person has read how long it has lasted. */
 function whatOneRuns(
   session: ISessionView,
   name: string,
@@ -253,7 +271,7 @@ function whatTakesTurns(names: string[], trans: ITranslate): string {
   }
 }
 
-/** `in about 0:12`, or that nobody knows. */
+/** `in about 0:12`, or that it is not known. */
 function expected(session: ISessionView, trans: ITranslate): string {
   const seconds = session.expected_wait_seconds;
   return seconds === null
@@ -275,7 +293,9 @@ export function expectedShort(
     : trans.__('≈ %1', clock(Math.max(1, seconds)));
 }
 
-/** For the status bar, where no notebook is in front: `▶ 2 running, 1 waits`. */
+/**
+ * For the status bar, where no notebook is in front: `▶ 2 running, 1 waits`.
+ */
 export function summary(state: State, trans: ITranslate): string {
   if (!isSnapshot(state)) {
     return away(state, trans);

@@ -12,7 +12,7 @@ import { Paths } from './names';
 import { Sharing } from './sharing';
 
 const RUN_CELL = 'notebook:run-cell';
-const FRONT_MS = 5000; // for a notebook to come to the front
+const FRONT_MS = 5000; // time for a notebook to come to the front
 
 /** An open notebook. */
 interface IOpened {
@@ -39,12 +39,15 @@ export class FrontNotebook {
     return this._changed;
   }
 
-  /** What is in front, if it is a notebook. */
+  /** The notebook in front, if there is one. */
   get document(): DocumentRegistry.Context | null {
     return this._front?.context ?? null;
   }
 
-  /** The session of the notebook in front, as last seen; null where it does not share. */
+  /**
+   * The session of the notebook in front, as last seen; null where it does not
+   * share.
+   */
   get session(): Notebook | null {
     const front = this._front;
     return front ? this._sessionOf(front) : null;
@@ -57,17 +60,23 @@ export class FrontNotebook {
     return kernel !== null && language === 'python';
   }
 
-  /** What sharing is to become here once the kernel has come to it; null where nothing is asked. */
+  /**
+   * The state of sharing that was asked for, until the kernel has processed it;
+   * null where none is.
+   */
   get wanted(): boolean | null {
     return this._front?.sharing.wanted ?? null;
   }
 
-  /** Whether a cell runs there, for which what is wanted waits. */
+  /** Whether a cell runs there, for which the request waits. */
   get isBusy(): boolean {
     return this._front?.cells.isRunning ?? false;
   }
 
-  /** Switch sharing in the kernel, after what runs there. Throws with the kernel's sentence. */
+  /**
+   * Switch sharing in the kernel, after the cells that run there. Throws with
+   * the kernel's sentence.
+   */
   async share(on: boolean): Promise<void> {
     await this._front?.sharing.share(on);
   }
@@ -97,14 +106,17 @@ export class FrontNotebook {
     return found ? () => this._runAgain(found.cells) : null;
   }
 
-  /** By the front end's own command, which runs the active cell of the notebook in front. */
+  /**
+   * By the front end's own command, which runs the active cell of the notebook
+   * in front.
+   */
   private async _runAgain(cells: Cells): Promise<void> {
     const { panel, cancelled } = cells;
     this._app.shell.activateById(panel.id);
     await this._comesToFront(panel);
     panel.content.deselectAll();
     panel.content.activeCellIndex = cancelled;
-    void this._app.commands.execute(RUN_CELL); // which ends with the cell
+    void this._app.commands.execute(RUN_CELL); // it ends with the cell
   }
 
   private async _comesToFront(panel: INotebookPanel): Promise<void> {

@@ -87,7 +87,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-/** What can be done to the notebook in front. */
+/** Actions for the notebook in front. */
 function addNotebookCommands(
   commands: CommandRegistry,
   model: GpuShareModel,
@@ -99,7 +99,8 @@ function addNotebookCommands(
     deed.catch(error => {
       Notification.error(`${error.message}`, { autoClose: 8000 });
     });
-  // who rests has no place, so there is nothing to change
+  // a notebook that is released from the device has nothing that could be
+  // changed
   const present = () => {
     const { session } = front;
     return session === null || rests(session) ? null : session;
@@ -144,7 +145,10 @@ function addNotebookCommands(
   });
 }
 
-/** What the toolbar button says; it waits for a cell that runs, and says so at once. */
+/**
+ * The label of the toolbar button; a click waits for a running cell, and the
+ * label says so at once.
+ */
 function sharingCaption(front: FrontNotebook, trans: ITranslate): string {
   if (front.wanted === null) {
     return front.session === null

@@ -1,4 +1,7 @@
-/** Lanes, each with its running turn and the last minute of its members: who ran, who waited. */
+/**
+ * Lanes, each with its running turn and the last minute of its members: which
+ * ran, which waited.
+ */
 
 import { div, h, INode } from './dom';
 import { atOnce, bytes, clock, gang, QUICK_SIGN, sign, stem } from './format';
@@ -8,7 +11,7 @@ import { IDeviceView, ILaneView, ISessionView, ITurnView } from './snapshot';
 
 export const SHOWN_SECONDS = 60;
 const ROWS = 6;
-const LOWEST = 0.12; // of a row, for the least that had a turn
+const LOWEST = 0.12; // of a row, for the least part of a turn
 
 export function lanes(device: IDeviceView, scene: IScene): INode | null {
   const { trans } = scene;
@@ -24,7 +27,7 @@ export function lanes(device: IDeviceView, scene: IScene): INode | null {
       );
 }
 
-/** Of many lanes, those in which something happens. */
+/** Of many lanes, those with a turn or a member that waits. */
 function isShown(lane: ILaneView, device: IDeviceView): boolean {
   return (
     device.lanes.length <= ROWS ||
@@ -79,7 +82,7 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
   );
 }
 
-/** What the strips above it mean. */
+/** The legend of the strips above it. */
 function axis({ trans }: IScene): INode {
   return div(
     'div',
@@ -99,8 +102,8 @@ function axis({ trans }: IScene): INode {
 }
 
 /**
- * Those that run, those that take turns and the queue in its order, as in the table; then those that
- * had turns in the last minute.
+ * Those that run, those that take turns and the queue in its order, as in the
+ * table; then those that had turns in the last minute.
  */
 function inLane(lane: ILaneView, device: IDeviceView): ISessionView[] {
   const { running, taking, queue, others } = arranged(device);
@@ -121,7 +124,8 @@ function memberRow(
   scene: IScene
 ): INode {
   const turns = recent(device).filter(turn => turn.session === session.id);
-  // what changes faster than one reads is not shown as if it stayed
+  // a state that changes faster than a person reads is not shown as if it
+  // stayed
   const [kind, shown] = takers(device).has(session.id)
     ? ['quick', QUICK_SIGN]
     : [session.state, sign(session)];
@@ -140,7 +144,10 @@ function whose(session: ISessionView, { trans }: IScene): string {
   return gang(session).length > 0 ? `${who}: ${atOnce(session, trans)}` : who;
 }
 
-/** The turns of notebooks that have gone since; without them the lane would seem to have idled. */
+/**
+ * The turns of notebooks that have gone since; without them the lane would seem
+ * to have idled.
+ */
 function goneRow(
   lane: ILaneView,
   device: IDeviceView,
@@ -163,7 +170,9 @@ function goneRow(
       );
 }
 
-/** A row of the timeline: bars for turns, a dotted line for the wait that goes on. */
+/**
+ * A row of the timeline: bars for turns, a dotted line for the present wait.
+ */
 function strip(
   turns: ITurnView[],
   name: string,
@@ -193,8 +202,8 @@ function strip(
 }
 
 /**
- * Which part of each second a session had the lane. Seconds are counted by the clock, not back
- * from now, so that the picture moves and does not flicker.
+ * Which part of each second a session had the lane. Seconds are counted by the
+ * clock, not back from now, so that the bars move and do not flicker.
  */
 function slices(turns: ITurnView[], now: number): Map<number, number> {
   const shares = new Map<number, number>();
@@ -211,7 +220,7 @@ function slices(turns: ITurnView[], now: number): Map<number, number> {
   return shares;
 }
 
-/** Columns as high as their shares; equal ones beside each other are one. */
+/** Columns as high as their shares; adjacent equal ones are merged. */
 function bars(shares: Map<number, number>, now: number): string {
   const columns: { from: number; to: number; high: string }[] = [];
   for (const second of [...shares.keys()].sort((a, b) => a - b)) {

@@ -1,15 +1,19 @@
-/** The last complete picture of the broker, and whether it holds now. */
+/** The last complete snapshot of the broker, and whether it is valid now. */
 
 import { aged } from './aging';
 import { isSnapshot, RECOVERING, resting, State } from './format';
 import { ISnapshot } from './snapshot';
 
-/** Milliseconds for which a recovering broker's picture is not shown for notebooks that are missing. */
-const RECOVERY_MS = 10_000;
+/**
+ * Milliseconds for which a recovering broker's snapshot is not shown for
+ * notebooks that are missing.
+ */
+const PATIENCE_MS = 10_000;
 
 /**
- * A broker that was started anew knows no notebook until each has come back. Until then the picture
- * before stands, as one that does not hold now, so that no notebook seems to have gone.
+ * A restarted broker knows no notebook until each has come back. Until then the
+ * snapshot before stays, as one that is not valid now, so that no notebook
+ * seems to have gone.
  */
 export class LastPicture {
   /** As it came; null before there was any. */
@@ -22,7 +26,7 @@ export class LastPicture {
     return this._receivedAt;
   }
 
-  /** Note what has come `at` a time in milliseconds. */
+  /** Note the state that has come `at` a time in milliseconds. */
   take(state: State, at: number): void {
     this._newest = state;
     this._cameAt = at;
@@ -32,7 +36,10 @@ export class LastPicture {
     this._adopt(at);
   }
 
-  /** The snapshot as it is by `now`, if it holds; else why it does not, or that nothing is known. */
+  /**
+   * The snapshot as it is by `now`, if it is valid; else why it is not, or that
+   * nothing is known.
+   */
   state(now: number): State {
     this._adopt(now);
     if (!isSnapshot(this._newest)) {
@@ -51,7 +58,10 @@ export class LastPicture {
     }
   }
 
-  /** A notebook that has ended meanwhile is missing for ever, and waited for in vain. */
+  /**
+   * A notebook that has ended meanwhile is missing for ever, so the wait for it
+   * has to end.
+   */
   private _isComingBack(state: ISnapshot, now: number): boolean {
     const before = this._snapshot;
     if (!state.broker.recovering || before === null || before === state) {

@@ -1,4 +1,7 @@
-/** Where a device's memory is, to scale: one bar for the device, one for what lies on disk. */
+/**
+ * The memory of a device, to scale: one bar for the device, one for memory that
+ * lies on disk.
+ */
 
 import { Child, div, h, INode } from './dom';
 import { bytes, Notebook, resting, stem } from './format';
@@ -54,7 +57,7 @@ export function memoryMap(device: IDeviceView, scene: IScene): INode {
   );
 }
 
-/** Bytes that the whole width stands for. */
+/** The number of bytes that the whole width stands for. */
 export function scale(device: IDeviceView): number {
   const taken = device.capacity_bytes - device.free_bytes;
   const most = Math.max(taken, paged(device));
@@ -68,14 +71,14 @@ function paged(device: IDeviceView): number {
   return out(device).reduce((sum, one) => sum + one.paged_out_bytes, 0);
 }
 
-/** Those of whose memory something is on disk. */
+/** Notebooks with memory on disk. */
 function out(device: IDeviceView): Notebook[] {
   return [...device.sessions, ...resting(device)].filter(
     one => one.paged_out_bytes > 0
   );
 }
 
-/** Those whose persistent memory is on the device: they have a place in a lane. */
+/** Notebooks whose persistent memory is on the device: they are in a lane. */
 function resident(device: IDeviceView): ISessionView[] {
   return device.sessions.filter(
     ({ lane, persistent_bytes }) => lane !== null && persistent_bytes > 0
@@ -180,7 +183,10 @@ function onDisk(device: IDeviceView, span: number, scene: IScene): Child {
     : null;
 }
 
-/** Kind, figure and words of each row of the legend; what is nothing is left out. */
+/**
+ * Kind, figure and words of each row of the legend; rows without bytes are left
+ * out.
+ */
 function rows(
   device: IDeviceView,
   { trans }: IScene

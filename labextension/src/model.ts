@@ -1,4 +1,4 @@
-/** The newest state and who looks at it, over one WebSocket for the whole page. */
+/** The newest state and its viewer, over one WebSocket for the whole page. */
 
 import { ISignal, Signal } from '@lumino/signaling';
 import { DISCONNECTED, State } from './format';
@@ -8,7 +8,10 @@ import { IError, ISnapshot, IViewer } from './snapshot';
 export const FIRST_RETRY_MS = 500;
 export const LAST_RETRY_MS = 30_000;
 
-/** Retries with back-off; stands by, keeping what it knew, while the page is hidden. */
+/**
+ * Retries with back-off; stands by, keeping what it knew, while the page is
+ * hidden.
+ */
 export class GpuShareModel {
   constructor(connect: () => WebSocket, page: Document = document) {
     this._connect = connect;
@@ -17,22 +20,25 @@ export class GpuShareModel {
     this._onVisibility();
   }
 
-  /** What is so now, by the page's clock. */
+  /** The present state, by the page's clock. */
   get state(): State {
     return this._picture.state(performance.now());
   }
 
-  /** The last complete snapshot as it came, though it may not hold now; null before there is one. */
+  /**
+   * The last complete snapshot as it came, though it may not be valid now; null
+   * before there is one.
+   */
   get known(): ISnapshot | null {
     return this._picture.snapshot;
   }
 
-  /** What has come last, for those who judge it by themselves. */
+  /** The last message, for callers that judge its age themselves. */
   get newest(): State {
     return this._newest;
   }
 
-  /** Who looks, and what they may do; null before the server has said it. */
+  /** The viewer and their permissions; null before the server has sent them. */
   get viewer(): IViewer | null {
     return this._viewer;
   }

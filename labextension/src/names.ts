@@ -1,4 +1,4 @@
-/** What notebooks are called, so that two of them can be told apart. */
+/** Names of notebooks, made so that two of them can be told apart. */
 
 import { fileName, Notebook, resting } from './format';
 import { ISnapshot } from './snapshot';
@@ -7,8 +7,9 @@ import { ISnapshot } from './snapshot';
 export type Paths = ReadonlyMap<number, string>;
 
 /**
- * Each notebook's file name, by its id. Those of the same file name get the folder that they lie
- * in, then the owner, then the number of the process, as far as they need it.
+ * Each notebook's file name, by its id. Those of the same file name get the
+ * folder that they lie in, then the owner, then the number of the process, as
+ * far as they need it.
  */
 export function namesOf(
   snapshot: ISnapshot,

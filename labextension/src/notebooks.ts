@@ -1,4 +1,7 @@
-/** The notebooks of a device as one table: who runs, the queue in its order, and the others. */
+/**
+ * The notebooks of a device as one table: those that run, the queue in its
+ * order, and the others.
+ */
 
 import { Child, div, h, INode } from './dom';
 import {
@@ -31,7 +34,7 @@ interface IRow {
   /** Its state, as the style sheet knows it, and the sign for it. */
   looks: string;
   sign: string;
-  /** The sign in words; `label` is for those who do not see it. */
+  /** The sign in words; `label` is for people who do not see it. */
   state: string;
   label: string;
   since: string;
@@ -164,7 +167,7 @@ function present(session: ISessionView, scene: IScene): IRow {
   };
 }
 
-/** Without what changes faster than one reads. */
+/** The state without the part that changes faster than a person reads. */
 function takingTurns(session: ISessionView, scene: IScene): IRow {
   const state = scene.trans.__('takes turns');
   return {
@@ -180,7 +183,9 @@ function takingTurns(session: ISessionView, scene: IScene): IRow {
   };
 }
 
-/** It has no place, so there is nothing that could be done to it. */
+/**
+ * It is released from the device, so there is nothing that could be done to it.
+ */
 function atRest(notebook: IRestingView, scene: IScene): IRow {
   const state = stateName(notebook, scene.trans);
   return {
@@ -200,7 +205,10 @@ function atRest(notebook: IRestingView, scene: IScene): IRow {
   };
 }
 
-/** One row of figures, one with the reason, and one with all there is if it is opened. */
+/**
+ * One row of figures, one with the reason, and one with all details if it is
+ * opened.
+ */
 function drawn(row: IRow, scene: IScene): INode {
   const { id, user } = row.notebook;
   const mine = id === scene.own ? ' jp-mod-own' : '';
@@ -273,7 +281,10 @@ function since(session: ISessionView, { snapshot }: IScene): string {
   return turns.length > 0 && runs(session) ? clock(turns[0].held) : '';
 }
 
-/** Who is out and does not wait to come back says by itself how much is on disk. */
+/**
+ * For a notebook that is paged out and does not wait to come back, the state
+ * says how much is on disk.
+ */
 function reason(session: ISessionView, scene: IScene): string {
   const comesBack = session.waiting_seconds !== null;
   return joined([
@@ -291,7 +302,10 @@ function onDisk(count: number, { trans }: IScene): string {
   return count > 0 ? trans.__('%1 on disk', bytes(count)) : '';
 }
 
-/** What its Jupyter server is to do to it now comes before what was done so far. */
+/**
+ * The pending action of its Jupyter server comes before the actions that were
+ * carried out.
+ */
 function dueOrIdle(notebook: Notebook, scene: IScene): string {
   const due = (scene.snapshot.interventions ?? []).find(
     ({ session }) => session === notebook.id
@@ -325,7 +339,9 @@ function cancel(session: ISessionView, scene: IScene): Child {
   });
 }
 
-/** For a cell whose wait was cancelled, as long as it is there and was not run again. */
+/**
+ * For a cell whose wait was cancelled, while it is there and was not run again.
+ */
 function queueAgain(notebook: Notebook, scene: IScene): Child {
   const { trans } = scene;
   const again = scene.again(notebook);
@@ -343,7 +359,7 @@ function queueAgain(notebook: Notebook, scene: IScene): Child {
   );
 }
 
-// --- all there is of one ------------------------------------------------------------------------
+// --- all details of one notebook ---------------------------------------------
 
 function details(session: ISessionView, scene: IScene): INode {
   return div(
@@ -491,7 +507,7 @@ function weight(session: ISessionView, scene: IScene): INode {
   );
 }
 
-/** A field of numbers is empty where what was typed is none. */
+/** A field of numbers is empty where the typed text is none. */
 function isWeight(text: string): boolean {
   const value = Number(text);
   return text.trim() !== '' && value > 0 && value <= GREATEST_WEIGHT;

@@ -1,11 +1,17 @@
-/** The panel as a page by itself, as a JupyterHub's service shows it to all users of the hub. */
+/**
+ * The panel as a page by itself, as a JupyterHub's service shows it to all
+ * users of the hub.
+ */
 
 import { NAMESPACE, RestActions, Send } from './actions';
 import { DISCONNECTED, english } from './format';
 import { GpuShareModel } from './model';
 import { GpuShareView } from './view';
 
-/** Show the panel in `node`, whose data say where the routes are and what proves this page ours. */
+/**
+ * Show the panel in `node`, whose data say where the routes are and what proves
+ * this page ours.
+ */
 export function show(node: HTMLElement): GpuShareModel {
   const { baseUrl, xsrf } = node.dataset;
   const base = new URL(`${baseUrl}${NAMESPACE}/`, location.href);
@@ -28,7 +34,9 @@ export function show(node: HTMLElement): GpuShareModel {
   return model;
 }
 
-/** A service that was started anew knows no page any more: loading it anew logs in. */
+/**
+ * A restarted service knows no page any more: loading the page anew logs in.
+ */
 async function logInAgain(send: Send): Promise<void> {
   const answer = await send('viewer', {}).catch(() => null);
   if (answer?.status === 403) {

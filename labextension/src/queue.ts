@@ -2,9 +2,10 @@
 
 import { IDeviceView, ISessionView, ITurnView } from './snapshot';
 
-/** Seconds; a turn that is longer does not change while one reads. */
+/** Seconds; a longer turn does not change while a person reads. */
 export const QUICK_SECONDS = 3;
-const ROUND_SECONDS = [6, 20]; // at least and at most, until one's next quick turn
+// at least and at most, until a session's next quick turn
+const ROUND_SECONDS = [6, 20];
 
 /** The notebooks of a device, each in one of the groups. */
 export interface IArrangement {
@@ -16,7 +17,10 @@ export interface IArrangement {
   others: ISessionView[];
 }
 
-/** What is so at the moment of the device's picture, which has to be as old as it is. */
+/**
+ * The present state at the moment of the device's snapshot, which has to be as
+ * old as it is.
+ */
 export function arranged(device: IDeviceView): IArrangement {
   const quick = takers(device);
   const steady = inOrder(device.sessions.filter(one => !quick.has(one.id)));
@@ -32,7 +36,9 @@ export function runs(session: ISessionView): boolean {
   return session.state === 'running' || session.state === 'overdue';
 }
 
-/** A session with a queue position waits, for a turn or for room to come back. */
+/**
+ * A session with a queue position waits, for a turn or for memory to come back.
+ */
 export function waits(session: ISessionView): boolean {
   return session.place !== null;
 }
@@ -61,8 +67,9 @@ export function turnOf(
 }
 
 /**
- * Those that take turns so quickly that which one runs changes while one reads, if they are
- * several. Nobody takes turns while a turn that goes on is a long one, though no event says so.
+ * Sessions that take turns so quickly that the running one changes while a
+ * person reads, if they are several. None take turns while a present turn is a
+ * long one, though no event says so.
  */
 export function takers(device: IDeviceView): Set<string> {
   const turns = new Map<string, ITurnView[]>();
@@ -78,7 +85,10 @@ export function takers(device: IDeviceView): Set<string> {
   return new Set(found.length > 1 ? found.map(({ id }) => id) : []);
 }
 
-/** Whether turns change in a lane: in the device, and no long one holds the lane itself. */
+/**
+ * Whether turns change in a lane: some turn of the device has changed, and no
+ * long one holds the lane itself.
+ */
 function moves(lane: number | null, turns: ITurnView[]): boolean {
   const changed = Math.min(...turns.map(sinceChange));
   const isHeld = turns.some(
@@ -93,8 +103,9 @@ function sinceChange(turn: ITurnView): number {
 }
 
 /**
- * Whether a session, whose turns these are, the oldest first, had several short ones and is about
- * to have the next: a large round takes longer, and a session stays in it until it is over.
+ * Whether a session, whose turns these are, the oldest first, had several short
+ * ones and is about to have the next: a large round takes longer, and a session
+ * stays in it until it is over.
  */
 function isQuick(turns: ITurnView[]): boolean {
   const [last, former] = turns.slice(-2).reverse();
@@ -109,7 +120,7 @@ function isQuick(turns: ITurnView[]): boolean {
   );
 }
 
-/** Several turns that follow each other closely are told as one, with gaps. */
+/** Several turns with short gaps are sent as one, with gaps. */
 function hasGaps(turn: ITurnView): boolean {
   return turn.held < 0.9 * (turn.began - (turn.ended ?? 0));
 }

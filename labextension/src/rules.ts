@@ -1,4 +1,7 @@
-/** What an admin's rules do now: classes, reservations, and a file that is not in force. */
+/**
+ * What an admin's rules do now: classes, reservations, and a file that is not
+ * in force.
+ */
 
 import { Child, div, h, INode } from './dom';
 import { moment, teaches } from './format';
@@ -91,7 +94,7 @@ function classThatIsOn(one: IClassView, scene: IScene): INode {
   );
 }
 
-/** For those who teach, or may do everything: which class, and for how long. */
+/** For teachers and administrators: which class to begin, and for how long. */
 function beginning(scene: IScene): Child {
   const { trans, snapshot, actions, viewer, act } = scene;
   const groups = (snapshot.groups ?? []).filter(({ name }) =>

@@ -3,7 +3,9 @@
 import { ITranslate, Notebook } from './format';
 import { ISnapshot, IViewer } from './snapshot';
 
-/** What a viewer may want of a session: fields of the server's SessionChange. */
+/**
+ * What a viewer may want of a session: fields of the server's SessionChange.
+ */
 export interface ISessionChange {
   weight?: number;
   paused?: boolean;
@@ -29,20 +31,30 @@ export interface IActions {
 
 export interface IScene {
   trans: ITranslate;
-  /** As it is now, by the page's clock. */
+  /** The present state, by the page's clock. */
   snapshot: ISnapshot;
-  /** Now, in seconds of any clock that goes on from one drawing to the next. */
+  /**
+   * Now, in seconds of any clock that continues from one drawing to the next.
+   */
   now: number;
-  /** Who looks; null where nobody may act, as in a notebook's widget. */
+  /**
+   * The viewer; null where changes are impossible, as in a notebook's widget.
+   */
   viewer: IViewer | null;
   actions: IActions | null;
-  /** Id of the session in whose notebook this stands, or of the one in front; else empty. */
+  /**
+   * Id of the session in whose notebook this view is, or of the one in front;
+   * else empty.
+   */
   own: string;
-  /** What a notebook is called here, so that it can be told from all others. */
+  /** The name of a notebook here, unique among all others. */
   nameOf(notebook: Notebook): string;
   /** Run the cell again whose wait was cancelled; null where there is none in an open notebook. */
   again(notebook: Notebook): (() => Promise<void>) | null;
-  /** Whether rows have just changed places, so that a press may have been meant for another one. */
+  /**
+   * Whether rows have just moved, so that a press may have been meant for
+   * another one.
+   */
   hasJustMoved(): boolean;
   /** What the viewer has opened, by name. */
   isOpen(name: string): boolean;
@@ -51,15 +63,18 @@ export interface IScene {
   choice(name: string): string | null;
   choose(name: string, value: string | null): void;
   /**
-   * Carry out what was asked for, and say in `sentence` that it was, or why it was not; then the
-   * `field` in which it was wished shows again what is.
+   * Carry out a request, and say in `sentence` that it was, or why it was not;
+   * then the `field` in which it was wished shows the actual value again.
    */
   act(deed: Promise<void>, sentence: string, wish?: IWish): void;
-  /** Say why nothing is asked for. */
+  /** Say why nothing is requested. */
   refuse(sentence: string, field?: Element): void;
 }
 
-/** Where something was wished, and whose wait was ended by it, which can be taken back. */
+/**
+ * The field of a request, and the notebook whose wait it ended, which can be
+ * undone.
+ */
 export interface IWish {
   field?: Element;
   ended?: Notebook;

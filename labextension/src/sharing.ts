@@ -1,9 +1,12 @@
-/** Sharing on and off in one kernel, which comes to it when the running cell has ended. */
+/**
+ * Sharing on and off in one kernel, which processes it when the running cell
+ * has ended.
+ */
 
 import { Kernel, KernelMessage } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 
-// what sharing wants of a kernel; it says nothing where all is well
+// what sharing asks of a kernel; the kernel prints nothing where all is well
 const ON = `import sys
 if 'jupyter_gpushare' not in get_ipython().extension_manager.loaded:
     get_ipython().run_line_magic('load_ext', 'jupyter_gpushare')
@@ -24,12 +27,18 @@ export class Sharing {
     return this._kernel();
   }
 
-  /** What the kernel has been asked for and has not come to; null where that is nothing. */
+  /**
+   * The state that the kernel has been asked for and has not reached; null
+   * where there is none.
+   */
   get wanted(): boolean | null {
     return this._wanted;
   }
 
-  /** Returns when it is done; what is asked for meanwhile is done too. Throws the kernel's sentence. */
+  /**
+   * Returns when it is done; further requests meanwhile are carried out too.
+   * Throws the kernel's sentence.
+   */
   async share(on: boolean): Promise<void> {
     const isAsking = this._wanted !== null;
     this._set(on);
@@ -47,7 +56,10 @@ export class Sharing {
     }
   }
 
-  /** A cell that fails or is interrupted takes with it what waits behind it: so ask once more. */
+  /**
+   * A cell that fails or is interrupted also drops the requests that wait
+   * behind it: so ask once more.
+   */
   private async _run(code: string): Promise<void> {
     for (;;) {
       const content = await this._reply(code);

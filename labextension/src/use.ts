@@ -1,4 +1,4 @@
-/** Who used a device in the last hour, beside what would be fair. */
+/** The users of a device in the last hour, beside their fair shares. */
 
 import { div, h, INode } from './dom';
 import { clock } from './format';
@@ -8,14 +8,16 @@ import { IDeviceView, IUserView } from './snapshot';
 const SHOWN = 5;
 const TWELFTHS = 12; // of an hour, each a column
 
-/** A user's seconds, and the part of all that they are. */
+/** A user's seconds, and their part of all seconds. */
 interface IUse {
   user: IUserView;
   seconds: number;
   share: number;
 }
 
-/** Whoever is here or had turns, most seconds first. */
+/**
+ * Users with a session here or with turns in the last hour, most seconds first.
+ */
 export function shares(device: IDeviceView): IUse[] {
   const used = new Map(
     device.sessions.map(({ user }) => [user, { name: user, used_seconds: [] }])
@@ -82,7 +84,7 @@ export function use(device: IDeviceView, scene: IScene): INode | null {
       );
 }
 
-/** A broker that is younger knows of no more than its own time. */
+/** A young broker knows of no more than its own time. */
 function since(device: IDeviceView, { trans }: IScene): string {
   const known = (device.users ?? []).map(user => user.used_seconds.length);
   return known.some(count => count < TWELFTHS)

@@ -1,7 +1,8 @@
 /**
- * Devices, lanes and queue as plain DOM, for the panel in JupyterLab and the widget in a notebook.
- * Needs no JupyterLab; style/base.css gives the looks. The view is a function of the state, of the
- * seconds since it came, and of what the viewer has opened.
+ * Devices, lanes and queue as plain DOM, for the panel in JupyterLab and the
+ * widget in a notebook. It needs no JupyterLab; style/base.css gives the looks.
+ * The view is a function of the state, of the seconds since it came, and of
+ * what the viewer has opened.
  */
 
 import { Child, div, draw, h, INode, restore } from './dom';
@@ -29,13 +30,16 @@ import { IActions, IScene, IWish } from './scene';
 import { IDeviceView, IError, ISnapshot, IViewer, VERSION } from './snapshot';
 import { use } from './use';
 
-/** What there is to see; `receivedAt` is when `state` came, in milliseconds of any clock. */
+/**
+ * The data of a view; `receivedAt` is when `state` came, in milliseconds of any
+ * clock.
+ */
 export interface ISight {
   state: State;
   receivedAt: number;
   viewer?: IViewer | null;
   own?: string;
-  /** Of the notebooks that this page knows. */
+  /** Names of the notebooks that this page knows. */
   paths?: Paths;
   /** How to run a cell again whose wait was cancelled; null where there is none. */
   again?: (notebook: Notebook) => (() => Promise<void>) | null;
@@ -44,13 +48,16 @@ export interface ISight {
 interface INotice {
   text: string;
   refused: boolean;
-  /** The notebook whose wait was ended, for as long as that can be taken back. */
+  /** The notebook whose wait was ended, while that can be undone. */
   ended?: Notebook;
 }
 
-/** Draws what there is to see into a node; `tick` judges it anew between two states. */
+/** Draws a state into a node; `tick` judges it anew between two states. */
 export class GpuShareView {
-  /** `runsKernels`: whether the server of this page starts kernels, which end with it. */
+  /**
+   * `runsKernels`: whether the server of this page starts kernels, which end
+   * with it.
+   */
   constructor(
     node: HTMLElement,
     trans: ITranslate = english,
@@ -81,7 +88,7 @@ export class GpuShareView {
   private _content(): Child[] {
     const state = this._picture.state(this._now);
     const holds = isSnapshot(state);
-    // what was when the broker went stays as it was
+    // the state before the broker went stays as it was
     const shown = holds ? state : this._picture.snapshot;
     const scene = shown && this._scene(shown);
     this._noteMoves(shown);
@@ -119,7 +126,9 @@ export class GpuShareView {
     };
   }
 
-  /** A queue that moves on may pull away the button that is about to be pressed. */
+  /**
+   * A queue that moves may pull away the button that is about to be pressed.
+   */
   private _noteMoves(snapshot: ISnapshot | null): void {
     const rows = new Map(order(snapshot).map((id, place) => [id, place]));
     for (const [id, place] of rows) {
@@ -213,7 +222,7 @@ export class GpuShareView {
 }
 
 const NOTICE_MS = 8000;
-const MOVED_MS = 500; // longer than it takes to see that a row has moved
+const MOVED_MS = 500; // longer than a person needs to see that a row has moved
 
 /** The sessions in the order of their rows. */
 function order(snapshot: ISnapshot | null): string[] {
@@ -254,7 +263,7 @@ function whatIsAway(
       ];
 }
 
-/** A kernel notices that the process is gone that has started it, and ends. */
+/** A kernel notices that the process that has started it is gone, and ends. */
 function withoutServer(trans: ITranslate): INode[] {
   return [
     h(
@@ -401,7 +410,10 @@ function nobody({ trans, snapshot }: IScene): INode {
   );
 }
 
-/** Choosing one changes nothing: it holds for everybody, so it has to be applied. */
+/**
+ * Choosing a policy changes nothing: it is for everybody, so it has to be
+ * applied.
+ */
 function policy(scene: IScene): INode {
   const { trans, snapshot, actions } = scene;
   const chosen = scene.choice(POLICY) ?? snapshot.policy;

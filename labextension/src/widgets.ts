@@ -36,7 +36,7 @@ export class GpuSharePanel extends Widget {
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', this.title.caption);
     this.node.tabIndex = 0; // so that arrows scroll it
-    // here, since it counts before the style sheet has come
+    // here, since it is needed before the style sheet has come
     this.node.style.minWidth = '320px';
     this._model = model;
     this._front = front;
@@ -91,7 +91,10 @@ export class GpuSharePanel extends Widget {
   private _view: GpuShareView;
 }
 
-/** The status bar entry: the notebook in front, or all of them; a click shows the panel. */
+/**
+ * The status bar entry: the notebook in front, or all of them; a click shows
+ * the panel.
+ */
 export class GpuShareStatus extends Widget {
   readonly wantedChanged = new Signal<this, void>(this);
 
@@ -110,7 +113,8 @@ export class GpuShareStatus extends Widget {
     this._front = front;
     this._trans = trans;
     front.changed.connect(this._tell, this);
-    // what takes turns, runs or waits is judged by the clock too, not only when an event comes
+    // the state of quick turns and waits is judged by the clock too, not only
+    // when an event comes
     this._timer = setInterval(() => document.hidden || this._tell(), 1000);
     this._tell();
   }

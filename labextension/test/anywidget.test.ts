@@ -74,7 +74,7 @@ describe('the widget', () => {
     end();
   });
 
-  it('goes on while another page, or another view, still looks', () => {
+  it('continues while another page, or another view, is visible', () => {
     const ends = [render(), render()];
     ends[0]();
     expect(model.watched).toBe(true);
@@ -84,7 +84,7 @@ describe('the widget', () => {
     expect(model.watched).toBe(false);
   });
 
-  it('judges by the clock of its page, though its kernel says nothing', () => {
+  it('judges by the clock of its page, without messages of its kernel', () => {
     const el = document.createElement('div');
     const end = render(el);
     expect(el.textContent).toContain('has been running for 12 s');

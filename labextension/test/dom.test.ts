@@ -19,7 +19,7 @@ describe('draw', () => {
     expect(root.innerHTML).toBe('<p class="x">b</p>other');
   });
 
-  it('moves nodes by their keys, and lets go of those that are not wanted', () => {
+  it('moves nodes by their keys, and removes those that are not wanted', () => {
     draw(root, rows('a', 'b', 'c'));
     const [a, b, c] = root.childNodes;
     draw(root, rows('c', 'd', 'a'));
@@ -49,7 +49,7 @@ describe('draw', () => {
     expect(button.outerHTML).toBe('<button></button>');
   });
 
-  it('chooses the option that it is told, and leaves what is being typed', () => {
+  it('chooses the option that it is given, and leaves typed text', () => {
     const choice = (value: string) =>
       h('select', { value }, h('option', {}, 'x'), h('option', {}, 'y'));
     draw(root, [choice('y'), h('input', { value: '1' })]);

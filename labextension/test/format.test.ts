@@ -79,7 +79,7 @@ describe('inOrder', () => {
 });
 
 describe('summary', () => {
-  it('counts who runs and who waits', () => {
+  it('counts running and waiting notebooks', () => {
     const text = (...all: (typeof running)[]) =>
       summary(snapshot(...all), english);
     expect(text()).toBe('○ host is free');
@@ -89,7 +89,7 @@ describe('summary', () => {
     expect(text(running, waiting)).toBe('▶ 1 running, 1 waiting');
     const third = session({ ...waiting, id: 'c' });
     expect(text(running, waiting, third)).toBe('▶ 1 running, 2 waiting');
-    // one that has several devices is on each of them
+    // a notebook with several devices is on each of them
     expect(text(running, running, waiting)).toBe('▶ 1 running, 1 waiting');
   });
 
@@ -147,13 +147,13 @@ describe('ofKernel', () => {
     ).toBeNull();
   });
 
-  it('finds a notebook that rests, which shares all the same', () => {
+  it('finds a notebook that is released until its next cell, which shares all the same', () => {
     const knows = viewer({ kernels: { k: 3 } });
     const rests = snapshotOf(device([running], { resting: [resting()] }));
     expect(ofKernel(rests, knows, 'k', 'x.ipynb')?.id).toBe('r');
   });
 
-  it('finds one’s own of that name where no process is known', () => {
+  it('finds the viewer’s own of that name where no process is known', () => {
     const bob = viewer({ user: 'bob' });
     expect(ofKernel(state, bob, 'k', 'a/bob.ipynb')?.id).toBe('b');
     expect(ofKernel(state, viewer(), 'k', 'a/bob.ipynb')).toBeNull();

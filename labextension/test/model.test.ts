@@ -53,7 +53,7 @@ describe('GpuShareModel', () => {
     expect(model.state).toEqual(snapshot(running));
   });
 
-  it('knows who looks before the state that it holds for', () => {
+  it('knows the viewer before the state that it holds for', () => {
     const seen = vi.fn();
     model.changed.connect(() => seen(model.viewer?.user));
     sockets[0].onmessage!({ data: JSON.stringify(viewer()) });
@@ -62,7 +62,7 @@ describe('GpuShareModel', () => {
     expect(seen).toHaveBeenCalledWith('alice');
   });
 
-  it('judges by its clock what is so, though no event comes', () => {
+  it('judges the state by its clock, though no event comes', () => {
     sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
     const held = () => {
       const { state } = model;
@@ -73,7 +73,7 @@ describe('GpuShareModel', () => {
     expect(held()).toBe(42);
   });
 
-  it('knows what was while its server, or its broker, is away', () => {
+  it('keeps the last state while its server, or its broker, is away', () => {
     sockets[0].onmessage!({ data: JSON.stringify(snapshot(running)) });
     sockets[0].onclose!();
     expect(model.state).toMatchObject({ code: 'disconnected' });

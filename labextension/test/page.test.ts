@@ -68,7 +68,7 @@ describe('the page of a hub', () => {
     expect(init.headers['X-XSRFToken']).toBe('word');
   });
 
-  it('looks whether it has to log in when its connection is lost', () => {
+  it('checks whether it has to log in when its connection is lost', () => {
     tell(snapshot(running));
     expect(fetched).not.toHaveBeenCalled();
     socket.onclose();

@@ -52,14 +52,14 @@ describe('rules', () => {
     expect(rules()).toBeNull();
   });
 
-  it('that are wrong are said', () => {
+  it('that are wrong are reported', () => {
     show({ rulebook_error: 'the rules are wrong: ...' }, null);
     expect(rules()!.querySelector('[role=status]')!.textContent).toBe(
       'the rules are wrong: ...'
     );
   });
 
-  it('say what is reserved, to everybody and in advance', () => {
+  it('show reservations to all users and in advance', () => {
     const one = { group: 'lab', device: 'host', begins: 0, ends: 3600 };
     show({ reservations: [{ ...one, share: 0.5, is_on: false }] }, null);
     expect(rules()!.textContent).toMatch(
@@ -76,7 +76,7 @@ describe('rules', () => {
 });
 
 describe('a class', () => {
-  it('is begun by those who teach the group, for as long as they say', async () => {
+  it('can be begun by the teachers of the group, with a duration', async () => {
     show({});
     const names = [...rules()!.querySelectorAll('option')].map(
       ({ value }) => value
@@ -94,14 +94,14 @@ describe('a class', () => {
     );
   });
 
-  it('is begun for any group by an administrator, and by nobody who only looks', () => {
+  it('can be begun for any group by an administrator, and not by a user that may only look', () => {
     show({}, viewer({ is_administrator: true }));
     expect(rules()!.querySelectorAll('option').length).toBe(2);
     show({}, viewer({ is_administrator: true, may_change: false }));
     expect(rules()).toBeNull();
   });
 
-  it('is seen by all, and ended by those who teach it', () => {
+  it('is seen by all, and ended by its teachers', () => {
     const classes = [{ group: 'course', device: 'host', ends: null }];
     show({ classes }, viewer());
     expect(rules()!.textContent).toBe('A class of course has host. ');
@@ -114,7 +114,7 @@ describe('a class', () => {
     });
   });
 
-  it('is the reason that those who are held back read', () => {
+  it('is the reason that throttled notebooks show', () => {
     const state = { ...snapshot(held), groups };
     view.update({ state, receivedAt: 0, viewer: viewer() });
     expect(node.querySelector('.jp-GpuShare-reason')!.textContent).toContain(

@@ -63,7 +63,7 @@ const press = (label: string) =>
         found.getAttribute('aria-label') === label
     )!
     .click();
-/** As a viewer does who has not applied it yet. */
+/** Choose without applying it yet, as a viewer does. */
 function choose(policy: string) {
   const field = node.querySelector('select')!;
   field.value = policy;
@@ -73,14 +73,14 @@ const widths = (selector: string) =>
   all<HTMLElement>(selector).map(part => parseFloat(part.style.width));
 
 describe('the headline', () => {
-  it('says who runs, who is next and when', () => {
+  it('says which notebook runs, which is next and when', () => {
     show([running, waiting]);
     expect(texts('.jp-GpuShare-headline')).toEqual([
       'alice.ipynb has been running for 12 s. 1 waiting; bob.ipynb is next, in about 0:10.'
     ]);
   });
 
-  it('counts down without a new snapshot, and promises nothing it cannot know', () => {
+  it('counts down without a new snapshot, and promises nothing unknown', () => {
     show([running, waiting], admin, 9500);
     expect(texts('.jp-GpuShare-headline')[0]).toContain('in about 0:01.');
     // an estimate that has run out was wrong: what is not known is never soon
@@ -111,7 +111,7 @@ describe('quick turns', () => {
       )
     );
 
-  it('do not make the picture jump', () => {
+  it('do not make the view jump', () => {
     view.update({ state: quick('running'), receivedAt: 0 });
     const [headline, table] = ['.jp-GpuShare-headline', 'table'].map(texts);
     const lane = texts('.jp-GpuShare-member');
@@ -123,7 +123,7 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
   });
 
-  it('are said of few by their names', () => {
+  it('are shown by names where they are few', () => {
     const named = (count: number) => {
       const all = Array.from({ length: count }, (_, index) =>
         session({ id: `${index}`, name: `${index}.ipynb`, state: 'running' })
@@ -138,8 +138,9 @@ describe('quick turns', () => {
     expect(named(5)).toBe('0.ipynb, 1.ipynb and 3 others take turns.');
   });
 
-  it('of a large round do not make the picture jump either', () => {
-    // twenty, a quarter of a second each: one's next turn is five seconds away
+  it('of a large round do not make the view jump either', () => {
+    // twenty, a quarter of a second each: a session's next turn is five seconds
+    // away
     const count = 20;
     const told = (at: number) => {
       const all = Array.from({ length: count }, (_, index) =>
@@ -165,7 +166,7 @@ describe('quick turns', () => {
     }
   });
 
-  it('are over when somebody has a long one', () => {
+  it('are over when a session has a long one', () => {
     const state = quick('waiting');
     state.devices[0].turns = [
       turn({ began: 11, ended: 9.2, held: 0.9 }),
@@ -213,7 +214,7 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-since')).toEqual(['0:29', '0:29', '0:29']);
   });
 
-  it('stop when one of those that took them goes on', () => {
+  it('stop when one of those that took them continues', () => {
     const state = quick('running');
     view.update({ state, receivedAt: 0 });
     expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
@@ -228,7 +229,7 @@ describe('quick turns', () => {
     );
   });
 
-  it('go on in one lane while a long turn holds another', () => {
+  it('continue in one lane while a long turn holds another', () => {
     const lanes = [1, 2].map(id => ({
       id,
       bytes: 1,
@@ -258,7 +259,7 @@ describe('quick turns', () => {
     ]);
   });
 
-  it('are not those of several seconds', () => {
+  it('are not turns of several seconds', () => {
     const state = quick('running');
     state.devices[0].turns = [
       turn({ session: 'a', began: 8.5, ended: 4.5, held: 4 }),
@@ -269,7 +270,7 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
   });
 
-  it('leave those in the queue who have had none', () => {
+  it('leave sessions in the queue that have had none', () => {
     const third = session({
       id: 'c',
       name: 'carol.ipynb',
@@ -314,7 +315,7 @@ describe('the memory map', () => {
     expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([]);
   });
 
-  it('puts what rests there too', () => {
+  it('puts the memory of released notebooks there too', () => {
     const state = snapshotOf(device([running], { resting: [resting()] }));
     view.update({ state, receivedAt: 0 });
     expect(widths('.jp-GpuShare-bar .jp-GpuShare-onDisk')).toEqual([18.75]);
@@ -333,7 +334,7 @@ describe('the memory map', () => {
     expect(node.textContent).toContain('The bar shows the first 2.00 GiB');
   });
 
-  it('is described in words for those who do not see it', () => {
+  it('is described in words for people who do not see it', () => {
     show([running]);
     const label =
       node.querySelector('.jp-GpuShare-bar')!.ariaLabel ??
@@ -350,7 +351,7 @@ describe('the last minute', () => {
       row.querySelector(`.jp-GpuShare-${id}`)!.getAttribute('d')
     );
 
-  it('has a row for who runs and who waits, with bars for turns', () => {
+  it('has a row for each running and each waiting notebook, with bars for turns', () => {
     const turns = [
       turn({ session: 'b', began: 40, ended: 20, held: 20 }),
       turn({ began: 20, ended: null, held: 20 })
@@ -370,7 +371,7 @@ describe('the last minute', () => {
     expect(path('waited')).toEqual(['', 'M2.00 .5H60']);
   });
 
-  it('shows of many who runs and who is next, though they have had turns', () => {
+  it('shows of many the running and the next ones, though they have had turns', () => {
     const all = many(20);
     const turns = all.map(({ id }) => turn({ session: id }));
     const state = snapshotOf(device(all, { turns }));
@@ -394,7 +395,7 @@ describe('the last minute', () => {
     expect(path('turns')).toEqual(['', 'M20.00 1v-1.00h20.00v1.00z']);
   });
 
-  it('moves on by itself', () => {
+  it('moves by itself', () => {
     view.update({ state: snapshot(running), receivedAt: 0 }, 10_000);
     expect(path('turns')).toEqual(['M38.00 1v-1.00h22.00v1.00z']);
   });
@@ -462,7 +463,7 @@ describe('the queue', () => {
     expect(all('.jp-mod-waiting.jp-GpuShare-notebook')).toHaveLength(8);
   });
 
-  it('says that somebody is overdue, in words and with a sign', () => {
+  it('says that a session is overdue, in words and with a sign', () => {
     const late = session({ state: 'overdue', reason: 'overdue: was asked' });
     show([late, waiting]);
     expect(texts('.jp-GpuShare-notebook .jp-GpuShare-sign')).toEqual([
@@ -472,7 +473,7 @@ describe('the queue', () => {
     expect(node.textContent).toContain('overdue: was asked');
   });
 
-  it('shows who waits for room to come back among those who wait', () => {
+  it('shows sessions that wait for memory to come back among those that wait', () => {
     const back = session({
       state: 'paged_out',
       place: 1,
@@ -491,7 +492,7 @@ describe('the queue', () => {
     expect(node.textContent).toContain(name);
   });
 
-  it('opens all there is of a notebook, and keeps it open', () => {
+  it('opens all details of a notebook, and keeps them open', () => {
     show([running]);
     press('alice.ipynb');
     expect(node.textContent).toContain('lab/alice.ipynb');
@@ -644,7 +645,7 @@ describe('idle notebooks', () => {
     expect(reasons()).toEqual(['nothing to run · idle for 12 min']);
   });
 
-  it('that rest are the last rows, by a sign and words of their own', () => {
+  it('that are released are the last rows, by a sign and words of their own', () => {
     view.update({ state: rest(resting()), receivedAt: 0 });
     expect(texts('.jp-GpuShare-group')).toEqual([
       'Idle or paused (1)',
@@ -659,7 +660,7 @@ describe('idle notebooks', () => {
     );
   });
 
-  it('that rest have no buttons, whoever looks', () => {
+  it('that are released have no buttons, for any viewer', () => {
     view.update({ state: rest(resting()), receivedAt: 0, viewer: admin });
     press('rose.ipynb');
     expect(texts('dd')).toEqual(['lab/rose.ipynb', 'rose, process 3']);
@@ -667,14 +668,14 @@ describe('idle notebooks', () => {
     expect(all('.jp-GpuShare-notebook input')).toEqual([]);
   });
 
-  it('that rest are shown though nobody else is there', () => {
+  it('that are released are shown though there is no other notebook', () => {
     const state = snapshotOf(device([], { lanes: [], resting: [resting()] }));
     view.update({ state, receivedAt: 0 });
     expect(buttons()).toEqual(['rose.ipynb']);
     expect(node.textContent).not.toContain('%gpushare on');
   });
 
-  it('that rest are as many as are asked for', () => {
+  it('that are released are as many as are asked for', () => {
     const dozen = Array.from({ length: 12 }, (_, index) =>
       resting({ id: `r${index}`, name: `${index}.ipynb` })
     );
@@ -712,7 +713,7 @@ describe('what a viewer may do', () => {
   };
   const deeds = ['Give way after this iteration', 'Pause'];
 
-  it('is nothing for who only looks', () => {
+  it('is nothing for a user that may only look', () => {
     for (const who of [null, viewer({ may_change: false })]) {
       beforeEachView();
       expect(open([running, waiting], who)).toEqual([
@@ -731,7 +732,7 @@ describe('what a viewer may do', () => {
     expect(node.querySelector('select')).toBeNull();
   });
 
-  it('is nothing of others’', () => {
+  it('is nothing of other users', () => {
     expect(open([running, waiting], viewer({ user: 'bob' }))).toEqual([
       'alice.ipynb',
       'bob.ipynb',
@@ -762,7 +763,7 @@ describe('what a viewer may do', () => {
     );
   });
 
-  it('is to page out who is idle', () => {
+  it('is to page out an idle notebook', () => {
     expect(open([session()], admin)).toContain('Move to disk');
     press('Move to disk');
     expect(actions.ask).toHaveBeenCalledWith('a', 'page_out');
@@ -870,7 +871,7 @@ describe('a wait that was cancelled', () => {
     expect(buttons()).not.toContain('Queue again');
   });
 
-  it('can be taken back where it is said', async () => {
+  it('can be undone where it is shown', async () => {
     again.mockReset().mockResolvedValue(undefined);
     vi.mocked(actions.ask).mockResolvedValue();
     show([running, waiting]);
@@ -913,13 +914,13 @@ describe('use', () => {
 describe('when things are odd', () => {
   const gone = { type: 'Error', code: 'unavailable' } as const;
 
-  it('says how to join where nobody shares', () => {
+  it('says how to join where no notebook shares', () => {
     show([]);
     expect(node.textContent).toContain('%gpushare on');
     expect(node.querySelector('table')).toBeNull();
   });
 
-  it('says that the broker is away, what that means, and what was', () => {
+  it('says that the broker is away, what that means, and the last state', () => {
     show([running]);
     const message = 'no broker answers on /run/b.sock';
     view.update({ state: { ...gone, message }, receivedAt: 9000 }, 9000);
@@ -959,7 +960,7 @@ describe('when things are odd', () => {
       view.update({ state, receivedAt: 1000 * second }, 1000 * second);
     const rows = () => texts('table .jp-GpuShare-name');
 
-    it('stands the last picture, greyed, until the notebooks are back', () => {
+    it('keeps the last view, greyed, until the notebooks are back', () => {
       tell(both(), 0);
       tell({ ...gone, message: 'gone' }, 1);
       const seen = [rows()];
@@ -983,7 +984,7 @@ describe('when things are odd', () => {
       );
     });
 
-    it('does not stand for ever for one that has ended meanwhile', () => {
+    it('does not stay for ever for one that has ended meanwhile', () => {
       tell(both(), 0);
       tell(anew(running), 2);
       view.tick(11_000);

@@ -28,7 +28,8 @@ def _load_jupyter_server_extension(server_app: ServerApp) -> None:
 
 
 async def _unload_jupyter_server_extension(server_app: ServerApp) -> None:
-    """A Jupyter server has no moment to call this; it is for whoever loads extensions by hand."""
+    """Unload the extension. A Jupyter server never calls this; it is for code that loads
+    extensions by hand."""
     extension = server_app.web_app.settings.get("gpushare")
     if extension is not None:
         await extension.unload()

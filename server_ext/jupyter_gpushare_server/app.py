@@ -40,7 +40,7 @@ TRAITS: dict[str, type[TraitType[Any, Any]]] = {
 
 
 def _traits() -> Iterator[tuple[str, TraitType[Any, Any]]]:
-    """A trait for each row of the settings table; None leaves it to the environment."""
+    """Declare a trait for each row of the settings table; None leaves it to the environment."""
     schema = msgspec.json.schema_components([Settings])[1]["Settings"]
     for name, row in schema["properties"].items():
         text = f"{row['description']} (default: {row['default']!r}, or ${PREFIX}{name.upper()})"
@@ -56,17 +56,17 @@ class Delegate:
     proof: Proof = staticmethod(credentials.with_token)
 
     def connect(self) -> Client:
-        """Blocks; raises BrokerUnavailable, or NotPermitted."""
+        """Connect. Blocks; raises BrokerUnavailable, or NotPermitted."""
         return Client.connect(self.settings, "jupyter_server", start=False, proof=self.proof)
 
     def carry_out(self, message: Wish) -> Snapshot:
-        """Ask the broker for a change and look at the result. Blocks; raises its errors."""
+        """Ask the broker for a change and return the result. Blocks; raises its errors."""
         with self.connect() as client:
             client.ask(message)
             return client.look()
 
     def report(self, asked: Account) -> Accounts:
-        """What was used, as far as this user may see it. Blocks; raises the broker's errors."""
+        """Return the usage, as far as this user may see it. Blocks; raises the broker's errors."""
         with self.connect() as client:
             return usage_report.ask(client, asked)
 
@@ -79,7 +79,7 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
     def load(self, server: Any) -> None:
         """Begin to look for the broker, without waiting. Raises InvalidValue.
 
-        `server` is a ServerApp, or what has as much of one as is asked for here.
+        `server` is a ServerApp, or an object with those of its attributes that are used here.
         """
         given = {name: getattr(self, name) for name in Settings.__struct_fields__}
         found = self._as_found(server, given["socket"])
@@ -102,19 +102,22 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         await self._undo.aclose()
 
     def delegate(self, user: Any) -> Delegate:
-        """Who speaks for a user of this server: they all are the one whom it belongs to."""
+        """Return the object that speaks for a user of this server: one for all, since they are the
+        owner of the server."""
         return self
 
     def _as_found(self, server: Any, socket: str | None) -> dict[str, str]:
-        """Settings that nobody has to give here, as an environment."""
+        """Return settings that do not have to be given here, as an environment."""
         return _of_a_hub(server, socket)
 
     def _own_environment(self, server: Any) -> dict[str, str]:
-        """What kernels and terminals of this server have beside the settings."""
+        """Return what kernels and terminals of this server have in their environment beside the
+        settings."""
         return self._open_desk(server) if tickets.is_of_a_hub(server) else {}
 
     def _open_desk(self, server: ServerApp) -> dict[str, str]:
-        """The server vouches for its kernels from now on: how they find it."""
+        """Issue one-time tokens to the kernels of this server from now on; return how they find
+        the desk."""
         voucher, desk = tickets.Voucher(self.settings), tickets.Desk()
         desk.open(voucher, server.io_loop)
         self._undo.callback(voucher.close)
@@ -122,7 +125,7 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         return {f"{PREFIX}TICKET_SOCKET": str(desk.path), credentials.TICKET_SECRET: desk.secret}
 
     def _export(self, own: dict[str, str]) -> None:
-        """Kernels inherit the server's environment, and with it the settings."""
+        """Put the settings into the environment, which kernels inherit from the server."""
         path = {f"{PREFIX}SOCKET": str(socket_path(self.settings))}
         for name, value in {**as_environment(self.settings), **path, **own}.items():
             self._undo.callback(_set_environment, name, os.environ.get(name))
@@ -138,7 +141,8 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
 
 
 def _of_a_hub(server: ServerApp, socket: str | None) -> dict[str, str]:
-    """What nobody has to set there: a socket that is named is that of the hub's broker."""
+    """Settings that do not have to be given there: a socket that is named is that of the hub's
+    broker."""
     is_named = socket or os.environ.get(f"{PREFIX}SOCKET")
     return {f"{PREFIX}START_BROKER": "False"} if is_named and tickets.is_of_a_hub(server) else {}
 

@@ -1,4 +1,4 @@
-"""Who came and who went, from one snapshot to the next."""
+"""Which sessions came and which went, from one snapshot to the next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SessionOnDevice(SessionView, frozen=True, kw_only=True):
 
 
 def sessions(snapshot: Snapshot) -> Iterator[SessionOnDevice]:
-    """The sessions of all devices."""
+    """Return the sessions of all devices."""
     for device in snapshot.devices:
         for view in device.sessions:
             yield SessionOnDevice(**msgspec.structs.asdict(view), device=device.name)
@@ -32,9 +32,8 @@ def sessions(snapshot: Snapshot) -> Iterator[SessionOnDevice]:
 class Attendance(NamedTuple):
     """What was known after a snapshot, and what it changed.
 
-    Who has given its place to others until its next cell is present as it was. A broker that starts
-    anew does not know its sessions until they have come back: for RETURN_SECONDS nobody counts as
-    gone.
+    A session that is released until its next cell is present as it was. A restarted broker does
+    not know its sessions until they have come back: for RETURN_SECONDS no session counts as gone.
     """
 
     present: dict[str, SessionOnDevice]
@@ -43,7 +42,7 @@ class Attendance(NamedTuple):
     broker_started: float | None
 
     def after(self, snapshot: Snapshot, now: float | None = None) -> Attendance:
-        """`now` is Unix time in seconds."""
+        """Compare with a snapshot; `now` is Unix time in seconds."""
         resting = {view.id for device in snapshot.devices for view in device.resting}
         stays = {name: view for name, view in self.present.items() if name in resting}
         here = stays | {view.id: view for view in sessions(snapshot)}

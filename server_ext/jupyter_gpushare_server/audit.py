@@ -40,7 +40,8 @@ SESSION, POLICY, CHANGE, INTERVENTION = (
 
 
 class Audit:
-    """Emits what happened at the broker, and which changes people asked for through this server."""
+    """Emits what happened at the broker, and which changes people asked for through this
+    server."""
 
     def __init__(self, logger: EventLogger) -> None:
         self._logger = logger
@@ -59,13 +60,13 @@ class Audit:
         self._policy = snapshot.policy
 
     def changed(self, user: str, message: Wish) -> None:
-        """`user` made the broker carry out `message`."""
+        """Record that `user` made the broker carry out `message`."""
         fields = {name: getattr(message, name) for name in message.__struct_fields__}
         given = {name: value for name, value in fields.items() if value is not None}
         self._emit(CHANGE, {"by": user, "of": OF[type(message)], **given})
 
     def intervened(self, one: Intervention, kernel: str) -> None:
-        """A rule has had this done to a kernel of this server."""
+        """Record that a rule has done this to a kernel of this server."""
         self._emit(INTERVENTION, {"kernel": kernel, **msgspec.structs.asdict(one)})
 
     def _emit(self, schema: str, data: dict[str, Any]) -> None:

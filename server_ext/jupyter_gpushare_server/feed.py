@@ -26,7 +26,7 @@ State: TypeAlias = Snapshot | Error
 
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 5.0
-FRESH_SECONDS = 0.05  # who is told so soon after it came is told the same
+FRESH_SECONDS = 0.05  # subscribers that are told within this time after it came get the same text
 LOOKING = Error("unavailable", "The broker is being looked for.")
 
 
@@ -48,7 +48,7 @@ class Feed:
         self.state: State = LOOKING
         self.welcome: Welcome | None = None  # of the newest connection
         self.sees_processes = False  # whether the broker's process ids are ours
-        self._frame = b""  # the state as it came, for all who are told at once
+        self._frame = b""  # the state as it came, for all subscribers that are told at once
         self._came = 0.0
         self._settings = settings
         self._loop = loop
@@ -73,7 +73,8 @@ class Feed:
         self._publish(Error("unavailable", "The extension was unloaded."))
 
     async def follow(self) -> AsyncIterator[State]:
-        """The state now and after changes; who is slow misses states in between, never the last."""
+        """Yield the state now and after changes; a slow subscriber misses states in between, never
+        the last."""
         self._followers += 1
         try:
             while True:
@@ -88,13 +89,13 @@ class Feed:
         return self._followers > 0
 
     def now(self) -> State:
-        """The state at this moment: since it came, waits and turns have gone on."""
+        """Return the state at this moment: since it came, waits and turns have continued."""
         if isinstance(self.state, Snapshot):
             return aged(self.state, time.monotonic() - self._came)
         return self.state
 
     def frame(self) -> bytes:
-        """The same, encoded."""
+        """Return the same, encoded."""
         if time.monotonic() - self._came > FRESH_SECONDS:
             return msgspec.json.encode(self.now())
         self._frame = self._frame or msgspec.json.encode(self.state)
@@ -125,7 +126,7 @@ class Feed:
             retry = min(2 * retry, LAST_RETRY_SECONDS)
 
     def _watch(self) -> bool:
-        """Tell snapshots until the connection ends, then why; whether there was any."""
+        """Tell snapshots until the connection ends, then why; return whether there was any."""
         found = False
         try:
             with Client.connect(self._settings, "jupyter_server", proof=self._proof) as client:
@@ -136,7 +137,8 @@ class Feed:
                     if self._closed.is_set():
                         break
                     self._loop.add_callback(self._publish, snapshot)
-        except Exception as error:  # the thread's last border: whatever it is, lookers must see it
+        # the last border of the thread: subscribers must see the error, whatever it is
+        except Exception as error:
             if not self._closed.is_set():
                 code = getattr(error, "code", "error")
                 self._loop.add_callback(self._publish, Error(code, str(error)))

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 AUTH_RESOURCE = "gpushare"
 ANSWER_SECONDS = 10.0
-MOST_LOGGED = 1000  # letters of a refusal
+MOST_LOGGED = 1000  # characters of a refusal
 STATUS = {
     "invalid": 400,
     "not_permitted": 403,
@@ -68,7 +68,7 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class Refused(web.HTTPError):
-    """A request that is answered by a Failure."""
+    """A refused request, which is answered by a Failure."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(STATUS.get(code, 500), "%s", _one_line(message))  # for the log
@@ -76,7 +76,8 @@ class Refused(web.HTTPError):
 
 
 def _one_line(text: str) -> str:
-    """Somebody's words may be in it: they make no lines of the log, and steer no terminal."""
+    """The text as one line: it may contain text of other users, which must make no lines of the
+    log, and control no terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:MOST_LOGGED])
 
 
@@ -96,14 +97,14 @@ class Handler(APIHandler):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest snapshot; the request is refused while the broker is away."""
+        """Return the newest snapshot; refuse the request while the broker is away."""
         state = self.delegate.feed.now()
         if isinstance(state, Snapshot):
             return state
         raise Refused("unavailable", f"The broker is away: {state.message}")
 
     def body(self, kind: type[Body]) -> Body:
-        """The request's body as `kind`; the request is refused if it is none."""
+        """Return the request's body as `kind`; refuse the request if it is none."""
         try:
             body = refusals.decoded(self.request.body, kind, "the body")
         except InvalidValue as error:
@@ -113,7 +114,7 @@ class Handler(APIHandler):
         return body
 
     async def from_broker(self, answer: Awaitable[Answer]) -> Answer:
-        """What it answers; the request is refused if it refuses."""
+        """Return the broker's answer; refuse the request if the broker refuses."""
         try:
             return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except GpuShareError as error:
@@ -123,7 +124,7 @@ class Handler(APIHandler):
             raise Refused(ConnectionLost.code, text) from None
 
     async def carry_out(self, message: Wish) -> Snapshot:
-        """Let the broker make a change, and note who asked for it."""
+        """Let the broker make a change, and note which user asked for it."""
         after = await self.from_broker(asyncio.to_thread(self.delegate.carry_out, message))
         self.extension.audit.changed(self.current_user.username, message)
         return after
@@ -195,7 +196,7 @@ class ReportHandler(Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """What the broker lets this server's user see."""
+        """Answers with what the broker lets this server's user see."""
         first, last = (self.get_query_argument(name, "") for name in ("from", "to"))
         try:
             asked = usage_report.question(first, last, self.get_query_argument("by", "user"))
@@ -225,7 +226,7 @@ class OpenAPIHandler(Handler):
 
 
 class NowhereHandler(Handler):
-    """Whatever else is asked for below our name, in JSON as all answers there."""
+    """Answers all other requests below our name, in JSON as all answers there."""
 
     @web.authenticated
     @authorized
@@ -238,7 +239,7 @@ class NowhereHandler(Handler):
 class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     """Pushes the state now and after changes; a slow client gets only the newest.
 
-    Who looks, and what they may do, comes before the state that it holds for.
+    The viewer, with their permissions, comes before the state that it holds for.
     """
 
     auth_resource = AUTH_RESOURCE
@@ -260,7 +261,7 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         super().on_close()
 
     def on_message(self, message: str | bytes) -> None:
-        """Clients have nothing to say here."""
+        """Ignore the message: clients have nothing to say here."""
 
     async def _follow(self) -> None:
         feed = self.settings["gpushare"].delegate(self.current_user).feed
@@ -270,7 +271,8 @@ class EventsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
                 if (viewer := _viewer(self, may_change)) != told:
                     told = viewer
                     await self.write_message(msgspec.json.encode(viewer))
-                # done when the frame has left our buffer: so there is at most one in it
+                # it is done when the frame has left our buffer, so there is at most one frame in
+                # it
                 await self.write_message(feed.frame())
 
 
@@ -299,7 +301,7 @@ def _find(session: str, snapshot: Snapshot) -> SessionOnDevice:
 
 
 def _check_id(session: str) -> None:
-    """What cannot be an id is not repeated anywhere."""
+    """Refuse an id that cannot be one; its text is not repeated anywhere."""
     if not ID.fullmatch(session):
         raise Refused("unknown_session", "A session's id is 1 to 64 letters, digits, - or _.")
 

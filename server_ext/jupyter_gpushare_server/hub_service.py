@@ -2,8 +2,8 @@
 
 A service of JupyterHub. It starts the host's broker where none answers, and again when it has
 ended, and shows the panel as a page, with the same routes below it as a Jupyter server has. The
-scope `custom:gpushare:read` lets users in; what they may do there, the broker decides by their own
-tokens, and `custom:gpushare:admin` makes them its administrators.
+scope `custom:gpushare:read` lets users in; the broker decides by their own tokens what they may do
+there, and `custom:gpushare:admin` makes them its administrators.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from .handlers import AUTH_RESOURCE, add_to
 
 STATIC = Path(jupyter_gpushare.__file__).parent / "static"
 READ = "custom:gpushare:read"  # scope
-MAY_COME = {READ, ADMINISTRATOR}  # who has one of these
-UNSEEN_SECONDS = 60.0  # who looks no more is forgotten after so long
+MAY_COME = {READ, ADMINISTRATOR}  # users with one of these
+UNSEEN_SECONDS = 60.0  # a visitor that is not seen for this time is forgotten
 MOST_TOKENS = 8  # of a user at a time: each has a thread here, and a connection to the broker
-REQUEST_SECONDS = 30.0  # within which the head of a request has come, and then its body
+REQUEST_SECONDS = 30.0  # time within which the head of a request has come, and then its body
 MOST_BODY_BYTES = 1 << 16  # all of them are small
 PAGE_POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'self'"
 PAGE = Template("""\
@@ -67,7 +67,7 @@ PAGE = Template("""\
 
 log = logging.getLogger("jupyter_gpushare.hub_service")
 pages_log = log.getChild("pages")
-pages_log.setLevel(logging.ERROR)  # the service's own connection says it once for all
+pages_log.setLevel(logging.ERROR)  # the service's own connection logs it once for all
 
 
 class VisitorDelegate(Delegate):
@@ -93,7 +93,7 @@ class VisitorDelegate(Delegate):
 
 
 class HubExtension(GpuShareExtension):
-    """The extension here: it sees to it that there is a broker, and speaks for each visitor."""
+    """The extension in this service: it keeps a broker running, and speaks for each visitor."""
 
     def load(self, server: HubService) -> None:
         super().load(server)
@@ -112,7 +112,7 @@ class HubExtension(GpuShareExtension):
         return delegate
 
     async def admit(self, user: str, token: str) -> VisitorDelegate:
-        """A delegate of this token, which knows what there is to see."""
+        """Return a delegate of this token, which has a state to show."""
         if token not in self._delegates:
             self._make_room(user)
             self._delegates[token] = VisitorDelegate(user, token, self)
@@ -121,9 +121,10 @@ class HubExtension(GpuShareExtension):
         return delegate
 
     def _make_room(self, user: str) -> None:
-        """The token of this user that was used longest ago gives way, if there are too many.
+        """Drop the token of this user that was used longest ago, if there are too many.
 
-        Raises HTTPError where all of them are followed."""
+        Raises HTTPError where all of them are followed.
+        """
         own = {token: one for token, one in self._delegates.items() if one.user == user}
         if len(own) < MOST_TOKENS:
             return
@@ -135,11 +136,12 @@ class HubExtension(GpuShareExtension):
         leaves.add_done_callback(self._leaving.discard)
 
     def _as_found(self, server: HubService, socket: str | None) -> dict[str, str]:
-        """Its broker serves the users of this hub, as far as they have the scope."""
+        """Settings for a broker that serves the users of this hub, as far as they have the
+        scope."""
         return {PREFIX + "HUB_API_URL": server.hub_auth.api_url, PREFIX + "HUB_SCOPE": READ}
 
     def _own_environment(self, server: HubService) -> dict[str, str]:
-        """It vouches for nobody: whose kernels would they be?"""
+        """Issue no one-time tokens, since this service has no kernels."""
         return {}
 
     async def _keep_broker(self) -> None:
@@ -175,7 +177,7 @@ class Visitors(JupyterHubIdentityProvider):  # type: ignore[misc]  # untyped for
 
 
 class ScopeAuthorizer(Authorizer):
-    """Lets in who has a scope of ours, whatever the routes are asked for."""
+    """Admits a user that has a scope of ours, whatever the routes are asked for."""
 
     def is_authorized(self, handler: JupyterHandler, user: Any, action: str, resource: str) -> bool:
         assert isinstance(self.identity_provider, Visitors)
@@ -187,7 +189,7 @@ def may_come(hub_auth: HubOAuth, user: Any) -> bool:
 
 
 class PageHandler(JupyterHandler):
-    """The panel."""
+    """Serves the panel."""
 
     auth_resource = AUTH_RESOURCE
     content_security_policy = PAGE_POLICY
@@ -200,7 +202,7 @@ class PageHandler(JupyterHandler):
 
 
 class MetricsHandler(JupyterHandler):
-    """Figures for Prometheus, which comes with a token of a service of the hub."""
+    """Serves figures to Prometheus, which comes with a token of a service of the hub."""
 
     auth_resource = AUTH_RESOURCE
 
@@ -212,7 +214,8 @@ class MetricsHandler(JupyterHandler):
 
 
 class HubService:
-    """What stands around the extension here, where no Jupyter server does. Raises InvalidValue."""
+    """The environment of the extension here, where there is no Jupyter server. Raises
+    InvalidValue."""
 
     def __init__(self) -> None:
         self.log = log
@@ -224,8 +227,8 @@ class HubService:
         self.extension = HubExtension(log=log)
 
     async def run(self) -> None:
-        """Serve until a signal ends it. The broker stays, and notices nothing. Raises InvalidValue,
-        and OSError where it may not listen."""
+        """Serve until a signal ends it. The broker stays, and is not affected. Raises
+        InvalidValue, and OSError where it may not listen."""
         host, port = self.address
         self.extension.load(self)
         server = bounded_server(self._application())
@@ -251,15 +254,15 @@ class HubService:
             identity_provider=visitors,
             authorizer=ScopeAuthorizer(identity_provider=visitors),
             kernel_manager=self.kernel_manager,
-            allow_remote_access=True,  # the hub's proxy has looked at the name of the host
+            allow_remote_access=True,  # the hub's proxy has checked the name of the host
         )
         add_to(application, self.extension)
         return application
 
 
 def bounded_server(application: web.Application, seconds: float = REQUEST_SECONDS) -> HTTPServer:
-    """Who sends half a request, or a long one, is heard before it is known who it is: not for long,
-    and not for much."""
+    """A client that sends half a request, or a long one, is heard before it is authenticated: so
+    its time and size are limited."""
     return HTTPServer(
         application,
         xheaders=True,
@@ -271,13 +274,13 @@ def bounded_server(application: web.Application, seconds: float = REQUEST_SECOND
 
 
 def _address(url: str) -> tuple[str, int]:
-    """Host and port of the URL that the hub gives its services. Raises InvalidValue."""
+    """Return host and port of the URL that the hub gives its services. Raises InvalidValue."""
     parts = urlsplit(url)
     try:
         if parts.scheme == "http" and parts.hostname and parts.port:
             return parts.hostname, parts.port
     except ValueError:
-        pass  # a port that is none
+        pass  # the URL has an invalid port
     raise InvalidValue(
         f"JUPYTERHUB_SERVICE_URL is {url!r}, and should be like http://127.0.0.1:18090:"
         " JupyterHub sets it to the service's `url`"
@@ -285,7 +288,7 @@ def _address(url: str) -> tuple[str, int]:
 
 
 async def _signal(*numbers: int) -> None:
-    """Wait for one of these."""
+    """Wait for one of these events."""
     came = asyncio.Event()
     for number in numbers:
         asyncio.get_running_loop().add_signal_handler(number, came.set)
@@ -293,7 +296,7 @@ async def _signal(*numbers: int) -> None:
 
 
 def main() -> int:
-    """Run the service; the exit status."""
+    """Run the service; return the exit status."""
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
     try:
         asyncio.run(_serve())

@@ -1,4 +1,4 @@
-"""What the broker's rules want done to kernels, done to those of this server."""
+"""Directives of the broker's rules for kernels, carried out on the kernels of this server."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from .processes import processes
 
 
 class Interventions:
-    """Each is done once. The broker decides, and a kernel that is not this server's is left alone.
+    """Each directive is carried out once. The broker decides, and a kernel that is not this
+    server's is left alone.
 
-    A kernel that is busy by Jupyter's word is not culled, whatever the broker knows of it.
+    A kernel that is busy according to Jupyter is not culled, whatever the broker knows of it.
     """
 
     def __init__(
@@ -34,8 +35,8 @@ class Interventions:
         self._kernels = kernels
         self._audit = audit
         self._log = log
-        self._begun: set[tuple[str, str]] = set()  # session and deed
-        self._running: set[asyncio.Task[None]] = set()  # or they would be collected
+        self._begun: set[tuple[str, str]] = set()  # session and action
+        self._running: set[asyncio.Task[None]] = set()  # otherwise they would be collected
 
     def observe(self, snapshot: Snapshot) -> None:
         self._begun &= {(one.session, one.deed) for one in snapshot.interventions}
@@ -67,7 +68,8 @@ class Interventions:
 
 
 def _pids(snapshot: Snapshot) -> dict[str, int]:
-    """The process of each session, also of those that rest."""
+    """Return the process of each session, also of those that are released until their next
+    cell."""
     found = {}
     for device in snapshot.devices:
         found.update({view.id: view.pid for view in device.sessions})

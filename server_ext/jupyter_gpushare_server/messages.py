@@ -1,4 +1,4 @@
-"""The bodies of requests and answers that are no words of the protocol."""
+"""The bodies of requests and answers that are no messages of the protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Wish: TypeAlias = Change | ClassMode | Recall | Dismiss | Cancel | SetPolicy
 
 
 class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change of a session; what is absent stays as it is."""
+    """What to change of a session; a field that is absent stays as it is."""
 
     weight: Annotated[float, Meta(gt=0)] | None = None
     priority: int | None = None
@@ -30,7 +30,7 @@ class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SessionAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a session is asked for: to yield its turn, to page out, or to cancel its wait."""
+    """What a session is asked to do: to yield its turn, to page out, or to cancel its wait."""
 
     ask: Literal["yield", "page_out", "cancel"] | None = None
 

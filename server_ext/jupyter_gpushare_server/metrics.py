@@ -84,7 +84,7 @@ COUNTERS: dict[str, tuple[str, Callable[[SessionView], float]]] = {
 
 
 class SnapshotCollector(Collector):
-    """Metrics of the broker that `state` shows."""
+    """Return metrics of the broker that `state` shows."""
 
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
@@ -93,13 +93,13 @@ class SnapshotCollector(Collector):
         self._gone: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def observe(self, attendance: Attendance) -> None:
-        """Keep what those had who left: a counter must never fall."""
+        """Keep the sums of sessions that left: a counter must never fall."""
         self._attendance = attendance
         for view in attendance.closed:
             _add(self._gone, view)
 
     def describe(self) -> list[Metric]:
-        return []  # which names there are depends on the broker; all begin with gpushare_
+        return []  # the names depend on the broker; all begin with gpushare_
 
     def collect(self) -> Iterator[Metric]:
         state = self._state()

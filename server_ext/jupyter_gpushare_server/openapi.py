@@ -45,7 +45,7 @@ TYPES = (
 
 @cache
 def document() -> dict[str, Any]:
-    """The OpenAPI 3.1 document."""
+    """Return the OpenAPI 3.1 document."""
     whole: dict[str, Any] = msgspec.yaml.decode(PATHS.read_bytes())
     _, schemas = msgspec.json.schema_components(TYPES, ref_template="#/components/schemas/{name}")
     whole["components"]["schemas"] = schemas

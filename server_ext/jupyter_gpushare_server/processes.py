@@ -7,7 +7,8 @@ from typing import Any
 
 
 def processes(kernels: Any) -> Iterator[tuple[str, int]]:
-    """Kernels by id, with their process ids, as far as they are processes of this machine."""
+    """Return kernels by id, with their process ids, as far as they are processes of this
+    machine."""
     for name in kernels.list_kernel_ids():
         provisioner = getattr(kernels.get_kernel(name), "provisioner", None)
         if (pid := getattr(provisioner, "pid", None)) is not None:

@@ -1,7 +1,9 @@
-"""The server vouches for its kernels: a ticket each, whose digest the broker has.
+"""The server issues one-time tokens (tickets) to its kernels: one each, whose digest the broker
+has.
 
 They ask for it at a Unix socket in a directory of the server's user alone, which ends with the
-server. The server's token is not asked for: a kernel would have to show it to whoever listens.
+server. The server's token is not asked for: a kernel would have to show it to any process that
+listens.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ QUESTION_SECONDS = 5.0
 class Voucher:
     """One connection to the broker, made when it is needed first, in a thread of its own.
 
-    What it vouched for ends with it, so it stays open as long as the server is there. While the
-    broker or the hub is away kernels ask again and again: they wait in line, and not in threads.
+    Its unused tickets end with it, so it stays open as long as the server is there. While the
+    broker or the hub is away kernels ask again and again: they wait in a queue, and not in
+    threads.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,7 +52,7 @@ class Voucher:
         self._thread = ThreadPoolExecutor(1, "gpushare-voucher")
 
     async def ticket(self) -> credentials.Ticket:
-        """A new one, which the broker knows of. Raises its errors."""
+        """Return a new ticket, which the broker knows of. Raises its errors."""
         ticket = secrets.token_urlsafe(TICKET_BYTES)
         vouch = Vouch(hashlib.sha256(ticket.encode()).hexdigest())
         await asyncio.get_running_loop().run_in_executor(self._thread, self._vouch, vouch)
@@ -80,7 +83,7 @@ class Voucher:
 
 
 class Desk(TCPServer):
-    """Where processes of the server get their tickets. Raises OSError where there can be none."""
+    """Gives tickets to processes of the server. Raises OSError where that is impossible."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +92,7 @@ class Desk(TCPServer):
         self._listener = bind_unix_socket(os.fspath(self.path), mode=0o600)
 
     def open(self, voucher: Voucher, loop: IOLoop) -> None:
-        """Who asks before the loop runs waits."""
+        """Open the desk; a process that asks before the loop runs waits."""
         self._voucher = voucher
         loop.add_callback(self.add_socket, self._listener)
 
@@ -123,7 +126,7 @@ class Desk(TCPServer):
 
 
 def _new_directory() -> Path:
-    """Of this user alone, with a path that is short enough for a socket in it."""
+    """Make a directory of this user alone, with a path that is short enough for a socket in it."""
     found = Path(tempfile.mkdtemp(prefix="gpushare-"))
     if len(os.fsencode(found)) + len("/tickets.sock") <= MAX_PATH_BYTES:
         return found
@@ -132,6 +135,7 @@ def _new_directory() -> Path:
 
 
 def is_of_a_hub(server: ServerApp) -> bool:
-    """Whether JupyterHub has started it; what a user starts in a terminal of the hub is not."""
+    """Whether JupyterHub has started it; a server that a user starts in a terminal of the hub is
+    not."""
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "")
     return credentials.TOKEN in os.environ and prefix.rstrip("/") == server.base_url.rstrip("/")

@@ -1,4 +1,4 @@
-"""What only the owner of the session `first`, or an admin, may do."""
+"""Requests that only the owner of the session `first`, or an admin, may make."""
 
 from __future__ import annotations
 

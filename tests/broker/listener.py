@@ -17,7 +17,8 @@ Kind = TypeVar("Kind", bound=Message)
 
 
 class Listener(Peer):
-    """Keeps what it is sent, in `heard`; it reads at once, and computes no more once it is lost."""
+    """Keeps the messages that it is sent, in `heard`; it reads at once, and computes no more once
+    it is lost."""
 
     def __init__(self, user: str) -> None:
         self.uid, self.pid, self.user = STRANGER, 1, user

@@ -1,4 +1,5 @@
-"""Figures of use, and names of those who rest, are told to whom they concern: and to them."""
+"""Figures of use, and names of released notebooks, are told to the users that they concern, and to
+no others."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class Client(Listener):
 
 @pytest.fixture
 def service(tmp_path: Path) -> Service:
-    """Everybody has used a second of the device, and rests."""
+    """Every user has used a second of the device, and is released."""
     file = tmp_path / "rules.toml"
     file.write_text(RULES)
     service = Service(load({}, rulebook=str(file)), [Device("host", 1 << 36, "")], started=0.0)
@@ -81,7 +82,7 @@ Ask = Callable[[str, str], set[str]]
 
 @pytest.fixture
 def report(service: Service) -> Ask:
-    """`report(user, by)`: the names in the rows."""
+    """Ask: `report(user, by)` is the names in the rows."""
 
     def report(user: str, by: str = "user") -> set[str]:
         client = Client(service, user)
@@ -91,7 +92,7 @@ def report(service: Service) -> Ask:
             assert not isinstance(client.heard[-1], Error)
             assert time.monotonic() < end
             service.tick(now := now + 0.1)
-            time.sleep(0.01)  # a thread of its own reads, behind all that these ticks write
+            time.sleep(0.01)  # a thread of its own reads, after all that these ticks write
         return {row.name for row in client.heard[-1].rows}
 
     return report
@@ -124,7 +125,7 @@ def test_a_connection_asks_for_one_report_at_a_time(service: Service) -> None:
 
 
 @pytest.mark.parametrize("user", SEES)
-def test_names_of_those_who_rest_are_hidden_as_others_are(user: str, service: Service) -> None:
+def test_names_of_released_notebooks_are_hidden_as_others_are(user: str, service: Service) -> None:
     looker, watcher = Client(service, user), Client(service, user)
     looker.says(Look(), 5.0)
     watcher.says(Watch(), 5.0)

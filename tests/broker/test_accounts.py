@@ -1,4 +1,4 @@
-"""What was used, by whom: counted in time that a test tells, kept in real files."""
+"""Usage by user: counted in time that a test tells, kept in real files."""
 
 from __future__ import annotations
 
@@ -89,9 +89,7 @@ def row(accounts: Accounts, by: str = "user") -> AccountRow:
 # --- counting -------------------------------------------------------------------------------------
 
 
-def test_what_a_session_has_used_between_two_looks_is_counted(
-    accounts: Accounts, clock: Clock
-) -> None:
+def test_usage_between_two_looks_is_counted(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
     clock.passes(4.0)
     accounts.granted("a")
@@ -100,16 +98,14 @@ def test_what_a_session_has_used_between_two_looks_is_counted(
     assert row(accounts) == AccountRow("ada", 3.0, 1.0, 400.0, 30.0, 1)
 
 
-def test_what_was_used_before_anybody_looked_is_not_counted(
-    accounts: Accounts, clock: Clock
-) -> None:
+def test_usage_before_the_first_look_is_not_counted(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen(5000.0, waited_seconds=3.0)})
     clock.passes(1.0)
     accounts.follow(clock.now, {"a": seen(5000.5, waited_seconds=3.0)})
     assert row(accounts).device_seconds == 0.5
 
 
-def test_nobody_is_charged_for_more_time_than_has_passed(accounts: Accounts, clock: Clock) -> None:
+def test_no_user_is_charged_for_more_time_than_has_passed(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen()})
     clock.passes(2.0)
     accounts.follow(clock.now, {"a": seen(1e9, waited_seconds=1e9)})
@@ -129,14 +125,14 @@ def test_a_session_that_says_it_had_less_gets_nothing_back(
     assert row(accounts).device_seconds == 3.0
 
 
-def test_memory_that_nobody_saw_for_long_is_not_guessed(accounts: Accounts, clock: Clock) -> None:
+def test_memory_that_was_unseen_for_long_is_not_counted(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen(persistent_bytes=100)})
     clock.passes(GAP_SECONDS + 1.0)
     accounts.follow(clock.now, {"a": seen(persistent_bytes=100)})
     assert rows(accounts) == []
 
 
-def test_a_clock_that_is_set_back_between_two_brokers_charges_nobody_less_than_nothing(
+def test_a_clock_that_is_set_back_between_two_brokers_charges_no_user_less_than_nothing(
     path: Path, clock: Clock
 ) -> None:
     first = opened_at(path, clock)
@@ -151,7 +147,7 @@ def test_a_clock_that_is_set_back_between_two_brokers_charges_nobody_less_than_n
     second.close()
 
 
-def test_a_clock_that_is_set_right_again_finds_what_was_used_that_day(
+def test_a_clock_that_is_set_right_again_finds_the_usage_of_that_day(
     accounts: Accounts, clock: Clock
 ) -> None:
     accounts.follow(clock.now, {"a": seen()})
@@ -206,7 +202,7 @@ def test_a_user_with_countless_notebooks_has_some_rows_an_hour(
 # --- whose figures --------------------------------------------------------------------------------
 
 
-def test_a_scope_shows_ones_own_and_ones_groups_and_nobody_elses(
+def test_a_scope_shows_ones_own_and_ones_groups_and_no_others(
     accounts: Accounts, clock: Clock
 ) -> None:
     people = {"ada": "ml", "bob": "ml", "cyd": "", "dan": "art"}
@@ -227,7 +223,7 @@ def test_a_scope_shows_ones_own_and_ones_groups_and_nobody_elses(
 # --- today ----------------------------------------------------------------------------------------
 
 
-def test_what_is_used_today_is_known_at_once(accounts: Accounts, clock: Clock) -> None:
+def test_usage_of_today_is_known_at_once(accounts: Accounts, clock: Clock) -> None:
     accounts.follow(clock.now, {"a": seen(), "b": seen(user="bob")})
     clock.passes(2.0)
     accounts.follow(clock.now, {"a": seen(2.0), "b": seen(1.0, user="bob")})
@@ -262,7 +258,7 @@ def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
     assert accounts.used_today("ada") == 0.0
 
 
-def test_a_new_broker_knows_what_was_used_today(path: Path, clock: Clock) -> None:
+def test_a_new_broker_knows_the_usage_of_today(path: Path, clock: Clock) -> None:
     before = opened_at(path, clock)
     before.follow(clock.now, {"a": seen()})
     clock.passes(10.0)
@@ -285,7 +281,7 @@ def test_midnight_is_this_machines() -> None:
 def test_a_session_that_outlives_its_broker_is_counted_once_and_whole(
     path: Path, clock: Clock
 ) -> None:
-    """The broker is killed between two batches; the session brings all it had."""
+    """The broker is killed between two batches; the session brings all its history."""
     before = opened_at(path, clock)
     before.follow(clock.now, {"a": seen()})
     clock.passes(10.0)
@@ -301,7 +297,7 @@ def test_a_session_that_outlives_its_broker_is_counted_once_and_whole(
     after.close()
 
 
-def test_who_claims_anothers_session_inherits_nothing(path: Path, clock: Clock) -> None:
+def test_a_stranger_that_claims_a_session_inherits_nothing(path: Path, clock: Clock) -> None:
     before = opened_at(path, clock)
     before.follow(clock.now, {"a": seen()})
     clock.passes(1.0)
@@ -367,7 +363,7 @@ def lacking(path: Path) -> Settings:
     return load({}, accounts=str(path))
 
 
-def test_a_file_that_is_no_database_costs_one_warning_and_nobody_a_turn(
+def test_a_file_that_is_no_database_costs_one_warning_and_no_turn(
     lacking: Settings, path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.parent.mkdir()
@@ -411,13 +407,13 @@ def test_each_schema_leads_to_the_newest(path: Path) -> None:
         assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
 
 
-def test_what_could_not_be_written_is_written_later(
+def test_figures_that_could_not_be_written_are_written_later(
     path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     accounts = opened_at(path, clock)
     accounts.follow(clock.now, {"a": seen()})
     other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")  # holds the file for longer than we wait
+    other.execute("BEGIN EXCLUSIVE")  # it holds the file for longer than we wait
     clock.passes(6.0)
     accounts.follow(clock.now, {"a": seen(1.0)})
     assert accounts._sent[-1][0].exception() is not None

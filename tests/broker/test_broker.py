@@ -1,4 +1,4 @@
-"""A real broker process on a real socket, spoken to with raw messages."""
+"""A real broker process on a real socket, with raw messages."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ def test_a_second_broker_on_the_same_socket_says_so_and_ends(
         assert client.welcome.pid == broker_pid
 
 
-def test_nobody_else_can_reach_the_socket_by_default(settings: Settings, broker_pid: int) -> None:
+def test_no_other_user_can_reach_the_socket_by_default(settings: Settings, broker_pid: int) -> None:
     path = Path(settings.socket)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_without_leave_to_start_one_a_missing_broker_is_said(settings: Settings) -> None:
+def test_a_missing_broker_is_reported_where_none_may_be_started(settings: Settings) -> None:
     with pytest.raises(BrokerUnavailable, match="no broker answers on"):
         Client.connect(settings, start=False)
 
@@ -133,7 +133,7 @@ def test_a_socket_path_that_is_too_long_is_named_with_the_limit(settings: Settin
         Client.connect(long)
 
 
-def test_a_broker_that_nobody_uses_ends_by_itself(settings: Settings) -> None:
+def test_an_unused_broker_ends_by_itself(settings: Settings) -> None:
     brief = msgspec.structs.replace(settings, idle_exit_seconds=0.2)
     with Client.connect(brief) as client:
         descriptor = os.pidfd_open(client.welcome.pid)
@@ -176,7 +176,7 @@ def test_a_withdrawn_request_is_never_granted(join: Callable[..., Client]) -> No
     assert isinstance(second.receive(), Done), "no grant came in between"
 
 
-def test_a_waiting_session_is_told_why_and_for_whom(join: Callable[..., Client]) -> None:
+def test_a_waiting_session_is_told_why_and_for_which_one(join: Callable[..., Client]) -> None:
     first, second = request(join("first")), join("second")
     next_of(first, Grant)
     wait = next_of(request(second), Wait)
@@ -288,7 +288,7 @@ def frame(body: bytes) -> bytes:
         (b"GET / HTTP/1.1\r\n\r\n", "limit", "at most"),
     ],
 )
-def test_a_wrong_frame_gets_one_clear_sentence_and_hurts_nobody(
+def test_a_wrong_frame_gets_one_clear_sentence_and_harms_no_other(
     settings: Settings, join: Callable[..., Client], data: bytes, code: str, words: str
 ) -> None:
     neighbour = request(join("neighbour"))
@@ -303,7 +303,7 @@ def test_a_wrong_frame_gets_one_clear_sentence_and_hurts_nobody(
     assert neighbour.look().devices[0].sessions[0].state == "running"
 
 
-def test_half_a_frame_hurts_nobody(settings: Settings, join: Callable[..., Client]) -> None:
+def test_half_a_frame_harms_no_other(settings: Settings, join: Callable[..., Client]) -> None:
     connection = raw(settings)
     connection.sendall(framing.encode(Hello(messages.PROTOCOL))[:7])
     next_of(request(join("neighbour")), Grant)
@@ -415,7 +415,7 @@ def test_a_flood_of_messages_ends_its_own_connection_only(settings: Settings) ->
         assert neighbour.look().version
 
 
-# --- lookers ----------------------------------------------------------------------------------
+# --- viewers --------------------------------------------------------------------------------------
 
 
 def test_a_watcher_sees_changes(settings: Settings, join: Callable[..., Client]) -> None:
@@ -490,7 +490,7 @@ def test_another_user_may_look_but_not_touch(
 
 
 def as_nobody(settings: Settings, message: messages.Message) -> str:
-    """The code of the broker's answer to a process of another user."""
+    """Return the code of the broker's answer to a process of another user."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         code = "nothing"

@@ -1,4 +1,4 @@
-"""The idle ladder and holders that hang, in a service with time that a test tells."""
+"""Idle culling and holders that hang, in a service with time that a test tells."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ LEASE = load({}).lease_seconds
 
 
 class Notebook(Listener):
-    """A peer that keeps what it is sent, and has a session of its name."""
+    """A peer that keeps the messages that it is sent, and has a session of its name."""
 
     def __init__(self, service: Service, name: str, user: str = "ada", **more: Any) -> None:
         super().__init__(user)
@@ -74,7 +74,7 @@ class Notebook(Listener):
         self._service.handle(self, message, now)
 
     def hears(self, *kinds: type[Message]) -> list[Message]:
-        """What came of these kinds; all that came is forgotten."""
+        """Return the messages of these kinds; all messages are forgotten."""
         heard, self.heard = self.heard, []
         return [message for message in heard if isinstance(message, kinds)]
 
@@ -95,7 +95,7 @@ def without_rules() -> Service:
 
 
 def pass_until(service: Service, end: float) -> None:
-    """From the last tick on; each step of the rules lies on a tick."""
+    """Advance from the last tick on; each escalation step of the rules lies on a tick."""
     now = getattr(service, "_test_now", 0.0)
     while now < end:
         now += 5.0
@@ -109,7 +109,7 @@ def view(service: Service, now: float) -> SessionView:
     return only
 
 
-def test_an_idle_notebook_goes_up_the_ladder_step_by_step(service: Service) -> None:
+def test_an_idle_notebook_goes_through_the_escalation_steps(service: Service) -> None:
     notebook = Notebook(service, "a", busy=False)
     pass_until(service, 60)
     assert notebook.hears(GiveBack, PageOut, Rest) == []
@@ -124,7 +124,7 @@ def test_an_idle_notebook_goes_up_the_ladder_step_by_step(service: Service) -> N
     assert notebook.hears(GiveBack, PageOut, Rest) == [Rest()]
 
 
-def test_the_user_is_told_of_what_the_next_cell_will_notice(service: Service) -> None:
+def test_the_user_is_told_of_effects_on_the_next_cell(service: Service) -> None:
     notebook = Notebook(service, "a", busy=False)
     pass_until(service, 600)
     assert notebook.hears(Notice) == []
@@ -136,7 +136,7 @@ def test_the_user_is_told_of_what_the_next_cell_will_notice(service: Service) ->
 
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_cell_that_runs_is_never_idle(service: Service, is_asked: bool) -> None:
-    """Whatever it does: it may take turns, or none at all."""
+    """It may take turns, or none at all."""
     notebook = Notebook(service, "a")
     if is_asked:
         notebook.says(Request(1), 1.0)
@@ -152,7 +152,7 @@ def test_a_turn_without_a_cell_is_not_idle_either(service: Service) -> None:
     assert notebook.hears(GiveBack, PageOut, Rest) == []
 
 
-def test_a_cell_brings_one_down_the_ladder(service: Service) -> None:
+def test_a_cell_starts_the_escalation_anew(service: Service) -> None:
     notebook = Notebook(service, "a", busy=False)
     pass_until(service, 65)
     notebook.says(Busy(True), 66.0)
@@ -165,7 +165,7 @@ def test_a_cell_brings_one_down_the_ladder(service: Service) -> None:
     assert notebook.hears(GiveBack) == [GiveBack()]
 
 
-# --- who rests ------------------------------------------------------------------------------------
+# --- released notebooks ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def device_of(service: Service, now: float) -> Any:
     return service.snapshot(now).devices[0]
 
 
-def test_who_rests_has_no_place_and_is_shown(service: Service, resting: Notebook) -> None:
+def test_a_released_session_has_no_lane_and_is_shown(service: Service, resting: Notebook) -> None:
     device = device_of(service, 1806.0)
     assert (device.sessions, device.persistent_bytes) == ([], 0)
     assert device.resting == [
@@ -189,7 +189,7 @@ def test_who_rests_has_no_place_and_is_shown(service: Service, resting: Notebook
     ]
 
 
-def test_who_rests_has_a_place_again_with_the_next_cell(
+def test_a_released_session_has_a_lane_again_with_the_next_cell(
     service: Service, resting: Notebook
 ) -> None:
     resting.opens(2000.0, paged_out_bytes=GB, busy=True)
@@ -200,7 +200,7 @@ def test_who_rests_has_a_place_again_with_the_next_cell(
     assert resting.hears(Grant)
 
 
-def test_a_session_that_rests_counts_to_the_limits_of_sessions(resting: Notebook) -> None:
+def test_a_released_session_counts_to_the_limits_of_sessions(resting: Notebook) -> None:
     service = Service(load({}, max_sessions_per_user=1), DEVICES, started=0.0)
     first = Notebook(service, "a", busy=False)
     second = Notebook(service, "b")
@@ -208,7 +208,7 @@ def test_a_session_that_rests_counts_to_the_limits_of_sessions(resting: Notebook
     second.opens(2.0)
     assert len(second.hears(Error)) == 2
     first.hears()
-    first.opens(3.0)  # it takes its own place again
+    first.opens(3.0)  # it opens its own session again
     assert len(first.hears(Opened)) == 1
     first.says(Rests(0), 4.0)
     first.says(Close(), 5.0)
@@ -216,7 +216,7 @@ def test_a_session_that_rests_counts_to_the_limits_of_sessions(resting: Notebook
     assert (second.hears(Error), second.session) == ([], "b")
 
 
-def test_a_session_that_rests_counts_to_the_quota_of_sessions(tmp_path: Path) -> None:
+def test_a_released_session_counts_to_the_quota_of_sessions(tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text("[quotas]\nsessions = 1\npersistent = '1 GiB'")
     service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
@@ -231,14 +231,14 @@ def test_a_session_that_rests_counts_to_the_quota_of_sessions(tmp_path: Path) ->
     assert second.hears(Opened)
 
 
-def test_a_connection_has_one_session_that_rests(service: Service, resting: Notebook) -> None:
+def test_a_connection_has_one_released_session(service: Service, resting: Notebook) -> None:
     for number in range(3):
         resting.says(Open(f"n{number}", "n.ipynb"), 2000.0)
         resting.says(Rests(0), 2000.0)
     assert [view.id for view in device_of(service, 2000.0).resting] == ["n2"]
 
 
-def test_nobody_takes_the_name_of_anothers_session_that_rests(
+def test_no_other_user_takes_the_name_of_a_released_session(
     service: Service, resting: Notebook
 ) -> None:
     thief = Notebook(service, "a", user="eve")
@@ -249,23 +249,21 @@ def test_nobody_takes_the_name_of_anothers_session_that_rests(
     assert resting.hears(Error) == []
 
 
-def test_a_process_that_ends_while_it_rests_is_forgotten(
-    service: Service, resting: Notebook
-) -> None:
+def test_a_released_process_that_ends_is_forgotten(service: Service, resting: Notebook) -> None:
     service.lost(resting, 2000.0)
     assert device_of(service, 2000.0).resting == []
     pass_until(service, 8000)
     assert service.snapshot(8000.0).interventions == []
 
 
-# --- what the Jupyter server does -----------------------------------------------------------------
+# --- directives to the Jupyter server -------------------------------------------------------------
 
 
 def deeds(snapshot: Snapshot) -> list[tuple[str, str]]:
     return [(one.session, one.deed) for one in snapshot.interventions]
 
 
-def test_an_idle_kernel_is_culled_last_whether_it_rests_or_not(
+def test_an_idle_kernel_is_culled_last_whether_it_is_released_or_not(
     service: Service, resting: Notebook
 ) -> None:
     pass_until(service, 7200)
@@ -273,7 +271,7 @@ def test_an_idle_kernel_is_culled_last_whether_it_rests_or_not(
     before = service.snapshot(7200.0).sequence
     pass_until(service, 7205)
     assert deeds(service.snapshot(7205.0)) == [("a", "cull")]
-    assert service.snapshot(7205.0).sequence > before  # or nobody would be shown it
+    assert service.snapshot(7205.0).sequence > before  # or it would not be shown
     resting.opens(7206.0)
     pass_until(service, 7210)
     assert deeds(service.snapshot(7210.0)) == []
@@ -309,7 +307,7 @@ def test_a_holder_that_hangs_is_interrupted_and_later_ended(service: Service) ->
     assert waiter.hears(Grant)
 
 
-def test_whom_nobody_waits_for_is_not_overdue(service: Service) -> None:
+def test_a_holder_is_not_overdue_while_no_other_session_waits(service: Service) -> None:
     Notebook(service, "a").says(Request(1), 0.0)
     pass_until(service, 10_000)
     assert service.snapshot(10_000.0).interventions == []

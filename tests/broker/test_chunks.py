@@ -1,6 +1,6 @@
-"""The chunks of a GPU's lane on their way: made by sessions, kept by the broker, let go by both.
+"""The chunks of a GPU's lane on their way: made by sessions, kept by the broker, released by both.
 
-Descriptors of files stand for chunks: nobody but a GPU's driver looks into one.
+Descriptors of files stand for chunks: only a GPU's driver looks into one.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def test_more_chunks_than_go_into_one_batch_arrive_in_order(ends: tuple[Channel,
     chunks.close([*received, *descriptors])
 
 
-def test_what_is_no_batch_is_closed_and_the_next_one_arrives(ends: tuple[Channel, Channel]) -> None:
+def test_a_message_that_is_no_batch_is_closed_and_the_next_one_arrives(
+    ends: tuple[Channel, Channel],
+) -> None:
     one = made(1)
     with socket.socket(fileno=os.dup(ends[0].fileno())) as raw:
         socket.send_fds(raw, [b"garbage"], one)
@@ -110,7 +112,7 @@ def test_what_is_no_batch_is_closed_and_the_next_one_arrives(ends: tuple[Channel
     chunks.close([*batch.descriptors, *one])
 
 
-def test_what_comes_with_no_label_at_all_is_closed(ends: tuple[Channel, Channel]) -> None:
+def test_descriptors_without_any_label_are_closed(ends: tuple[Channel, Channel]) -> None:
     one = made(1)
     with socket.socket(fileno=os.dup(ends[0].fileno())) as raw:
         socket.send_fds(raw, [b""], one)
@@ -118,7 +120,9 @@ def test_what_comes_with_no_label_at_all_is_closed(ends: tuple[Channel, Channel]
     chunks.close(one)
 
 
-def test_who_sends_without_end_is_not_read_without_end(ends: tuple[Channel, Channel]) -> None:
+def test_a_peer_that_sends_without_end_is_not_read_without_end(
+    ends: tuple[Channel, Channel],
+) -> None:
     one = made(1)
     ends[0].send(1, 0, one)
     read = 0
@@ -131,7 +135,7 @@ def test_who_sends_without_end_is_not_read_without_end(ends: tuple[Channel, Chan
     assert read == AT_ONCE
 
 
-def test_what_comes_before_its_grant_waits_and_what_is_old_is_closed(
+def test_a_batch_before_its_grant_waits_and_an_old_one_is_closed(
     ends: tuple[Channel, Channel],
 ) -> None:
     descriptors = made(3)
@@ -161,7 +165,9 @@ def test_chunks_are_as_small_as_their_number_allows(capacity: int, size: int) ->
     assert chunks.count(capacity, size) <= chunks.MOST
 
 
-def test_a_client_that_closes_keeps_no_descriptor_that_came_with_what_it_has_not_taken() -> None:
+def test_a_client_that_closes_keeps_no_descriptor_that_came_with_a_message_it_has_not_taken() -> (
+    None
+):
     ours, theirs = socket.socketpair()
     client, memory = Client(ours), made(1)
     socket.send_fds(theirs, [encode(Done()) + encode(Grant(1, 1, CHUNK, 1))], memory)
@@ -171,11 +177,11 @@ def test_a_client_that_closes_keeps_no_descriptor_that_came_with_what_it_has_not
     chunks.close(memory)
 
 
-# --- what the broker does with them ---------------------------------------------------------------
+# --- the broker's chunks --------------------------------------------------------------------------
 
 
 class Notebook(Listener):
-    """A peer in this process, with a real channel, that makes what its lane lacks."""
+    """A peer in this process, with a real channel, that makes the chunks that its lane lacks."""
 
     is_owner = True
 
@@ -232,7 +238,7 @@ class Notebook(Listener):
         del self.own[count:]
 
     def make(self) -> None:
-        """What the Grant says that there is, and is not there."""
+        """Return the number that the Grant tells and the peer does not have."""
         self.take()
         grant = self.last(Grant)
         first = len(self.own)
@@ -318,7 +324,7 @@ def test_a_lane_that_grows_gets_more_chunks_and_keeps_those_that_it_has(
     assert len(second.own) == 4
 
 
-def test_a_lane_that_shrinks_is_let_go_by_all_that_have_it_and_grows_again(
+def test_a_lane_that_shrinks_is_released_by_all_that_have_it_and_grows_again(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     small, large = notebook("small", CHUNK), notebook("large", 8 * CHUNK)
@@ -340,7 +346,7 @@ def test_a_lane_that_shrinks_is_let_go_by_all_that_have_it_and_grows_again(
     assert len(small.own) == 3
 
 
-def test_a_lane_that_shrinks_is_let_go_on_its_own_gpu_alone(
+def test_a_lane_that_shrinks_is_released_on_its_own_gpu_alone(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     here, there = notebook("here", 8 * CHUNK), notebook("there", 8 * CHUNK, "cuda:1")
@@ -367,7 +373,7 @@ def test_a_lane_that_closes_keeps_no_chunk(
     assert open_descriptors() == before
 
 
-def test_chunks_that_nobody_asked_for_are_not_kept(
+def test_chunks_that_were_not_asked_for_are_not_kept(
     notebook: Callable[..., Notebook],
 ) -> None:
     holder, other = notebook("holder", 2 * CHUNK), notebook("other", 2 * CHUNK)
@@ -381,7 +387,7 @@ def test_chunks_that_nobody_asked_for_are_not_kept(
     assert open_descriptors() == before
 
 
-def test_a_turn_is_handed_on_only_to_who_has_all_chunks(
+def test_a_direct_handoff_goes_only_to_a_session_with_all_chunks(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     first, second = notebook("first", 2 * CHUNK), notebook("second", CHUNK)
@@ -399,7 +405,7 @@ def test_a_turn_is_handed_on_only_to_who_has_all_chunks(
     assert first.last(Yield).successor is not None
 
 
-def test_a_turn_is_not_handed_on_to_who_has_let_go_of_the_only_chunk(
+def test_a_direct_handoff_does_not_go_to_a_session_that_has_released_the_only_chunk(
     service: Service, notebook: Callable[..., Notebook]
 ) -> None:
     first, second = notebook("first", CHUNK), notebook("second", CHUNK)

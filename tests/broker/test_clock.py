@@ -1,4 +1,4 @@
-"""A clock that leaps charges nobody for time in which nobody knows what was computed."""
+"""A clock that leaps charges no user for time in which it is not known what was computed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ HOST = Device("host", 64 * GB, "main memory")
 
 
 class Machine:
-    """Its two clocks, which may be set or leap, and a broker that looks ten times a second."""
+    """A machine: its two clocks, which may be set or leap, and a broker that looks ten times a
+    second."""
 
     def __init__(self) -> None:
         self.monotonic, self.unix = 1_000.0, 1_790_000_000.0
@@ -61,7 +62,7 @@ def machine() -> Iterator[Machine]:
     machine.accounts.close()
 
 
-def test_a_steady_clock_goes_as_its_source_but_for_leaps() -> None:
+def test_a_steady_clock_follows_its_source_but_for_leaps() -> None:
     times = iter([5.0, 5.5, 6.0, 6.0 + TEN_HOURS, 6.5 + TEN_HOURS, 1.0, 2.0])
     clock = SteadyClock(lambda: next(times))
     assert [clock() for _ in range(3)] == [5.5, 6.0, 6.0 + LONGEST_SECONDS]
@@ -72,7 +73,7 @@ def test_a_steady_clock_goes_as_its_source_but_for_leaps() -> None:
     assert clock() == pytest.approx(after + 1.0)
 
 
-def test_time_in_which_nobody_was_there_counts_whole() -> None:
+def test_time_without_any_session_counts_whole() -> None:
     times = iter([0.0, TEN_HOURS, TEN_HOURS + 1.0])
     clock = SteadyClock(lambda: next(times))
     assert clock.resume() == TEN_HOURS
@@ -99,7 +100,8 @@ def test_two_leaps_of_ten_hours_charge_no_hours(machine: Machine, what: str) -> 
 
 
 @pytest.mark.parametrize("module", [connection, endpoint, service])
-def test_what_is_told_the_service_goes_by_the_one_clock(module: object) -> None:
-    """Else one reading of the other would be a leap again. The crowd alone has its own."""
+def test_the_service_uses_a_single_clock(module: object) -> None:
+    """Otherwise a reading of another clock would be a leap again. Only the rate limit has
+    its own."""
     source = inspect.getsource(module)  # type: ignore[arg-type]
     assert source.replace("_party.begin(time.monotonic())", "").count("time.monotonic()") == 0

@@ -27,7 +27,8 @@ def test_a_process_computes_until_it_ends_and_may_end_while_it_is_looked_at() ->
             assert not computes(pid)
 
 
-# As a user who may not see those of others: prints what it says of each process that it is told.
+# As a user that may not see the processes of others: prints what it says of each process that it
+# is told.
 SHORT_SIGHTED = """
 import os, subprocess, sys
 subprocess.run(["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"], check=True)
@@ -47,7 +48,7 @@ print(*(f"{check.state}: {check.sentence}" for check in warnings))
 
 @pytest.fixture
 def short_sighted() -> Iterator[subprocess.Popen[str]]:
-    """A process to which /proc is as with hidepid=2."""
+    """Start a process to which /proc is as with hidepid=2."""
     if os.getuid() != 0:
         pytest.skip("only root can mount /proc, and act as another user")
     command = ["unshare", "--mount", sys.executable, "-c", SHORT_SIGHTED]
@@ -59,7 +60,7 @@ def short_sighted() -> Iterator[subprocess.Popen[str]]:
         process.stdin.close()
 
 
-def test_a_process_that_cannot_be_seen_lives_as_long_as_it_does(
+def test_an_invisible_process_lives_as_long_as_it_does(
     short_sighted: subprocess.Popen[str],
 ) -> None:
     assert short_sighted.stdin is not None

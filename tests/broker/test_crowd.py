@@ -1,4 +1,4 @@
-"""Nobody keeps others waiting at the broker, with however many connections and messages."""
+"""No user keeps others waiting at the broker, with however many connections and messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MESSAGES = 1500  # that the broker reads in one go
 
 
 class Loop:
-    """An event loop that calls when a test says so; what it was asked for stands in `delays`."""
+    """An event loop that calls when a test says so; its requests stand in `delays`."""
 
     def __init__(self) -> None:
         self.delays: list[float] = []
@@ -54,7 +54,7 @@ class Loop:
 
 
 class Chatterbox:
-    """It has so many messages to say, each of which costs a slice."""
+    """A connection with `messages` messages, each of which costs a slice."""
 
     def __init__(self, crowd: Crowd, party: Party, messages: int) -> None:
         self._crowd, self._party, self.messages = crowd, party, messages
@@ -97,9 +97,7 @@ def test_a_user_has_a_slice_in_each_period_whatever_the_connections(crowd: Crowd
     assert party.has_time
 
 
-def test_all_users_who_wait_are_looked_after_before_one_of_them_is_again(
-    loop: Loop, crowd: Crowd
-) -> None:
+def test_all_waiting_users_are_served_before_one_of_them_is_again(loop: Loop, crowd: Crowd) -> None:
     eve, ada = (crowd.join(user) for user in ("eve", "ada"))
     floods = [Chatterbox(crowd, eve, 3) for _ in range(2)]
     quiet = Chatterbox(crowd, ada, 1)
@@ -111,7 +109,7 @@ def test_all_users_who_wait_are_looked_after_before_one_of_them_is_again(
     assert [flood.messages for flood in floods] == [1, 2], "so are connections of a user"
 
 
-def test_who_goes_on_and_on_has_a_part_of_the_loop_once_what_was_saved_is_spent() -> None:
+def test_a_user_that_exceeds_the_budget_has_a_part_of_the_loop_once_its_savings_are_spent() -> None:
     party, now, spent = Party("eve"), 0.0, 0.0
     while now < 100 * SAVED_SECONDS:
         party.refresh(now)
@@ -122,7 +120,7 @@ def test_who_goes_on_and_on_has_a_part_of_the_loop_once_what_was_saved_is_spent(
     assert spent == pytest.approx(SAVED_SECONDS + PART * now, rel=0.02)
 
 
-def test_where_nobody_has_anything_saved_the_processor_rests(loop: Loop, crowd: Crowd) -> None:
+def test_the_processor_rests_where_no_user_has_savings(loop: Loop, crowd: Crowd) -> None:
     party = crowd.join("eve")
     Chatterbox(crowd, party, 1)
     party.spend(2 * SAVED_SECONDS)
@@ -131,7 +129,7 @@ def test_where_nobody_has_anything_saved_the_processor_rests(loop: Loop, crowd: 
 
 
 class Caller:
-    """A connection that has not said yet who it is."""
+    """A connection that has not been authenticated yet."""
 
     def __init__(
         self, antechamber: Antechamber, pid: int, uid: int = 7, spoke: bool = False
@@ -143,7 +141,7 @@ class Caller:
         self.is_open = False
 
 
-def test_the_oldest_silent_connection_of_a_process_gives_way_to_a_new_one() -> None:
+def test_the_oldest_silent_connection_of_a_process_is_closed_for_a_new_one() -> None:
     antechamber = Antechamber(1000)
     spoke = Caller(antechamber, 1, spoke=True)
     other = Caller(antechamber, 2)
@@ -155,7 +153,7 @@ def test_the_oldest_silent_connection_of_a_process_gives_way_to_a_new_one() -> N
     assert silent[3].is_open
 
 
-def test_of_processes_that_cannot_be_seen_the_oldest_connection_of_the_uid_gives_way() -> None:
+def test_of_invisible_processes_the_oldest_connection_of_the_uid_is_closed() -> None:
     antechamber = Antechamber(100)
     callers = [Caller(antechamber, 0) for _ in range(101)]
     stranger = Caller(antechamber, 0, uid=8)
@@ -164,7 +162,7 @@ def test_of_processes_that_cannot_be_seen_the_oldest_connection_of_the_uid_gives
 
 
 class Sleeper:
-    """A connection that leaves so much unread."""
+    """A connection that leaves `unread` bytes unread."""
 
     def __init__(self, unread: int) -> None:
         self.unread_bytes = unread
@@ -191,8 +189,8 @@ def test_the_connection_that_has_read_least_ends_where_a_user_leaves_too_much_un
 # --- a real broker --------------------------------------------------------------------------------
 
 
-def test_silent_connections_of_a_process_keep_nobody_out(settings: Settings) -> None:
-    """As many as a user may have."""
+def test_silent_connections_of_a_process_keep_no_other_out(settings: Settings) -> None:
+    """There are as many as a user may have."""
     tight = msgspec.structs.replace(settings, max_connections_per_user=100)
     with contextlib.ExitStack() as stack:
         stack.enter_context(Client.connect(tight))
@@ -220,7 +218,7 @@ def test_connections_that_do_not_read_cost_the_broker_no_more_than_a_total(
 
 
 def once_it_rests(broker: psutil.Process) -> int:
-    """Its memory when all it was sent is handled: then it uses little of the processor."""
+    """Return its memory when all messages are handled: then it uses little of the processor."""
     while broker.cpu_percent(interval=0.5) > 20.0:
         pass
     return broker.memory_info().rss
@@ -238,11 +236,11 @@ def test_a_connection_too_many_is_told_so_in_one_sentence(settings: Settings) ->
         Client.connect(tight).close()
 
 
-def test_a_watcher_too_many_is_refused_and_the_others_see_on(settings: Settings) -> None:
+def test_a_watcher_too_many_is_refused_and_the_others_still_see(settings: Settings) -> None:
     tight = msgspec.structs.replace(settings, max_watchers_per_user=1)
     with Client.connect(tight) as first, Client.connect(tight) as second:
         first.send(Watch(), Watch())  # which is one
-        assert isinstance(first.receive(), Snapshot)  # before the second is heard
+        assert isinstance(first.receive(), Snapshot)  # before the second is handled
         with pytest.raises(LimitExceeded, match="1 watchers are the limit"):
             second.ask(Watch())
         assert second.look().version

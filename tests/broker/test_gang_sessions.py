@@ -99,7 +99,7 @@ class Host:
         self.service.tick(self.now)
 
     def views(self, name: str) -> dict[str, SessionView]:
-        """By device."""
+        """Return the holders by device."""
         return {
             device.name: view
             for device in self.service.snapshot(self.now).devices
@@ -111,7 +111,7 @@ class Host:
         return {name for name, notebook in self.notebooks.items() if notebook.has}
 
     def look(self) -> None:
-        """A gang has all of its devices or none, and nobody has a device beside somebody else."""
+        """Check that a gang has all of its devices or none, and that no device has two holders."""
         assert self.service._host.is_valid() == ""
         used = [device for name in self.holders() for device in self.notebooks[name].on]
         assert len(used) == len({*used})
@@ -171,7 +171,7 @@ class Notebook(Listener):
             self.says(Finish(self.turn))
 
     def report(self, persistent: int) -> None:
-        """So many GB."""
+        """A demand of this number of GB."""
         self.demand = Demand(persistent * GB, GB, measured=True)
         self.says(Report(1, self.demand))
 
@@ -198,7 +198,7 @@ def test_a_gang_has_the_emptiest_devices_and_is_told_which(host: Host) -> None:
     )
 
 
-def test_a_gang_is_on_those_that_it_sees(host: Host) -> None:
+def test_a_gang_is_on_devices_that_it_sees(host: Host) -> None:
     assert host.open("gang", 2, ["GPU-2", "GPU-0", "GPU-2"]).on == ["cuda:2", "cuda:0"]
 
 
@@ -221,7 +221,7 @@ def test_more_devices_than_there_are_is_one_sentence(
     assert peer.error == f"4 devices at once are more than this notebook may use here: {there}"
 
 
-def test_a_gang_waits_until_all_are_free_and_is_told_who_has_them(host: Host) -> None:
+def test_a_gang_waits_until_all_are_free_and_is_told_the_holders(host: Host) -> None:
     single = host.open("single", among=["cuda:1"])
     gang = host.open("gang", 2, ["cuda:0", "cuda:1"])
     single.request()
@@ -244,7 +244,7 @@ def test_a_gang_waits_until_all_are_free_and_is_told_who_has_them(host: Host) ->
     assert view.reason == "waits for gang, which has the whole device"
 
 
-def test_a_gang_shares_no_lane_and_nobody_runs_beside_it(host: Host) -> None:
+def test_a_gang_shares_no_lane_and_no_session_runs_beside_it(host: Host) -> None:
     gang = host.open("gang", 3)
     gang.says(SetPolicy(running_lanes=0))
     gang.says(SetPolicy("pack"))
@@ -271,7 +271,7 @@ def test_two_gangs_with_a_device_in_common_take_turns(host: Host) -> None:
     assert abs(had.count("left") - had.count("right")) <= 1
 
 
-# --- what a single session survives -----------------------------------------------------------
+# --- events that a single session survives --------------------------------------------------------
 
 
 def test_a_killed_gang_frees_all_its_devices(host: Host) -> None:
@@ -302,7 +302,7 @@ def test_a_wait_that_is_interrupted_leaves_nothing_behind(host: Host) -> None:
     gang.request()
     third = host.open("third", among=["cuda:0"])
     third.request()
-    assert host.holders() == {"single"}  # what the gang has already is kept for it
+    assert host.holders() == {"single"}  # the device that the gang has already is kept for it
     gang.finish()
     assert host.holders() == {"single", "third"}
     host.look()
@@ -330,7 +330,7 @@ def test_a_gang_that_holds_keeps_all_its_devices_when_the_broker_is_killed(host:
     assert host.holders() == {"single"}
 
 
-def test_a_gang_that_waits_goes_on_waiting_when_the_broker_is_killed(host: Host) -> None:
+def test_a_gang_that_waits_still_waits_when_the_broker_is_killed(host: Host) -> None:
     single = host.open("single", among=["cuda:1"])
     single.request()
     host.open("gang", 2, ALL[:2]).request()
@@ -365,7 +365,7 @@ def test_a_gang_whose_connection_breaks_comes_back_to_its_devices_and_its_turn(h
     assert host.holders() == {"gang"}
 
 
-# --- what keeps a gang from its devices -------------------------------------------------------
+# --- reasons why a gang has no devices ------------------------------------------------------------
 
 
 def test_a_paused_gang_keeps_no_device_from_others(host: Host) -> None:
@@ -394,7 +394,7 @@ def test_a_gang_that_is_paused_in_its_turn_is_asked_to_end_it_once(host: Host) -
     assert host.holders() == set()
 
 
-def test_a_gang_can_be_recalled(host: Host) -> None:
+def test_a_user_can_preempt_a_gang(host: Host) -> None:
     gang = host.open("gang", 2)
     gang.request()
     gang.says(Recall("gang"))
@@ -404,7 +404,9 @@ def test_a_gang_can_be_recalled(host: Host) -> None:
     assert gang.error == "gang has no turn to end"
 
 
-def test_who_hangs_on_one_device_keeps_a_gang_from_it_and_no_other_device_idle(host: Host) -> None:
+def test_a_holder_that_hangs_on_one_device_keeps_a_gang_from_it_and_no_other_device_idle(
+    host: Host,
+) -> None:
     hanging = host.open("hanging", among=["cuda:1"])
     hanging.request()
     gang = host.open("gang", 2, ALL[:2])
@@ -454,7 +456,7 @@ def test_the_idle_are_paged_out_for_a_gang(host: Host) -> None:
     host.look()
 
 
-def test_a_gang_that_waits_for_memory_is_not_overtaken_for_ever(host: Host) -> None:
+def test_backfill_past_a_gang_that_waits_for_memory_is_bounded(host: Host) -> None:
     host.open("large", among=["cuda:1"]).says(Report(1, Demand(9 * GB, 0, measured=True)))
     gang = host.open("gang", 2, ALL[:2])
     gang.says(Report(1, Demand(9 * GB, 0, measured=True)))
@@ -524,7 +526,7 @@ def obey(host: Host) -> None:
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(devices, min_size=3, max_size=3), st.lists(steps, max_size=50))
-def test_a_gang_has_all_or_none_and_everybody_is_served_whatever_happens(
+def test_a_gang_has_all_or_none_and_every_session_is_served_whatever_happens(
     wanted: list[list[str]], path: list[tuple[str, str]]
 ) -> None:
     with contextlib.closing(Host()) as host:
@@ -566,7 +568,8 @@ def live_through(host: Host, wanted: list[list[str]], path: list[tuple[str, str]
         for name, notebook in host.notebooks.items():
             if notebook.has:
                 served.add(name)
-                notebook.finish()  # an iteration is over; under some policies nobody is asked
+                # an iteration is over; under some policies no preemption request comes
+                notebook.finish()
             notebook.request()
         if served == {*NAMES}:
             return

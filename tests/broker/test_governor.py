@@ -1,4 +1,4 @@
-"""An admin's rules in a broker: what one is refused, somebody else gets."""
+"""An admin's rules in a broker: a refusal for one user does not affect another."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ teachers = ["tina"]
 
 
 class Client(Listener):
-    """Somebody at the broker, with a notebook or without."""
+    """A user at the broker, with a notebook or without."""
 
     def __init__(self, broker: Broker, user: str, groups: tuple[str, ...] = ()) -> None:
         super().__init__(user)
@@ -90,7 +90,7 @@ class Client(Listener):
 
     @property
     def refusal(self) -> Error | None:
-        """The one that it was told since this was asked last."""
+        """Return the one message since the last call."""
         errors = self.heard_of(Error)
         self.heard = [message for message in self.heard if not isinstance(message, Error)]
         assert len(errors) <= 1
@@ -130,14 +130,14 @@ class Broker:
         return Client(self, user, groups)
 
     def writes(self, text: str) -> None:
-        """The file is another one from now on, and the broker has looked."""
+        """Replace the file, and let the broker look."""
         new = self.path.with_suffix(".new")
         new.write_text(text)
         new.replace(self.path)
         self.passes(1.0)
 
     def passes(self, seconds: float) -> None:
-        """So much time; then the broker has looked."""
+        """Let this time pass, and let the broker look."""
         self.now += seconds
         self.unix += seconds
         self.service.pass_time(self.now)
@@ -184,7 +184,7 @@ ALL = {"ann", "bob", "tim", "tina", "ada"}
     ],
     ids=str,
 )
-def test_a_deed_is_for_those_roles_and_no_other(
+def test_a_permission_is_for_those_roles_and_no_other(
     broker: Broker, message: ToBroker, allowed: set[str]
 ) -> None:
     notebook = broker.client("ann").opens("a")
@@ -206,7 +206,7 @@ def test_a_deed_is_for_those_roles_and_no_other(
         assert client.heard_of(Done)
 
 
-def test_a_priority_above_0_is_refused_at_registration_to_whom_it_is_refused_later(
+def test_a_priority_above_0_is_refused_at_registration_to_users_that_may_not_set_it_later(
     broker: Broker,
 ) -> None:
     refusal = broker.client("ann").opens("a", priority=1).refusal
@@ -224,7 +224,7 @@ def test_an_admin_of_the_file_is_told_that_it_is_one(broker: Broker) -> None:
     assert told == {"ann": False, "tim": False, "ada": True}
 
 
-def test_everybody_sees_who_is_in_which_group_and_who_teaches_it(broker: Broker) -> None:
+def test_all_users_see_the_members_and_teachers_of_each_group(broker: Broker) -> None:
     broker.client("ann").opens("a")
     broker.client("eve", "students").opens("e")
     broker.client("pat").opens("p")
@@ -271,7 +271,7 @@ def test_names_are_for_owners_teachers_of_the_group_and_admins(
     }
 
 
-def test_without_that_rule_everybody_sees_all_names(broker: Broker) -> None:
+def test_without_that_rule_all_users_see_all_names(broker: Broker) -> None:
     broker.client("ann").opens("a")
     assert names_seen_by(broker.client("pat")) == watched_by(broker.client("pat")) == {"a.ipynb"}
 
@@ -279,7 +279,9 @@ def test_without_that_rule_everybody_sees_all_names(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("user", "name"), [("ann", "first.ipynb"), ("bob", "a notebook of ann"), ("ada", "first.ipynb")]
 )
-def test_who_waits_reads_no_name_that_it_may_not_see(path: Path, user: str, name: str) -> None:
+def test_a_waiting_session_reads_no_name_that_it_may_not_see(
+    path: Path, user: str, name: str
+) -> None:
     broker = Broker(path, HIDDEN)
     broker.client("ann").opens("first", GB, GB).says(Request(1))
     waiting = broker.client(user).opens("second", GB, GB)
@@ -318,7 +320,9 @@ def strict(path: Path) -> Broker:
     return Broker(path, QUOTAS)
 
 
-def test_one_notebook_too_many_is_refused_with_rule_number_and_whom_to_ask(strict: Broker) -> None:
+def test_one_notebook_too_many_is_refused_with_rule_number_and_administrator(
+    strict: Broker,
+) -> None:
     assert strict.client("bob").opens("b1").heard_of(Opened)
     refusal = strict.client("bob").opens("b2").refusal
     assert refusal is not None
@@ -332,19 +336,19 @@ def test_one_notebook_too_many_is_refused_with_rule_number_and_whom_to_ask(stric
     assert strict.client("ann").opens("a3").refusal is not None
 
 
-def test_a_notebook_that_ends_makes_room_for_another(strict: Broker) -> None:
+def test_a_notebook_that_ends_leaves_its_quota_to_another(strict: Broker) -> None:
     bob = strict.client("bob").opens("b1")
     bob.says(Close())
     assert strict.client("bob").opens("b2").heard_of(Opened)
 
 
-def test_who_opens_again_is_one_notebook(strict: Broker) -> None:
+def test_a_session_that_opens_again_is_one_notebook(strict: Broker) -> None:
     bob = strict.client("bob").opens("b1")
     bob.opens("b1")
     assert (bob.refusal, len(bob.heard_of(Opened))) == (None, 2)
 
 
-def test_who_comes_back_with_a_turn_after_a_crash_goes_on_with_it(path: Path) -> None:
+def test_a_session_that_comes_back_with_a_turn_after_a_crash_keeps_it(path: Path) -> None:
     broker = Broker(path, QUOTAS, grants_from=2.0, roll=roll_of(Held("b2", 3, "")))
     assert broker.client("bob").opens("b1").heard_of(Opened)
     assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(Opened)
@@ -382,7 +386,9 @@ def test_too_much_memory_is_refused_at_registration_and_at_the_boundary(
     assert other.refusal is None
 
 
-def test_a_users_notebooks_count_together_and_only_who_grows_is_refused(strict: Broker) -> None:
+def test_a_users_notebooks_count_together_and_only_the_growing_one_is_refused(
+    strict: Broker,
+) -> None:
     first, second = (strict.client("pat").opens(name, 2 * GB) for name in "ab")
     second.reports(3 * GB)
     assert second.refusal is not None
@@ -404,7 +410,7 @@ def test_a_groups_users_count_together(strict: Broker) -> None:
     assert strict.client("pat").opens("p", 3 * GB).heard_of(Opened)
 
 
-def test_who_has_more_than_it_may_is_told_once_and_takes_no_larger_lane(strict: Broker) -> None:
+def test_a_session_over_its_quota_is_told_once_and_gets_no_larger_lane(strict: Broker) -> None:
     greedy = strict.client("ann").opens("a", GB, GB)
     for _ in range(3):
         greedy.reports(GB, 9 * GB)
@@ -415,7 +421,7 @@ def test_who_has_more_than_it_may_is_told_once_and_takes_no_larger_lane(strict: 
     assert strict.client("pat").sees()["a"].measured
 
 
-def test_what_a_device_cannot_hold_counts_for_no_quota(path: Path) -> None:
+def test_a_demand_that_a_device_cannot_hold_counts_for_no_quota(path: Path) -> None:
     broker = Broker(path, "[quotas]\npersistent = '100 GiB'")
     first, second = (broker.client("ann").opens(name) for name in "ab")
     first.reports(90 * GB)
@@ -424,12 +430,12 @@ def test_what_a_device_cannot_hold_counts_for_no_quota(path: Path) -> None:
     assert second.refusal is None
 
 
-# --- who waits, and who had enough of the day -----------------------------------------------------
+# --- bounds on waiting notebooks and on seconds of a day ------------------------------------------
 
 WAITING = f"{GROUPS}\n[quotas]\nwaiting = 1"
 
 
-def test_more_than_may_wait_are_held_back_and_wait_in_the_order_in_which_they_asked(
+def test_notebooks_beyond_the_bound_on_waiting_are_throttled_and_wait_in_the_order_of_requests(
     path: Path,
 ) -> None:
     broker = Broker(path, WAITING)
@@ -443,7 +449,7 @@ def test_more_than_may_wait_are_held_back_and_wait_in_the_order_in_which_they_as
         "held back: ann may have 1 waiting at a time by the rule waiting in [quotas];"
         " ask help@example.org"
     )
-    for name, turn in (("a", 1), ("p", 1)):  # who is behind whom: ann's had more than pat's
+    for name, turn in (("a", 1), ("p", 1)):  # the order in the queue: ann's had more than pat's
         notebooks[name].says(Finish(turn))
     notebooks["a"].says(Request(2))
     broker.passes(1.0)
@@ -460,7 +466,7 @@ device_seconds_per_day = 5400
 """
 
 
-def test_who_has_had_its_seconds_of_a_day_yields_and_is_held_back_until_midnight(
+def test_a_user_without_seconds_left_for_the_day_yields_and_is_throttled_until_midnight(
     path: Path,
 ) -> None:
     broker = Broker(path, USED)
@@ -505,7 +511,7 @@ def test_a_groups_seconds_of_a_day_are_those_of_all_in_it(path: Path) -> None:
 
 
 def seconds_of(broker: Broker, clients: dict[str, Client], seconds: float) -> dict[str, float]:
-    """Device seconds of each of these, all of whom always want more, in iterations of 50 ms."""
+    """Return the device seconds of each of these; all always want more, in iterations of 50 ms."""
     for client in clients.values():
         client.says(Request(1))
     turns = dict.fromkeys(clients, 1)
@@ -581,20 +587,22 @@ def test_a_reservation_is_seen_a_day_before_begins_by_itself_and_ends(path: Path
     assert broker.states() == {"p": "running", "e": "idle"}
 
 
-def test_who_comes_during_a_reservation_is_held_back_from_its_first_request_on(path: Path) -> None:
+def test_a_session_that_comes_during_a_reservation_is_throttled_from_its_first_request_on(
+    path: Path,
+) -> None:
     broker = Broker(path, RESERVED)
     broker.unix = TUESDAY + HOUR
     for user, device, state in (
         ("pat", "host", "held"),
         ("bob", "cuda:0", "running"),
-        ("tina", "host", "running"),  # who teaches is of the class
+        ("tina", "host", "running"),  # a teacher is part of the class
     ):
         client = broker.client(user).opens(user, GB, GB, device)
         client.says(Request(1))
         assert broker.states()[user] == state
 
 
-def test_a_reserved_share_is_had_while_anybody_of_the_group_wants_it(path: Path) -> None:
+def test_a_reserved_share_is_available_while_a_member_of_the_group_wants_it(path: Path) -> None:
     broker = Broker(path, f"{RESERVED}share = 0.75")
     broker.unix = TUESDAY + HOUR
     clients = {
@@ -706,7 +714,7 @@ def test_students_of_a_class_have_equal_memory(path: Path) -> None:
         (SetPolicy("fifo", device="host"), "a class of lab has host: end it first"),
     ],
 )
-def test_what_cannot_be_is_said_and_the_class_that_is_on_goes_on(
+def test_an_impossible_class_is_refused_and_the_present_class_continues(
     path: Path, message: ToBroker, sentence: str
 ) -> None:
     broker = Broker(path, CLASS)
@@ -778,16 +786,18 @@ def test_a_frame_is_as_long_as_it_says(strict: Broker) -> None:
     assert int.from_bytes(frame[:HEADER_BYTES], "big") == len(frame) - HEADER_BYTES
 
 
-def test_nobody_is_granted_less_by_rules_that_do_not_concern_it(strict: Broker) -> None:
+def test_no_user_is_granted_less_by_rules_that_do_not_concern_them(strict: Broker) -> None:
     pat = strict.client("pat").opens("p", GB, GB)
     pat.says(Request(1))
     assert pat.heard_of(Grant)
 
 
-# --- what somebody might try ----------------------------------------------------------------------
+# --- ways around the rules ------------------------------------------------------------------------
 
 
-def test_who_opens_while_it_waits_is_held_back_before_it_has_a_turn(broker: Broker) -> None:
+def test_a_session_that_opens_while_it_waits_is_throttled_before_it_has_a_turn(
+    broker: Broker,
+) -> None:
     tim = broker.client("tim")
     tim.says(ClassMode("physics", on=True))
     outsider = broker.client("tom").opens("t", waiting=True, turn=1)
@@ -798,10 +808,10 @@ def test_who_opens_while_it_waits_is_held_back_before_it_has_a_turn(broker: Brok
 
 
 @pytest.mark.parametrize("more", [{}, {"holding": True, "turn": 1}])
-def test_to_lose_the_connection_is_no_way_around_a_class(
+def test_losing_the_connection_is_no_way_around_a_class(
     broker: Broker, more: dict[str, Any]
 ) -> None:
-    """Also where it is back before the rules are looked at again."""
+    """This holds also where it is back before the rules are applied again."""
     broker.client("tim").says(ClassMode("physics", on=True))
     for _ in range(2):
         outsider = broker.client("tom").opens("t", **more)
@@ -811,7 +821,7 @@ def test_to_lose_the_connection_is_no_way_around_a_class(
 
 
 @pytest.mark.parametrize("more", [{}, {"holding": True, "turn": 1}])
-def test_who_opens_again_gets_no_more_memory_than_before(
+def test_a_session_that_opens_again_gets_no_more_memory_than_before(
     strict: Broker, more: dict[str, Any]
 ) -> None:
     ann = strict.client("ann").opens("a", persistent=GB)
@@ -849,7 +859,7 @@ def test_memory_that_outlives_its_iteration_obeys_the_equal_parts_of_a_class(
     assert "each of the 2 of the class of physics has 32.0 GiB" in refusal.message
 
 
-def test_to_say_that_one_has_a_turn_is_no_way_around_the_rules(strict: Broker) -> None:
+def test_a_false_claim_of_a_turn_is_no_way_around_the_rules(strict: Broker) -> None:
     assert strict.client("bob").opens("b1").heard_of(Opened)
     assert strict.client("bob").opens("b2", turn=1, holding=True).refusal is not None
 
@@ -891,7 +901,7 @@ def test_an_error_names_notebooks_as_its_reader_may_see_them(broker: Broker) -> 
 
 
 @pytest.mark.parametrize("count", [-1, 1 << 41, 1 << 63, 1 << 70])
-def test_counts_that_cannot_be_are_refused_in_a_sentence(broker: Broker, count: int) -> None:
+def test_impossible_counts_are_refused_in_a_sentence(broker: Broker, count: int) -> None:
     ann = broker.client("ann").opens("a")
     for message in (Report(count, Demand()), Report(1, Demand(), count)):
         ann.says(message)
@@ -905,7 +915,7 @@ def test_counts_that_cannot_be_are_refused_in_a_sentence(broker: Broker, count: 
     assert broker.snapshot().devices[0].sessions[0].iterations == 0
 
 
-def test_only_notebooks_whose_group_or_domain_changes_are_to_open_again(tmp_path: Path) -> None:
+def test_only_notebooks_whose_group_or_domain_changes_have_to_open_again(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "rules.toml")
     ann, bob, cid = (Client(broker, user).opens(user) for user in ("ann", "bob", "cid"))
     broker.writes(GROUPS.replace('members = ["ann", "bob"]', 'members = ["bob"]'))

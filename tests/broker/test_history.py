@@ -1,4 +1,4 @@
-"""What a broker remembers of turns and users, in time that a test tells."""
+"""The history of turns and users in a broker, in time that a test tells."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jupyter_gpushare.wire.snapshot import (
 ADA, GRACE = Holder("ada", 1), Holder("grace", 1)
 
 
-def test_a_turn_that_goes_on_has_no_end() -> None:
+def test_a_present_turn_has_no_end() -> None:
     history = History()
     history.follow(10.0, {"a": ADA})
     assert history.turns(14.0) == [TurnView("a", 1, began=4.0, ended=None, held=4.0)]
 
 
-def test_a_change_over_ends_one_turn_and_begins_the_next() -> None:
+def test_a_context_switch_ends_one_turn_and_begins_the_next() -> None:
     history = History()
     history.follow(10.0, {"a": ADA})
     history.follow(14.0, {"b": GRACE})
@@ -40,7 +40,7 @@ def test_short_turns_are_one_with_the_seconds_that_were_really_held() -> None:
     ]
 
 
-def test_what_began_long_ago_is_not_added_to() -> None:
+def test_a_view_that_began_long_ago_is_not_added_to() -> None:
     history = History()
     history.follow(10.0, {"a": ADA})
     history.follow(12.5, {})
@@ -74,7 +74,7 @@ def test_a_users_seconds_lie_in_the_five_minutes_in_which_they_were_used() -> No
     assert ada == UserView("ada", [0.0] * (TWELFTHS - 2) + [20.0, 30.0])
 
 
-def test_a_users_seconds_are_bounded_although_nobody_looks() -> None:
+def test_a_users_seconds_are_bounded_although_there_is_no_viewer() -> None:
     history = History()
     for hour in range(50):
         history.follow(hour * 3600.0, {"a": ADA})

@@ -1,4 +1,4 @@
-"""What somebody hostile tries at a broker that all users share, and does not get."""
+"""Attacks of a hostile user on a broker that all users share, none of which succeeds."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ trusted = true
 
 
 class Visitor(Listener):
-    """Somebody at a service."""
+    """A user at a service."""
 
     def __init__(self, service: Service, user: str) -> None:
         super().__init__(user)
@@ -100,16 +100,16 @@ def service() -> Service:
 # --- the ids of sessions --------------------------------------------------------------------------
 
 
-def test_a_stranger_who_is_first_after_a_restart_does_not_get_the_session_of_another(
+def test_a_stranger_that_is_first_after_a_restart_does_not_get_the_session_of_another(
     settings: Settings, look: Any
 ) -> None:
-    """All see the ids of all."""
+    """All users see the ids of all sessions."""
     session = Session(settings, name="mine")
     session.open()
     (seen,) = look().devices[0].sessions
     assert session.id == seen.id
     session.close()
-    service = Service(load({}), DEVICES, started=0.0)  # the next broker, that knows nobody
+    service = Service(load({}), DEVICES, started=0.0)  # the next broker, which knows no session
     thief = Visitor(service, "thief").opens(seen.id)
     guesser = Visitor(service, "guesser").opens(seen.id, secret="0" * 32)
     owner = Visitor(service, "owner").says(session._registration())
@@ -118,7 +118,7 @@ def test_a_stranger_who_is_first_after_a_restart_does_not_get_the_session_of_ano
     assert owner.heard_of(Opened)
 
 
-def test_the_secret_of_a_session_is_seen_by_nobody(service: Service) -> None:
+def test_the_secret_of_a_session_is_not_visible(service: Service) -> None:
     secret, key = "1" * 32, "2" * 32
     opened = Open(sealed(secret), "a", mailbox="m", key=key, secret=secret)
     shown = Visitor(service, "a").says(opened).says(Rests(1)).says(Look()).heard
@@ -128,7 +128,7 @@ def test_the_secret_of_a_session_is_seen_by_nobody(service: Service) -> None:
         assert hidden not in repr(opened)
 
 
-# --- what a session says of its past --------------------------------------------------------------
+# --- claims of a session about its past -----------------------------------------------------------
 
 
 def states(snapshot: Snapshot) -> dict[str, str]:
@@ -139,7 +139,7 @@ def states_of(device: DeviceView) -> dict[str, str]:
     return {view.id: view.state for view in device.sessions}
 
 
-def test_a_session_that_says_it_has_a_turn_which_nobody_gave_has_none(
+def test_a_session_that_claims_a_turn_which_was_not_granted_has_none(
     settings: Settings, broker_pid: int
 ) -> None:
     """It is asked to yield, as a process that computes by mistake has to."""
@@ -173,7 +173,7 @@ def test_a_session_that_loses_its_connection_in_its_turn_brings_it_back_once(
 
 
 def test_a_turn_that_was_lost_long_ago_is_not_brought_back(service: Service) -> None:
-    """Turns cannot be saved up for a time at which others wait."""
+    """Turns cannot be saved for a time at which others wait."""
     visitor = Visitor(service, "ada").opens("a").says(Request(1))
     service.lost(visitor, 2.0)
     back = Visitor(service, "ada")
@@ -181,10 +181,10 @@ def test_a_turn_that_was_lost_long_ago_is_not_brought_back(service: Service) -> 
     assert states(service.snapshot(40.0)) == {"a": "idle"}
 
 
-def test_sessions_that_get_lost_are_charged_for_no_time_that_they_were_away(
+def test_lost_sessions_are_charged_for_no_time_of_their_absence(
     service: Service,
 ) -> None:
-    """Nobody spends what a group may use in a day without the device."""
+    """No user can spend the daily seconds of a group without the device."""
     for number in range(40):
         visitor = Visitor(service, "eve").opens(f"n{number}").says(Request(1))
         service.lost(visitor, 1.0)
@@ -236,7 +236,9 @@ def memory_of_a_turn(visitor: Visitor, turn: int) -> int:
     return grant.memory
 
 
-def test_who_leaves_a_trusted_group_maps_no_memory_that_the_others_use(tmp_path: Path) -> None:
+def test_a_session_that_leaves_a_trusted_group_maps_no_memory_that_the_others_use(
+    tmp_path: Path,
+) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text(TRUSTED.format('"ann", "bob"'))
     service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
@@ -251,7 +253,9 @@ def test_who_leaves_a_trusted_group_maps_no_memory_that_the_others_use(tmp_path:
     assert memory_of_a_turn(bob, 2) not in (0, shared)
 
 
-def test_who_has_a_turn_keeps_its_memory_while_another_leaves_the_group(tmp_path: Path) -> None:
+def test_a_session_with_a_turn_keeps_its_memory_while_another_leaves_the_group(
+    tmp_path: Path,
+) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text(TRUSTED.format('"ann", "bob"'))
     service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
@@ -265,22 +269,24 @@ def test_who_has_a_turn_keeps_its_memory_while_another_leaves_the_group(tmp_path
 
 
 def letter_for(holder: Visitor) -> str:
-    """What it is to hand on."""
+    """Return the direct handoff that it is to send."""
     successor = holder.heard_of(Yield)[-1].successor
     assert successor is not None
     return successor.letter
 
 
 def accepts(mailbox: Mailbox, letter: str, turn: int) -> bool:
-    """Nothing comes from a broker meanwhile; what no letter is given for would wait."""
+    """Until the broker answers, a turn without a direct handoff would wait."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         mailbox.send(mailbox.name, letter)
         return mailbox.wait(ours.fileno(), turn) is not None
 
 
-def test_a_letter_that_somebody_kept_who_left_the_group_gives_no_turn(tmp_path: Path) -> None:
-    """Its memory is that of the group, which whoever has left still maps."""
+def test_a_direct_handoff_that_was_kept_by_a_session_that_left_the_group_gives_no_turn(
+    tmp_path: Path,
+) -> None:
+    """Its memory is that of the group, which the session that has left still maps."""
     rules = tmp_path / "rules.toml"
     rules.write_text(TRUSTED.format('"ann", "bob", "cleo"'))
     service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
@@ -338,7 +344,7 @@ def test_descriptors_that_come_with_messages_are_not_kept(
         assert psutil.Process(broker_pid).num_fds() == before
 
 
-def test_the_last_one_to_leave_leaves_no_lane_memory_and_no_use_uncounted(
+def test_the_last_session_that_leaves_leaves_no_lane_memory_and_no_use_uncounted(
     settings: Settings,
 ) -> None:
     lasting = msgspec.structs.replace(settings, idle_exit_seconds=0)
@@ -365,14 +371,14 @@ def lane_memories(pid: int) -> int:
 # --- the time and memory of the broker ------------------------------------------------------------
 
 
-def test_who_connects_and_says_nothing_is_closed(settings: Settings) -> None:
+def test_a_silent_connection_is_closed(settings: Settings) -> None:
     with connect(settings) as silent, Client.connect(settings) as looker:
         silent.sendall(framing.encode(Hello(PROTOCOL))[:-1])
         assert silent.recv(1) == b""
         assert looker.look()
 
 
-def test_one_connection_leaves_no_more_than_one_session_that_rests(settings: Settings) -> None:
+def test_one_connection_leaves_no_more_than_one_released_session(settings: Settings) -> None:
     """Each is in every Snapshot, which has a largest size that clients read."""
     with Client.connect(settings) as attacker, Client.connect(settings) as looker:
         for number in range(300):
@@ -387,7 +393,7 @@ def test_a_session_that_names_countless_devices_is_refused(service: Service) -> 
     assert f"at most {MAX_AMONG} devices" in visitor.refusals[0]
 
 
-def test_a_user_who_asks_for_countless_reports_leaves_room_for_others(service: Service) -> None:
+def test_a_user_that_asks_for_countless_reports_leaves_room_for_others(service: Service) -> None:
     greedy = [Visitor(service, "greedy") for _ in range(REPORTS_OF_A_USER + 1)]
     for visitor in (*greedy, other := Visitor(service, "other")):
         visitor.says(Account(0.0, 1.0))
@@ -407,8 +413,8 @@ def accounts() -> Iterator[Accounts]:
     accounts.close()
 
 
-def test_countless_sessions_that_get_lost_are_not_remembered_for_long(accounts: Accounts) -> None:
-    """And what others had is not forgotten for them."""
+def test_countless_lost_sessions_are_not_remembered_for_long(accounts: Accounts) -> None:
+    """And the history of other sessions is not forgotten for them."""
     accounts.follow(0.0, {"mine": seen("ada")})
     accounts.follow(1.0, {f"{number}": seen("eve") for number in range(MOST_LOST)})
     accounts.follow(2.0, {})
@@ -422,7 +428,7 @@ def test_a_session_that_closes_is_not_remembered(accounts: Accounts) -> None:
     assert not accounts._counted
 
 
-def test_who_makes_the_broker_complain_does_not_fill_its_log() -> None:
+def test_a_client_that_makes_the_broker_complain_does_not_fill_its_log() -> None:
     throttle = Throttle()
 
     def passes(at: float) -> str:
@@ -464,7 +470,7 @@ def test_files_of_a_broker_are_its_users_alone(settings: Settings) -> None:
     assert set(modes.values()) == {"0o600"}, modes
 
 
-def test_rules_that_everybody_may_write_are_not_followed(
+def test_rules_that_all_users_may_write_are_not_followed(
     settings: Settings, tmp_path: Path
 ) -> None:
     rules = tmp_path / "rules.toml"

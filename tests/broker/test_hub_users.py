@@ -1,4 +1,5 @@
-"""A broker that serves the users of a JupyterHub: who is let in, as whom, and who is not."""
+"""A broker that serves the users of a JupyterHub: which users are let in, under which name, and
+which are not."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def digest(ticket: str) -> str:
 
 
 def vouched(server: Client) -> str:
-    """A ticket that a Jupyter server has vouched for."""
+    """Return a ticket that a Jupyter server has registered."""
     ticket = secrets.token_urlsafe(32)
     assert server.ask(Vouch(digest(ticket))) == Done()
     return ticket
@@ -91,10 +92,12 @@ def session(client: Client, name: str) -> Client:
     return client
 
 
-# --- who is let in ----------------------------------------------------------------------------
+# --- authentication -------------------------------------------------------------------------------
 
 
-def test_each_token_is_its_users_by_the_hubs_word(hub: Any, enter: Callable[..., Client]) -> None:
+def test_each_token_is_its_users_according_to_the_hub(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
     ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob", ["admin:users"]))
     assert (ada.welcome.user, ada.welcome.is_administrator) == ("ada", False)
     assert (bob.welcome.user, bob.welcome.is_administrator) == ("bob", True)
@@ -127,7 +130,9 @@ def test_a_narrow_token_of_an_admin_makes_no_administrator(
         ada.ask(SetPolicy("fifo"))
 
 
-def test_only_the_token_of_a_server_vouches(hub: Any, enter: Callable[..., Client]) -> None:
+def test_only_the_token_of_a_server_registers_tickets(
+    hub: Any, enter: Callable[..., Client]
+) -> None:
     narrow = ["custom:gpushare:read", "access:servers!user=ada", "access:servers"]
     scope = "access:servers!server=ada/"
     for token in (
@@ -168,7 +173,7 @@ def test_a_service_is_no_user_and_the_own_one_is_an_owner(
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_who_has_shown_nothing_gets_nothing_be_it_root(
+def test_a_process_that_has_shown_nothing_gets_nothing_even_root(
     hub: Any, hub_broker: Any, message: Message
 ) -> None:
     """All of these processes have the same uid, as in a hub of containers."""
@@ -206,7 +211,7 @@ def test_a_forged_token_is_refused_and_the_right_one_is_not(
     assert enter(token=right).welcome.user == "ada"
 
 
-def test_where_a_scope_is_asked_for_who_has_it_not_is_refused(
+def test_where_a_scope_is_required_a_user_without_it_is_refused(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     hub_broker.restart(hub_scope="custom:gpushare:read")
@@ -216,12 +221,12 @@ def test_where_a_scope_is_asked_for_who_has_it_not_is_refused(
 
 
 def enter_on_and_on(enter: Callable[..., Client], token: str) -> None:
-    """The first of them may come while what the hub has said still holds."""
+    """The first of them may come while the cached answer of the hub is valid."""
     for _ in range(100):
         enter(token=token)
 
 
-def test_the_hub_is_asked_once_for_a_token_and_again_when_its_word_is_old(
+def test_the_hub_is_asked_once_for_a_token_and_again_when_its_answer_is_old(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     token = hub.user("ada")
@@ -235,7 +240,7 @@ def test_the_hub_is_asked_once_for_a_token_and_again_when_its_word_is_old(
         enter_on_and_on(enter, token)
 
 
-def test_who_stays_connected_keeps_no_right_that_the_hub_has_taken(
+def test_a_connected_user_keeps_no_right_that_the_hub_has_taken(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     hub_broker.restart(hub_cache_seconds=0.001)
@@ -281,7 +286,7 @@ def choose_on_and_on(client: Client) -> None:
         time.sleep(0.05)
 
 
-def test_who_speaks_early_is_heard_in_order_once_it_is_known_who_it_is(
+def test_early_messages_are_handled_in_order_after_authentication(
     hub: Any, hub_broker: Any
 ) -> None:
     with Client(raw(hub_broker)) as client:
@@ -292,7 +297,7 @@ def test_who_speaks_early_is_heard_in_order_once_it_is_known_who_it_is(
     assert [view.user for view in answers[2].devices[0].sessions] == ["ada"]
 
 
-def test_nobody_writes_lines_of_the_log(
+def test_no_user_writes_lines_of_the_log(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     ada = enter(token=hub.user("ada"))
@@ -312,10 +317,11 @@ def test_nobody_writes_lines_of_the_log(
     assert len(said) < 10_000
 
 
-def test_nothing_more_is_read_of_a_connection_before_it_is_known_who_speaks(
+def test_nothing_more_is_read_of_a_connection_before_authentication(
     hub: Any, hub_broker: Any
 ) -> None:
-    """What it says meanwhile fills the buffers of its own socket, and is heard afterwards."""
+    """Its messages in the meantime fill the buffers of its own socket, and are handled
+    afterwards."""
     hub.stop()
     with raw(hub_broker) as connection:
         connection.sendall(encode(Hello(PROTOCOL, token=hub.user("ada"))))
@@ -327,7 +333,7 @@ def test_nothing_more_is_read_of_a_connection_before_it_is_known_who_speaks(
 
 
 def send_until_it_blocks(connection: Any, frame: bytes) -> int:
-    """How many bytes went; a reader that reads at all has read them within a second."""
+    """Return how many bytes went; a reader that reads at all has read them within a second."""
     connection.settimeout(1.0)
     sent = 0
     with contextlib.suppress(TimeoutError):
@@ -339,10 +345,10 @@ def send_until_it_blocks(connection: Any, frame: bytes) -> int:
 # --- while the hub is away --------------------------------------------------------------------
 
 
-def test_while_the_hub_is_away_who_is_known_goes_on_and_who_is_new_waits(
+def test_while_the_hub_is_away_known_users_continue_and_new_ones_wait(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
-    hub_broker.restart(hub_cache_seconds=0.001)  # what is known is old at once
+    hub_broker.restart(hub_cache_seconds=0.001)  # every cached answer is old at once
     known, new = hub.user("ada"), hub.user("bob")
     enter(token=known)
     hub.stop()
@@ -353,7 +359,7 @@ def test_while_the_hub_is_away_who_is_known_goes_on_and_who_is_new_waits(
     assert enter(token=new).welcome.user == "bob"
 
 
-def test_who_waits_for_the_hub_is_let_in_when_it_comes_back_in_time(
+def test_a_user_that_waits_for_the_hub_is_let_in_when_it_comes_back_in_time(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     token = hub.user("bob")
@@ -366,7 +372,7 @@ def test_who_waits_for_the_hub_is_let_in_when_it_comes_back_in_time(
     assert answer.user == "bob"
 
 
-def test_a_hub_that_is_slow_stops_nobody_who_is_there(
+def test_a_slow_hub_stops_no_connected_user(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     ada = session(enter(token=hub.user("ada")), "a")
@@ -416,7 +422,7 @@ def test_a_ticket_of_a_server_that_has_gone_opens_nothing(
     assert kernel.look(), "who is in stays in"
 
 
-def test_a_kernel_vouches_for_nobody(hub: Any, enter: Callable[..., Client]) -> None:
+def test_a_kernel_cannot_register_tickets(hub: Any, enter: Callable[..., Client]) -> None:
     server = enter(token=hub.user("ada"))
     kernel = enter(ticket=vouched(server))
     with pytest.raises(NotPermitted, match="Jupyter server"):
@@ -426,7 +432,7 @@ def test_a_kernel_vouches_for_nobody(hub: Any, enter: Callable[..., Client]) -> 
     assert enter(ticket=vouched(server)).welcome.user == "ada"
 
 
-def test_a_ticket_is_not_vouched_for_by_somebody_else_too(
+def test_a_registered_ticket_cannot_be_registered_by_another_user_too(
     hub: Any, enter: Callable[..., Client]
 ) -> None:
     ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
@@ -437,20 +443,20 @@ def test_a_ticket_is_not_vouched_for_by_somebody_else_too(
 
 
 @pytest.mark.parametrize("wrong", ["", "0" * 63, "0" * 65, "G" * 64, "0" * 63 + "\n"])
-def test_what_is_no_digest_is_not_vouched_for(
+def test_an_invalid_digest_is_not_registered(
     hub: Any, enter: Callable[..., Client], wrong: str
 ) -> None:
     with pytest.raises(InvalidValue, match="64 hexadecimal"):
         enter(token=hub.user("ada")).ask(Vouch(wrong))
 
 
-def test_where_users_are_unix_users_nobody_vouches(settings: Any) -> None:
+def test_where_users_are_unix_users_no_tickets_are_registered(settings: Any) -> None:
     with Client.connect(settings) as client, pytest.raises(NotPermitted, match="may vouch"):
         client.ask(Vouch(digest("a")))
 
 
 class Server(Peer):
-    """Of whom it is only asked whose it is."""
+    """It only has to answer whose it is."""
 
     pid, uid, may_vouch = 7, 7, True
 
@@ -472,7 +478,7 @@ def test_a_ticket_ends_after_a_minute_and_a_younger_one_does_not() -> None:
     assert tickets.use("young", now=LIFE_SECONDS).user == "ada"
 
 
-def test_tickets_that_nobody_uses_are_limited_by_user_whatever_the_number_of_servers() -> None:
+def test_unused_tickets_are_limited_by_user_whatever_the_number_of_servers() -> None:
     tickets, ada, ada_too, bob = Tickets(), Server("ada"), Server("ada"), Server("bob")
     for number in range(MOST_OF_A_USER):
         tickets.add(digest(str(number)), (ada, ada_too)[number % 2], now=0.0)
@@ -487,10 +493,12 @@ def test_tickets_that_nobody_uses_are_limited_by_user_whatever_the_number_of_ser
     tickets.add(digest("later"), ada, now=LIFE_SECONDS)
 
 
-# --- guesses ----------------------------------------------------------------------------------
+# --- failed attempts ------------------------------------------------------------------------------
 
 
-def test_who_guesses_too_often_is_not_heard_for_a_while_and_others_are() -> None:
+def test_a_process_with_too_many_failed_attempts_is_not_answered_for_a_while_and_others_are() -> (
+    None
+):
     guesses, ada, bob = Guesses(), Server("ada"), Server("bob")
     bob.pid = 8  # type: ignore[misc]
     for _ in range(GUESSES):
@@ -501,14 +509,14 @@ def test_who_guesses_too_often_is_not_heard_for_a_while_and_others_are() -> None
     guesses.begin(ada, now=60.0)
 
 
-def test_what_was_right_is_no_guess() -> None:
+def test_a_right_token_is_no_failed_attempt() -> None:
     guesses, ada = Guesses(), Server("ada")
     for _ in range(10 * GUESSES):
         guesses.begin(ada, now=0.0)
         guesses.was_none(ada)
 
 
-def test_guesses_of_processes_that_cannot_be_seen_lock_nobody_out() -> None:
+def test_failed_attempts_of_invisible_processes_lock_no_user_out() -> None:
     guesses, container = Guesses(), Server("ada")
     container.pid = 0  # type: ignore[misc]
     for _ in range(1000):
@@ -555,7 +563,7 @@ for frame in sys.argv[2:]:
 
 
 def test_forks_do_not_make_the_hub_work_faster(hub: Any, hub_broker: Any) -> None:
-    """Each of them guesses less often than a process may."""
+    """Each of them has fewer failed attempts than a process may."""
     began = time.monotonic()
     forks = []
     for fork in range(8):
@@ -573,7 +581,7 @@ def test_forks_do_not_make_the_hub_work_faster(hub: Any, hub_broker: Any) -> Non
     assert hub_broker.connect(token=hub.user("ada")).welcome.user == "ada"
 
 
-def test_guesses_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(
+def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(
     hub: Any, hub_broker: Any, enter: Callable[..., Client]
 ) -> None:
     token = hub.user("ada")
@@ -585,7 +593,7 @@ def test_guesses_stop_reaching_the_hub_and_a_known_token_is_let_in_all_the_same(
     assert enter(token=token).welcome.user == "ada"
 
 
-# --- what is whose ----------------------------------------------------------------------------
+# --- ownership ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -609,7 +617,7 @@ def test_another_user_of_the_same_uid_may_look_but_not_touch(
 
 
 def test_a_hello_cannot_say_another_name(hub: Any, hub_broker: Any) -> None:
-    """There is no such field, and one that is made up is passed over."""
+    """There is no such field, and an invented one is ignored."""
     with Client(raw(hub_broker)) as client:
         body = encode(Hello(PROTOCOL, token=hub.user("ada")))[4:-1] + b',"user":"bob"}'
         client._socket.sendall(len(body).to_bytes(4, "big") + body)

@@ -1,4 +1,5 @@
-"""Who is idle, or overdue, for long: what is due, in time that a test tells."""
+"""Escalation steps that are due, for notebooks that are idle or overdue for long, in time that a
+test tells."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def test_each_step_is_taken_once_when_its_time_has_come() -> None:
     assert taken(ladder, 1e9, "a") == []
 
 
-def test_who_runs_a_cell_begins_at_the_bottom() -> None:
+def test_a_session_that_runs_a_cell_begins_with_the_first_step() -> None:
     ladder = Ladder(IDLE)
     taken(ladder, 0.0, "a")
     assert taken(ladder, 700.0, "a") == ["a caches", "a page_out"]
@@ -62,14 +63,14 @@ def test_without_rules_nothing_is_ever_done() -> None:
         assert taken(ladder, 1e9, "a", rules=rules) == []
 
 
-def test_rules_that_change_hold_at_once() -> None:
+def test_rules_that_change_apply_at_once() -> None:
     ladder = Ladder(IDLE)
     taken(ladder, 0.0, "a", rules=Idle())
     assert taken(ladder, 700.0, "a", rules=Idle()) == []
     assert taken(ladder, 701.0, "a") == ["a caches", "a page_out"]
 
 
-def test_only_what_ends_or_interrupts_is_left_to_the_jupyter_server() -> None:
+def test_only_directives_that_end_or_interrupt_are_left_to_the_jupyter_server() -> None:
     idle, overdue = Ladder(IDLE), Ladder(OVERDUE)
     rules = Overdue(interrupt_after=Duration(5), end_after=Duration(50))
     taken(idle, 0.0, "a")

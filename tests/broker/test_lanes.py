@@ -1,4 +1,5 @@
-"""The memory behind lanes: who gets which piece, when it is emptied, and when it is left alone."""
+"""The memory behind lanes: which session gets which piece, when it is emptied, and when it is left
+alone."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ needs_root = pytest.mark.skipif(
 
 
 def fill(descriptor: int, size: int = SIZE, byte: bytes = b"\xff") -> None:
-    """As a session does: through a mapping."""
+    """Write as a session does: through a mapping."""
     with mmap.mmap(descriptor, size) as pages:
         pages[:] = byte * size
 
@@ -103,7 +104,7 @@ def test_a_turn_of_another_domain_empties_the_piece_and_that_lane_s_alone(lanes:
     assert resident(theirs.memory.descriptor) == 0
 
 
-def test_a_lane_that_shrinks_gives_back_what_lies_above(lanes: Lanes) -> None:
+def test_a_lane_that_shrinks_gives_back_the_memory_above(lanes: Lanes) -> None:
     descriptor = lanes.use(1, "ada").memory.descriptor
     fill(descriptor)
     lanes.follow(lambda lane: MIB)
@@ -133,11 +134,11 @@ def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
     assert lanes.use(1, "ada").number != left.number
 
 
-# --- what the service says of them ----------------------------------------------------------------
+# --- messages of the service about them -----------------------------------------------------------
 
 
 class Notebook(Listener):
-    """A peer in this process that keeps what it is sent; a user's, in words alone."""
+    """A peer in this process that keeps the messages that it is sent; `user` is a name."""
 
     is_owner = True
 
@@ -177,7 +178,7 @@ class Notebook(Listener):
         return self.is_there
 
     def last(self, kind: type[Any]) -> Any:
-        """The last message of a kind that has come."""
+        """Return the last message of a kind that has come."""
         return [message for message in self.heard if isinstance(message, kind)][-1]
 
 
@@ -204,8 +205,8 @@ def notebook(service: Service) -> Iterator[Callable[..., Notebook]]:
 def handed(
     service: Service, notebook: Callable[..., Notebook]
 ) -> tuple[Notebook, Notebook, Notebook]:
-    """The first has the turn, the second knows the memory and has a letter for the turn after it,
-    and a third, idle, makes their lane as large as it is."""
+    """The first has the turn, the second knows the memory and has a direct handoff for the turn
+    after it, and a third, idle, makes their lane as large as it is."""
     first, second, third = notebook("first"), notebook("second"), notebook("third", SIZE)
     for each in (second, first):
         each.says(Request(1))
@@ -218,7 +219,7 @@ def handed(
     return first, second, third
 
 
-def test_what_a_letter_promises_stays_until_the_turn_is_over(
+def test_memory_promised_by_a_direct_handoff_stays_until_the_turn_is_over(
     service: Service, handed: tuple[Notebook, Notebook, Notebook]
 ) -> None:
     """The successor computes before the broker knows it, in a lane that has shrunk meanwhile."""
@@ -238,7 +239,7 @@ def test_what_a_letter_promises_stays_until_the_turn_is_over(
 def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
     handed: tuple[Notebook, Notebook, Notebook], service: Service
 ) -> None:
-    """It may compute there, although the broker has not heard that the turn was handed on."""
+    """It may compute there, although the broker has not heard of the direct handoff."""
     first, second, third = handed
     third.says(Request(1), 1.1)
     service.lost(second, 1.2)
@@ -246,12 +247,12 @@ def test_a_successor_that_is_lost_leaves_the_piece_to_itself(
     assert third.last(Grant).memory not in (0, second.last(Grant).memory)
 
 
-def test_whatever_goes_wrong_with_its_memory_a_session_that_is_lost_is_waited_for_no_more(
+def test_whatever_fails_with_its_memory_a_lost_session_is_not_waited_for_any_more(
     handed: tuple[Notebook, Notebook, Notebook],
     service: Service,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As an error of the system's in a look at its process."""
+    """Raise an error of the system, as in a look at its process."""
     first, second, _ = handed
     monkeypatch.setattr(first, "is_alive", lambda: os.stat("/nowhere"))
     with pytest.raises(FileNotFoundError):
@@ -278,10 +279,10 @@ def test_a_session_that_opens_again_in_its_turn_leaves_the_piece_to_itself(
 @pytest.mark.parametrize(
     "give_back", [lambda ours: ours.says(Request(2)), lambda ours: ours.opens(turn=2)]
 )
-def test_what_was_said_of_a_turn_that_is_over_empties_nobody_s_piece(
+def test_messages_about_a_turn_that_is_over_empty_no_session_s_piece(
     notebook: Callable[..., Notebook], give_back: Callable[[Notebook], None]
 ) -> None:
-    """A Finish that was lost, as by an interrupt, is made up for by the next Request or Open."""
+    """A Finish that was lost, as by an interrupt, is replaced by the next Request or Open."""
     ours, theirs = notebook("ours"), notebook("theirs", user="bob")
     ours.says(Request(1))
     theirs.says(Request(1))
@@ -307,7 +308,7 @@ def test_a_turn_has_no_memory_where_the_system_has_none_to_give(
 
 @contextlib.contextmanager
 def no_more_descriptors(pid: int = 0) -> Iterator[None]:
-    """For that process, or this one."""
+    """Set a limit for that process, or this one."""
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
@@ -333,7 +334,8 @@ class Member:
         self.client.send(Request(self.turn))
 
     def await_grant(self) -> Grant:
-        """The grant of the turn that was asked for last; another may be news of the one before."""
+        """Return the grant of the turn that was asked for last; another may be news of the one
+        before."""
         while True:
             message = self.client.receive()
             assert not isinstance(message, Error)
@@ -419,7 +421,7 @@ def test_the_descriptor_comes_with_the_first_grant_and_not_again(
     assert not member.client._descriptors
 
 
-def test_who_cannot_be_given_the_memory_comes_again_and_costs_the_others_nothing(
+def test_a_session_that_cannot_be_given_the_memory_comes_again_and_costs_the_others_nothing(
     join: Callable[..., Member], broker_pid: int
 ) -> None:
     """The broker has no descriptor left with which to send it. Nor can it look then whether the
@@ -464,7 +466,8 @@ def test_sessions_of_one_user_have_one_memory_in_turn(join: Callable[..., Member
 
 
 def play_a_turn_for_each_word(pair: socket.socket, settings: Settings) -> None:
-    """For each word a turn: what was in the lane, which is filled then; the next word ends it."""
+    """For each word a turn: the content of the lane, which is filled then; the next word
+    ends it."""
     member = Member(settings, "theirs")
     while pair.recv(64):
         grant = member.take()
@@ -521,7 +524,7 @@ def ask_for_the_session_of_another(pair: socket.socket, settings: Settings) -> N
 
 
 @needs_root
-def test_nobody_gets_the_memory_of_another_user_s_session(
+def test_no_user_gets_the_memory_of_another_user_s_session(
     settings: Settings, join: Callable[..., Member], child: Callable[..., socket.socket]
 ) -> None:
     ours = join("ours")
@@ -535,7 +538,7 @@ def test_nobody_gets_the_memory_of_another_user_s_session(
     assert has_only(ours.descriptor, b"\xff")
 
 
-def test_nobody_can_change_the_size_of_the_memory_that_others_map(
+def test_no_session_can_change_the_size_of_the_memory_that_others_map(
     join: Callable[..., Member],
 ) -> None:
     member = join("a")

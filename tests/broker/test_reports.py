@@ -1,4 +1,4 @@
-"""Reports of what was used, which a thread makes while the broker goes on."""
+"""Usage reports, which a thread makes while the broker continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MESSAGE = Account(0.0, 1.0, "notebook")
 
 
 class MadeMeanwhile(Future[list[AccountRow]]):
-    """That the thread makes right after the broker has looked whether it is there."""
+    """A report that the thread makes right after the broker has looked whether it is there."""
 
     def done(self) -> bool:
         was_done = super().done()

@@ -1,4 +1,4 @@
-"""Who had a turn when a broker ended, as the next one knows it."""
+"""The sessions that had a turn when a broker ended, as the next one knows them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def file(tmp_path: Path) -> Iterator[int]:
 # --- the file -----------------------------------------------------------------------------------
 
 
-def test_the_next_broker_knows_who_had_turns_last(file: int) -> None:
+def test_the_next_broker_knows_which_sessions_had_turns_last(file: int) -> None:
     roll = Roll(file)
     roll.note({ADAS, BOBS, EVES})
     roll.note({BOBS})
@@ -75,13 +75,13 @@ def test_the_next_broker_knows_who_had_turns_last(file: int) -> None:
     assert Roll(file).absent == set()
 
 
-def test_who_has_not_come_back_is_known_to_the_broker_after_the_next_too(file: int) -> None:
+def test_a_missing_holder_is_known_to_the_broker_after_the_next_too(file: int) -> None:
     Roll(file).note({ADAS})
     Roll(file).note({BOBS})
     assert Roll(file).absent == {ADAS, BOBS}
 
 
-def test_who_has_ended_is_not_waited_for(file: int) -> None:
+def test_a_holder_that_has_ended_is_not_waited_for(file: int) -> None:
     mailbox = Mailbox()
     here, unseen = Held("ada", 1, mailbox.name), Held("ada", 1, "")
     Roll(file).note({here, BOBS, unseen})
@@ -95,12 +95,12 @@ def test_who_has_ended_is_not_waited_for(file: int) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"\n", b"\nada\n", b"1 2\n", b"\xff\0\n", b"a" * 200, b"a b c\n"]
 )
-def test_a_file_of_something_else_makes_nobody_wait(file: int, text: bytes) -> None:
+def test_a_file_of_another_kind_makes_no_session_wait(file: int, text: bytes) -> None:
     os.write(file, text)
     assert Roll(file).is_complete()
 
 
-def test_a_full_disk_is_said_once_and_costs_nobody_a_turn(
+def test_a_full_disk_is_reported_once_and_costs_no_turn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with open("/dev/full", "r+b", buffering=0) as full, caplog.at_level(logging.WARNING):
@@ -112,7 +112,7 @@ def test_a_full_disk_is_said_once_and_costs_nobody_a_turn(
     assert "cannot know who has turns: [Errno 28] No space left on device" in record.message
 
 
-# --- the broker that starts anew ----------------------------------------------------------------
+# --- the broker after a restart -------------------------------------------------------------------
 
 
 class Notebook(Listener):
@@ -136,7 +136,7 @@ class Notebook(Listener):
 
 
 class Host:
-    """Brokers one after the other, which have a file, and the mailboxes that are open."""
+    """Brokers one after the other, which have a file, and the handoff slots that are open."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -158,7 +158,7 @@ class Host:
         return Notebook(self, name, mailbox)
 
     def pass_time(self, seconds: float) -> None:
-        """As an endpoint: it rings when the service wants it, and ticks."""
+        """Run as an endpoint does: ring when the service wants it, and tick."""
         end = self.now + seconds
         while (due := self.service.next_event(self.now)) is not None and due < end:
             assert due > self.now
@@ -175,7 +175,7 @@ class Host:
 
 @pytest.fixture
 def host(file: int) -> Host:
-    """Ada had the turn, Eve waited, and Bob was to have it next, by letter."""
+    """Ada had the turn, Eve waited, and Bob was to have it next, by direct handoff."""
     host = Host(file)
     for name, mailbox in (("ada", ADA), ("bob", BOB), ("eve", EVE)):
         host.notebook(name, mailbox).opens().says(Request(1))
@@ -183,7 +183,7 @@ def host(file: int) -> Host:
     return host
 
 
-def test_nobody_has_a_turn_before_the_holder_has_come_back(host: Host) -> None:
+def test_no_session_has_a_turn_before_the_holder_has_come_back(host: Host) -> None:
     bob = host.notebook("bob", BOB).opens()
     bob.says(Request(1))
     host.pass_time(5.0)
@@ -218,7 +218,7 @@ def test_a_holder_that_has_ended_or_comes_back_without_its_turn_is_not_waited_fo
     assert eve.has_a_turn
 
 
-def test_who_waits_for_a_turn_is_not_waited_for(host: Host) -> None:
+def test_a_session_that_waits_for_a_turn_is_not_waited_for(host: Host) -> None:
     ada = host.notebook("ada", ADA).opens(holding=True)
     host.pass_time(1.1)
     assert host.service.next_event(host.now) == pytest.approx(1.15)
@@ -265,7 +265,7 @@ def test_it_is_waited_for_by_the_broker_after_the_next_too(host: Host) -> None:
 # --- real processes -----------------------------------------------------------------------------
 
 
-def test_a_broker_that_is_killed_while_the_holder_is_stopped_grants_nobody_its_turn(
+def test_a_broker_that_is_killed_while_the_holder_is_stopped_grants_its_turn_to_no_other(
     settings: Settings,
 ) -> None:
     with subprocess.Popen(
@@ -289,7 +289,7 @@ def test_a_broker_that_is_killed_while_the_holder_is_stopped_grants_nobody_its_t
 
 
 def has_turn(client: Client, until: float) -> bool:
-    """By then; what else it is told is no matter."""
+    """Wait until then; other messages do not matter."""
     while (left := until - time.monotonic()) > 0:
         is_there, _, _ = select.select([client], [], [], left)
         if is_there and isinstance(client.receive(), Grant):

@@ -124,17 +124,17 @@ def test_a_uuid_is_a_device_and_is_told(several: Service) -> None:
     assert notebook.heard_of(Opened) == [Opened("a", "cuda:1", 16 * GB, uuid="GPU-b")]
 
 
-def test_who_has_the_choice_goes_where_there_is_most_room_for_each(several: Service) -> None:
+def test_a_session_with_a_choice_goes_where_there_is_most_room_for_each(several: Service) -> None:
     went = [device_of(Notebook(several, f"n{number}")) for number in range(4)]
     assert went == ["cuda:2", "cuda:0", "cuda:1", "cuda:2"]
 
 
-def test_who_has_no_choice_goes_where_it_may(several: Service) -> None:
+def test_a_session_without_a_choice_goes_where_it_may(several: Service) -> None:
     assert device_of(Notebook(several, "a", among=["GPU-b"])) == "cuda:1"
     assert device_of(Notebook(several, "b", among=["GPU-b", "GPU-a"])) == "cuda:0"
 
 
-def test_of_equals_the_first_that_is_visible_is_taken(several: Service) -> None:
+def test_of_equal_devices_the_first_visible_one_is_taken(several: Service) -> None:
     assert device_of(Notebook(several, "a", among=["GPU-b", "GPU-a"])) == "cuda:1"
 
 
@@ -150,13 +150,13 @@ def test_a_demand_goes_where_it_fits_now(several: Service) -> None:
     assert device_of(notebook) == "cuda:2"
 
 
-def test_who_opens_again_stays_where_it_is(several: Service) -> None:
+def test_a_session_that_opens_again_stays_where_it_is(several: Service) -> None:
     notebook = Notebook(several, "a", "cuda:1")
     notebook.says(open_of("a", among=["GPU-a", "GPU-b"]), 1.0)
     assert device_of(notebook) == "cuda:1"
 
 
-def test_a_gpu_that_the_broker_does_not_know_is_answered_with_those_that_it_does(
+def test_an_unknown_gpu_is_refused_with_the_known_ones(
     several: Service,
 ) -> None:
     (error,) = Notebook(several, "a", among=["GPU-x"]).heard_of(Error)
@@ -166,11 +166,12 @@ def test_a_gpu_that_the_broker_does_not_know_is_answered_with_those_that_it_does
     )
 
 
-# --- memory of others -----------------------------------------------------------------------------
+# --- unmanaged memory -----------------------------------------------------------------------------
 
 
 class Gpu:
-    """A device of 16 GB whose driver says `usage`, None for no answer; how often it was asked."""
+    """A device of 16 GB whose driver says `usage`, None for no answer; it counts how often it was
+    asked."""
 
     def __init__(self, usage: Usage | None) -> None:
         self.usage = usage
@@ -203,13 +204,13 @@ OURS, OTHERS = 1, 77  # processes: notebooks of these tests all have 1
         (Usage(1 * GB, {}), 0),
     ],
 )
-def test_what_others_have_is_counted(usage: Usage, foreign: int) -> None:
+def test_unmanaged_memory_is_counted(usage: Usage, foreign: int) -> None:
     gpu = Gpu(usage)
     Notebook(gpu.service, "a")
     assert gpu.foreign(5.0) == foreign * GB
 
 
-def test_nobody_guesses_while_the_demand_of_a_session_is_unknown() -> None:
+def test_unmanaged_memory_stays_unknown_while_the_demand_of_a_session_is_unknown() -> None:
     gpu = Gpu(Usage(9 * GB, {}))
     notebook = Notebook(gpu.service, "a")
     assert gpu.foreign(1.0) == 7 * GB
@@ -218,14 +219,14 @@ def test_nobody_guesses_while_the_demand_of_a_session_is_unknown() -> None:
     assert gpu.foreign(3.0) == 7 * GB
 
 
-def test_sessions_of_another_device_are_others() -> None:
+def test_sessions_of_another_device_are_unmanaged_here() -> None:
     gpu = Gpu(Usage(4 * GB, {OURS: GB, OTHERS: 3 * GB}))
     Notebook(gpu.service, "a")
     Notebook(gpu.service, "b", "host").pid = OTHERS
     assert gpu.foreign(1.0) == 3 * GB
 
 
-def test_sessions_of_another_container_are_none_of_the_others() -> None:
+def test_sessions_of_another_container_are_not_unmanaged() -> None:
     """The broker cannot tell which of the processes they are."""
     gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
     Notebook(gpu.service, "a")
@@ -233,7 +234,7 @@ def test_sessions_of_another_container_are_none_of_the_others() -> None:
     assert gpu.foreign(5.0) == 6 * GB  # less 2 GB that they keep and 1 GB of their lane
 
 
-def test_after_a_crash_nobody_is_foreign_before_old_sessions_had_time_to_come() -> None:
+def test_after_a_crash_no_process_is_unmanaged_before_old_sessions_had_time_to_come() -> None:
     gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
     gpu.service = Service(load({}), [gpu.device, HOST], started=0.0, grants_from=10.0)
     Notebook(gpu.service, "a")
@@ -241,7 +242,7 @@ def test_after_a_crash_nobody_is_foreign_before_old_sessions_had_time_to_come() 
     assert gpu.foreign(10.0) == 5 * GB
 
 
-def test_who_comes_finds_no_room_in_what_others_have_and_all_of_its_own() -> None:
+def test_a_newcomer_finds_no_room_in_unmanaged_memory_and_all_of_its_own() -> None:
     gpu = Gpu(Usage(15 * GB, {OURS: 14 * GB, OTHERS: GB}))
     notebook = Notebook(gpu.service, "a", "host")
     notebook.says(Close(), 0.0)
@@ -272,7 +273,7 @@ def test_a_driver_that_does_not_answer_changes_nothing() -> None:
     assert gpu.foreign(5.0) == 4 * GB
 
 
-def test_who_is_granted_when_others_end_has_a_turn_like_any_other() -> None:
+def test_a_session_that_is_granted_when_unmanaged_memory_ends_has_a_turn_like_any_other() -> None:
     gpu = Gpu(Usage(16 * GB, {OTHERS: 16 * GB}))
     first, second = Notebook(gpu.service, "a", "cuda:0"), Notebook(gpu.service, "b", "cuda:0")
 
@@ -287,7 +288,7 @@ def test_who_is_granted_when_others_end_has_a_turn_like_any_other() -> None:
                 notebook.says(Request(1), time.monotonic())
                 assert not notebook.heard_of(Grant)
             gpu.usage = Usage(0, {})
-            while not first.heard_of(Yield):  # its time is over although nobody has said anything
+            while not first.heard_of(Yield):  # its time is over although no message has come
                 await asyncio.sleep(0)
 
     asyncio.run(asyncio.wait_for(run(), 60))
@@ -295,7 +296,7 @@ def test_who_is_granted_when_others_end_has_a_turn_like_any_other() -> None:
     assert turn.session == "a"
 
 
-def test_who_has_the_choice_avoids_a_gpu_that_others_use() -> None:
+def test_a_session_with_a_choice_avoids_a_gpu_with_unmanaged_memory() -> None:
     busy, free = Gpu(Usage(12 * GB, {OTHERS: 12 * GB})), Gpu(Usage(0, {}))
     devices = [busy.device, free.device._replace(name="cuda:1", uuid="GPU-b")]
     service = Service(load({}), devices, started=0.0)
@@ -315,7 +316,7 @@ def test_devices_give_turns_independently(service: Service) -> None:
     assert third.heard_of(Grant)
 
 
-def test_an_unknown_device_is_answered_with_those_that_exist(service: Service) -> None:
+def test_an_unknown_device_is_refused_with_those_that_exist(service: Service) -> None:
     (error,) = Notebook(service, "a", "cuda:7").heard_of(Error)
     assert isinstance(error, Error)
     assert error.code == "unknown_device"
@@ -331,7 +332,9 @@ def test_lanes_are_set_for_one_device_alone(service: Service) -> None:
     assert {view.name: view.running_lanes for view in snapshot.devices} == {"cuda:0": 0, "host": 3}
 
 
-def test_who_asks_on_and_on_is_sent_what_has_been_made_already(service: Service) -> None:
+def test_a_client_that_asks_again_and_again_is_sent_the_snapshot_made_already(
+    service: Service,
+) -> None:
     notebook = Notebook(service, "a")
     for _ in range(3):
         notebook.says(Look(), 1.0)
@@ -342,7 +345,7 @@ def test_who_asks_on_and_on_is_sent_what_has_been_made_already(service: Service)
     assert changed != first
 
 
-def test_a_turn_is_asked_back_when_its_quantum_is_over_and_not_before() -> None:
+def test_a_preemption_request_comes_when_the_quantum_is_over_and_not_before() -> None:
     service = Service(load({}, boost_seconds=0.0), DEVICES, started=0.0)
     first, second = Notebook(service, "a"), Notebook(service, "b")
     first.says(Request(1), 1.0)
@@ -357,7 +360,7 @@ def test_a_turn_is_asked_back_when_its_quantum_is_over_and_not_before() -> None:
     assert second.heard_of(Grant)
 
 
-def test_after_a_crash_nobody_is_granted_before_old_holders_had_time_to_come() -> None:
+def test_after_a_crash_no_session_is_granted_before_old_holders_had_time_to_come() -> None:
     roll = Roll()
     roll.absent = {Held("holder", 7, "")}
     service = Service(load({}), DEVICES, started=0.0, grants_from=10.0, roll=roll)
@@ -378,10 +381,10 @@ def test_after_a_crash_the_snapshot_says_that_the_broker_recovers_until_it_grant
     service.pass_time(10.0)
     after = service.snapshot(10.0)
     assert (before.broker.recovering, after.broker.recovering) == (True, False)
-    assert after.sequence > before.sequence  # so that those who watch are told
+    assert after.sequence > before.sequence  # so that subscribers are told
 
 
-def test_a_request_withdrawn_before_anybody_is_granted_is_forgotten() -> None:
+def test_a_request_withdrawn_before_any_grant_is_forgotten() -> None:
     service = Service(load({}), DEVICES, started=0.0, grants_from=10.0)
     notebook = Notebook(service, "a")
     notebook.says(Request(1), 9.0)
@@ -391,7 +394,7 @@ def test_a_request_withdrawn_before_anybody_is_granted_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2**64, 2**70])
-def test_a_turn_with_a_number_that_cannot_be_costs_nobody_else_a_turn(number: int) -> None:
+def test_a_turn_with_an_impossible_number_costs_no_other_session_a_turn(number: int) -> None:
     service = Service(load({}), DEVICES, started=0.0, grants_from=10.0)
     odd, waiter = Notebook(service, "odd"), Notebook(service, "waiter")
     odd.says(Request(number), 9.0)
@@ -405,7 +408,7 @@ def test_a_turn_with_a_number_that_cannot_be_costs_nobody_else_a_turn(number: in
     assert turn.ended is None
 
 
-# --- what people ask for ------------------------------------------------------------------------
+# --- requests of people ---------------------------------------------------------------------------
 
 
 def refusal(notebook: Notebook) -> str:
@@ -422,13 +425,13 @@ def test_a_holder_is_asked_to_yield_before_its_time_is_over(service: Service) ->
     assert other.heard_of(Done)
 
 
-def test_only_who_has_a_turn_can_be_asked_to_yield(service: Service) -> None:
+def test_only_a_session_with_a_turn_can_be_asked_to_yield(service: Service) -> None:
     notebook = Notebook(service, "a")
     notebook.says(Recall("a"), 1.0)
     assert refusal(notebook) == "invalid"
 
 
-def test_an_idle_notebook_is_asked_to_page_out_although_nobody_needs_its_room(
+def test_an_idle_notebook_is_asked_to_page_out_although_no_other_needs_the_memory(
     service: Service,
 ) -> None:
     notebook = Notebook(service, "a")
@@ -444,7 +447,7 @@ def test_a_notebook_in_which_a_cell_runs_is_not_asked_to_page_out(service: Servi
     assert not notebook.heard_of(PageOut)
 
 
-def test_who_waits_is_told_that_its_wait_is_cancelled_and_withdraws_by_itself(
+def test_a_waiting_session_is_told_that_its_wait_is_cancelled_and_withdraws_by_itself(
     service: Service,
 ) -> None:
     holder, waiting = Notebook(service, "a"), Notebook(service, "b")
@@ -456,7 +459,7 @@ def test_who_waits_is_told_that_its_wait_is_cancelled_and_withdraws_by_itself(
     ]
     assert {view.id: view.state for view in service.snapshot(1.2).devices[0].sessions} == {
         "a": "running",
-        "b": "waiting",  # it may have been handed the turn already: its own word counts
+        "b": "waiting",  # it may have been handed the turn already: its own message counts
     }
     waiting.says(Finish(1), 1.3)
     assert service.snapshot(1.3).devices[0].sessions[1].state == "idle"
@@ -484,7 +487,7 @@ def test_a_stranger_is_refused_and_changes_nothing(service: Service, message: To
     assert service.snapshot(1.1).policy == "fair"
 
 
-def test_the_owner_may_ask_although_he_is_no_administrator(service: Service) -> None:
+def test_the_owner_may_ask_without_being_an_administrator(service: Service) -> None:
     first, second = (Notebook(service, name, user="eve") for name in "ab")
     first.says(Request(1), 1.0)
     second.says(Request(1), 1.0)
@@ -494,17 +497,17 @@ def test_the_owner_may_ask_although_he_is_no_administrator(service: Service) -> 
     assert second.heard_of(Withdraw)
 
 
-def test_a_client_learns_whom_it_is_taken_for(service: Service) -> None:
+def test_a_client_learns_as_which_user_it_is_authenticated(service: Service) -> None:
     for user, is_administrator in (("root", True), ("eve", False)):
         (welcome,) = Notebook(service, user, user=user).heard_of(Welcome)
         assert isinstance(welcome, Welcome)
         assert (welcome.user, welcome.is_administrator) == (user, is_administrator)
 
 
-# --- what is remembered ---------------------------------------------------------------------------
+# --- history --------------------------------------------------------------------------------------
 
 
-def test_a_looker_that_comes_late_knows_the_last_minute(service: Service) -> None:
+def test_a_viewer_that_comes_late_knows_the_last_minute(service: Service) -> None:
     first, second = Notebook(service, "a"), Notebook(service, "b")
     first.says(Request(1), 1.0)
     second.says(Request(1), 1.0)

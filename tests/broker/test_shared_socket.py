@@ -1,4 +1,4 @@
-"""One broker for all Unix users of a host: who can connect, and who can take its place."""
+"""One broker for all Unix users of a host: which users can connect, and which could replace it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DAEMON = 1  # a group that each Unix has
 
 
 def as_user(uid: int, act: Callable[[], Any], groups: tuple[int, ...] = ()) -> Any:
-    """What `act` returns, or the sentence with which it fails, in a process of that user.
+    """Return the result of `act`, or the sentence with which it fails, in a process of that user.
 
     Forked without exec, since other users may not run our Python.
     """
@@ -60,7 +60,8 @@ def as_user(uid: int, act: Callable[[], Any], groups: tuple[int, ...] = ()) -> A
 
 @pytest.fixture
 def broker(settings: Settings) -> Iterator[Callable[..., Settings]]:
-    """`broker(socket_mode="0666")` runs one, as an admin does; the settings of its clients."""
+    """Run a broker: `broker(socket_mode="0666")`, as an admin does; return the settings of its
+    clients."""
     started: list[subprocess.Popen[bytes]] = []
 
     def broker(**own: Any) -> Settings:
@@ -81,7 +82,8 @@ def broker(settings: Settings) -> Iterator[Callable[..., Settings]]:
 
 
 def whose(settings: Settings) -> list[str]:
-    """As whom one is taken, and the users of all sessions once one's own is open."""
+    """Return the user as which the client is authenticated, and the users of all sessions once its
+    own is open."""
     with Client.connect(settings, "tests", start=False) as client:
         mine = f"of{os.getuid()}"
         client.ask(Open(id=mine, name=mine, device="host", demand=Demand(1, 1, measured=True)))
@@ -89,13 +91,15 @@ def whose(settings: Settings) -> list[str]:
         return [client.welcome.user, *(view.user for view in sessions)]
 
 
-def test_a_socket_for_all_lets_each_in_as_himself(broker: Callable[..., Settings]) -> None:
+def test_a_socket_for_all_lets_each_user_in_under_their_own_name(
+    broker: Callable[..., Settings],
+) -> None:
     settings = broker(socket_mode="0666")
     assert as_user(ADA, lambda: whose(settings)) == [str(ADA), str(ADA)]
     assert as_user(BOB, lambda: whose(settings)) == ["nobody", "nobody"]
 
 
-def test_a_socket_of_a_group_lets_in_its_members_and_nobody_else(
+def test_a_socket_of_a_group_lets_in_its_members_and_no_others(
     broker: Callable[..., Settings],
 ) -> None:
     settings = broker(socket_mode="0660", socket_group="daemon")
@@ -106,7 +110,7 @@ def test_a_socket_of_a_group_lets_in_its_members_and_nobody_else(
     assert "cannot be used: Permission denied; only members of the group daemon" in refusal
 
 
-def test_a_socket_is_private_unless_it_is_said(broker: Callable[..., Settings]) -> None:
+def test_a_socket_is_private_by_default(broker: Callable[..., Settings]) -> None:
     settings = broker()
     assert "cannot be used: Permission denied; only root may" in as_user(
         ADA, lambda: whose(settings)
@@ -152,12 +156,12 @@ def test_a_broker_that_others_could_replace_does_not_start_and_says_why(
     assert not Path(settings.socket).exists()
 
 
-def test_nobody_starts_a_broker_in_a_directory_that_is_not_his(settings: Settings) -> None:
+def test_no_user_starts_a_broker_in_a_directory_of_another(settings: Settings) -> None:
     directory = Path(settings.socket).parent
     directory.chmod(0o1777)
     said = as_user(ADA, lambda: whose_started(settings))
     assert said.startswith("BrokerUnavailable: no broker answers on")
-    assert "it is not for us to start one there" in said
+    assert "this process may not start one there" in said
     assert list(directory.iterdir()) == []
     assert whose_started(settings) == "root", "its owner may"
 
@@ -167,7 +171,7 @@ def whose_started(settings: Settings) -> str:
         return client.welcome.user
 
 
-def test_a_client_says_nothing_to_a_stranger_who_listens_in_a_directory_for_all(
+def test_a_client_says_nothing_to_a_stranger_that_listens_in_a_directory_for_all(
     settings: Settings,
 ) -> None:
     path = Path(settings.socket)
@@ -175,7 +179,9 @@ def test_a_client_says_nothing_to_a_stranger_who_listens_in_a_directory_for_all(
     with socket.socket(socket.AF_UNIX) as listener:
         as_user(BOB, lambda: listen(listener, path))
         said = as_user(ADA, lambda: whose(settings))
-        assert "(user id 65534) is neither this user nor the owner of the directory" in said
+        assert (
+            "(user id 65534) belongs neither to this user nor to the owner of the directory" in said
+        )
         connection, _ = listener.accept()
         with connection:
             assert connection.recv(4096) == b""
@@ -183,7 +189,7 @@ def test_a_client_says_nothing_to_a_stranger_who_listens_in_a_directory_for_all(
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_a_directory_of_a_stranger_below_one_for_all_makes_him_no_broker(
+def test_a_directory_of_a_stranger_below_one_for_all_makes_them_no_broker(
     settings: Settings, socket_directory: Path, is_link: bool
 ) -> None:
     socket_directory.chmod(0o1777)
@@ -199,7 +205,7 @@ def test_a_directory_of_a_stranger_below_one_for_all_makes_him_no_broker(
 
 
 @pytest.mark.parametrize("kind", [".lock", ".turns"])
-def test_a_lock_that_is_a_link_empties_nobodys_file(
+def test_a_lock_that_is_a_link_empties_no_file_of_another(
     settings: Settings, socket_directory: Path, kind: str
 ) -> None:
     precious = socket_directory / "precious"
@@ -217,10 +223,11 @@ def test_a_lock_that_is_a_link_empties_nobodys_file(
 
 
 @pytest.mark.parametrize("kind", [".lock", ".turns", ".start", ".log"])
-def test_a_file_that_a_stranger_has_made_is_not_used_and_is_said(
+def test_a_file_that_a_stranger_has_made_is_not_used_and_is_reported(
     settings: Settings, kind: str
 ) -> None:
-    """In a directory for all he could hold its lock, or write what the next broker believes."""
+    """In a directory for all the stranger could hold its lock, or write what the next broker
+    believes."""
     path = Path(settings.socket)
     path.parent.chmod(0o1777)
     made = path.with_suffix(kind)
@@ -235,7 +242,7 @@ def test_a_file_that_a_stranger_has_made_is_not_used_and_is_said(
 
 
 def listen(listener: socket.socket, path: Path) -> None:
-    """It is then this user's, whoever has the descriptor."""
+    """The file is then this user's, whichever process has the descriptor."""
     listener.bind(os.fspath(path))
     path.chmod(0o666)
     listener.listen()
@@ -245,7 +252,7 @@ def try_connect_as(uid: int, path: Path) -> Any:
     return as_user(uid, lambda: "connected" if try_connect(path) else "nobody there")
 
 
-# --- who is who -------------------------------------------------------------------------------
+# --- users ----------------------------------------------------------------------------------------
 
 
 def test_a_process_stands_for_its_unix_user_and_the_groups_of_it() -> None:
@@ -255,7 +262,7 @@ def test_a_process_stands_for_its_unix_user_and_the_groups_of_it() -> None:
     assert of_process(ADA, 0.0) == (str(ADA), frozenset(), False, False)
 
 
-def test_root_and_whoever_runs_the_broker_own_it_and_nobody_else() -> None:
+def test_root_and_the_user_that_runs_the_broker_own_it_and_no_others() -> None:
     assert of_process(0, 0.0).is_owner
     assert not of_process(BOB, 0.0).is_owner
     assert as_user(BOB, lambda: [of_process(uid, 1e6).is_owner for uid in (0, BOB, ADA)]) == [

@@ -30,7 +30,7 @@ def lock(settings: Settings) -> Path:
 
 @pytest.fixture
 def second(lock: Path) -> Iterator[subprocess.Popen[str]]:
-    """A broker that has started while somebody had the lock and did not answer."""
+    """A broker that has started while another process had the lock and did not answer."""
     with open(lock, "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         command = [sys.executable, "-m", "jupyter_gpushare.broker"]
@@ -60,7 +60,7 @@ def test_a_broker_waits_for_the_one_that_is_about_to_end(
         assert client.welcome.pid == second.pid
 
 
-def test_who_comes_after_a_removed_directory_knows_that_there_were_sessions(
+def test_a_broker_that_starts_after_a_removed_directory_knows_that_there_were_sessions(
     settings: Settings, broker_pid: int, lock: Path
 ) -> None:
     client = Client.connect(settings)
@@ -80,13 +80,13 @@ def test_a_removed_directory_stays_away_where_there_were_no_sessions(
     assert not lock.parent.exists()
 
 
-def test_a_lock_of_garbage_stops_nobody(settings: Settings, lock: Path) -> None:
+def test_a_lock_of_garbage_stops_no_broker(settings: Settings, lock: Path) -> None:
     lock.write_bytes(b"\xff\x00\xfe" * 1000)
     with Client.connect(settings) as client:
         assert lock.read_text() == f"{client.welcome.pid}\n"
 
 
-def test_a_directory_in_the_place_of_the_socket_is_said(settings: Settings) -> None:
+def test_a_directory_in_the_place_of_the_socket_is_reported(settings: Settings) -> None:
     path = Path(settings.socket)
     path.mkdir()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""JupyterLab in a real browser, notebooks with real kernels, and a crowd of other sessions.
+"""JupyterLab in a real browser, notebooks with real kernels, and many other sessions.
 
 Pictures go to build/screenshots/.
 """
@@ -108,7 +108,7 @@ def write_notebook(path: Path, *cells: str) -> None:
 
 
 def own_places(home: Path) -> dict[str, str]:
-    """An environment in which Jupyter sees nothing of the user's."""
+    """Return an environment in which Jupyter sees nothing of the user's."""
     config = home / "config" / "labconfig"
     config.mkdir(parents=True)
     news = {"@jupyterlab/apputils-extension:announcements": True}
@@ -132,7 +132,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def notebooks(tmp_path: Path) -> Path:
-    """A folder of notebooks; a file `go` in it ends what runs in them."""
+    """A folder of notebooks; a file `go` in it ends the loops that run in them."""
     folder = tmp_path / "notebooks"
     folder.mkdir()
     write_notebook(folder / "alice.ipynb", SHARE, TRAIN)
@@ -148,7 +148,7 @@ def notebooks(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(program: str, notebooks: Path, home: Path) -> Iterator[str]:
-    """The URL of a running server that opens notebooks with `program`, a module."""
+    """Yield the URL of a running server that opens notebooks with `program`, a module."""
     port = free_port()
     arguments = [
         *("--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1"),
@@ -177,14 +177,14 @@ def serving(program: str, notebooks: Path, home: Path) -> Iterator[str]:
 
 @pytest.fixture
 def lab(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
-    """The URL of a running JupyterLab."""
+    """Yield the URL of a running JupyterLab."""
     with serving("jupyterlab", notebooks, tmp_path / "home") as url:
         yield f"{url}/lab"
 
 
 @pytest.fixture
 def classic(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
-    """The URL of a running Jupyter Notebook."""
+    """Yield the URL of a running Jupyter Notebook."""
     pytest.importorskip("notebook", minversion="7", reason="needs notebook")
     with serving("notebook", notebooks, tmp_path / "home") as url:
         yield f"{url}/notebooks"
@@ -226,11 +226,11 @@ class Lab:
         self.page.evaluate(f"() => void window.jupyterapp.commands.execute({words})")
 
     def row(self, name: str) -> Any:
-        """A notebook's row of the panel's table."""
+        """Return a notebook's row of the panel's table."""
         return self.panel.locator("tbody.jp-GpuShare-notebook", has_text=name)
 
     def choose_theme(self, name: str) -> None:
-        """`Light`, `Dark` or `Dark High Contrast`."""
+        """Choose `Light`, `Dark` or `Dark High Contrast`."""
         self.execute("apputils:change-theme", {"theme": f"JupyterLab {name}"})
         self.page.wait_for_function(
             "name => document.body.dataset.jpThemeName === name", arg=f"JupyterLab {name}"
@@ -242,9 +242,9 @@ class Lab:
 
 @pytest.fixture
 def new_page() -> Iterator[Callable[..., Any]]:
-    """`new_page(1280, 800)`: an empty page of that size. No script may throw.
+    """Open pages: `new_page(1280, 800)` is an empty page of that size. No script may throw.
 
-    With a third argument: none whose calls name it.
+    With a third argument: no script whose calls name it.
     """
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     with api.sync_playwright() as playwright:
@@ -269,7 +269,7 @@ def new_page() -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def visit(lab: str, new_page: Callable[..., Any]) -> Callable[[str], Lab]:
-    """`visit("alice.ipynb")`: JupyterLab with that notebook in front."""
+    """Open a notebook: `visit("alice.ipynb")` is JupyterLab with that notebook in front."""
     return lambda notebook: Lab(new_page(1280, 800), lab, notebook)
 
 

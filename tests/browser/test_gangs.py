@@ -25,13 +25,13 @@ PARALLEL, SINGLE = "parallel.ipynb", "single.ipynb"
 
 @pytest.fixture(autouse=True)
 def three_gpus(gpus: FakeGpus) -> None:
-    """Before anything starts that looks for GPUs."""
+    """Set it before any process starts that looks for GPUs."""
     gpus.say(*(f"gpu GPU-{name} {16 * GIB} 0 NVIDIA L4" for name in "abc"))
 
 
 @pytest.fixture
 def joins(settings: Settings) -> Iterator[Callable[..., None]]:
-    """Opens a session of other programs that asks for a turn at once."""
+    """Open a session of other programs that asks for a turn at once."""
     clients: list[Client] = []
 
     def joins(name: str, device: str, devices: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""How it looks with few and many, in each theme, and to those who cannot see it."""
+"""The panel with few and many notebooks, in each theme, and for people who cannot see it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_few_and_many_look_well_and_nothing_is_inaccessible(
 
 
 def barriers(page: Any) -> list[str]:
-    """What axe finds in the panel and the status bar entry that is serious."""
+    """Return serious findings of axe in the panel and the status bar entry."""
     if not AXE.exists():
         pytest.skip("needs axe-core: `make test-frontend` installs it")
     page.evaluate(AXE.read_text())

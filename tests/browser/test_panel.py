@@ -1,4 +1,4 @@
-"""The panel follows real kernels, and what is pressed in it reaches them."""
+"""The panel follows real kernels, and its buttons reach them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY = (
 )
 
 
-# all that the panel and the status bar have said, however briefly
+# all texts that the panel and the status bar have shown, however briefly
 NOTE_TEXTS = """() => {
   window.seen = [];
   window.told = [];
@@ -67,7 +67,7 @@ def test_two_kernels_train_and_the_turn_moves(
     expect(lab.row("alice.ipynb")).to_have_count(0)
     expect(running).to_contain_text("bob.ipynb")
 
-    # a broker that is killed is away, and comes back with whoever is there; no look is an empty one
+    # a broker that is killed is away, and comes back with its sessions; no look is an empty one
     lab.page.evaluate(NOTE_TEXTS)
     os.kill(broker_pid, signal.SIGKILL)
     expect(lab.panel.locator(".jp-GpuShare-away")).to_contain_text("Reconnecting")
@@ -80,7 +80,9 @@ def test_two_kernels_train_and_the_turn_moves(
     assert "◌ GPU sharing: off" not in lab.page.evaluate("window.told")
 
 
-def test_who_waits_is_seen_with_the_reason_and_can_be_cancelled(visit: Any, look: Any) -> None:
+def test_a_waiting_notebook_is_seen_with_the_reason_and_can_be_cancelled(
+    visit: Any, look: Any
+) -> None:
     lab = visit("holds.ipynb")
     lab.run_all()
     expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
@@ -101,7 +103,7 @@ def test_who_waits_is_seen_with_the_reason_and_can_be_cancelled(visit: Any, look
     expect(lab.status).to_have_text("○ GPU sharing: idle")
 
 
-def test_a_policy_is_for_everybody_only_when_it_is_applied(visit: Any, look: Any) -> None:
+def test_a_policy_is_for_all_only_when_it_is_applied(visit: Any, look: Any) -> None:
     lab = visit("empty.ipynb")
     field = lab.panel.locator("select")
     expect(field).to_have_value("fair")
@@ -119,7 +121,7 @@ def test_a_policy_is_for_everybody_only_when_it_is_applied(visit: Any, look: Any
     assert look().policy == "fifo"
 
 
-def test_nobody_takes_turns_any_more_while_one_notebook_has_a_long_iteration(
+def test_no_quick_turns_are_shown_while_one_notebook_has_a_long_iteration(
     visit: Any, sessions: Any
 ) -> None:
     """No event comes meanwhile: the page judges by its clock."""
@@ -210,7 +212,7 @@ def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessio
         row.get_by_role("spinbutton").fill(wrong)
         row.get_by_role("spinbutton").press("Enter")
         expect(lab.panel.get_by_role("alert")).to_contain_text("A weight is a number above 0")
-        expect(lab.panel.get_by_role("alert")).to_be_in_viewport(ratio=1)  # though one has scrolled
+        expect(lab.panel.get_by_role("alert")).to_be_in_viewport(ratio=1)  # even after scrolling
         expect(row.get_by_role("spinbutton")).to_have_value("2.5")
     lab.picture("refused")
 
@@ -301,7 +303,7 @@ def test_the_button_waits_for_the_running_cell_and_outlasts_an_interrupt(visit: 
     expect(button).to_have_accessible_name(re.compile("turn it off"))
 
 
-def test_all_of_it_works_by_keyboard_alone(visit: Any, sessions: Any) -> None:
+def test_everything_works_by_keyboard_alone(visit: Any, sessions: Any) -> None:
     lab = visit("alice.ipynb")
     lab.run_all()
     expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-running"))
@@ -314,7 +316,7 @@ def test_all_of_it_works_by_keyboard_alone(visit: Any, sessions: Any) -> None:
     expect(name).to_be_focused()
     lab.page.keyboard.press("Enter")
     expect(name).to_have_attribute("aria-expanded", "true")
-    lab.page.keyboard.press("Tab")  # ask to yield
+    lab.page.keyboard.press("Tab")  # the button that asks to yield
     lab.page.keyboard.press("Tab")
     expect(lab.row("alice.ipynb").get_by_role("button", name="Pause")).to_be_focused()
     lab.page.keyboard.press("Enter")
@@ -347,7 +349,7 @@ def test_a_page_that_is_hidden_has_no_socket(visit: Any) -> None:
 
 
 def hide(page: Any, hidden: bool) -> None:
-    """As a browser does with a page whose tab is left, or chosen again."""
+    """Hide or show the page, as a browser does when its tab is left, or chosen again."""
     value = "true" if hidden else "false"
     page.evaluate(
         f"""() => {{
@@ -364,7 +366,7 @@ def test_the_widget_in_the_notebook_moves_while_a_cell_runs(visit: Any, notebook
     row = widget.locator("tbody.jp-GpuShare-notebook", has_text="top.ipynb")
     expect(row).to_have_class(re.compile("jp-mod-running.*jp-mod-own"))
     expect(row.locator(".jp-GpuShare-since")).to_have_text(LATER)
-    expect(widget.get_by_role("button", name="Pause")).to_have_count(0)  # it only looks
+    expect(widget.get_by_role("button", name="Pause")).to_have_count(0)  # it has no buttons
     lab.picture("widget")
     (notebooks / "go").touch()
     expect(row).to_have_class(re.compile("jp-mod-idle"))

@@ -1,7 +1,7 @@
-"""Virtual time, one iteration after the other: in plain words what `_core.Simulation` does.
+"""Virtual time, one iteration after the other: a plain version of what `_core.Simulation` does.
 
-That one is compared with this one. And here a test may look at the scheduler, and change something,
-in the middle of a run.
+The simulation in C++ is compared with this one. And here a test may look at the scheduler, and
+change something, in the middle of a run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Job:
     done_at: float | None = None
     grants: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
-    pressed: float | None = None  # Shift and Enter, and nothing has come of it yet
+    pressed: float | None = None  # Shift and Enter, and no progress since
     first_progress: list[float] = field(default_factory=list)  # seconds after that
 
     @property
@@ -92,7 +92,7 @@ class Simulation:
         return self
 
     def share(self, id: str) -> float:
-        """Device seconds of a job so far, of all that were used."""
+        """Return device seconds of a job so far, as a part of all that were used."""
         return self.jobs[id].seconds / sum(job.seconds for job in self.jobs.values())
 
     def enact(self, decision: Decision) -> None:
@@ -114,7 +114,7 @@ class Simulation:
         self.enact(self.scheduler.change(self.now, id, **what))
 
     def close(self, id: str) -> None:
-        self.jobs[id].turn += 1  # what it was doing does not matter any more
+        self.jobs[id].turn += 1  # its present activity is of no account any more
         self.enact(self.scheduler.close(self.now, id))
 
     def _wake_scheduler(self, until: float) -> None:

@@ -1,4 +1,4 @@
-"""Sessions that always want the next turn, as trainings do: what each of them gets over time."""
+"""Sessions that always want the next turn, as trainings do, and the time that each gets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jupyter_gpushare._core import Demand, Rules
 
 SECONDS = 60.0
-RULES = Rules(running_lanes=1, half_life=1e9)  # nothing is forgotten while we look
+RULES = Rules(running_lanes=1, half_life=1e9)  # nothing is forgotten during the test
 SMALL = Demand(10**7, 10**9)
 iterations = st.sampled_from([0.004, 0.01, 0.03, 0.1, 0.4, 1.1])  # seconds
 weights = st.sampled_from([0.5, 1.0, 2.0, 4.0])
@@ -18,10 +18,10 @@ weights = st.sampled_from([0.5, 1.0, 2.0, 4.0])
 
 @settings(max_examples=25, deadline=None)
 @given(loops=st.lists(st.tuples(iterations, weights), min_size=2, max_size=6))
-def test_each_gets_its_weight_in_time_however_long_its_iterations_are(
+def test_each_session_gets_its_weight_in_time_whatever_its_iterations_take(
     simulate: Callable, new_job: Callable, loops: list[tuple[float, float]]
 ) -> None:
-    """But for two turns, each of which may last one iteration longer than a quantum."""
+    """Except for two turns, each of which may last one iteration longer than a quantum."""
     jobs = [
         new_job(f"n{number}", iteration=iteration, weight=weight, demand=SMALL)
         for number, (iteration, weight) in enumerate(loops)

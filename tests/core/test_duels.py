@@ -35,7 +35,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def duel(simulate: type, new_job: Callable) -> Callable[..., float]:
-    """The part of 20 s that user `a` has, who attacks, beside user `b`, who does not."""
+    """Return the part of 20 s that user `a`, the attacker, has beside user `b`, who behaves."""
 
     class Duel(simulate):  # type: ignore[misc]
         names = itertools.count()
@@ -96,7 +96,7 @@ def test_a_duel_of_two_users_is_even(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_long_iterations_gain_nothing_over_one_that_trains(
+def test_long_iterations_gain_nothing_over_a_single_training(
     policy: str, duel: Callable[..., float]
 ) -> None:
     assert 0.48 <= duel(policy, VICTIMS["trains"], iteration=0.5) <= 0.52
@@ -113,7 +113,8 @@ def test_a_duel_of_two_groups_is_even(policy: str, duel: Callable[..., float]) -
 def test_a_cell_for_each_iteration_gains_nothing(
     policy: str, victim: str, duel: Callable[..., float]
 ) -> None:
-    """At the end of each only the other asks, so it has less: the device waits for nobody."""
+    """At the end of each iteration only the other asks, so it has less: the device does
+    not wait."""
     assert duel(policy, VICTIMS[victim], cell=1, weight=1000.0) <= 0.52
 
 
@@ -143,13 +144,14 @@ def test_nothing_that_a_user_does_gains_over_another(
 def test_turns_are_counted_for_a_user_that_closes_its_only_notebook_after_each(
     duel: Callable[..., float],
 ) -> None:
-    """Also if each is shorter than a quantum, and goes first as that of a fresh cell."""
+    """This holds also if each is shorter than a quantum, and goes first as that of a fresh
+    cell."""
     rules = Rules(running_lanes=1, boost=0.5)
     assert duel("fair", VICTIMS["trains"], rules, iteration=0.05, cell=2, renews=True) <= 0.52
 
 
-def test_a_boost_ends_for_others_of_whom_its_cell_is_ahead(duel: Callable[..., float]) -> None:
-    """It came first while nobody else asked, between two cells of the other user."""
+def test_a_boost_ends_for_the_sessions_that_its_cell_has_passed(duel: Callable[..., float]) -> None:
+    """The cell came first while no other session asked, between two cells of the other user."""
     rules, victim = Rules(running_lanes=1, boost=0.5), VICTIMS["runs short cells"]
     assert (
         duel("fair", victim, rules, cell=10**9, iteration=0.05, renews=True, interactive=True)
@@ -176,7 +178,7 @@ def turns_of(user: str, jobs: list[Any]) -> list[str]:
     return [name for name, _ in itertools.groupby(id for _, id in grants)]
 
 
-def test_under_fifo_a_cell_that_another_user_has_interrupted_goes_on_before_the_next(
+def test_under_fifo_a_cell_that_another_user_has_interrupted_continues_before_the_next(
     simulate: Callable, new_job: Callable
 ) -> None:
     mine = [new_job(f"a{i}", "a", start=i / 10, demand=SMALL, cell=40, cells=1) for i in range(3)]
@@ -198,7 +200,7 @@ def test_under_fifo_the_next_cell_comes_after_those_that_wait(
     assert turns_of("a", mine) == ["a0", "a1", "a0", "a1"]
 
 
-def test_under_fifo_a_turn_that_was_taken_back_loses_its_place() -> None:
+def test_under_fifo_a_turn_that_was_withdrawn_loses_its_queue_position() -> None:
     it = Scheduler(16 * GB, "fifo", ONE_LANE)
     for id in ("first", "second"):
         it.open(0, id, SessionSpec("a", demand=SMALL))

@@ -24,7 +24,7 @@ def scheduler(policy: str = "fair", **users: str) -> Scheduler:
 
 
 def runs(it: Scheduler, id: str, turn: int, begin: float, iteration: float, count: int) -> float:
-    """One turn of so many iterations; when it ends."""
+    """Run one turn of `iterations` iterations; return when it ends."""
     end = begin + iteration * count
     assert [grant.session for grant in it.request(begin, id, turn).grants] == [id]
     it.report(end, id, count, DEMAND, None)
@@ -46,7 +46,7 @@ def test_the_wait_behind_a_session_without_a_measured_iteration_is_unknown() -> 
         assert expected(it, "c", now) is None
 
 
-def test_the_wait_is_what_is_left_of_the_turn_until_its_boundary() -> None:
+def test_the_wait_is_the_rest_of_the_turn_until_its_boundary() -> None:
     it = scheduler(a="u", b="u")
     now = runs(it, "a", 1, 1.0, 0.1, 10)
     it.request(now, "a", 2)
@@ -68,7 +68,7 @@ def test_the_wait_for_an_iteration_that_outlasts_the_usual_one_is_unknown() -> N
         assert expected(it, "b", now + later) is None
 
 
-def test_a_turn_of_which_nothing_is_heard_does_not_end_soon() -> None:
+def test_a_turn_without_reports_does_not_end_soon() -> None:
     it = scheduler("fifo", a="u", b="u")
     now = runs(it, "a", 1, 1.0, 0.1, 10)
     it.report(now, "a", 0, DEMAND, 20)
@@ -82,7 +82,7 @@ def test_a_turn_of_which_nothing_is_heard_does_not_end_soon() -> None:
     assert expected(it, "b", now + 1.2) == pytest.approx(0.8)  # of 8 iterations
 
 
-def test_what_is_owed_to_others_is_waited_for() -> None:
+def test_the_time_owed_to_others_is_part_of_the_wait() -> None:
     """After 15 s without a neighbour its owner waits until the others have had as much."""
     it = scheduler(long="ada", short="bob")
     now = runs(it, "short", 1, 1.0, 0.1, 10)
@@ -100,7 +100,7 @@ def test_what_is_owed_to_others_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf"])
-def test_declared_iterations_of_those_ahead_are_summed_up(policy: str) -> None:
+def test_declared_iterations_of_sessions_ahead_are_summed_up(policy: str) -> None:
     it = scheduler(policy, a="u", b="u", c="u")
     now = runs(it, "a", 1, 1.0, 0.5, 2)
     now = runs(it, "b", 1, now, 0.5, 2)
@@ -133,7 +133,7 @@ def test_iterations_that_differ_widely_promise_nothing() -> None:
 
 
 def test_a_wait_is_not_soon_where_the_holder_had_a_long_iteration_once() -> None:
-    """It is as short as the others again, and may be long again."""
+    """Its next iteration is as short as the others again, and may be long again."""
     it = scheduler(a="u", b="u")
     now = runs(it, "a", 1, 1.0, 15.0, 1)
     for turn in range(2, 40):
@@ -156,7 +156,8 @@ def test_a_wait_is_not_soon_where_the_holder_had_a_long_iteration_once() -> None
 def test_a_wait_is_not_soon_where_an_idle_notebook_may_be_served_first(
     long_iteration: float | None,
 ) -> None:
-    """With iterations that are long, or were never measured; a user of its own that used less."""
+    """With iterations that are long, or were never measured; of another user, who has used
+    less."""
     it = scheduler(a="u", b="u")
     it.open(0.0, "idle", SessionSpec("v", demand=DEMAND, busy=False))
     now = 1.0
@@ -197,7 +198,8 @@ LARGE = Demand(60 * MB, MB)
 
 
 def paged(it: Scheduler, seconds: float | None) -> float:
-    """`a` and `c` have run; `a` was paged out in so many seconds, unasked if None, and is back."""
+    """Sessions `a` and `c` have run; `a` was paged out in `seconds`, unasked if None, and
+    is back."""
     it.open(0.0, "c", SessionSpec("u", demand=DEMAND))
     it.open(0.0, "a", SessionSpec("u", demand=LARGE))
     now = runs(it, "c", 1, 1.0, 0.1, 20)
@@ -218,7 +220,7 @@ def paged(it: Scheduler, seconds: float | None) -> float:
 
 
 @pytest.mark.parametrize("seconds", [3.0, 6.0])
-def test_memory_that_is_paged_in_first_is_waited_for(seconds: float) -> None:
+def test_the_wait_includes_paging_in(seconds: float) -> None:
     """For as long as it took to page it out, and then until the first boundary."""
     it = Scheduler(100 * MB, "fair", Rules(half_life=1e9))
     now = paged(it, seconds)
@@ -229,7 +231,7 @@ def test_memory_that_is_paged_in_first_is_waited_for(seconds: float) -> None:
     assert expected(it, "c", now + seconds + 0.2) is None  # longer than that
 
 
-def test_how_long_it_takes_to_page_in_is_unknown_before_a_page_out_was_measured() -> None:
+def test_the_time_to_page_in_is_unknown_before_a_page_out_was_measured() -> None:
     it = Scheduler(100 * MB, "fair", Rules(half_life=1e9))
     now = paged(it, None)
     assert expected(it, "c", now) is None
@@ -258,14 +260,14 @@ def test_how_long_it_takes_to_page_in_is_unknown_before_a_page_out_was_measured(
     ),
     look=st.floats(20, 30),
 )
-def test_an_estimate_is_what_the_same_sessions_then_wait(
+def test_an_estimate_is_the_wait_that_the_same_sessions_then_have(
     simulate: Callable[..., Any],
     new_job: Callable[..., Any],
     policy: str,
     loops: list[tuple[float, str, float]],
     look: float,
 ) -> None:
-    """Where iterations are as they were and nobody comes or goes."""
+    """This holds where iterations are as they were and no session comes or goes."""
     jobs = [
         new_job(
             f"n{i}", user=user, iteration=iteration, weight=weight, declares=True, demand=DEMAND
@@ -288,10 +290,10 @@ def test_an_estimate_is_what_the_same_sessions_then_wait(
     seed=st.integers(0, 10**6),
     count=st.integers(2, 5),
 )
-def test_what_is_said_to_be_soon_is_over_in_five_seconds(
+def test_a_wait_that_is_said_to_be_soon_is_over_in_five_seconds(
     simulate: Callable[..., Any], new_job: Callable[..., Any], policy: str, seed: int, count: int
 ) -> None:
-    """Whatever a user's notebooks do that they have done before.
+    """It holds whatever a user's notebooks do that they have done before.
 
     Cells begin and end, and iterations are as long as earlier ones of the same notebook.
     """

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jupyter_gpushare._core import Gang, GangRules, GangSimulation, gittins_index
 
 POLICIES = ("gittins", "las", "srsf")
-# Of the published example: devices, seconds. What they take in all is 4, 8 and 12 device-seconds.
+# The published example: devices, seconds. In all the jobs take 4, 8 and 12 device-seconds.
 EXAMPLE = [Gang("1", 2, 2), Gang("2", 1, 8), Gang("3", 2, 6)]
 
 
@@ -93,7 +93,7 @@ def test_the_index_is_of_ending_within_the_quantum() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(workloads(), st.sampled_from(POLICIES), RULES)
-def test_a_gang_has_all_its_devices_or_none_and_no_device_is_had_twice(
+def test_a_gang_has_all_its_devices_or_none_and_no_device_is_granted_twice(
     workload: tuple[list[Gang], list[int]], policy: str, rules: GangRules
 ) -> None:
     gangs, hosts = workload
@@ -115,7 +115,7 @@ def test_a_gang_has_all_its_devices_or_none_and_no_device_is_had_twice(
 
 @settings(max_examples=50, deadline=None)
 @given(workloads(), st.sampled_from(POLICIES), RULES, st.floats(0, 60))
-def test_a_run_goes_on_where_it_was_stopped(
+def test_a_run_continues_where_it_was_stopped(
     workload: tuple[list[Gang], list[int]], policy: str, rules: GangRules, at: float
 ) -> None:
     stopped = GangSimulation(*workload, policy, rules)
@@ -138,7 +138,7 @@ def test_las_of_equal_jobs_is_round_robin_by_queues(count: int, first: int, rest
     assert turns == [(n, first) for n in range(count)] + [(n, rest) for n in range(count)]
 
 
-def test_who_was_stopped_goes_on_after_it_has_resumed() -> None:
+def test_a_job_that_was_stopped_continues_after_it_has_resumed() -> None:
     gangs = [Gang("a", 1, 3), Gang("b", 1, 3)]
     assert ended(run(gangs, [1], rules=GangRules(thresholds=[2], resume=1))) == [6, 8]
 
@@ -149,7 +149,7 @@ def test_las_without_queues_gives_each_a_tick_in_turn() -> None:
 
 
 def starving(knob: float) -> GangSimulation:
-    """A job past the first queue, and so many short ones that this queue never is empty."""
+    """A job past the first queue, and enough short ones that this queue is never empty."""
     shorts = [Gang(f"short {n}", 1, 2, arrival=2 + 2 * n) for n in range(500)]
     simulation = GangSimulation(
         [Gang("long", 1, 50), *shorts], [1], "las", GangRules(thresholds=[3], knob=knob)
@@ -158,7 +158,7 @@ def starving(knob: float) -> GangSimulation:
     return simulation
 
 
-def test_with_the_knob_nobody_starves() -> None:
+def test_with_the_knob_no_job_starves() -> None:
     assert starving(knob=0).outcomes[0].ended is None
     long = starving(knob=4).outcomes[0]
     assert long.ended is not None
@@ -171,7 +171,7 @@ def test_with_the_knob_nobody_starves() -> None:
     st.sampled_from([0.5, 1.0, 4.0]),
     st.sampled_from([[3.0], [1.0, 5.0]]),
 )
-def test_with_the_knob_all_end_however_many_short_ones_come(
+def test_with_the_knob_all_jobs_end_however_many_short_ones_come(
     shapes: list[tuple[int, int]], knob: float, thresholds: list[float]
 ) -> None:
     gangs = [Gang(str(number), *shape) for number, shape in enumerate(shapes)]
@@ -183,13 +183,13 @@ def test_with_the_knob_all_end_however_many_short_ones_come(
     assert None not in ended(simulation)[: len(gangs)]
 
 
-def test_without_the_knob_a_long_one_waits_as_long_as_short_ones_come() -> None:
+def test_without_the_knob_a_long_job_waits_while_short_ones_come() -> None:
     starved = [turn for turn in starving(knob=0).turns if turn.gang == 0]
     assert sum(turn.ended - turn.began for turn in starved) == 3
 
 
-def test_who_starved_goes_to_the_tail_of_the_first_queue() -> None:
-    """It waits for those who are there; one that comes later waits for it."""
+def test_a_starved_job_goes_to_the_tail_of_the_first_queue() -> None:
+    """It waits for the jobs that are there; one that comes later waits for it."""
     gangs = [
         Gang("old", 1, 10),
         Gang("a", 1, 6, arrival=4),
@@ -200,22 +200,22 @@ def test_who_starved_goes_to_the_tail_of_the_first_queue() -> None:
     assert [turn.gang for turn in simulation.turns][:5] == [0, 1, 2, 0, 3]
 
 
-def test_a_wide_gang_waits_for_those_before_it_and_not_for_who_fills_its_gap() -> None:
+def test_a_wide_gang_waits_for_those_before_it_and_not_for_a_job_that_fills_its_gap() -> None:
     narrow = [Gang(f"narrow {n}", 1, 2, arrival=n) for n in range(100)]
     wide = Gang("wide", 2, 2, arrival=0.5)
     simulation = run([wide, *narrow], rules=GangRules(thresholds=[100]))
     assert simulation.outcomes[0].started == 2
-    assert simulation.outcomes[2].preempted == 1  # who had filled the gap
+    assert simulation.outcomes[2].preempted == 1  # the job that had filled the gap
 
 
-def test_a_gap_is_filled_by_who_fits_it() -> None:
+def test_a_gap_is_filled_by_a_job_that_fits_it() -> None:
     gangs = [Gang("runs", 1, 5), Gang("wide", 2, 5, arrival=1), Gang("narrow", 1, 2, arrival=2)]
     simulation = run(gangs, rules=GangRules(thresholds=[100]))
     assert ended(simulation) == [5, 10, 4]
 
 
 @pytest.mark.parametrize(("skew", "devices"), [(0.7, [0, 2]), (0.1, [1, 1])])
-def test_a_skewed_model_has_as_few_hosts_as_can_be(skew: float, devices: list[int]) -> None:
+def test_a_skewed_model_has_the_fewest_hosts_possible(skew: float, devices: list[int]) -> None:
     gangs = [Gang("one", 1, 10, skew=0.1), Gang("gang", 2, 1, arrival=1, skew=skew)]
     assert run(gangs, [2, 2]).turns[0].devices == devices
 
@@ -236,7 +236,7 @@ def test_a_skewed_model_has_as_few_hosts_as_can_be(skew: float, devices: list[in
         (Gang("g"), {"known": [0]}, "known service must be above 0"),
     ],
 )
-def test_what_cannot_be_simulated_is_said(
+def test_a_workload_that_cannot_be_simulated_is_refused(
     gang: Gang, rules: dict[str, float], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
@@ -248,7 +248,7 @@ def test_the_index_needs_to_know_former_jobs() -> None:
         GangSimulation(EXAMPLE, [2], "gittins")
 
 
-def test_a_policy_that_gangs_do_not_know_is_said() -> None:
+def test_a_policy_that_gangs_do_not_know_is_refused() -> None:
     with pytest.raises(ValueError, match="gangs know no policy 'best'"):
         GangSimulation(EXAMPLE, [2], "best")
 

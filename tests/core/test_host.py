@@ -20,7 +20,7 @@ RULES = Rules(quantum=0.25, aging=5.0)
 
 
 class Driver:
-    """Devices, gangs, and one plain session on each device: what all of them were told."""
+    """Devices, gangs, and one plain session on each device, with all messages that they got."""
 
     def __init__(self, count: int, policy: str = "fair") -> None:
         self.names = [f"cuda:{number}" for number in range(count)]
@@ -36,7 +36,7 @@ class Driver:
             self.open(name, [name], user="p")
 
     def take(self, decision: Decision) -> None:
-        """As a broker does; afterwards all that must always hold is looked at."""
+        """Enact as a broker does; afterwards all invariants are checked."""
         for grant in decision.grants:
             assert grant.session not in self.has
             assert grant.turn == self.turns[grant.session]
@@ -90,7 +90,7 @@ class Driver:
         self.take(self.host.close(self.now, id))
 
     def pass_time(self, seconds: float) -> None:
-        """As a broker that wakes when something is due."""
+        """Advance as a broker that wakes when something is due."""
         end = self.now + seconds
         while (due := self.host.next_event(self.now)) is not None and due <= end:
             self.until(max(self.now, due))
@@ -103,7 +103,7 @@ class Driver:
         self.take(self.host.assign(self.now))
 
     def obey(self) -> None:
-        """Everybody who was asked to yield does, and wants the next turn."""
+        """Every session that was asked to yield does, and wants the next turn."""
         for id in sorted(self.asked):
             self.finish(id)
             self.request(id)
@@ -165,10 +165,11 @@ def test_a_gang_has_all_its_devices_alone_or_none(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(subsets, min_size=1, max_size=4), st.integers(0, 2**20))
-def test_all_who_want_turns_have_them_whichever_devices_they_have_in_common(
+def test_all_sessions_that_want_turns_get_them_whichever_devices_they_share(
     wanted: list[set[int]], order: int
 ) -> None:
-    """No deadlock, and nobody starves: everybody wants a turn again as soon as one is over."""
+    """There is no deadlock and no starvation: every session wants a turn again as soon as one is
+    over."""
     driver = Driver(4)
     for number, devices in enumerate(wanted):
         driver.open(f"gang{number}", named(driver, devices))
@@ -206,7 +207,7 @@ WHATS = ("open", "request", "request", "finish", "report", "busy", "close", "cha
 
 
 class Pair:
-    """A host, and a scheduler for each of its devices that is told the same by itself."""
+    """A host, and a scheduler for each of its devices that gets the same calls by itself."""
 
     def __init__(self, seed: int, policy: str) -> None:
         self.draw = random.Random(seed)
@@ -279,7 +280,7 @@ class Pair:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES))
 def test_a_device_of_a_host_decides_as_if_it_were_alone(seed: int, policy: str) -> None:
-    """Whatever happens on the others, as long as nobody has several."""
+    """This holds whatever happens on the others, as long as no session has several devices."""
     pair = Pair(seed, policy)
     for turn in range(1, 120):
         pair.step(turn)
@@ -288,7 +289,7 @@ def test_a_device_of_a_host_decides_as_if_it_were_alone(seed: int, policy: str) 
 # --- placement ----------------------------------------------------------------------------------
 
 
-def test_a_session_goes_where_each_has_most_of_the_device() -> None:
+def test_a_session_goes_to_the_device_with_most_memory_for_it() -> None:
     driver = Driver(3)
     driver.close("cuda:1")
     assert driver.host.place(driver.names, Demand(GIB, GIB)) == ["cuda:1"]
@@ -296,7 +297,7 @@ def test_a_session_goes_where_each_has_most_of_the_device() -> None:
     assert driver.host.place(driver.names, Demand(GIB, GIB), 2) == ["cuda:0", "cuda:1"]
 
 
-def test_where_it_finds_room_comes_first() -> None:
+def test_a_device_with_room_comes_first() -> None:
     host = Host([("small", 4 * GIB), ("large", 16 * GIB)])
     for number in range(7):
         host.open(0.0, f"n{number}", ["large"], SessionSpec("u"))
@@ -305,20 +306,20 @@ def test_where_it_finds_room_comes_first() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 4])
-def test_so_many_devices_as_there_are_can_be_had(count: int) -> None:
+def test_a_gang_can_have_all_devices_and_no_more(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} devices at once are not to be had of 3"):
         Driver(3).host.place(["cuda:0", "cuda:1", "cuda:2"], Demand(), count)
 
 
 @pytest.mark.parametrize("devices", [[], ["cuda:0", "cuda:0"], ["cuda:7"]])
-def test_a_session_names_devices_that_there_are(devices: list[str]) -> None:
+def test_a_session_names_devices_that_exist(devices: list[str]) -> None:
     driver = Driver(2)
     with pytest.raises(ValueError, match=r"cuda:7|each of its devices once"):
         driver.host.open(0.0, "gang", devices, SessionSpec("u"))
     assert "gang" not in driver.host
 
 
-def test_a_session_that_opens_again_is_where_it_was() -> None:
+def test_a_session_that_opens_again_keeps_its_device() -> None:
     driver = Driver(3)
     driver.open("gang", driver.names[:2])
     for id, devices in (("gang", ["cuda:0"]), ("cuda:0", ["cuda:1"]), ("cuda:0", driver.names)):
@@ -405,7 +406,7 @@ def test_a_priority_that_changes_while_a_gang_waits_counts() -> None:
     assert driver.has == {"second"}
 
 
-def test_a_wide_gang_is_not_overtaken_for_ever_by_narrow_ones_whose_turns_interlock() -> None:
+def test_narrow_gangs_whose_turns_interlock_do_not_backfill_past_a_wide_one_for_ever() -> None:
     """One of the narrow ones has always begun less than a quantum ago."""
     driver = Driver(4)
     driver.open("wide", driver.names, user="w")
@@ -433,7 +434,7 @@ def test_narrow_gangs_do_not_stand_idle_for_a_wide_one_that_cannot_begin_yet() -
     assert driver.has == {"high", "narrow"}
 
 
-def test_what_is_granted_is_kept_until_the_last_device_has_granted() -> None:
+def test_granted_devices_are_kept_until_the_last_device_has_granted() -> None:
     driver = Driver(2)
     driver.request("cuda:1")
     driver.open("both", driver.names)
@@ -458,7 +459,7 @@ def test_a_gang_that_is_lost_frees_all_its_devices_at_once() -> None:
     assert driver.has == {*driver.names}
 
 
-def test_who_withdraws_before_it_has_all_devices_gives_back_those_it_has() -> None:
+def test_a_gang_that_withdraws_before_it_has_all_devices_gives_back_those_it_has() -> None:
     driver = Driver(2)
     driver.request("cuda:1")
     driver.open("both", driver.names)
@@ -468,7 +469,7 @@ def test_who_withdraws_before_it_has_all_devices_gives_back_those_it_has() -> No
     assert driver.has == {"cuda:0", "cuda:1"}
 
 
-def test_who_was_asked_by_one_device_yields_all_of_them() -> None:
+def test_a_gang_that_one_device_asks_to_yield_yields_all_of_them() -> None:
     driver = Driver(2)
     driver.open("both", driver.names)
     driver.request("both")
@@ -479,7 +480,7 @@ def test_who_was_asked_by_one_device_yields_all_of_them() -> None:
     assert driver.has == {"cuda:1"}
 
 
-def test_a_gang_that_comes_with_its_turn_keeps_it_and_is_asked_for_it_like_others() -> None:
+def test_a_gang_that_opens_with_its_turn_keeps_it_and_is_asked_for_it_like_others() -> None:
     driver = Driver(3)
     driver.open("back", driver.names[:2], turn=7, holding=True)
     driver.open("other", driver.names[1:])
@@ -499,7 +500,7 @@ def test_a_demand_that_one_of_its_devices_can_never_hold_is_refused_and_changes_
     assert host.is_valid() == ""
 
 
-def test_a_gang_that_comes_holding_its_turn_and_waiting_for_it_is_refused() -> None:
+def test_a_gang_that_opens_holding_its_turn_and_waiting_for_it_is_refused() -> None:
     driver = Driver(2)
     spec = SessionSpec("g", turn=1, holding=True, waiting=True)
     with pytest.raises(ValueError, match="holds its turn or waits for it, not both"):

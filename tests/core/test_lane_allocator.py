@@ -1,4 +1,4 @@
-"""Where sessions go: the safety rule holds, and lanes follow their members."""
+"""Which lane a session gets: the safety rule holds, and lanes follow their members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare._core import Demand, LaneAllocator
 
-MB = 2**20  # as the table counts
+MB = 2**20  # the unit of the table
 GB = 2**30
 TABLE = Path(__file__).parent.parent / "data" / "salus_mem_baseline.csv"
 
@@ -46,11 +46,12 @@ def test_parallel_lanes_open_while_they_fit_and_then_are_shared() -> None:
     assert lanes.used == 12
 
 
-def test_a_lane_grows_for_a_larger_member_the_smallest_that_can() -> None:
+def test_the_smallest_lane_that_can_grows_for_a_larger_member() -> None:
     lanes = LaneAllocator(20)
     lanes.place("large", Demand(0, 10))
     small = lanes.place("small", Demand(0, 5))
-    assert lanes.place("more", Demand(1, 6), max_lanes=2) != small  # joins the one that is enough
+    # it joins the one that is large enough
+    assert lanes.place("more", Demand(1, 6), max_lanes=2) != small
     lanes.remove("large")
     lanes.remove("more")
     lanes.place("large", Demand(0, 10))
@@ -58,7 +59,7 @@ def test_a_lane_grows_for_a_larger_member_the_smallest_that_can() -> None:
     assert sizes(lanes) == [5, 12]
 
 
-def test_lanes_merge_when_that_makes_room() -> None:
+def test_lanes_merge_when_that_frees_memory() -> None:
     lanes = LaneAllocator(12)
     lanes.place("a", Demand(1, 5))
     lanes.place("b", Demand(1, 4))
@@ -78,7 +79,7 @@ def test_a_lane_shrinks_and_closes_with_its_members() -> None:
     assert lanes.used == 0
 
 
-def test_what_does_not_fit_waits_and_changes_nothing() -> None:
+def test_a_session_that_does_not_fit_waits_and_changes_nothing() -> None:
     lanes = LaneAllocator(10)
     lanes.place("a", Demand(4, 4))
     assert lanes.place("b", Demand(3, 1)) is None
@@ -122,7 +123,9 @@ def test_42_inference_sessions_fit_one_card_of_16_gb() -> None:
 @pytest.mark.parametrize(
     ("job", "lanes_expected"), [("vae_64", 574), ("superres_128", 14), ("resnet50_50", 2)]
 )
-def test_hyper_parameter_packing_gives_exactly_so_many_lanes(job: str, lanes_expected: int) -> None:
+def test_hyper_parameter_packing_gives_exactly_this_number_of_lanes(
+    job: str, lanes_expected: int
+) -> None:
     persistent, ephemeral = memory_table()[job]
     padded = persistent * 1.1
     total = (padded + ephemeral) * 1.05
@@ -135,7 +138,7 @@ def test_hyper_parameter_packing_gives_exactly_so_many_lanes(job: str, lanes_exp
     assert before == lanes_expected
 
 
-def test_a_place_is_taken_once() -> None:
+def test_a_session_is_placed_once() -> None:
     lanes = LaneAllocator(10)
     lanes.place("a", Demand(1, 1))
     with pytest.raises(ValueError, match="'a' has a place already"):
@@ -151,10 +154,11 @@ steps = st.tuples(st.sampled_from(["place", "resize", "remove"]), st.integers(0,
 
 
 @given(st.lists(st.tuples(steps, st.integers(0, 4)), max_size=60))
-def test_the_safety_rule_holds_and_no_room_is_refused(
+def test_the_safety_rule_holds_and_no_session_that_fits_is_refused(
     path: list[tuple[tuple[str, int, Demand], int]],
 ) -> None:
-    """Against a count of its own: without holders, what fits into one lane is never refused."""
+    """It is compared with a count by the test: without holders, a session that fits into one lane
+    is never refused."""
     lanes, members = LaneAllocator(100), dict[str, Demand]()
 
     def fits(others: list[Demand], demand: Demand) -> bool:

@@ -1,4 +1,5 @@
-"""The queue's order: time alone never changes it, and equal claims are served as they came."""
+"""The queue's order: time alone never changes it, and equal claims are served in order of
+arrival."""
 
 from __future__ import annotations
 
@@ -93,8 +94,9 @@ def test_the_queue_order_changes_by_events_and_never_by_time_alone(policy: str) 
                 later = now + part * (until - now)
                 assert queue(it, later) == order
                 history.now = later
-                if decision := it.set_foreign(later, 0):  # asked by a broker ten times a second
-                    history.take(decision)  # time is up for somebody, which explains what changes
+                if decision := it.set_foreign(later, 0):  # a broker sets this ten times a second
+                    # the time of a session is up, which explains what changes
+                    history.take(decision)
                     break
                 assert queue(it, later) == order
     assert longest > 3
@@ -114,7 +116,7 @@ def test_equal_claims_are_served_in_the_order_of_their_requests(policy: str) -> 
         assert queue(it, now) == names[1:]
 
 
-def test_a_successor_that_was_named_stands_first() -> None:
+def test_a_named_successor_comes_first() -> None:
     it = Scheduler(100 * MB, "fair", Rules(half_life=1.0))
     for id in ("a", "b", "c"):
         it.open(0, id, SessionSpec("ada", demand=Demand(MB, MB)))

@@ -1,4 +1,5 @@
-"""Who is asked to page out, who comes back, in which order, and what people are told about it."""
+"""Which sessions are asked to page out, which come back, in which order, and the reasons that
+people see."""
 
 from __future__ import annotations
 
@@ -55,17 +56,17 @@ def look(it: Scheduler, id: str, now: float) -> SessionState:
 
 
 def where(it: Scheduler, now: float) -> dict[str, str]:
-    """Of each session whether it has a place, is out, or is neither."""
+    """Return for each session whether it is in a lane, is out, or is neither."""
     picture = it.picture(now)
     assert it.is_valid() == ""
     out = {s.id: "out" if s.state == "paged_out" else "nowhere" for s in picture.sessions}
     return {id: "in" if look(it, id, now).lane else other for id, other in out.items()}
 
 
-# --- who is asked to page out ---------------------------------------------------------------------
+# --- which session is asked to page out -----------------------------------------------------------
 
 
-def test_the_longest_idle_pages_out_for_one_that_waits() -> None:
+def test_the_longest_idle_session_pages_out_for_one_that_waits() -> None:
     it = three_idle()
     assert list(needy(it, 3, "d").page_outs) == ["a"]
     assert look(it, "a", 3).reason == "is asked to make room for d.ipynb"
@@ -74,9 +75,9 @@ def test_the_longest_idle_pages_out_for_one_that_waits() -> None:
     assert where(it, 4) == {"a": "out", "b": "in", "c": "in", "d": "in"}
 
 
-def test_who_does_not_answer_is_given_up_and_the_next_is_asked() -> None:
-    """In time for what it has: 3 GiB take a slow disk 65 s."""
-    it = three_idle(lease=1, aging=1000)
+def test_a_session_that_does_not_answer_is_given_up_and_the_next_is_asked() -> None:
+    """The time depends on its memory: 3 GiB take a slow disk 65 s."""
+    it = three_idle(lease=1, patience=1000)
     assert list(needy(it, 3, "d").page_outs) == ["a"]
     given_up = it.next_event(3)
     assert given_up is not None
@@ -87,8 +88,8 @@ def test_who_does_not_answer_is_given_up_and_the_next_is_asked() -> None:
     assert granted(it.paged_out(given_up + 1, "b", 2 * GIB)) == ["d"]
 
 
-def test_who_was_given_up_may_leave_all_the_same() -> None:
-    it = three_idle(lease=1, aging=1000)
+def test_a_session_that_was_given_up_may_page_out_all_the_same() -> None:
+    it = three_idle(lease=1, patience=1000)
     needy(it, 3, "d")
     it.assign(100)
     assert granted(it.paged_out(101, "a", 2 * GIB)) == ["d"]
@@ -101,18 +102,18 @@ def test_idle_is_counted_from_the_last_cell_or_turn() -> None:
     it.set_busy(4, "a", False)
     it.request(5, "b", 1)
     it.finish(6, "b", 1)
-    it.set_busy(7, "a", False)  # says nothing new
+    it.set_busy(7, "a", False)  # this changes nothing
     assert list(needy(it, 8, "d").page_outs) == ["c"]
     it.paged_out(9, "c", GIB)
     assert list(needy(it, 10, "e").page_outs) == ["a"]
 
 
-def test_as_many_are_asked_as_are_needed() -> None:
+def test_only_as_many_sessions_are_asked_as_are_needed() -> None:
     it = three_idle()
     assert list(needy(it, 3, "d", 6, 1).page_outs) == ["a", "b"]
 
 
-def test_who_turns_out_unnecessary_is_not_asked() -> None:
+def test_an_unnecessary_session_is_not_asked() -> None:
     it = scheduler()
     idle(it, 0, "small", 1)
     idle(it, 1, "large", 6)
@@ -120,14 +121,14 @@ def test_who_turns_out_unnecessary_is_not_asked() -> None:
     assert list(needy(it, 3, "d", 6).page_outs) == ["large"]
 
 
-def test_who_has_the_largest_iteration_pages_out_for_the_lane_to_shrink() -> None:
+def test_the_session_with_the_largest_iteration_pages_out_for_the_lane_to_shrink() -> None:
     it = scheduler()
     idle(it, 0, "a", 1, 1)
     idle(it, 1, "b", 1, 7)
     assert list(needy(it, 2, "d", 5, 1).page_outs) == ["b"]
 
 
-def test_nobody_is_asked_if_all_would_not_be_enough() -> None:
+def test_no_session_is_asked_if_all_would_not_be_enough() -> None:
     it = three_idle()
     it.set_busy(3, "c", True)
     assert not needy(it, 4, "d", 8)
@@ -135,47 +136,47 @@ def test_nobody_is_asked_if_all_would_not_be_enough() -> None:
     assert list(it.set_busy(5, "c", False).page_outs) == ["a", "b", "c"]
 
 
-def test_nobody_is_asked_for_one_that_only_is_open_or_is_paused() -> None:
+def test_no_session_is_asked_for_one_that_is_only_open_or_is_paused() -> None:
     it = three_idle()
     assert not it.open(3, "d", spec())
     assert not needy(it, 3, "e", paused=True)
     assert list(it.change(4, "e", paused=False).page_outs) == ["a"]
 
 
-def test_who_is_used_is_not_asked() -> None:
+def test_a_session_in_use_is_not_asked() -> None:
     it = scheduler()
     idle(it, 0, "runs", 2, holding=True, turn=1)
     idle(it, 0, "waits", 2, waiting=True, turn=1)
     it.open(0, "busy", spec(2))
     idle(it, 0, "empty", 0)
     assert not needy(it, 0.1, "d", 4)
-    assert not it.finish(0.2, "waits", 2)  # not its turn
+    assert not it.finish(0.2, "waits", 2)  # it is not its turn
     assert list(it.finish(0.2, "waits", 1).page_outs) == ["waits"]
 
 
-def test_who_has_nothing_to_page_out_is_not_asked() -> None:
+def test_a_session_with_nothing_to_page_out_is_not_asked() -> None:
     it = scheduler()
     idle(it, 0, "a", 0, 8)
     assert not needy(it, 1, "d", 5)
 
 
-def test_who_is_asked_already_counts_as_leaving() -> None:
+def test_a_session_that_is_asked_already_counts_as_being_paged_out() -> None:
     it = three_idle()
     needy(it, 3, "d")
     assert not it.assign(4)
-    assert not needy(it, 5, "e")  # its turn comes when d has its place
+    assert not needy(it, 5, "e")  # its turn comes when d is admitted
     assert list(it.paged_out(6, "a", GIB).page_outs) == ["b"]
     assert look(it, "b", 6).reason == "is asked to make room for e.ipynb"
 
 
-def test_one_asked_for_another_counts_for_who_comes_first() -> None:
-    it = three_idle(aging=60)
+def test_memory_that_is_paged_out_for_another_counts_for_the_session_that_comes_first() -> None:
+    it = three_idle(patience=60)
     needy(it, 3, "d", 3)
     assert list(needy(it, 3, "first", 6, priority=1).page_outs) == ["b"]
 
 
-def test_a_small_one_overtakes_one_whom_no_page_out_helps_but_not_for_ever() -> None:
-    it = scheduler(aging=60)
+def test_a_small_session_is_backfilled_past_one_that_no_page_out_helps_but_not_for_ever() -> None:
+    it = scheduler(patience=60)
     it.open(0, "busy", spec(3))
     idle(it, 0, "a")
     idle(it, 1, "b", 2)
@@ -188,8 +189,8 @@ def test_a_small_one_overtakes_one_whom_no_page_out_helps_but_not_for_ever() -> 
     assert list(it.close(63, "large").page_outs) == ["b", "small"]
 
 
-def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
-    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, aging=0))
+def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> None:
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=0))
     needy(it, 0, "a", 1, 4)
     needy(it, 0, "b", 1, 4, user="v")
     idle(it, 0, "i", 1, 0)
@@ -199,12 +200,12 @@ def test_who_must_only_wait_for_lanes_to_merge_pages_nobody_out() -> None:
     assert where(it, 0.4)["c"] == "in"
 
 
-# --- who makes way for others in the middle of a cell ---------------------------------------------
+# --- which session is evicted in the middle of a cell ---------------------------------------------
 
 
 def two_wait(policy: str = "srtf", **more: object) -> Scheduler:
-    """`long` waits for its turn beside `runs`, which leaves no room for a third."""
-    it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=True, **more))
+    """`long` waits for its turn beside `runs`, which leaves no memory for a third."""
+    it = Scheduler(10 * GIB, policy, Rules(patience=60, swaps=True, **more))
     for id, left in (("runs", 5000), ("long", 10000)):
         it.open(0, id, spec(4, name=f"{id}.ipynb", iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(4 * GIB, GIB), left)
@@ -216,7 +217,7 @@ def short(it: Scheduler, now: float, left: int = 1) -> Decision:
     return needy(it, now, "short", 4, iterations=1, device_seconds=1.0, remaining_iterations=left)
 
 
-def test_who_waits_makes_way_for_one_before_it_that_has_lost_its_patience() -> None:
+def test_a_waiting_session_is_evicted_for_an_aged_one_before_it() -> None:
     it = two_wait()
     assert not short(it, 2).page_outs
     assert it.next_event(3) == 62
@@ -229,8 +230,8 @@ def test_who_waits_makes_way_for_one_before_it_that_has_lost_its_patience() -> N
     assert (list(decision.page_ins), granted(decision)) == (["long"], ["long"])
 
 
-def test_who_has_made_way_stays_out_until_the_others_have_too() -> None:
-    it = Scheduler(10 * GIB, "srtf", Rules(aging=60, page_waiting=True))
+def test_an_evicted_session_stays_out_until_the_others_have_been_evicted_too() -> None:
+    it = Scheduler(10 * GIB, "srtf", Rules(patience=60, swaps=True))
     for id, gibibytes, left in (("runs", 4, 5000), ("long", 2, 10000), ("longer", 2, 20000)):
         it.open(0, id, spec(gibibytes, iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(gibibytes * GIB, GIB), left)
@@ -243,14 +244,14 @@ def test_who_has_made_way_stays_out_until_the_others_have_too() -> None:
     assert where(it, 64) == {"runs": "in", "long": "out", "longer": "out", "short": "in"}
 
 
-def test_nobody_makes_way_where_that_is_not_wanted() -> None:
+def test_no_waiting_session_is_evicted_where_that_is_disabled() -> None:
     it = two_wait()
     it.set_rules(2, Rules(aging=60))
     short(it, 2)
     assert not it.assign(62)
 
 
-def test_who_runs_or_comes_first_stays() -> None:
+def test_a_running_or_higher_ranked_session_stays() -> None:
     it = two_wait()
     short(it, 2, left=50000)
     assert not it.assign(100).page_outs
@@ -258,7 +259,7 @@ def test_who_runs_or_comes_first_stays() -> None:
     assert where(it, 101) == {"runs": "in", "long": "in", "short": "nowhere"}
 
 
-def test_who_was_promised_the_next_turn_stays() -> None:
+def test_a_named_successor_stays() -> None:
     it = two_wait()
     decision = it.change(2, "long", priority=1)
     assert [asked.successor.session for asked in decision.yields if asked.successor] == ["long"]
@@ -267,7 +268,7 @@ def test_who_was_promised_the_next_turn_stays() -> None:
     assert granted(it.finish(63, "runs", 1)) == ["long"]
 
 
-def test_who_is_asked_to_make_way_has_no_turn_before_it_has_answered() -> None:
+def test_a_session_that_is_asked_to_page_out_has_no_turn_before_it_has_answered() -> None:
     it = two_wait()
     short(it, 2)
     it.assign(62)
@@ -275,7 +276,7 @@ def test_who_is_asked_to_make_way_has_no_turn_before_it_has_answered() -> None:
     assert granted(it.page_out_failed(64, "long")) == ["long"]
 
 
-def test_who_withdraws_in_its_cell_is_not_asked_any_more() -> None:
+def test_a_session_that_withdraws_in_its_cell_is_not_asked_any_more() -> None:
     it = two_wait()
     short(it, 2)
     it.assign(62)
@@ -283,7 +284,7 @@ def test_who_withdraws_in_its_cell_is_not_asked_any_more() -> None:
     assert look(it, "long", 63).reason == "nothing to run"
 
 
-def test_who_has_made_way_is_as_patient_as_all_others() -> None:
+def test_an_evicted_session_ages_as_all_others_do() -> None:
     it = two_wait()
     short(it, 2, left=90)
     it.assign(62)
@@ -295,7 +296,7 @@ def test_who_has_made_way_is_as_patient_as_all_others() -> None:
     assert look(it, "long", 123).waited_seconds == pytest.approx(122)
 
 
-def test_where_somebody_cannot_page_out_the_oldest_comes_first_as_ever() -> None:
+def test_where_a_session_cannot_page_out_the_oldest_comes_first_as_before() -> None:
     it = two_wait()
     short(it, 2)
     it.assign(62)
@@ -307,7 +308,7 @@ def test_where_somebody_cannot_page_out_the_oldest_comes_first_as_ever() -> None
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_who_is_out_takes_nothing_of_the_device() -> None:
+def test_a_session_that_is_out_takes_no_memory_of_the_device() -> None:
     it = three_idle()
     it.paged_out(3, "a", 2 * GIB)
     assert it.free == it.picture(3).free == 3 * GIB
@@ -316,7 +317,7 @@ def test_who_is_out_takes_nothing_of_the_device() -> None:
     assert state.reason == "paged out: 2.0 GiB are on disk"
 
 
-def test_people_are_told_for_whom_a_session_is_out() -> None:
+def test_people_are_told_for_which_session_another_is_out() -> None:
     it = one_out()
     assert look(it, "a", 4).reason == "paged out: 2.0 GiB are on disk to make room for d.ipynb"
     it.close(5, "d")
@@ -346,7 +347,7 @@ def test_other_users_are_told_that_it_could_not_and_no_directories() -> None:
     assert look(it, "d", 4).reason.endswith("; a.ipynb could not be paged out")
 
 
-def test_who_waits_is_told_that_a_notebook_has_not_answered() -> None:
+def test_a_waiting_session_is_told_that_a_notebook_has_not_answered() -> None:
     it = three_idle(lease=2)
     needy(it, 3, "d")
     for _ in range(9):
@@ -358,11 +359,11 @@ def test_who_waits_is_told_that_a_notebook_has_not_answered() -> None:
     assert "could not be paged out: it has not answered" in look(it, "d", 3_000).reason
 
 
-def test_who_could_not_page_out_stays_and_is_not_asked_before_it_was_busy() -> None:
+def test_a_session_that_could_not_page_out_stays_and_is_not_asked_before_it_was_busy() -> None:
     it = three_idle()
     needy(it, 3, "d")
     assert list(it.page_out_failed(4, "a").page_outs) == ["b"]
-    it.page_out_failed(5, "c")  # nobody asked it: says nothing
+    it.page_out_failed(5, "c")  # it was not asked: this changes nothing
     assert list(it.page_out_failed(5, "b").page_outs) == ["c"]
     assert not it.page_out_failed(6, "c")
     assert look(it, "a", 6).reason == "nothing to run"
@@ -370,25 +371,25 @@ def test_who_could_not_page_out_stays_and_is_not_asked_before_it_was_busy() -> N
     assert list(it.set_busy(8, "b", False).page_outs) == ["b"]
 
 
-def test_who_becomes_busy_before_it_has_paged_out_is_not_asked_any_more() -> None:
+def test_a_session_that_becomes_busy_before_it_has_paged_out_is_not_asked_any_more() -> None:
     it = three_idle()
     needy(it, 3, "d")
     assert list(it.set_busy(4, "a", True).page_outs) == ["b"]
     assert where(it, 4)["a"] == "in"
-    assert not it.page_out_failed(5, "a")  # called off: it may be asked when it is idle again
+    assert not it.page_out_failed(5, "a")  # cancelled: it may be asked when it is idle again
     it.set_busy(6, "b", True)
     it.set_busy(6, "c", True)
     assert list(it.set_busy(7, "a", False).page_outs) == ["a"]
 
 
-def test_who_asks_for_a_turn_is_not_asked_to_page_out_any_more() -> None:
+def test_a_session_that_asks_for_a_turn_is_not_asked_to_page_out_any_more() -> None:
     it = three_idle()
     needy(it, 3, "d")
     decision = it.request(4, "a", 1)
     assert (granted(decision), list(decision.page_outs)) == (["a"], ["b"])
 
 
-def test_who_has_paged_out_although_it_became_busy_wants_to_come_back_at_once() -> None:
+def test_a_session_that_has_paged_out_although_it_became_busy_wants_to_come_back_at_once() -> None:
     it = three_idle()
     needy(it, 3, "d")
     it.set_busy(4, "a", True)
@@ -397,15 +398,18 @@ def test_who_has_paged_out_although_it_became_busy_wants_to_come_back_at_once() 
     assert list(it.paged_out(6, "b", 2 * GIB).page_ins) == ["a"]
 
 
-def test_who_runs_keeps_its_place_and_pages_in_whatever_it_says() -> None:
+def test_a_running_session_stays_in_its_lane_and_pages_in_whatever_it_says() -> None:
     it = scheduler()
     it.open(0, "a", spec(turn=1, holding=True))
     assert list(it.paged_out(1, "a", GIB).page_ins) == ["a"]
     assert (look(it, "a", 1).state, look(it, "a", 1).paged_out_bytes) == ("running", 0)
 
 
-def test_a_named_successor_that_has_paged_out_since_keeps_its_room_and_pages_in() -> None:
-    """A handoff may have begun its turn: were its room another one's, both would be in."""
+def test_a_named_successor_that_has_paged_out_since_keeps_its_memory_reserved_and_pages_in() -> (
+    None
+):
+    """A handoff may have begun its turn: if its memory were given to another session, both would
+    be in."""
     it = scheduler()
     for id in "ab":
         it.open(0, id, spec(busy=False))
@@ -423,18 +427,18 @@ def test_a_named_successor_that_has_paged_out_since_keeps_its_room_and_pages_in(
 # --- coming back ----------------------------------------------------------------------------------
 
 
-def test_who_becomes_busy_comes_back_at_once_where_there_is_room() -> None:
+def test_a_session_that_becomes_busy_comes_back_at_once_where_there_is_memory() -> None:
     it = one_out()
     it.finish(5, "d", 1)
     it.close(5, "d")
-    assert where(it, 5)["a"] == "out"  # nobody comes back unasked
+    assert where(it, 5)["a"] == "out"  # no session comes back unasked
     assert list(it.set_busy(6, "a", True).page_ins) == ["a"]
     assert not it.set_busy(6, "a", True)
     state = look(it, "a", 6)
     assert (state.state, state.paged_out_bytes, state.busy) == ("idle", 0, True)
 
 
-def test_who_comes_back_pages_others_out() -> None:
+def test_a_session_that_comes_back_pages_others_out() -> None:
     it = one_out()
     assert list(it.set_busy(5, "a", True).page_outs) == ["b"]
     state = look(it, "a", 6)
@@ -445,17 +449,17 @@ def test_who_comes_back_pages_others_out() -> None:
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
 
 
-def test_who_comes_back_unasked_for_by_a_cell_is_the_last_to_be_asked_again() -> None:
+def test_a_session_that_came_back_without_a_cell_is_the_last_to_be_asked_again() -> None:
     it = one_out()
     assert list(it.page_in(5, "a").page_outs) == ["b"]
     assert list(it.paged_out(6, "b", GIB).page_ins) == ["a"]
     assert list(it.page_in(7, "b").page_outs) == ["c"]
-    it.page_in(7, "c")  # is in: says nothing
+    it.page_in(7, "c")  # it is in: this changes nothing
     it.paged_out(8, "c", GIB)
     assert where(it, 8) == {"a": "in", "b": "in", "c": "out", "d": "in"}
 
 
-def test_an_interrupt_withdraws_the_wish_to_come_back() -> None:
+def test_an_interrupt_withdraws_the_request_to_come_back() -> None:
     it = one_out()
     it.set_busy(5, "a", True)
     it.set_busy(6, "a", False)
@@ -475,7 +479,7 @@ def test_a_request_of_one_that_is_out_brings_it_back_first() -> None:
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
 
 
-def test_a_request_that_is_withdrawn_withdraws_the_wish_to_come_back() -> None:
+def test_a_turn_request_that_is_withdrawn_withdraws_the_request_to_come_back() -> None:
     it = one_out()
     it.request(5, "a", 7)
     it.set_busy(5, "a", False)  # it waits for its turn all the same
@@ -485,7 +489,7 @@ def test_a_request_that_is_withdrawn_withdraws_the_wish_to_come_back() -> None:
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
 
 
-def test_a_wait_for_room_and_then_for_the_turn_is_counted_once() -> None:
+def test_a_wait_for_memory_and_then_for_the_turn_is_counted_once() -> None:
     it = one_out()
     it.set_busy(5, "a", True)
     it.request(6, "a", 7)
@@ -496,7 +500,9 @@ def test_a_wait_for_room_and_then_for_the_turn_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("first", ["a", "c"])
-def test_who_wants_to_come_back_queues_with_those_who_wait_for_memory(first: str) -> None:
+def test_a_session_that_wants_to_come_back_queues_with_those_that_wait_for_memory(
+    first: str,
+) -> None:
     it = Scheduler(10 * GIB, "fifo")
     idle(it, 0, "a", 5, paged_out_bytes=GIB)
     it.open(0, "b", spec(8))
@@ -510,8 +516,8 @@ def test_who_wants_to_come_back_queues_with_those_who_wait_for_memory(first: str
     assert list(decision.page_ins) + granted(decision) == [first]
 
 
-def test_who_has_waited_too_long_to_come_back_is_overtaken_no_more() -> None:
-    it = scheduler(aging=60)
+def test_no_session_is_backfilled_past_an_aged_one_that_wants_to_come_back() -> None:
+    it = scheduler(patience=60)
     idle(it, 0, "a", 5)
     it.paged_out(0, "a", GIB)
     it.open(0, "b", spec(6))
@@ -540,7 +546,7 @@ def test_a_paused_session_comes_back_for_its_cell() -> None:
     assert look(it, "a", 1).state == "paused"
 
 
-def test_who_is_touched_while_it_is_out_has_its_place_if_there_is_one() -> None:
+def test_a_session_that_is_touched_while_it_is_out_is_admitted_if_there_is_memory() -> None:
     it = scheduler()
     idle(it, 0, "a", paged_out_bytes=GIB)
     assert not it.came_back(1, "a")
@@ -548,7 +554,7 @@ def test_who_is_touched_while_it_is_out_has_its_place_if_there_is_one() -> None:
     assert look(it, "a", 1).paged_out_bytes == 0
 
 
-def test_who_is_touched_while_there_is_no_room_is_there_without_a_place() -> None:
+def test_a_session_that_is_touched_while_there_is_no_memory_is_in_without_admission() -> None:
     it = one_out()
     it.set_busy(5, "a", True)
     assert not it.came_back(6, "a")
@@ -600,7 +606,7 @@ def test_a_session_that_opens_again_has_not_been_asked() -> None:
     it.set_busy(3, "c", True)
     needy(it, 3, "d")
     it.page_out_failed(4, "a")
-    assert granted(idle(it, 5, "a")) == ["d"]  # nobody is overtaken by opening again
+    assert granted(idle(it, 5, "a")) == ["d"]  # opening again takes no session's position
     assert look(it, "a", 5).reason == "nothing to run"
     it.close(6, "d")
     assert list(needy(it, 7, "e").page_outs) == ["a"]
@@ -622,7 +628,7 @@ def test_persistent_memory_may_grow_as_far_as_the_safety_rule_allows() -> None:
     assert not it.may_keep("b", 2 * GIB)
 
 
-def test_who_has_no_place_may_keep_what_one_could_be_found_for() -> None:
+def test_a_session_that_is_not_admitted_may_keep_what_would_fit() -> None:
     it = scheduler()
     it.open(0, "a", spec(3, 2))
     idle(it, 0, "b", 1, 1, paged_out_bytes=GIB)
@@ -647,10 +653,10 @@ def test_wrong_values_are_refused_with_a_sentence() -> None:
     assert where(it, 1) == {"a": "in"}
 
 
-# --- somebody wants it so -------------------------------------------------------------------------
+# --- page-outs that a user asks for
 
 
-def test_a_dismissed_session_is_asked_to_page_out_and_stays_out_until_it_is_busy() -> None:
+def test_a_session_that_a_user_pages_out_stays_out_until_it_is_busy() -> None:
     it = three_idle()
     assert list(it.dismiss(3, "b").page_outs) == ["b"]
     assert look(it, "b", 3).reason == "is asked to page out"
@@ -660,7 +666,7 @@ def test_a_dismissed_session_is_asked_to_page_out_and_stays_out_until_it_is_busy
     assert list(it.set_busy(6, "b", True).page_ins) == ["b"]
 
 
-def test_who_is_busy_or_out_cannot_be_dismissed() -> None:
+def test_a_user_cannot_page_out_a_session_that_is_busy_or_out() -> None:
     it = one_out()
     for id in "ad":
         with pytest.raises(ValueError, match="cannot be paged out"):

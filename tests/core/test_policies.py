@@ -1,4 +1,4 @@
-"""The contract of a policy, once for all of them, and then what each one promises by itself."""
+"""The contract of a policy, once for all of them, and then the promises of each one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_table_names_the_policies_with_a_sentence() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("lanes", [0, 1, 2])
-def test_nobody_starves(policy: str, lanes: int, simulate: Callable, new_job: Callable) -> None:
+def test_no_session_starves(policy: str, lanes: int, simulate: Callable, new_job: Callable) -> None:
     jobs = [
         new_job(f"j{i}", user=f"u{i % 3}", start=i / 7, iteration=0.02 * (i + 1), cell=30, cells=3)
         for i in range(6)
@@ -38,7 +38,7 @@ def test_nobody_starves(policy: str, lanes: int, simulate: Callable, new_job: Ca
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_who_has_nothing_to_run_never_blocks_the_lane(
+def test_a_session_with_nothing_to_run_never_blocks_the_lane(
     policy: str, simulate: Callable, new_job: Callable
 ) -> None:
     thinker = new_job("thinker", user="a", cell=1, cells=1000, think=1.0, priority=5)
@@ -59,7 +59,8 @@ def test_priority_goes_first(policy: str, simulate: Callable, new_job: Callable)
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_weight_counts(policy: str, simulate: Callable, new_job: Callable) -> None:
-    """Of two that are equal but for their weight, the heavier one is served sooner or more."""
+    """Of two sessions that are equal but for their weight, the heavier one is served sooner or
+    more."""
     light = new_job("light", cell=100, cells=1, declares=True)
     heavy = new_job("heavy", cell=100, cells=1, weight=3.0, declares=True)
     other = new_job("other", cell=20, cells=1, declares=True)
@@ -97,7 +98,7 @@ def test_weight_priority_and_policy_change_live(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_overtaking_is_bounded(policy: str, simulate: Callable, new_job: Callable) -> None:
+def test_backfill_is_bounded(policy: str, simulate: Callable, new_job: Callable) -> None:
     """A large session waits for memory while small ones keep coming and going."""
     rules = Rules(aging=20)
     small = [
@@ -127,7 +128,8 @@ def test_late_comers_get_their_turn(policy: str, simulate: Callable, new_job: Ca
     late = new_job("late", user="l", start=15, cell=4, cells=1)
     run = simulate([*early, late], policy, rules=ONE_LANE).run(until=120)
     assert run.jobs["late"].done_at is not None
-    bound = 10.5 if policy == "fifo" else 2.0  # fifo: after the cells of all who came first
+    # fifo: after the cells of all sessions that came first
+    bound = 10.5 if policy == "fifo" else 2.0
     assert run.jobs["late"].done_at - 15 < bound
 
 
@@ -145,7 +147,7 @@ def test_a_lone_session_is_never_asked_to_yield(
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_fair_is_fair_over_users_first(lanes: int, simulate: Callable, new_job: Callable) -> None:
-    """One user with five notebooks gets no more than one with a single one."""
+    """A user with five notebooks gets no more than one with a single one."""
     owners = ["a"] * 5 + ["b", "c", "c"]
     jobs = [
         new_job(f"n{i}", user=user, iteration=0.01 * (i + 2), start=0.3 * i)
@@ -167,7 +169,7 @@ def test_under_fair_a_newcomer_does_not_monopolise(simulate: Callable, new_job: 
     assert new.seconds == pytest.approx(10, abs=0.5)
 
 
-def test_under_fair_those_who_sleep_do_not_lower_the_start(
+def test_under_fair_sleeping_sessions_do_not_lower_the_start(
     simulate: Callable, new_job: Callable
 ) -> None:
     sleeper = new_job("sleeper", user="s", cell=1, cells=1)
@@ -187,7 +189,7 @@ def test_under_fair_idle_time_earns_no_credit(simulate: Callable, new_job: Calla
     assert sleeper.cells_done == 1  # one second of work takes about two when shared
 
 
-def test_under_fair_a_short_break_does_not_cost_what_is_owed(
+def test_under_fair_a_short_break_does_not_cost_owed_time(
     simulate: Callable, new_job: Callable
 ) -> None:
     """Against iterations of 5 s a cell of 2 s runs through each time, although cells end."""
@@ -207,7 +209,7 @@ def test_under_fair_a_short_cell_comes_soon(simulate: Callable, new_job: Callabl
 
 
 def test_under_fair_used_time_is_forgotten(simulate: Callable, new_job: Callable) -> None:
-    """What was used long ago counts less: the debt halves with each half-life."""
+    """Time that was used long ago counts less: the debt halves with each half-life."""
     rules = Rules(half_life=10)
     first = new_job("first", cell=10**9)
     run = simulate([first, new_job("second", start=100)], "las", rules=rules).run(until=100)
@@ -257,7 +259,7 @@ def test_srtf_says_when_the_remaining_work_is_unknown(
     assert waiting[0].reason.endswith("remaining work unknown: ordered by service so far")
 
 
-def test_under_srtf_who_overran_is_not_first_for_ever(
+def test_under_srtf_a_session_that_overran_is_not_first_for_ever(
     simulate: Callable, new_job: Callable
 ) -> None:
     liar = new_job("liar", cell=400, cells=1)
@@ -295,7 +297,7 @@ def test_lanes_merge_and_spread_when_the_policy_changes(
     run = simulate(jobs, "fair").run(until=3)
     assert len(run.scheduler.picture(3).lanes) == 1
     run.enact(run.scheduler.set_policy(3, "pack"))
-    run.run(until=30)  # those who gain by it have come to have a lane each
+    run.run(until=30)  # sessions that gain by it have a lane each by now
     assert [len(lane.members) for lane in run.scheduler.picture(30).lanes] == [1, 1, 1, 1]
     run.enact(run.scheduler.set_policy(30, "fair"))
     run.run(until=31)

@@ -1,4 +1,4 @@
-"""Several lanes at once are kept only while they gain, and what it costs to know is bounded."""
+"""Several lanes at once are kept only while they gain, and the cost of knowing it is bounded."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ class Worker:
     iteration: float
     progress: float = 0.0
     reported: int = 0
-    used: float = 0.0  # since it reported
+    used: float = 0.0  # since the last report
     next_report: float = 0.0
 
 
 class Machine:
-    """Any number of workers in turns of one quantum, as many at once as the probation says.
+    """Any number of workers in turns of one quantum, as many at once as the tuner says.
 
-    `sums` is what it has to find out: the sum of speeds of so many at once. One alone has 1.
+    `sums` is what the tuner has to find out: the weighted speedup of each number of lanes at once.
+    One lane alone has 1.
     """
 
     def __init__(self, sums: Mapping[int, float], iterations: Sequence[float]) -> None:
@@ -40,13 +41,14 @@ class Machine:
         self.probation = Probation(QUANTUM)
         self.now = self.work = 0.0
         self.seen: list[int] = []  # lanes, whenever they changed
-        self.opened: list[float] = []  # when a second one was
+        self.opened: list[float] = []  # when a second one was opened
 
     def sum(self, lanes: int) -> float:
         return 1.0 if lanes == 1 else self.sums[max(each for each in self.sums if each <= lanes)]
 
     def run(self, seconds: float) -> Machine:
-        """The front of the queue runs, so many at once, and goes to its end after a turn."""
+        """The front of the queue runs, as many at once as there are lanes, and goes to its end
+        after a turn."""
         for _ in range(round(seconds / STEP)):
             self.step()
         return self
@@ -82,7 +84,8 @@ class Machine:
 
 
 def says(sentence: str, start: str, percent: int) -> bool:
-    """Within a point: the machine moves in steps, and reports end in the middle of one."""
+    """The tuner is accurate to a point: the machine moves in steps, and reports end in the middle
+    of one."""
     told = sentence.removesuffix(" %").removeprefix(start + " ")
     return told.isdigit() and abs(int(told) - percent) <= 1
 
@@ -91,7 +94,7 @@ def machine(sums: Mapping[int, float], count: int = 2) -> Machine:
     return Machine(sums, [4 * STEP] * count)
 
 
-def test_nobody_is_put_on_trial_alone() -> None:
+def test_a_lone_session_is_not_probed() -> None:
     alone = machine({2: 2.0}, 1).run(20)
     assert alone.seen == [1]
     assert (alone.probation.sentence, alone.probation.next_event()) == ("", None)
@@ -115,7 +118,7 @@ def test_a_second_lane_that_loses_is_closed() -> None:
     assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 12)
 
 
-def test_what_gains_next_to_nothing_is_closed() -> None:
+def test_a_second_lane_that_gains_next_to_nothing_is_closed() -> None:
     pair = machine({2: 1.01}).run(12)
     assert pair.seen == [1, 2, 1]
     assert says(pair.probation.sentence, "2 lanes at once: tried, gained only", 1)
@@ -129,7 +132,9 @@ def test_what_gains_next_to_nothing_is_closed() -> None:
         ({2: 2.0, 4: 4.0, 8: 8.0}, [1, 2, 4, 8]),
     ],
 )
-def test_it_climbs_for_as_long_as_the_sum_grows(sums: dict[int, float], lanes: list[int]) -> None:
+def test_it_opens_lanes_while_the_weighted_speedup_grows(
+    sums: dict[int, float], lanes: list[int]
+) -> None:
     assert machine(sums, 8).run(60).seen == lanes
 
 
@@ -137,7 +142,7 @@ def test_no_more_lanes_are_tried_than_there_are_notebooks() -> None:
     assert machine({2: 2.0, 3: 2.9}, 3).run(60).seen == [1, 2, 3]
 
 
-def test_what_ceases_to_gain_is_closed() -> None:
+def test_a_lane_that_ceases_to_gain_is_closed() -> None:
     pair = machine({2: 1.8}).run(30)
     pair.sums[2] = 0.8
     pair.run(60)
@@ -145,14 +150,14 @@ def test_what_ceases_to_gain_is_closed() -> None:
     assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 20)
 
 
-def test_what_begins_to_gain_is_opened_by_the_next_trial() -> None:
+def test_a_lane_that_begins_to_gain_is_opened_by_the_next_probe() -> None:
     pair = machine({2: 0.8}).run(30)
     pair.sums[2] = 1.8
     pair.run(200)
     assert pair.seen[-1] == 2
 
 
-def test_a_changed_mix_is_tried_before_one_that_was_found_the_same_again() -> None:
+def test_a_changed_mix_is_probed_before_one_with_the_same_result_twice() -> None:
     def trials(changes: bool) -> int:
         pair = machine({2: 0.8, 3: 0.8}).run(400)
         before = len(pair.seen)
@@ -163,20 +168,21 @@ def test_a_changed_mix_is_tried_before_one_that_was_found_the_same_again() -> No
     assert trials(changes=True) > trials(changes=False)
 
 
-def test_trials_of_the_same_become_rare() -> None:
+def test_probes_of_the_same_mix_become_rare() -> None:
     gaps = [b - a for a, b in pairwise(machine({2: 0.8}).run(1500).opened)]
     assert len(gaps) > 2
     assert all(b > 1.5 * a for a, b in pairwise(gaps))
 
 
-def test_who_has_no_iterations_is_not_believed_to_gain() -> None:
+def test_a_session_without_iterations_is_not_believed_to_gain() -> None:
     pair = Machine({2: 1.8}, [1e9, 1e9]).run(15)
     assert pair.probation.lanes == 1
     assert pair.probation.sentence == "2 lanes at once: tried, and nothing was seen of it"
 
 
-def test_who_does_something_else_than_before_is_measured_anew() -> None:
-    """Faster iterations in company than alone are other ones, and say nothing of a gain."""
+def test_a_session_whose_work_changes_is_measured_anew() -> None:
+    """Iterations that are faster in company than alone are other ones, and tell nothing of
+    a gain."""
     pair = machine({2: 1.8}).run(30)
     for worker in pair.workers.values():
         worker.iteration, worker.progress = 0.02, float(worker.reported)
@@ -231,8 +237,8 @@ def test_pairs_that_gain_and_pairs_that_lose_are_told_apart(
     assert times[0] <= 1.03 * times[better]
 
 
-def test_who_comes_and_goes_costs_little_more() -> None:
-    """The mix changes all the time, and the trials are not worth more than they cost."""
+def test_sessions_that_come_and_go_cost_little_more() -> None:
+    """The mix changes all the time, and the probes are not worth more than they cost."""
     cells = [Cell(40, 0.1, think=3.0) for _ in range(60)]
     jobs = [
         Job(f"n{n}", cells, demand=Demand(GB, GB), user=str(n), arrival=n / 3, load=1.0)
@@ -243,7 +249,7 @@ def test_who_comes_and_goes_costs_little_more() -> None:
 
 
 @pytest.mark.parametrize("before", ["fair", "pack"])
-def test_what_a_notebook_did_before_it_was_met_does_not_count(
+def test_the_past_of_a_notebook_before_it_was_met_does_not_count(
     before: str, simulate: Callable, new_job: Callable
 ) -> None:
     jobs = [new_job(f"j{n}", iteration=0.1) for n in range(2)]
@@ -254,7 +260,7 @@ def test_what_a_notebook_did_before_it_was_met_does_not_count(
     assert says(run.run(40).scheduler.picture(40).probation, "2 lanes at once: gain", 100)
 
 
-def test_who_waits_is_told_what_was_found(simulate: Callable, new_job: Callable) -> None:
+def test_a_waiting_session_is_told_the_result(simulate: Callable, new_job: Callable) -> None:
     run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(1)
     picture = run.scheduler.picture(1)
     assert picture.probation == "2 lanes at once: each notebook is measured alone first"
@@ -264,7 +270,7 @@ def test_who_waits_is_told_what_was_found(simulate: Callable, new_job: Callable)
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("pack", 2), ("fair", 0), ("fair", 2)])
-def test_only_lanes_that_pack_opens_by_itself_are_on_probation(
+def test_only_lanes_that_pack_opens_by_itself_are_probed(
     policy: str, lanes: int, simulate: Callable, new_job: Callable
 ) -> None:
     jobs = [new_job(f"j{n}", iteration=0.1) for n in range(3)]

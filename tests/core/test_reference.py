@@ -48,10 +48,12 @@ class Notebook(Share):
     placed: bool = False
     turn: int = 0
     waits_since: float | None = None
-    position: tuple[float, int] | None = None  # in its user's queue, kept if others end its turn
+    # in its user's queue, kept if a preemption ends its turn
+    position: tuple[float, int] | None = None
     order: int = 0
     runs_since: float | None = None
-    counted: float = 0.0  # its clocks go with its turn, and say so until then
+    # its clocks advance with its turn; the time that they have counted so far
+    counted: float = 0.0
     asked: float | None = None
     active: bool = False
     used: float = 0.0
@@ -63,9 +65,9 @@ class Notebook(Share):
     waited: float = 0.0
     busy: bool = True
     where: str = "in"  # or leaving, out, returning
-    asked_out: float = 0.0  # it is leaving: since when
-    made_way: float = -math.inf  # when it left last although it waited
-    back: tuple[float, int] | None = None  # it is returning: since when, and its order
+    asked_out: float = 0.0  # while it is leaving: since when
+    made_way: float = -math.inf  # the last time when it was evicted although it waited
+    back: tuple[float, int] | None = None  # while it is returning: since when, and its order
     refused: bool = False
     last_used: float = 0.0
 
@@ -123,15 +125,17 @@ class Model:
     user_weights: dict[str, float] = field(default_factory=dict)
     boost: float = 0.0
     orders: int = 0
-    named: tuple[Notebook, int] | None = None  # who has the turn next, and which of its turns
+    # the session with the next turn, and the number of this turn
+    named: tuple[Notebook, int] | None = None
     due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
     foreign: int = 0
     recovers: bool = False
 
-    # what it is
+    # state
 
     def levels(self, n: Notebook) -> tuple[tuple[Share, list[tuple[Share, bool]]], ...]:
-        """Its group, its user and itself, each with its peers and whether they are active."""
+        """Return its group, its user and itself, each with its peers and whether they are
+        active."""
         active = {of for m in self.notebooks.values() if m.active for of in (m.group, m.of, m)}
         groups = [(g, name in active) for name, g in self.groups.items() if name != n.group]
         users = [
@@ -141,7 +145,7 @@ class Model:
         return (self.groups[n.group], groups), (self.users[n.of], users), (n, own)
 
     def forget_faded(self, now: float) -> None:
-        """Users without a notebook, if what they have used is next to nothing."""
+        """Users without a notebook, if their used time is next to nothing."""
         here = {n.of for n in self.notebooks.values()}
         for of, share in tuple(self.users.items()):
             if of not in here and self.clock(share, now) < FORGOTTEN:
@@ -158,7 +162,7 @@ class Model:
         return share.clock + (now - holder.counted) / share.weight
 
     def count(self, now: float) -> None:
-        """Clocks go with the turn that runs."""
+        """Clocks advance with the turn that runs."""
         if (n := self.holder) is not None:
             for share, _ in self.levels(n):
                 share.clock += (now - n.counted) / share.weight
@@ -224,7 +228,7 @@ class Model:
             return is_higher or (bound < mine[0] if holder.left(now) else bound <= mine[0])
         return holder.ran(now) >= quantum and (is_higher or its[-1] <= mine[-1])
 
-    # what happens
+    # events
 
     def begin_turn(self, n: Notebook, now: float) -> None:
         n.runs_since = n.counted = now
@@ -318,7 +322,7 @@ class Model:
         return [n for n in waiting if n.is_patient_until <= now]
 
     def first(self, waiting: list[Notebook], gone: list[Notebook], now: float) -> Notebook | None:
-        """Of those who wait, who has room first if some were gone."""
+        """Among the waiting sessions, the one that is admitted first if some were gone."""
         if late := self.is_late(waiting, now):
             oldest = min(late, key=lambda n: n.wait[1])
             return oldest if self.fits(oldest, gone) else None
@@ -326,7 +330,8 @@ class Model:
         return min(able, key=lambda n: self.key(n, now), default=None)
 
     def who_leaves(self, now: float) -> list[Notebook]:
-        """Those for whom others leave no room, and those for the first who waits for room."""
+        """The sessions that others leave no memory for, and those in the way of the first that
+        waits for memory."""
         if self.recovers:
             return []
         asked = [n for n in self.notebooks.values() if n.where == "leaving"]
@@ -343,7 +348,7 @@ class Model:
     def for_whom(
         self, first: Notebook, asked: list[Notebook], idle: list[Notebook]
     ) -> list[Notebook]:
-        """Longest idle first until there is room, less those without whom there is room too."""
+        """The longest idle first until there is memory, less those that are not needed for it."""
         leave: list[Notebook] = []
         while not self.fits(first, asked + leave) and len(leave) < len(idle):
             leave.append(idle[len(leave)])
@@ -380,7 +385,7 @@ class Model:
                 share.idle_since = now
 
     def active(self, n: Notebook) -> list[Share]:
-        """Of its group, its user and itself, those that are active."""
+        """Those of its group, its user and itself that are active."""
         active = {of for m in self.notebooks.values() if m.active for of in (m.group, m.of, m)}
         own = zip((n.group, n.of, n), self.levels(n), strict=True)
         return [share for of, (share, _) in own if of in active]
@@ -393,7 +398,7 @@ class Model:
         return max(0.0, left) if n.active else 0.0
 
 
-picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
+picks = st.integers(0, 59)  # the index among those that can: 60 divides by 1 to 6
 
 
 class AgainstTheModel(RuleBasedStateMachine):
@@ -685,7 +690,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule()
     def wakes_at_the_next_event(self) -> None:
-        """Then something happens, and nothing would have before."""
+        """Then something happens at that time, and nothing would have happened before."""
         due = self.real.next_event(self.now)
         holder = self.model.holder
         marks = [n.is_patient_until for n in self.model.waiting(placed=False)]

@@ -1,4 +1,4 @@
-"""What the code of Salus, the system whose idea this is, does less well: one test for each."""
+"""Weak points in the code of Salus, the system whose idea this is: one test for each."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def test_a_newcomer_under_fair_does_not_start_at_zero(
 
 
 @pytest.mark.parametrize("policy", ["srtf", "fifo"])
-def test_the_chosen_one_with_nothing_to_run_does_not_idle_the_lane(policy: str) -> None:
+def test_a_chosen_session_with_nothing_to_run_does_not_idle_the_lane(policy: str) -> None:
     it = Scheduler(8 * GB, policy)
     it.open(0, "first", spec(1, 2, remaining_iterations=1, iterations=1, device_seconds=0.1))
     it.open(0, "second", spec(1, 2))
     assert it.request(0, "second", 1).grants
 
 
-def test_who_overruns_its_declaration_is_not_first_for_ever() -> None:
+def test_a_session_that_overruns_its_declaration_is_not_first_for_ever() -> None:
     it = Scheduler(8 * GB, "srtf")
     past = {"device_seconds": 50.0, "iterations": 500}
     it.open(0, "liar", spec(1, 2, remaining_iterations=10, waiting=True, turn=1, **past))
     honest = spec(1, 2, remaining_iterations=100, waiting=True, turn=1, **past)
-    it.open(0, "honest", honest)  # 10 s of work, the liar said 1 s
+    it.open(0, "honest", honest)  # 10 s of work, where the other one declared 1 s
     assert it.picture(0.5).sessions[0].state == "running"
     due = it.next_event(0.5)
     assert due == pytest.approx(1.0, abs=0.01)
@@ -104,8 +104,8 @@ def test_an_undeclared_demand_is_not_counted_as_the_whole_device() -> None:
     assert it.request(0, "unknown", 1).grants
 
 
-def test_a_large_one_that_waits_is_not_overtaken_without_bound() -> None:
-    it = Scheduler(8 * GB, rules=Rules(aging=30))
+def test_backfill_past_a_large_session_that_waits_is_bounded() -> None:
+    it = Scheduler(8 * GB, rules=Rules(patience=30))
     it.open(0, "a", spec(3, 1))
     it.open(0, "large", spec(4, 3, waiting=True, turn=1))
     it.open(29, "early", spec(1, 1))

@@ -1,4 +1,4 @@
-"""Turns, admission, running alone, pausing, coming back, and what people are told about it."""
+"""Turns, admission, running alone, pausing, coming back, and the reasons that people see."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ def asked_to_yield(*ids: str, **options: str) -> tuple[Scheduler, Decision]:
     return it, it.assign(10)
 
 
-def test_a_yield_names_who_is_next_of_the_same_user() -> None:
+def test_a_yield_names_a_successor_of_the_same_user() -> None:
     _, decision = asked_to_yield("a", "b")
     successor = decision.yields[0].successor
     assert successor is not None
     assert (successor.session, successor.turn) == ("b", 1)
 
 
-def test_nobody_is_named_whose_user_is_another() -> None:
+def test_no_successor_of_another_user_is_named() -> None:
     _, decision = asked_to_yield("a", "b", b="v")
     assert yields(decision) == [("a", 1)]
     assert decision.yields[0].successor is None
 
 
-def test_nobody_is_named_past_one_who_comes_first() -> None:
+def test_no_successor_is_named_past_a_session_that_comes_first() -> None:
     it = scheduler("a", "b")
     it.open(0, "first", SessionSpec("u", demand=UNMEASURED, priority=1))
     for id in ("a", "b", "first"):
@@ -84,7 +84,7 @@ def test_nobody_is_named_past_one_who_comes_first() -> None:
     assert decision.yields[0].successor is None
 
 
-def test_a_named_successor_runs_whoever_has_come_since() -> None:
+def test_a_named_successor_runs_whichever_session_has_come_since() -> None:
     it, _ = asked_to_yield("a", "b")
     it.open(10, "urgent", spec())
     it.change(10, "urgent", priority=5)
@@ -110,7 +110,7 @@ def test_a_named_successor_that_withdraws_is_passed_over() -> None:
 
 
 def promised() -> Scheduler:
-    """a and b run in a lane each; a, who goes after b, was asked to yield to c."""
+    """a and b run in a lane each; a, which comes after b, was asked to yield to c."""
     it = scheduler(*"abc", running_lanes=2)
     it.change(0, "b", weight=2)
     for id in "abc":
@@ -123,7 +123,7 @@ def promised() -> Scheduler:
 
 
 def test_a_named_successor_is_given_no_other_lane() -> None:
-    """It may have begun in that of the one before it, and another one would be given that one."""
+    """It may have begun in that of the holder before it, and that lane would go to another one."""
     it = promised()
     lane = look(it, "a", 10).lane
     assert grants(it.finish(10.1, "b", 1)) == []
@@ -139,14 +139,16 @@ def test_a_named_successor_that_asks_anew_is_given_any_lane() -> None:
     assert grants(it.request(10.1, "c", 2)) == [("c", 2)]
 
 
-def test_a_named_successor_waits_no_longer_than_the_lease_for_one_who_does_not_yield() -> None:
+def test_a_named_successor_waits_no_longer_than_the_lease_for_a_holder_that_does_not_yield() -> (
+    None
+):
     it = promised()
     it.finish(10.1, "b", 1)
     assert it.next_event(10.1) == 10 + Rules().lease
     assert grants(it.assign(10 + Rules().lease)) == [("c", 1)]
 
 
-def test_nobody_is_named_by_two() -> None:
+def test_no_session_is_named_by_two() -> None:
     it = promised()
     assert it.recall(11, "b").yields[0].successor is None
 
@@ -217,7 +219,7 @@ def test_a_request_with_a_new_number_ends_the_turn_before_it() -> None:
     assert grants(it.finish(3, "b", 1)) == [("a", 2)]
 
 
-def test_next_event_is_none_when_nobody_waits() -> None:
+def test_next_event_is_none_when_no_session_waits() -> None:
     it = scheduler("a")
     it.request(1, "a", 1)
     assert it.next_event(1) is None
@@ -263,7 +265,7 @@ def test_two_jobs_that_would_deadlock_both_finish_in_one_lane() -> None:
     assert it.picture(3).free == 3 * GIB
 
 
-def test_who_does_not_fit_waits_for_memory_with_the_numbers() -> None:
+def test_a_session_that_does_not_fit_waits_for_memory_with_the_numbers() -> None:
     it = scheduler("a")
     it.open(0, "big", spec(6, 5.9))
     assert not it.request(1, "big", 1)
@@ -284,8 +286,8 @@ def test_a_demand_larger_than_the_device_is_refused_with_both_numbers() -> None:
     assert look(it, "a", 1).iterations == 0
 
 
-def test_who_has_waited_too_long_reserves() -> None:
-    it = scheduler("a", "b", "c", aging=60)  # 3 + 2 of 12
+def test_an_aged_session_reserves_memory() -> None:
+    it = scheduler("a", "b", "c", patience=60)  # 3 + 2 of 12
     it.open(1, "large", spec(6, 3.5, waiting=True, turn=1))
     it.open(2, "small", spec(0.5, 1, name="small", waiting=True, turn=1))
     assert look(it, "small", 2).lane is not None
@@ -302,14 +304,14 @@ def test_who_has_waited_too_long_reserves() -> None:
     assert look(it, "small", 62).lane is not None
 
 
-def test_only_who_has_something_to_run_reserves() -> None:
-    it = scheduler("a", "b", "c", aging=60)
+def test_only_a_session_with_something_to_run_reserves() -> None:
+    it = scheduler("a", "b", "c", patience=60)
     it.open(1, "large", spec(6, 3.5))
     it.open(100, "small", spec(0.5, 1))
     assert look(it, "small", 100).lane is not None
 
 
-def test_a_demand_that_grows_too_large_costs_its_session_the_place() -> None:
+def test_a_demand_that_grows_too_large_costs_its_session_the_admission() -> None:
     it = scheduler("a", "b")
     it.request(1, "a", 1)
     assert yields(it.report(2, "a", 1, Demand(3 * GIB, 9 * GIB))) == [("a", 1)]
@@ -322,7 +324,7 @@ def test_a_demand_that_grows_too_large_costs_its_session_the_place() -> None:
     assert grants(it.close(5, "b")) == [("a", 2)]
 
 
-def test_a_demand_that_shrinks_makes_room_at_once() -> None:
+def test_a_demand_that_shrinks_frees_memory_at_once() -> None:
     it = scheduler("a")
     it.report(1, "a", 1, Demand(1 * GIB, 10 * GIB))
     it.open(1, "b", spec(2, 2, waiting=True, turn=1))
@@ -330,8 +332,8 @@ def test_a_demand_that_shrinks_makes_room_at_once() -> None:
     assert grants(it.report(2, "a", 1, Demand(1 * GIB, 2 * GIB))) == [("b", 1)]
 
 
-def test_held_lanes_come_free_for_who_needs_them_merged() -> None:
-    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, aging=0))
+def test_held_lanes_come_free_for_a_session_that_needs_them_merged() -> None:
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=0))
     it.open(0, "a", spec(1, 5, waiting=True, turn=1))
     it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
     it.open(0, "c", spec(2, 4, user="w", waiting=True, turn=1))
@@ -342,8 +344,8 @@ def test_held_lanes_come_free_for_who_needs_them_merged() -> None:
     assert len(it.picture(0.4).lanes) == 1
 
 
-def test_nobody_comes_in_with_whom_fewer_could_run_at_once_before_it_has_waited_long() -> None:
-    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, aging=60))
+def test_a_session_that_would_reduce_parallelism_is_admitted_only_after_aging() -> None:
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=60))
     it.open(0, "a", spec(1, 5, waiting=True, turn=1))
     it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
     it.open(0, "c", spec(2.5, 4, user="w", waiting=True, turn=1))
@@ -361,7 +363,7 @@ def test_nobody_comes_in_with_whom_fewer_could_run_at_once_before_it_has_waited_
     assert look(it, "c", 60.1).lane is not None
 
 
-def test_it_comes_in_as_soon_as_as_many_could_run_with_it() -> None:
+def test_it_is_admitted_as_soon_as_it_does_not_reduce_parallelism() -> None:
     it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3))
     it.open(0, "a", spec(1, 5, waiting=True, turn=1))
     it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
@@ -371,7 +373,7 @@ def test_it_comes_in_as_soon_as_as_many_could_run_with_it() -> None:
     assert look(it, "c", 2).lane is not None
 
 
-def test_whose_memory_is_there_already_is_counted_at_once() -> None:
+def test_a_session_whose_memory_is_on_the_device_is_counted_at_once() -> None:
     it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3))
     it.open(0, "a", spec(1, 5))
     it.open(0, "b", spec(1, 4, user="v"))
@@ -392,29 +394,29 @@ def test_an_unmeasured_session_runs_alone() -> None:
     assert look(it, "n", 0.1).reason == ("runs alone until its memory is measured; waits for a")
     assert sorted(yields(it.assign(0.25))) == [("a", 1), ("b", 1)]
     assert not it.finish(0.3, "a", 1).grants
-    assert not it.request(0.3, "a", 2)  # the device drains for the one that runs alone
+    assert not it.request(0.3, "a", 2)  # the device drains for the session that runs alone
     assert look(it, "a", 0.3).state == "waiting"
     assert grants(it.finish(0.4, "b", 1)) == [("n", 1)]
     assert not it.request(0.4, "b", 2)
     assert look(it, "n", 0.4).reason == "runs alone until its memory is measured"
     decision = it.report(0.5, "n", 1, Demand(GIB, GIB))
-    assert sorted(grants(decision)) == [("a", 2), ("b", 2)]  # measured: the others join
+    assert sorted(grants(decision)) == [("a", 2), ("b", 2)]  # it is measured: the others join
 
 
-def test_who_is_alone_has_the_whole_device_however_much_is_known_of_it() -> None:
+def test_a_session_that_runs_alone_has_the_whole_device_however_much_is_known_of_it() -> None:
     it = scheduler("a", "b", running_lanes=2)
     it.open(0, "n", spec(name="n.ipynb", alone=True))
     it.request(0, "a", 1)
     it.request(0.1, "n", 1)
     assert look(it, "n", 0.1).reason == "needs the whole device; waits for a.ipynb"
-    it.request(0.2, "b", 1)  # the device drains for who came before
+    it.request(0.2, "b", 1)  # the device drains for the session that came before
     assert grants(it.finish(0.3, "a", 1)) == [("n", 1)]
     assert look(it, "n", 0.3).reason == "runs, and has the whole device"
     assert look(it, "b", 0.3).reason == "waits for n.ipynb, which has the whole device"
     assert grants(it.report(0.4, "n", 1, Demand(GIB, GIB))) == []
 
 
-def test_who_is_alone_is_not_paged_out_and_knows_whether_it_has_a_place() -> None:
+def test_a_session_that_runs_alone_is_not_paged_out_and_knows_whether_it_is_admitted() -> None:
     it = Scheduler(12 * GIB)
     it.open(0, "n", spec(persistent=8, alone=True))
     it.set_busy(1, "n", False)
@@ -461,7 +463,7 @@ def test_a_close_gives_everything_back_whatever_the_state() -> None:
         it.close(3, "a")
 
 
-def test_an_open_twice_is_harmless() -> None:
+def test_a_repeated_open_is_harmless() -> None:
     it = scheduler("a", "b")
     it.request(1, "a", 1)
     assert not it.open(1.1, "a", spec(turn=1, holding=True))
@@ -472,7 +474,7 @@ def test_an_open_twice_is_harmless() -> None:
     assert look(it, "a", 1.2).device_seconds == pytest.approx(0.2)
 
 
-def test_a_new_broker_adopts_the_turn_that_runs() -> None:
+def test_a_new_broker_adopts_the_present_turn() -> None:
     it = scheduler()
     assert not it.open(0, "a", spec(turn=41, holding=True, device_seconds=100, iterations=10))
     assert not it.open(0, "b", spec(turn=3, waiting=True))
@@ -483,7 +485,7 @@ def test_a_new_broker_adopts_the_turn_that_runs() -> None:
     assert grants(it.finish(0.3, "a", 41)) == [("b", 3)]
 
 
-def test_two_who_claim_the_only_lane_are_both_counted_and_one_is_asked_at_once() -> None:
+def test_two_sessions_that_claim_the_only_lane_are_both_counted_and_one_is_asked_at_once() -> None:
     it = scheduler()
     it.open(0, "a", spec(turn=1, holding=True))
     assert yields(it.open(0, "b", spec(turn=1, holding=True))) in ([("a", 1)], [("b", 1)])
@@ -494,7 +496,7 @@ def test_two_who_claim_the_only_lane_are_both_counted_and_one_is_asked_at_once()
     assert it.is_valid() == ""
 
 
-def test_nobody_starts_while_one_runs_for_whom_there_is_no_lane() -> None:
+def test_no_session_starts_while_one_runs_that_has_no_lane() -> None:
     it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3))
     it.open(0, "a", spec(1, 8, turn=1, holding=True))
     assert yields(it.open(0, "b", spec(1, 8, user="v", turn=1, holding=True))) == [("b", 1)]
@@ -505,10 +507,10 @@ def test_nobody_starts_while_one_runs_for_whom_there_is_no_lane() -> None:
     assert look(it, "c", 1).state == "running"
 
 
-# --- what people are told -------------------------------------------------------------------------
+# --- reasons that people see ----------------------------------------------------------------------
 
 
-def test_a_picture_tells_places_and_waits() -> None:
+def test_a_picture_has_queue_positions_and_waits() -> None:
     it = scheduler("a", "b", "c")
     for id in "abc":
         it.request(1, id, 1)
@@ -516,7 +518,7 @@ def test_a_picture_tells_places_and_waits() -> None:
     b, c = look(it, "b", 1.2), look(it, "c", 1.2)
     assert (b.place, c.place) == (1, 2)
     assert b.waiting == pytest.approx(0.2)
-    assert (b.expected_wait, c.expected_wait) == (None, None)  # nobody knows an iteration of a
+    assert (b.expected_wait, c.expected_wait) == (None, None)  # an iteration of a is not known
     assert b.reason == "waits for a.ipynb"
     picture = it.picture(1.2)
     assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GIB, 7 * GIB)
@@ -599,7 +601,7 @@ def test_a_turn_counts_for_its_user_before_the_next_lane_is_granted() -> None:
 # --- after a crash of the broker ---------------------------------------------------------------
 
 
-def test_while_it_recovers_holders_come_back_and_nobody_else_runs() -> None:
+def test_while_it_recovers_holders_come_back_and_no_other_session_runs() -> None:
     it = scheduler("waiter")
     it.set_recovering(1, True)
     assert not it.request(1, "waiter", 1)
@@ -616,7 +618,7 @@ def test_while_it_recovers_holders_come_back_and_nobody_else_runs() -> None:
     assert look(it, "waiter", 5).waited_seconds == 4
 
 
-def test_while_it_recovers_nobody_is_asked_to_page_out() -> None:
+def test_while_it_recovers_no_session_is_asked_to_page_out() -> None:
     it = scheduler()
     it.set_recovering(0, True)
     it.open(0, "idle", spec(6, 1, busy=False))
@@ -627,7 +629,7 @@ def test_while_it_recovers_nobody_is_asked_to_page_out() -> None:
 # --- memory of programs that do not share ---------------------------------------------------------
 
 
-def test_foreign_memory_makes_a_newcomer_wait_and_is_named() -> None:
+def test_unmanaged_memory_makes_a_newcomer_wait_and_is_named() -> None:
     it = scheduler("a")
     it.set_foreign(1, 8 * GIB)
     it.open(1, "b", spec(2, 2, name="b.ipynb"))
@@ -639,7 +641,7 @@ def test_foreign_memory_makes_a_newcomer_wait_and_is_named() -> None:
     assert grants(it.set_foreign(2, 6 * GIB)) == [("b", 1)]
 
 
-def test_foreign_memory_takes_no_turn_and_no_place() -> None:
+def test_unmanaged_memory_takes_no_turn_and_no_lane() -> None:
     it = scheduler("a", "b")
     it.request(1, "a", 1)
     it.request(1, "b", 1)
@@ -649,7 +651,7 @@ def test_foreign_memory_takes_no_turn_and_no_place() -> None:
     assert grants(it.finish(1.2, "a", 1)) == [("b", 1)]
 
 
-def test_foreign_memory_is_paged_out_for() -> None:
+def test_sessions_page_out_for_unmanaged_memory() -> None:
     it = scheduler()
     it.open(0, "idle", spec(4, 1, busy=False))
     it.open(1, "b", spec(4, 1, waiting=True, turn=1))
@@ -662,7 +664,7 @@ def test_foreign_memory_is_paged_out_for() -> None:
     assert grants(it.paged_out(4, "idle", 4 * GIB)) == [("b", 2)]
 
 
-def test_idle_sessions_page_out_where_others_have_taken_more_than_was_free() -> None:
+def test_idle_sessions_page_out_where_unmanaged_memory_exceeds_what_was_free() -> None:
     it = scheduler()
     for now, id in enumerate("abc"):
         it.open(now, id, spec(3, 1, busy=False))
@@ -678,7 +680,7 @@ def test_idle_sessions_page_out_where_others_have_taken_more_than_was_free() -> 
     assert list(it.set_foreign(8, 12 * GIB).page_outs) == ["b", "c"]
 
 
-def test_what_fits_the_empty_device_is_not_refused_for_foreign_memory() -> None:
+def test_a_demand_that_fits_the_empty_device_is_not_refused_for_unmanaged_memory() -> None:
     it = scheduler()
     it.set_foreign(0, 12 * GIB)
     it.open(1, "a", spec(5, 5))
@@ -687,12 +689,12 @@ def test_what_fits_the_empty_device_is_not_refused_for_foreign_memory() -> None:
         it.report(1, "a", 1, Demand(7 * GIB, 6 * GIB))
 
 
-def test_negative_foreign_memory_is_refused() -> None:
+def test_negative_unmanaged_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         scheduler().set_foreign(0, -1)
 
 
-# --- somebody wants it so -------------------------------------------------------------------------
+# --- preemption requests of a user ----------------------------------------------------------------
 
 
 def test_a_holder_is_said_to_let_others_run_only_while_others_wait() -> None:
@@ -702,7 +704,7 @@ def test_a_holder_is_said_to_let_others_run_only_while_others_wait() -> None:
     assert look(it, "a", 1).reason == "was asked to yield, and ends its turn with its iteration"
 
 
-def test_a_recalled_holder_yields_at_once_and_may_ask_again() -> None:
+def test_a_holder_that_a_user_preempts_yields_at_once_and_may_ask_again() -> None:
     it = Scheduler(100, "fifo", Rules())
     it.open(0, "a", SessionSpec("u", turn=1, waiting=True, demand=Demand(1, 1)))
     assert [wish.session for wish in it.recall(1, "a").yields] == ["a"]
@@ -712,7 +714,7 @@ def test_a_recalled_holder_yields_at_once_and_may_ask_again() -> None:
     assert it.is_valid() == ""
 
 
-def test_a_recalled_holder_makes_way_where_a_turn_has_no_end() -> None:
+def test_a_holder_that_a_user_preempts_yields_where_a_turn_has_no_end() -> None:
     it = Scheduler(100, "fifo", Rules())
     for id in "ab":
         it.open(0, id, SessionSpec("u", turn=1, waiting=True, demand=Demand(1, 1)))
@@ -722,7 +724,7 @@ def test_a_recalled_holder_makes_way_where_a_turn_has_no_end() -> None:
     assert [grant.session for grant in it.finish(2, "a", 1).grants] == ["b"]
 
 
-def test_who_has_no_turn_cannot_be_recalled() -> None:
+def test_a_session_without_a_turn_cannot_be_preempted() -> None:
     it = Scheduler(100)
     it.open(0, "a", SessionSpec("u", name="a.ipynb"))
     with pytest.raises(ValueError, match=r"a\.ipynb has no turn to end"):

@@ -1,4 +1,4 @@
-"""Fair shares over groups, users and notebooks; short cells; who is held back; class mode."""
+"""Fair shares over groups, users and notebooks; short cells; throttled sessions; class mode."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def yields(decision: Decision) -> list[str]:
 
 # --- shares ---------------------------------------------------------------------------------------
 
-# Ten sessions of five users in three groups: who, its weight and since when.
+# Ten sessions of five users in three groups: the session, its weight and since when.
 GROUPS = {"a": 1.0, "b": 2.0, "c": 3.0}
 USERS = {"ann": 1.0, "bob": 3.0, "cy": 1.0, "dan": 0.5, "eve": 2.0}
 SESSIONS = [
@@ -56,7 +56,7 @@ SESSIONS = [
 
 
 def shares_by_rule() -> list[float]:
-    """Of each of SESSIONS: its part of its user's, which is a part of its group's."""
+    """Return for each of SESSIONS its part of its user's part, which is a part of its group's."""
 
     def part(weight: float, weights: list[float]) -> float:
         return weight / sum(weights)
@@ -107,16 +107,18 @@ def test_weights_count_from_when_they_are_set(simulate: Callable, new_job: Calla
     before = a.seconds
     run.run(until=200)
     assert a.seconds - before == pytest.approx(75, abs=2)
-    run.enact(run.scheduler.set_shares(200, {}, {"ann": 9.0}))  # nobody else is in her group
+    # there is no other user in her group
+    run.enact(run.scheduler.set_shares(200, {}, {"ann": 9.0}))
     before = a.seconds
     run.run(until=300)
     assert a.seconds - before == pytest.approx(50, abs=2)
 
 
-def test_who_ran_alone_before_its_weight_changed_owes_nothing(
+def test_a_session_that_ran_alone_before_its_weight_changed_owes_nothing(
     simulate: Callable, new_job: Callable
 ) -> None:
-    """In its own lane `a` has one turn for all the time; its weight counts for what comes."""
+    """In its own lane `a` has one turn for all the time; its weight counts for the time to
+    come."""
     a, b = new_job("a", "a", "g"), new_job("b", "b", "h")
     run = simulate([a, b], "pack", rules=Rules(running_lanes=2)).run(until=50)
     assert a.seconds == b.seconds == pytest.approx(50, abs=0.1)
@@ -127,7 +129,7 @@ def test_who_ran_alone_before_its_weight_changed_owes_nothing(
     assert a.seconds - 50 == pytest.approx(10, abs=0.5)
 
 
-def test_many_who_come_at_once_do_not_starve_the_others(
+def test_many_sessions_that_come_at_once_do_not_starve_the_others(
     simulate: Callable, new_job: Callable
 ) -> None:
     trainers = [new_job(f"t{i}", f"t{i}", demand=SMALL) for i in range(8)]
@@ -148,7 +150,7 @@ def test_a_wrong_weight_is_refused_and_changes_nothing(weights: dict[str, float]
     assert it.is_valid() == ""
 
 
-def test_a_turn_is_handed_on_within_a_domain() -> None:
+def test_a_turn_is_handed_off_within_a_domain() -> None:
     it = Scheduler(16 * GB)
     for id, user, domain in (("a", "u", "lab"), ("b", "v", "lab")):
         it.open(0, id, SessionSpec(user, demand=SMALL, domain=domain))
@@ -158,7 +160,7 @@ def test_a_turn_is_handed_on_within_a_domain() -> None:
     assert asked.successor.session == "b"
 
 
-def test_no_turn_is_handed_out_of_a_domain_not_even_to_the_same_user() -> None:
+def test_no_turn_is_handed_off_out_of_a_domain_not_even_to_the_same_user() -> None:
     it = Scheduler(16 * GB)
     for id, domain in (("a", "lab"), ("b", "")):
         it.open(0, id, SessionSpec("u", demand=SMALL, domain=domain))
@@ -171,7 +173,7 @@ def test_no_turn_is_handed_out_of_a_domain_not_even_to_the_same_user() -> None:
 
 
 def classroom(new_job: Callable, think: float) -> tuple[list, list]:
-    """Eight trainings, and thirty who run short cells, all of different users."""
+    """Eight trainings, and thirty sessions that run short cells, all of different users."""
     trainers = [new_job(f"t{i}", f"t{i}", iteration=0.1, demand=SMALL) for i in range(8)]
     people = [
         new_job(
@@ -205,11 +207,11 @@ def test_short_cells_make_progress_within_a_second_beside_busy_trainers(
     assert len(waits) > 300
     assert p95(waits) < 1.0
     fair = 300 / 38
-    assert all(job.seconds > fair for job in trainers)  # and what others leave
+    assert all(job.seconds > fair for job in trainers)  # and the time that others leave
     assert max(job.seconds for job in trainers) < 1.02 * min(job.seconds for job in trainers)
 
 
-def test_all_who_press_at_once_see_progress_after_one_iteration_of_each(
+def test_all_sessions_that_begin_a_cell_at_once_make_progress_after_one_iteration_of_each(
     simulate: Callable, new_job: Callable
 ) -> None:
     trainers, people = classroom(new_job, think=20)
@@ -220,10 +222,10 @@ def test_all_who_press_at_once_see_progress_after_one_iteration_of_each(
     assert max(wait for job in people for wait in job.first_progress) < 0.1 + 30 * 0.03 + 0.05
 
 
-def test_who_begins_cells_all_the_time_gets_no_more_than_a_fair_share(
+def test_a_session_that_begins_cells_all_the_time_gets_no_more_than_a_fair_share(
     simulate: Callable, new_job: Callable
 ) -> None:
-    """What a boost gave is counted: a loop of short cells gets its turns sooner, and no more."""
+    """The boost is counted: a loop of short cells gets its turns sooner, and no more of them."""
     trainers = [new_job(f"t{i}", f"t{i}", iteration=0.1) for i in range(3)]
     greedy = new_job("greedy", "g", cell=2, cells=10**6, think=0.001, interactive=True)
     run = simulate([*trainers, greedy], "fair", rules=BOOSTED).run(until=400)
@@ -276,12 +278,12 @@ def test_a_cell_is_boosted_once_however_often_it_is_said_to_begin() -> None:
     assert not it.request(0.5, "cell", 2)  # it waits as all others do
 
 
-# --- held back ------------------------------------------------------------------------------------
+# --- throttled by a rule --------------------------------------------------------------------------
 
 WHY = "held back: a class has the device until noon"
 
 
-def test_who_is_held_back_is_granted_nothing_and_told_why() -> None:
+def test_a_throttled_session_is_granted_nothing_and_told_why() -> None:
     it = scheduler("a", "b")
     it.hold_back(0, {"a": WHY})
     assert not it.request(1, "a", 1)
@@ -293,7 +295,7 @@ def test_who_is_held_back_is_granted_nothing_and_told_why() -> None:
     assert look(it, "a", 4).waited_seconds == pytest.approx(3)
 
 
-def test_who_runs_is_asked_to_yield_when_it_is_held_back() -> None:
+def test_a_running_session_is_asked_to_yield_when_it_is_throttled() -> None:
     it = scheduler("a")
     it.request(0, "a", 1)
     assert yields(it.hold_back(1, {"a": WHY})) == ["a"]
@@ -304,13 +306,13 @@ def test_who_runs_is_asked_to_yield_when_it_is_held_back() -> None:
     assert look(it, "a", 3).state == "held"
 
 
-def test_who_is_held_back_and_wants_nothing_is_idle() -> None:
+def test_a_throttled_session_that_wants_nothing_is_idle() -> None:
     it = scheduler("a")
     it.hold_back(0, {"a": WHY})
     assert (look(it, "a", 0).state, look(it, "a", 0).reason) == ("idle", WHY)
 
 
-def test_these_and_only_these_are_held_back() -> None:
+def test_these_and_only_these_are_throttled() -> None:
     it = scheduler("a", "b")
     it.hold_back(0, {"a": WHY})
     it.request(0, "a", 1)
@@ -319,7 +321,7 @@ def test_these_and_only_these_are_held_back() -> None:
     assert grants(it.finish(2, "b", 1)) == ["a"]
 
 
-def test_who_is_held_back_earns_no_credit(simulate: Callable, new_job: Callable) -> None:
+def test_a_throttled_session_earns_no_credit(simulate: Callable, new_job: Callable) -> None:
     a, b = new_job("a", "a"), new_job("b", "b")
     run = simulate([a, b], "fair")
     run.at(10, lambda: run.enact(run.scheduler.hold_back(10, {"a": WHY})))
@@ -331,7 +333,7 @@ def test_who_is_held_back_earns_no_credit(simulate: Callable, new_job: Callable)
     assert a.seconds == pytest.approx(25, abs=0.7)
 
 
-def test_who_is_held_back_waits_anew_under_fifo() -> None:
+def test_a_throttled_session_waits_anew_under_fifo() -> None:
     it = Scheduler(16 * GB, "fifo")
     for id in ("runs", "held", "other"):
         it.open(0, id, SessionSpec(id, demand=SMALL))
@@ -341,8 +343,8 @@ def test_who_is_held_back_waits_anew_under_fifo() -> None:
     assert grants(it.finish(51, "runs", 1)) == ["other"]
 
 
-def test_who_is_held_back_keeps_nobody_from_memory() -> None:
-    it = Scheduler(10 * GB, "fair", Rules(aging=5))
+def test_a_throttled_session_keeps_no_other_from_memory() -> None:
+    it = Scheduler(10 * GB, "fair", Rules(patience=5))
     it.open(0, "there", SessionSpec("u", demand=Demand(6 * GB, GB)))
     it.open(0, "large", SessionSpec("v", demand=Demand(5 * GB, GB), waiting=True, turn=1))
     it.hold_back(1, {"large": WHY})
@@ -354,7 +356,7 @@ def test_who_is_held_back_keeps_nobody_from_memory() -> None:
     assert look(it, "large", 22).state == "running"
 
 
-def test_who_is_held_back_on_disk_does_not_come_back() -> None:
+def test_a_throttled_session_on_disk_does_not_come_back() -> None:
     it = Scheduler(10 * GB)
     spec = SessionSpec("u", demand=Demand(GB, GB), busy=False, paged_out_bytes=GB)
     it.open(0, "a", spec)
@@ -365,7 +367,7 @@ def test_who_is_held_back_on_disk_does_not_come_back() -> None:
     assert list(it.hold_back(2, {}).page_ins) == ["a"]
 
 
-def test_who_is_held_back_paused_and_on_disk_is_told_why() -> None:
+def test_a_session_that_is_throttled_paused_and_on_disk_is_told_why() -> None:
     it = Scheduler(10 * GB)
     it.open(0, "a", SessionSpec("u", demand=Demand(GB, GB), busy=False, paged_out_bytes=GB))
     it.hold_back(0, {"a": WHY})
@@ -374,7 +376,7 @@ def test_who_is_held_back_paused_and_on_disk_is_told_why() -> None:
     assert (look(it, "a", 0).state, look(it, "a", 0).reason) == ("paged_out", WHY)
 
 
-def test_a_named_successor_that_is_held_back_is_asked_to_give_the_turn_back() -> None:
+def test_a_named_successor_that_is_throttled_is_asked_to_give_the_turn_back() -> None:
     """It may have been handed the turn already."""
     it = scheduler("a", "b")
     it.request(0, "a", 1)
@@ -385,14 +387,14 @@ def test_a_named_successor_that_is_held_back_is_asked_to_give_the_turn_back() ->
     assert (grants(decision), yields(decision)) == (["b"], ["b"])
 
 
-def test_a_closed_session_is_not_held_back_when_it_opens_again() -> None:
+def test_a_closed_session_is_not_throttled_when_it_opens_again() -> None:
     it = scheduler("a")
     it.hold_back(0, {"a": WHY})
     it.close(1, "a")
     assert grants(it.open(2, "a", SessionSpec("u", demand=SMALL, waiting=True, turn=1))) == ["a"]
 
 
-def test_holding_back_whom_nobody_knows_or_without_a_word_is_refused() -> None:
+def test_throttling_an_unknown_session_or_without_a_reason_is_refused() -> None:
     it = scheduler("a")
     with pytest.raises(KeyError, match="no session 'x' is open"):
         it.hold_back(0, {"a": WHY, "x": WHY})
@@ -435,7 +437,7 @@ def test_rules_change_live() -> None:
     assert it.next_event(0) == pytest.approx(2)
 
 
-def test_what_was_used_before_a_new_half_life_has_faded_by_the_old_one() -> None:
+def test_time_used_before_a_new_half_life_has_faded_by_the_old_one() -> None:
     it = Scheduler(16 * GB, "las", Rules(half_life=10))
     for id in "ab":
         it.open(0, id, SessionSpec("u", demand=SMALL))
@@ -447,7 +449,7 @@ def test_what_was_used_before_a_new_half_life_has_faded_by_the_old_one() -> None
     assert it.next_event(20) == pytest.approx(25)  # 10 s, half of them faded
 
 
-def test_who_closes_all_notebooks_and_opens_others_owes_what_they_owed() -> None:
+def test_a_user_that_closes_all_notebooks_and_opens_others_owes_what_they_owed() -> None:
     it = Scheduler(16 * GB, "fair", Rules(running_lanes=1, half_life=math.inf))
     for user in "ab":
         it.open(0, user, SessionSpec(user, demand=SMALL))

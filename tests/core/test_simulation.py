@@ -31,7 +31,7 @@ def ended(simulation: Simulation) -> dict[str, float | None]:
 
 
 def figures(simulation: Simulation) -> list[tuple[object, ...]]:
-    """All that comes out, in plain values."""
+    """Return all results, as plain values."""
     return [
         *(
             (o.id, o.started, o.ended, o.waited, o.device_seconds, o.iterations, o.paged, o.refused)
@@ -114,13 +114,13 @@ def test_skipping_boundaries_is_equal_to_stepping_each(
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las"])
-def test_it_is_equal_to_the_plain_one(
+def test_it_is_equal_to_the_plain_simulation(
     policy: str, simulate: Callable, new_job: Callable, data: st.DataObject
 ) -> None:
-    """Of one user's jobs whose cells are all alike, with a report at each boundary and lanes that
-    do not slow each other down. No two things happen at one time, where each has an order of its
-    own; and among one user's, these policies lift no clocks to those of others, where a rounding
-    error may decide who is first."""
+    """It holds for jobs of one user whose cells are all alike, with a report at each boundary and
+    lanes that do not slow each other down. No two events happen at one time, where each simulation
+    has an order of its own; and among one user's jobs these policies lift no clocks to those of
+    others, where a rounding error may decide which is first."""
     plain = [
         new_job(
             f"j{number}",
@@ -168,7 +168,7 @@ def test_the_capacity_is_never_exceeded(jobs: list[Job], policy: str, rate: floa
     assert all(use.persistent + use.lanes <= 16 * GB for use in simulation.memory)
 
 
-def test_one_alone_is_never_interrupted() -> None:
+def test_a_lone_job_is_never_interrupted() -> None:
     simulation = run([job("alone", 1000, 0.05)])
     assert ended(simulation) == {"alone": pytest.approx(50)}
     assert len(simulation.turns) == 1
@@ -183,7 +183,7 @@ def test_first_come_is_first_served() -> None:
     ]
 
 
-def test_the_shortest_goes_first_where_it_is_declared() -> None:
+def test_the_shortest_job_goes_first_where_it_is_declared() -> None:
     lengths = {"long": 300, "middle": 200, "short": 100}
     jobs = [job(id, count, 0.1, declares=True) for id, count in lengths.items()]
     times = ended(run(jobs, "srtf"))
@@ -191,19 +191,19 @@ def test_the_shortest_goes_first_where_it_is_declared() -> None:
 
 
 @pytest.mark.parametrize(("load", "seconds"), [(1.0, 20), (0.5, 10), (0.75, 15)])
-def test_those_who_compute_at_once_share_the_device(load: float, seconds: float) -> None:
+def test_jobs_that_compute_at_once_share_the_device(load: float, seconds: float) -> None:
     jobs = [job(id, 100, 0.1, load=load, user=id) for id in "ab"]
     simulation = run(jobs, "pack", rules=TWO_LANES)
     assert list(ended(simulation).values()) == [pytest.approx(seconds)] * 2
 
 
-def test_those_who_are_in_each_others_way_are_slower() -> None:
+def test_jobs_that_disturb_each_other_are_slower() -> None:
     jobs = [job(id, 100, 0.1, load=0.5, user=id) for id in "ab"]
     simulation = run(jobs, "pack", rules=TWO_LANES, conduct=Conduct(contention=0.2))
     assert list(ended(simulation).values()) == [pytest.approx(12.5)] * 2
 
 
-def test_who_computes_alone_again_is_as_fast_as_before() -> None:
+def test_a_job_that_computes_alone_again_is_as_fast_as_before() -> None:
     jobs = [job("short", 50, 0.1, user="a"), job("long", 100, 0.1, user="b")]
     simulation = run(jobs, "pack", rules=TWO_LANES)
     assert ended(simulation) == {"short": pytest.approx(10), "long": pytest.approx(15)}
@@ -214,24 +214,25 @@ MANY = [
 ]
 
 
-def test_lanes_in_use_do_not_merge_to_let_more_in() -> None:
-    """Two have room at once, and six more a place beside them; the others are kept out."""
-    packed = run(MANY, "pack", rules=Rules(running_lanes=9, aging=float("inf")))
+def test_lanes_in_use_do_not_merge_to_admit_more_jobs() -> None:
+    """Two jobs fit at once, and six more would fit beside them after a merge; the others are not
+    admitted."""
+    packed = run(MANY, "pack", rules=Rules(running_lanes=9, patience=float("inf")))
     assert max(ended(packed).values()) == pytest.approx(16 * 10 / 2, rel=0.02)
     assert max(use.lanes for use in packed.memory) == 12 * GB
 
 
-def test_they_merge_for_those_who_have_waited_long() -> None:
-    packed = run(MANY, "pack", rules=Rules(running_lanes=9, aging=5))
+def test_they_merge_for_aged_jobs() -> None:
+    packed = run(MANY, "pack", rules=Rules(running_lanes=9, patience=5))
     assert max(outcome.started for outcome in packed.outcomes) < 5 + 16 * 0.3
 
 
-def test_pack_finds_out_that_two_lanes_gain_before_it_lets_more_in() -> None:
-    packed = run(MANY, "pack", rules=Rules(aging=float("inf")))
+def test_pack_finds_out_that_two_lanes_gain_before_it_admits_more() -> None:
+    packed = run(MANY, "pack", rules=Rules(patience=float("inf")))
     assert max(ended(packed).values()) < 0.6 * 16 * 10
 
 
-def test_who_pauses_is_paged_out_for_who_needs_the_room() -> None:
+def test_a_job_that_pauses_is_paged_out_for_one_that_needs_the_memory() -> None:
     thinker = Job(
         "thinker", [Cell(10, 0.1), Cell(10, 0.1, think=100)], demand=Demand(6 * GB, 2 * GB)
     )
@@ -246,7 +247,7 @@ def test_who_pauses_is_paged_out_for_who_needs_the_room() -> None:
     assert paged.outcomes[0].paged == 12 * GB
 
 
-def test_a_change_over_takes_its_time() -> None:
+def test_a_context_switch_takes_its_time() -> None:
     jobs = [job(id, 10, 0.1) for id in "ab"]
     assert ended(run(jobs, "fifo", conduct=Conduct(handover=0.5))) == {
         "a": pytest.approx(1.5),
@@ -261,13 +262,13 @@ def test_jobs_spread_over_devices() -> None:
     assert {turn.device for turn in simulation.turns} == {0, 1, 2}
 
 
-def test_who_fits_no_device_is_refused_and_holds_nobody_up() -> None:
+def test_a_job_that_fits_no_device_is_refused_and_delays_no_other() -> None:
     simulation = run([job("large", demand=Demand(GB, 16 * GB)), job("small")])
     assert [outcome.refused for outcome in simulation.outcomes] == [True, False]
     assert ended(simulation) == {"large": None, "small": pytest.approx(5)}
 
 
-def test_a_run_goes_on_where_it_was_stopped() -> None:
+def test_a_run_continues_where_it_was_stopped() -> None:
     jobs = [job(id, 100, 0.1, user=id) for id in "ab"]
     stopped = Simulation(jobs, 16 * GB)
     stopped.run(7.03)
@@ -288,7 +289,9 @@ def test_a_run_goes_on_where_it_was_stopped() -> None:
         ({"arrival": float("nan")}, "the arrival of 'j'"),
     ],
 )
-def test_what_cannot_be_simulated_is_said(wrong: dict[str, object], sentence: str) -> None:
+def test_a_workload_that_cannot_be_simulated_is_refused(
+    wrong: dict[str, object], sentence: str
+) -> None:
     with pytest.raises(ValueError, match=sentence):
         Simulation([Job("j", **{"cells": [Cell()], **wrong})], GB)
 

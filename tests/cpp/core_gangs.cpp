@@ -1,4 +1,4 @@
-// Steps through gangs' time, with the sanitizers where the Python tests have none.
+// Steps through gangs' virtual time under the sanitizers, without which the Python tests run.
 #include <doctest/doctest.h>
 
 #include <random>

@@ -1,5 +1,5 @@
-// Random events of gangs and of sessions beside them; after each one every invariant must hold, and
-// what clients were told must be what the host means.
+// Random events of gangs and of sessions beside them; after each one every invariant must hold,
+// and the messages to clients must agree with the host.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -42,13 +42,13 @@ class Clients {
       try {
         take(step());
       } catch (const UnknownSession&) {
-      } catch (const std::invalid_argument&) {  // no turn to end
+      } catch (const std::invalid_argument&) {  // there is no turn to end
       }
       look(i % 16 == 0);
     }
   }
 
-  // Everybody wants turns, and ends them soon after they are asked.
+  // All sessions want turns, and end them soon after they are asked.
   void serve() {
     for (auto& [id, client] : clients_) take(open(id, {10, 20, true}, false));
     take(host_.set_recovering(now_, false));
@@ -122,7 +122,7 @@ class Clients {
     spec.user = "user" + std::to_string(below(3));
     spec.group = "group" + std::to_string(below(2));
     spec.demand = demand;
-    // Two of one device that both say they have a turn would both have it.
+    // Two sessions of one device that both say they have a turn would both have it.
     spec.holding = holding && client.has;
     spec.waiting = !spec.holding && below(2) == 0;
     spec.turn = spec.holding ? client.turn : ++client.turn;

@@ -1,4 +1,4 @@
-// What the Python tests of the lanes cannot see: holders, moves and merges beneath them.
+// Behaviour of lanes that the Python tests cannot see: holders, moves and merges beneath them.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ TEST_CASE("a lane is held once") {
   CHECK_THROWS_AS(lanes.hold(2), std::logic_error);
 }
 
-TEST_CASE("who waits for a held lane moves to an idle one or to one of its own") {
+TEST_CASE("a session that waits for a held lane moves to an idle one or to one of its own") {
   LaneAllocator lanes(12);
   lanes.place(1, {1, 4}, 1);
   lanes.place(2, {1, 4}, 1);
@@ -46,7 +46,7 @@ TEST_CASE("who waits for a held lane moves to an idle one or to one of its own")
   CHECK(lanes.is_valid() == "");
 }
 
-TEST_CASE("who runs already is placed where nobody holds") {
+TEST_CASE("a session that runs already is placed in a lane without a holder") {
   LaneAllocator lanes(12);
   lanes.place(1, {1, 4}, 1);
   lanes.hold(1);
@@ -74,7 +74,7 @@ TEST_CASE("a holder that grows stays in its lane") {
   CHECK(lanes.is_valid() == "");
 }
 
-TEST_CASE("foreign memory takes room from those who come, and nothing from those who are there") {
+TEST_CASE("unmanaged memory takes room from newcomers, and nothing from present sessions") {
   LaneAllocator lanes(20);
   lanes.place(1, {2, 6});
   lanes.place(2, {2, 4});

@@ -1,4 +1,4 @@
-// Each row of the table is a strict weak order, and says the same of now and of later.
+// Each row of the table is a strict weak order, and is the same for now and for later.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ TEST_CASE("a turn ends exactly when it was said to end") {
       if (holder.user == waiting.user) waiting.user_clock = holder.user_clock;
       const Seconds time = ends_in(policy, holder, waiting, kQuantum);
       const auto still = [&](Seconds more) {
-        Candidate other = waiting;  // a group's or user's clock goes on for all its sessions
+        Candidate other = waiting;  // a group's or user's clock advances for all its sessions
         if (other.group == holder.group) other.group_clock += more / other.group_weight;
         if (other.user == holder.user) other.user_clock += more / other.user_weight;
         return ends_in(policy, later(holder, more), other, kQuantum);
@@ -120,7 +120,8 @@ TEST_CASE("a cell's first turn ends any other at once, where the policy boosts")
   }
 }
 
-TEST_CASE("a share's clock goes with its turns, by weight, and a new weight counts from then on") {
+TEST_CASE(
+    "a share's clock advances with its turns, by weight, and a new weight counts from then on") {
   const Fading never(kNever);
   Share share;
   share.begin_turn(0, never);
@@ -154,7 +155,7 @@ TEST_CASE("a decayed value halves with each half-life and takes additions at any
   CHECK(used.at(1e9, Fading(kNever)).seconds() == doctest::Approx(2));
 }
 
-TEST_CASE("decayed values keep their order and their ties whenever one looks") {
+TEST_CASE("decayed values keep their order and their ties at any time") {
   std::mt19937 random(1);
   const Fading fading(7);
   for (int i = 0; i < 1'000; ++i) {
@@ -169,7 +170,7 @@ TEST_CASE("decayed values keep their order and their ties whenever one looks") {
   }
 }
 
-TEST_CASE("a pace is the duration of an iteration of late, where these are alike") {
+TEST_CASE("a pace is the recent duration of an iteration, where iterations are alike") {
   Pace pace;
   CHECK_FALSE(pace.iteration());
   pace.add(10, 1);

@@ -18,8 +18,8 @@ namespace {
 constexpr int kEvents = 1'000'000;
 constexpr int kSessions = 6;
 
-// What clients know: their turns, that a yield is sent once for each, whether a cell runs, and
-// where their memory is. They also say things that make no sense.
+// The knowledge of clients: their turns, that a yield is sent once for each, whether a cell runs,
+// and where their memory is. They also send messages that make no sense.
 class Clients {
  public:
   explicit Clients(unsigned seed) : random_(seed), scheduler_(100, "fair", rules()) {}
@@ -101,7 +101,7 @@ class Clients {
     leaving_.erase(id);
     return scheduler_.request(now_, id, ++turns_[id]);
   }
-  // In the middle of a cell it is asked to leave only as long as it waits.
+  // In the middle of a cell it is asked to page out only while it waits.
   Decision finish(const std::string& id, TurnNumber turn) {
     if (busy_[id] && turn == turns_[id]) leaving_.erase(id);
     return scheduler_.finish(now_, id, turn);
@@ -187,7 +187,7 @@ class Clients {
     for (const std::string& id : decision.page_outs) {
       REQUIRE((!busy_[id] || waits(id)));
       REQUIRE(!out_.contains(id));
-      REQUIRE(leaving_.insert(id).second);  // nobody is asked twice
+      REQUIRE(leaving_.insert(id).second);  // no session is asked twice
     }
   }
 

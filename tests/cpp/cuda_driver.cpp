@@ -1,4 +1,4 @@
-// The fake driver forbids what the real one forbids, and ours says what is missing.
+// The fake driver forbids what the real one forbids, and our class says what is missing.
 #include "memory/cuda/cuda_driver.h"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kChunk = 2 * kMiB;
 
-// The driver as a program of CUDA's documentation uses it; what it took is given back at the end.
+// The driver as a program of CUDA's documentation uses it; all that it took is given back at the
+// end.
 struct Program {
   Program() {
     REQUIRE(driver.find() == "");
@@ -66,7 +67,7 @@ bool is_readable(CudaAddress address) {
 
 }  // namespace
 
-TEST_CASE("a driver that is missing or too old is told in one sentence") {
+TEST_CASE("a driver that is missing or too old is reported in one sentence") {
   CudaDriver driver;
   CHECK(
       driver.find("no-such-library.so").find("there is no CUDA driver here: no-such-library.so") ==
@@ -99,7 +100,7 @@ TEST_CASE("memory is mapped whole, into reserved addresses that show nothing yet
   CHECK(driver.cuMemRelease(handle) != kCudaSuccess);
 }
 
-TEST_CASE("what is mapped cannot be touched before access is set") {
+TEST_CASE("mapped memory cannot be touched before access is set") {
   Program program;
   const CudaDriver& driver = program.driver;
   const CudaHandle handle = program.create(kChunk);
@@ -147,7 +148,7 @@ TEST_CASE("memory lives as long as a handle, a mapping or an import of it") {
   driver.cuMemAddressFree(window, 2 * kChunk);
 }
 
-TEST_CASE("only what was made for it can be shared") {
+TEST_CASE("only memory that was made for it can be shared") {
   Program program;
   const CudaHandle handle = program.create(kChunk, CudaHandleType::kNone);
   int descriptor = -1;

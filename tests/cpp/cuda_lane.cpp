@@ -1,4 +1,4 @@
-// A lane on a GPU that others overwrite whenever it is theirs: what is alive keeps its bytes.
+// A lane on a GPU that others overwrite whenever they have it: living blocks keep their bytes.
 #include <doctest/doctest.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -91,13 +91,14 @@ std::vector<int> receive_descriptors(int socket) {
   return descriptors;
 }
 
-void tell(int socket) { REQUIRE(write(socket, "t", 1) == 1); }  // the other has the turn
+void tell(int socket) { REQUIRE(write(socket, "t", 1) == 1); }  // the other session has the turn
 void wait_for(int socket) {
   char byte;
   REQUIRE(read(socket, &byte, 1) == 1);
 }
 
-// This program again, with a socket to this one, as the session of the test case of that name.
+// Starts this program again, with a socket to this one, as the session of the test case of that
+// name.
 class OtherProcess {
  public:
   explicit OtherProcess(const char* test_case) {
@@ -131,7 +132,7 @@ class OtherProcess {
 
 }  // namespace
 
-TEST_CASE("every thread allocates segments while an iteration runs, and none else") {
+TEST_CASE("every thread allocates segments while an iteration runs, and none outside of one") {
   const Balance balance;
   CudaSession session(kWindow * kChunk);
   Lane& lane = session.lane;
@@ -156,7 +157,7 @@ TEST_CASE("every thread allocates segments while an iteration runs, and none els
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("segments that stay say nothing about survivors, and are used again") {
+TEST_CASE("segments that stay tell nothing about survivors, and are used again") {
   const Balance balance;
   CudaSession session(kWindow * kChunk);
   const Memory memory(session.device, kChunks);
@@ -172,7 +173,7 @@ TEST_CASE("segments that stay say nothing about survivors, and are used again") 
   CHECK(session.lane.usage().footprint == 4 * kChunk);
 }
 
-TEST_CASE("a change-over without survivors asks nothing of the driver but to wait") {
+TEST_CASE("a context switch without survivors makes no driver call but the wait") {
   const Balance balance;
   CudaSession session(kWindow * kChunk);
   Memory memory(session.device, kChunks);
@@ -190,7 +191,7 @@ TEST_CASE("a change-over without survivors asks nothing of the driver but to wai
     fake_driver::forget_calls();
     session.lane.enter();
     CHECK(fake_driver::calls().empty());
-    segment.write();  // PyTorch has it still
+    segment.write();  // PyTorch still has it
   }
 }
 
@@ -215,7 +216,7 @@ TEST_CASE("a survivor costs some calls for each of its pages, and nothing for th
   CHECK(calls["cuMemAddressFree"] == 1);
   CHECK(calls["cuCtxSynchronize"] == 4);
   fake_driver::forget_calls();
-  session.lane.enter();  // what they displaced shows elsewhere
+  session.lane.enter();  // the pages that they displaced show elsewhere
   calls = fake_driver::calls();
   CHECK(calls["cuMemMap"] == 2);
   CHECK(calls["cuMemSetAccess"] == 1);
@@ -246,7 +247,7 @@ TEST_CASE("of a segment only the pages that are alive are promoted, and the rest
   CHECK(seed.is_whole(3 * kChunk, kChunk));
   CHECK(seed.is_whole(7 * kChunk, 2 * kChunk));
   lane.enter();
-  CHECK(lane.room() == 11 * kChunk);  // from the last survivor to what the four displaced
+  CHECK(lane.room() == 11 * kChunk);  // from the last survivor to the pages that the four displaced
   std::vector<Segment> others;        // all of the lane, and some of it where the seed was
   for (size_t i = 0; i < kChunks; ++i) {
     others.push_back(session.allocate(kChunk, static_cast<unsigned char>(10 + i)));
@@ -261,7 +262,7 @@ TEST_CASE("of a segment only the pages that are alive are promoted, and the rest
   for (const Segment& other : others) CHECK(other.is_whole());
   for (const Segment& other : others) session.free(other);
   lane.leave();
-  lane.enter();  // all is where it was
+  lane.enter();  // everything is where it was
   CHECK(fake_driver::alive().bytes == before);
   CHECK(session.allocate(kChunks * kChunk, 1).address == seed.address);
   CHECK(lane.is_valid() == "");
@@ -289,7 +290,7 @@ TEST_CASE("a trimmed segment keeps its first page, so that no other has its addr
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("what is left of a trimmed segment stays whole when others are trimmed") {
+TEST_CASE("the rest of a trimmed segment stays whole when others are trimmed") {
   const Balance balance;
   CudaSession session(kWindow * kChunk);
   Lane& lane = session.lane;
@@ -299,7 +300,7 @@ TEST_CASE("what is left of a trimmed segment stays whole when others are trimmed
   const Segment first = session.allocate(4 * kChunk, 1);
   const std::array living{Extent{first.address + kChunk, 2 * kChunk}};
   lane.trim(living);
-  fake_driver::set_capacity(0);  // nobody has room for it
+  fake_driver::set_capacity(0);  // there is no memory for it
   CHECK_THROWS_AS(lane.promote(), PromotionFailed);
   CHECK(lane.trimmed_bytes() == 3 * kChunk);
   lane.enter();
@@ -369,7 +370,7 @@ TEST_CASE("the other session" * doctest::skip()) {
   }
 }
 
-TEST_CASE("two processes have one lane in turn, and what survives in one keeps its bytes") {
+TEST_CASE("two processes use one lane in turn, and survivors in one keep their bytes") {
   const Balance balance;
   CudaSession session(kWindow * kChunk);
   const OtherProcess other("the other session");
@@ -400,8 +401,8 @@ TEST_CASE("two processes have one lane in turn, and what survives in one keeps i
   CHECK(fake_driver::alive().bytes == kChunks * kChunk);
 }
 
-// What one process does with its lane from beginning to end; each step may be refused, and then
-// what is alive must be as it was.
+// One process uses its lane from beginning to end; each step may be refused, and then all living
+// blocks must be as they were.
 namespace {
 
 void live_through_a_lane() {
@@ -448,7 +449,7 @@ void live_through_a_lane() {
   lane.leave();
   lane.enter();
   lane.leave();
-  lane.enter();  // whatever was refused once is made up for
+  lane.enter();  // the next iteration makes up for anything that was refused once
   CHECK(lane.allocate(4 * kChunk).address != nullptr);
   CHECK(lane.is_valid() == "");
 }

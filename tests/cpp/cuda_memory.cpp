@@ -49,7 +49,8 @@ void* allocated_by_a_thread(CudaMemory& memory, size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("what is paged out leaves the GPU, and comes back a thousand times at its addresses") {
+TEST_CASE(
+    "memory that is paged out leaves the GPU, and comes back a thousand times at its addresses") {
   const Balance balance;
   Segments process;
   const Segment segment = process.allocate(kChunk, 1);
@@ -64,7 +65,7 @@ TEST_CASE("what is paged out leaves the GPU, and comes back a thousand times at 
   }
 }
 
-TEST_CASE("while something is out, segments are made and ended as ever") {
+TEST_CASE("while some memory is out, segments are made and ended as before") {
   const Balance balance;
   Segments process;
   const Segment out = process.allocate(3 * kChunk + 1, 1), ended = process.allocate(kChunk, 2);
@@ -75,7 +76,7 @@ TEST_CASE("while something is out, segments are made and ended as ever") {
   CHECK(process.segments.free(ended.address));
   CHECK_FALSE(process.segments.free(ended.address));
   CHECK(process.segments.bytes_out() == 4 * kChunk);
-  REQUIRE(process.segments.page_out(directory()) == "");  // what came later
+  REQUIRE(process.segments.page_out(directory()) == "");  // segments that came later
   CHECK(process.segments.bytes_out() == 6 * kChunk);
   REQUIRE(process.segments.page_in() == "");
   CHECK(out.is_whole());
@@ -83,7 +84,7 @@ TEST_CASE("while something is out, segments are made and ended as ever") {
   CHECK(process.segments.is_valid() == "");
 }
 
-TEST_CASE("what finds no room on the GPU stays out, and nothing of it is lost") {
+TEST_CASE("segments that find no room on the GPU stay out, and nothing of them is lost") {
   const Balance balance;
   Segments process;
   const Segment first = process.allocate(2 * kChunk, 1), second = process.allocate(2 * kChunk, 2);
@@ -100,7 +101,7 @@ TEST_CASE("what finds no room on the GPU stays out, and nothing of it is lost") 
   CHECK(second.is_whole());
 }
 
-TEST_CASE("what cannot be written stays in") {
+TEST_CASE("segments that cannot be written stay in") {
   const Balance balance;
   Segments process;
   CHECK(process.segments.page_out("/no/such/place") == "");  // there is nothing to write
@@ -111,7 +112,7 @@ TEST_CASE("what cannot be written stays in") {
   CHECK(segment.is_whole());
 }
 
-TEST_CASE("another thread calls paging out off, and all is in") {
+TEST_CASE("another thread cancels paging out, and all is in") {
   const Balance balance;
   Segments process;
   std::vector<Segment> segments;
@@ -240,7 +241,7 @@ TEST_CASE("a lane of larger chunks is shared and promoted as one of small ones")
   CHECK(memory.lane().is_valid() == "");
 }
 
-TEST_CASE("the chunks that a lane has more are attached behind those that it has") {
+TEST_CASE("the additional chunks of a lane are attached behind those that it has") {
   const Balance balance;
   CudaMemory memory;
   REQUIRE(memory.expect(0, 64 * kChunk) == "");
@@ -270,7 +271,7 @@ TEST_CASE("the chunks that a lane has more are attached behind those that it has
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("PyTorch's calls reach what the process has on that GPU") {
+TEST_CASE("PyTorch's calls reach the memory of the process on that GPU") {
   CHECK(gpushare_cuda_allocate(kChunk, 0, nullptr) == nullptr);
   CHECK(cuda_memory().open() == "no GPU is expected");
   REQUIRE(cuda_memory().expect(0, 64 * kChunk) == "");
@@ -319,7 +320,7 @@ TEST_CASE("without a GPU there is no lane and no memory of one") {
   CHECK_FALSE(memory.is_of(0));
 }
 
-TEST_CASE("a GPU that is not there, or cannot share, is told in one sentence") {
+TEST_CASE("a GPU that is not there, or cannot share, is reported in one sentence") {
   const Balance balance;
   CudaDevice device;
   CHECK(device.open(1) == "there is no such GPU: an error of the fake driver");

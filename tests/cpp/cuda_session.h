@@ -17,7 +17,7 @@ namespace gpushare {
 
 constexpr size_t kChunk = CudaDevice::kGranularity;
 
-// As long as it lives, all that is taken of the GPU and of the system must be given back.
+// While it lives, it checks that all that is taken of the GPU and of the system is given back.
 class Balance {
  public:
   Balance() = default;

@@ -42,7 +42,7 @@ struct Session {
     const std::string frame{'\0', '\0', '\0', static_cast<char>(body.size())};
     REQUIRE(write(ends[1], (frame + body).data(), body.size() + 4) > 0);
   }
-  // What the broker hears, if it hears something within the time.
+  // The bytes that the broker receives, if it receives any within the time.
   std::string heard(int milliseconds) const {
     pollfd end{ends[1], POLLIN, 0};
     if (poll(&end, 1, milliseconds) != 1) return {};
@@ -73,7 +73,7 @@ TEST_CASE("a turn that is wanted goes between two iterations, once, and the next
   CHECK(session.heard(kAtLongest) == "over again");
 }
 
-TEST_CASE("a turn stays in an iteration, where something is alive, and where it is kept") {
+TEST_CASE("a turn stays during an iteration, while a block is alive, and while it is kept") {
   Session inside, alive, kept, other;
   CHECK(inside.turn.enter());
   alive.is_empty = false;
@@ -93,7 +93,7 @@ TEST_CASE("a turn stays in an iteration, where something is alive, and where it 
   CHECK(alive.heard(kAtLongest) == "over");
 }
 
-TEST_CASE("a turn goes before an iteration or after it, and never under one, in two threads") {
+TEST_CASE("a turn goes before an iteration or after it, and never during one, in two threads") {
   Session session;
   std::atomic<bool> is_inside = false, went_inside = false, is_over = false;
   IdleTurn turn({[] { return true; }, [&] { went_inside = went_inside || is_inside; }}, false);
@@ -121,7 +121,7 @@ TEST_CASE("a turn goes before an iteration or after it, and never under one, in 
   turn.watch(-1);
 }
 
-TEST_CASE("without a connection a turn stays, and a connection that has ended says nothing") {
+TEST_CASE("without a connection a turn stays, and a connection that has ended tells nothing") {
   Session without, ended;
   without.turn.watch(-1);
   without.turn.want();

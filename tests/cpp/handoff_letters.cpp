@@ -1,4 +1,4 @@
-// What a session reads without Python: nothing but what the broker writes, and never past its end.
+// What a session reads without Python: only text that the broker writes, and never past its end.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -38,7 +38,7 @@ const std::string kOther = frame(R"({"type":"PageIn"})");
 
 }  // namespace
 
-TEST_CASE("a letter gives its turn to whom it is for") {
+TEST_CASE("a direct handoff gives its turn to the session with its key") {
   const auto turn = read_letter(letter(kTurn), kKey);
   REQUIRE(turn);
   CHECK(turn->number == 7);
@@ -51,7 +51,7 @@ TEST_CASE("a letter gives its turn to whom it is for") {
   CHECK_FALSE(read_letter(kKey + " " + kTurn, kKey));
 }
 
-TEST_CASE("a letter that is no turn, or more than one, gives nothing") {
+TEST_CASE("a direct handoff that is no turn, or more than one, gives nothing") {
   for (size_t size = 0; size < letter(kTurn).size(); ++size)
     CHECK_FALSE(read_letter(letter(kTurn).substr(0, size), kKey));
   for (size_t size = 0; size < kTurn.size(); ++size)
@@ -62,7 +62,7 @@ TEST_CASE("a letter that is no turn, or more than one, gives nothing") {
     CHECK_FALSE(read_letter(letter(number + " 1 300 2 4"), kKey));
 }
 
-TEST_CASE("whoever has a letter cannot make another of it") {
+TEST_CASE("a session that has a direct handoff cannot make another of it") {
   const std::string whole = letter(kTurn);
   for (size_t at = 0; at < whole.size(); ++at)
     for (int bit = 0; bit < 8; ++bit) {
@@ -73,7 +73,8 @@ TEST_CASE("whoever has a letter cannot make another of it") {
   CHECK_FALSE(read_letter(whole.substr(0, kMacDigits) + " 8 1 300 2 4", kKey));
 }
 
-// What Python's hashlib.blake2s says, by which the broker writes letters; around whole blocks too.
+// The results of Python's hashlib.blake2s, by which the broker writes direct handoffs; around
+// whole blocks too.
 TEST_CASE("a MAC is the one that Python makes") {
   CHECK(mac("", "") == "64550d6ffe2c0a01a14aba1eade0200c");
   CHECK(mac("", "abc") == "aa4938119b1dc7b87cbad0ffd200d0ae");
@@ -99,7 +100,7 @@ TEST_CASE("the successor is found among other messages") {
   CHECK(found->letter == "key 7");
 }
 
-TEST_CASE("nobody is found who is not named for this turn") {
+TEST_CASE("no successor is found that is not named for this turn") {
   CHECK_FALSE(find_successor("", 7));
   CHECK_FALSE(find_successor(kOther, 7));
   CHECK_FALSE(find_successor(yield(6, named("next")), 7));
@@ -114,7 +115,7 @@ TEST_CASE("the newest message for this turn counts") {
   CHECK(find_successor(first + yield(6, "null"), 7)->mailbox == "first");
 }
 
-TEST_CASE("half a message names nobody, at whichever end it is half") {
+TEST_CASE("half a message names no successor, at whichever end it is half") {
   const std::string all = yield(7, named("next"));
   for (size_t size = 0; size + 1 < all.size(); ++size) {
     CHECK_FALSE(find_successor(all.substr(0, size), 7));

@@ -1,4 +1,4 @@
-// Turns that are handed on between two mailboxes, and what else can come into one.
+// Direct handoffs between two handoff slots, and other messages that can come into one.
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ const std::string kKey(32, 'k');
 
 std::string unique(const std::string& name) { return name + "-" + std::to_string(getpid()); }
 
-// A letter that gives the turn of this number.
+// A direct handoff that gives the turn of this number.
 std::string turn(int number, const std::string& key = kKey) {
   const std::string numbers = std::to_string(number) + " 1 0 0 0";
   return mac(key, numbers) + " " + numbers;
@@ -48,14 +48,14 @@ std::string yield(const std::string& mailbox) {
          turn(7) + R"("}})";
 }
 
-// One whose letters have kKey.
+// A slot whose direct handoffs have kKey.
 struct Own : Mailbox {
   explicit Own(const std::string& name) : Mailbox(name) { renew(kKey); }
 };
 
 }  // namespace
 
-TEST_CASE("a turn goes from one thread's mailbox to the other's, and nothing is taken on the way") {
+TEST_CASE("a turn goes from one thread's slot to the other's, and nothing is taken on the way") {
   Own first(unique("first")), second(unique("second"));
   Connection ours, theirs;
   std::optional<Turn> given;
@@ -72,7 +72,7 @@ TEST_CASE("a turn goes from one thread's mailbox to the other's, and nothing is 
   CHECK(first.look(ours.session(), 3));
 }
 
-TEST_CASE("who waits hears the broker and its end") {
+TEST_CASE("a waiting session hears the broker and its end") {
   Own mailbox(unique("waiter"));
   Connection connection;
   connection.say("{}");
@@ -84,7 +84,7 @@ TEST_CASE("who waits hears the broker and its end") {
   CHECK(mailbox.look(ended.session(), 7));
 }
 
-TEST_CASE("a letter for another turn, or of a stranger, gives nothing") {
+TEST_CASE("a direct handoff of another turn, or of a stranger, gives nothing") {
   Own mailbox(unique("waiter")), stranger(unique("stranger"));
   Connection connection;
   for (const std::string& letter : {turn(6), turn(7, std::string(32, 'x')), std::string(),
@@ -96,7 +96,7 @@ TEST_CASE("a letter for another turn, or of a stranger, gives nothing") {
   CHECK(mailbox.await(connection.session(), 7));
 }
 
-TEST_CASE("what the broker says goes before a letter that is there as well") {
+TEST_CASE("a message of the broker goes before a direct handoff that has arrived as well") {
   Own mailbox(unique("waiter")), sender(unique("sender"));
   Connection connection;
   sender.send({unique("waiter"), turn(7)});
@@ -110,7 +110,7 @@ TEST_CASE("what the broker says goes before a letter that is there as well") {
   CHECK(mailbox.await(connection.session(), 7));
 }
 
-TEST_CASE("a mailbox that cannot be had is closed, and says so") {
+TEST_CASE("a slot that cannot be made is closed, and reports it") {
   Own mailbox(unique("name")), same(unique("name"));
   CHECK(mailbox.is_open());
   CHECK_FALSE(same.is_open());
@@ -124,7 +124,7 @@ TEST_CASE("a mailbox that cannot be had is closed, and says so") {
   CHECK_FALSE(same.await(connection.session(), 7));
 }
 
-TEST_CASE("letters of the key before give nothing") {
+TEST_CASE("direct handoffs with the key before give nothing") {
   Own mailbox(unique("waiter")), sender(unique("sender"));
   Connection connection;
   for (const auto& key : {std::string(32, 'n'), std::string()}) {

@@ -12,7 +12,7 @@ using namespace gpushare;
 
 namespace {
 
-// What every page is, one by one, and the live blocks by their first page.
+// The state of every page, one by one, and the live blocks by their first page.
 class Reference {
  public:
   explicit Reference(Page pages) : pages_(pages, State::unavailable) {}
@@ -160,7 +160,7 @@ class Pair {
 
 }  // namespace
 
-TEST_CASE("random operations do what the reference does, and break no invariant") {
+TEST_CASE("random operations agree with the reference, and break no invariant") {
   for (const Page pages : {1U, 17U, 300U, 2000U}) {
     Pair pair(pages, pages);
     for (int i = 0; i < 50'000; ++i) {
@@ -239,7 +239,7 @@ TEST_CASE("pages that are added twice are available once") {
   CHECK(blocks.is_valid() == "");
 }
 
-TEST_CASE("what lies outside the range changes nothing") {
+TEST_CASE("pages outside the range change nothing") {
   BlockAllocator blocks(100);
   blocks.add(0, 100);
   blocks.add(99, 2);

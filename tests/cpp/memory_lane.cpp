@@ -1,4 +1,4 @@
-// A lane that others overwrite whenever it is theirs: what is alive keeps its bytes.
+// A lane that others overwrite whenever they have it: living blocks keep their bytes.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -127,7 +127,7 @@ struct Session {
 
 }  // namespace
 
-TEST_CASE("what another thread writes to a survivor while it is promoted is kept") {
+TEST_CASE("bytes that another thread writes to a survivor while it is promoted are kept") {
   const Memory memory(64 * kBlock);
   Session session(256 * kBlock, &memory);
   for (int turn = 0; turn < 200; ++turn) {
@@ -189,7 +189,7 @@ TEST_CASE("blocks begin at pages, and a lane that is full sends the rest elsewhe
   CHECK_FALSE(session.lane.owns(nullptr));
 }
 
-TEST_CASE("what does not fit counts as much as is alive of it at one time in its iteration") {
+TEST_CASE("overflow counts the most bytes that were alive at one time in its iteration") {
   const Memory memory(kBlock);
   Session session(64 * kBlock, &memory);
   Lane& lane = session.lane;
@@ -206,7 +206,7 @@ TEST_CASE("what does not fit counts as much as is alive of it at one time in its
     lane.made(note, 3 * kBlock - 1);
     lane.ended(note, 3 * kBlock - 1);
   }
-  overflow(SIZE_MAX);  // and nobody has so much
+  overflow(SIZE_MAX);  // and there is not enough memory for it
   lane.leave();
   CHECK(lane.usage().overflows == 12);
   CHECK(lane.usage().overflow_bytes == 5 * kBlock);
@@ -257,7 +257,7 @@ TEST_CASE("survivors take addresses from the lane, but no memory") {
   for (const Block& survivor : survivors) CHECK(survivor.is_whole());
 }
 
-TEST_CASE("a survivor that dies gives its place back at the next iteration, not before") {
+TEST_CASE("a survivor that dies gives its pages back at the next iteration, not before") {
   Memory memory(16 * kBlock);
   Session session(64 * kBlock, &memory);
   Lane& lane = session.lane;
@@ -292,7 +292,7 @@ TEST_CASE("a survivor that dies outside the lane leaves no memory behind") {
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("survivors of a lane that nobody wants stay in it") {
+TEST_CASE("survivors of a lane that no other session wants stay in it") {
   const Memory memory(16 * kBlock);
   Session session(64 * kBlock, &memory);
   Lane& lane = session.lane;
@@ -352,7 +352,7 @@ TEST_CASE("the part of a lane that is used grows and shrinks") {
   }
 }
 
-TEST_CASE("survivors that cannot be copied stay in the lane, and it is said") {
+TEST_CASE("survivors that cannot be copied stay in the lane, and it is reported") {
   Memory memory(16 * kBlock);
   Session session(64 * kBlock, &memory);
   Lane& lane = session.lane;
@@ -397,7 +397,7 @@ TEST_CASE("a lane that cannot be mapped is not used, and one that can in part is
   CHECK(lane.is_valid() == "");
 }
 
-TEST_CASE("the footprint is what a lane must have, wherever survivors are") {
+TEST_CASE("the footprint is the size that a lane needs, wherever survivors are") {
   const Memory memory(16 * kBlock);
   Session session(64 * kBlock, &memory);
   Lane& lane = session.lane;
@@ -418,7 +418,7 @@ TEST_CASE("the footprint is what a lane must have, wherever survivors are") {
   CHECK(lane.usage().largest_footprint == kBlock);
 }
 
-TEST_CASE("what survives once is made elsewhere from then on") {
+TEST_CASE("an allocation that survives once is made elsewhere from then on") {
   const Memory memory(16 * kBlock);
   Session session(64 * kBlock, &memory);
   Lane& lane = session.lane;
@@ -434,7 +434,8 @@ TEST_CASE("what survives once is made elsewhere from then on") {
   CHECK(lane.usage().expected_survivors == 9);
 }
 
-TEST_CASE("what is expected to survive and dies again and again is not expected any more") {
+TEST_CASE(
+    "an allocation that is expected to survive and dies again and again is not expected any more") {
   Predictor predictor;
   const auto iterate = [&](bool survives) {
     const auto birth = predictor.next(kBlock);
@@ -442,7 +443,8 @@ TEST_CASE("what is expected to survive and dies again and again is not expected 
     if (note == 0 && survives) predictor.survived(birth);
     if (note != 0 && !survives) predictor.died(note);
     predictor.end_iteration();
-    if (note != 0 && survives) predictor.died(note);  // later than its iteration: no matter
+    if (note != 0 && survives)
+      predictor.died(note);  // later than its iteration: it does not matter
     return note != 0;
   };
   CHECK_FALSE(iterate(true));
@@ -468,7 +470,7 @@ TEST_CASE("shapes without end are learned in bounded memory") {
   }
 }
 
-TEST_CASE("a forked child has what was alive, and the parent its lane") {
+TEST_CASE("a forked child has all living blocks, and the parent its lane") {
   Memory memory(16 * kBlock);
   Session session(64 * kBlock, &memory);
   Lane& lane = session.lane;
@@ -490,7 +492,7 @@ TEST_CASE("a forked child has what was alive, and the parent its lane") {
     good &= !is_readable(dead.address);
     void* hole = mmap(dead.address, kPage, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    good &= hole == MAP_FAILED;  // nobody else gets the lane's addresses
+    good &= hole == MAP_FAILED;  // the addresses of the lane are reserved
     lane.free(alive.address);
     lane.free(promoted.address);
     lane.enter();
@@ -560,7 +562,7 @@ TEST_CASE("no random path loses a byte") {
           REQUIRE((attached || session.pages.maps_left <= 0));
         }
         break;
-      case 5:  // all that is alive is whole
+      case 5:  // all living blocks are whole
         for (const Block& block : alive) REQUIRE(block.is_whole());
         break;
       case 6:

@@ -43,7 +43,7 @@ const std::string& directory() {
   return path;
 }
 
-// Blocks of libc, as PyTorch takes them, and what ought to be in them.
+// Blocks of libc, as PyTorch takes them, and their expected content.
 class Blocks {
  public:
   struct Block {
@@ -106,7 +106,7 @@ class Blocks {
   std::mt19937_64 random_{1};
 };
 
-// What a child process makes of it: true when it ends by itself and says so.
+// The result of a child process: true when it ends by itself and reports success.
 bool in_a_child(const std::function<bool()>& holds) {
   const pid_t child = fork();
   if (child == 0) _exit(holds() ? 0 : 1);
@@ -115,7 +115,7 @@ bool in_a_child(const std::function<bool()>& holds) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// How a child process ends that has SIGSEGV's default, and no core.
+// The end of a child process that has SIGSEGV's default, and no core.
 int signal_that_ends(const std::function<void()>& code) {
   const pid_t child = fork();
   if (child == 0) {
@@ -148,7 +148,7 @@ void fork_with(Pager& pager, const std::function<bool()>& child) {
 
 }  // namespace
 
-TEST_CASE("what goes out comes back at the same address") {
+TEST_CASE("a block that goes out comes back at the same address") {
   Pager pager;
   Blocks blocks(pager);
   auto& block = blocks.add(10 * kMiB + 5);
@@ -164,7 +164,7 @@ TEST_CASE("what goes out comes back at the same address") {
   CHECK(pager.is_valid() == "");
 }
 
-TEST_CASE("who touches what is out has its bytes, and what is written there stays") {
+TEST_CASE("a touch of a block that is out gives its bytes, and bytes that are written there stay") {
   Pager pager;
   Blocks blocks(pager);
   auto& block = blocks.add(9 * kMiB);
@@ -176,7 +176,7 @@ TEST_CASE("who touches what is out has its bytes, and what is written there stay
   CHECK(block.is_intact());
 }
 
-TEST_CASE("a system call reads what is out") {
+TEST_CASE("a system call reads a block that is out") {
   Pager pager;
   Blocks blocks(pager);
   auto& block = blocks.add(kMiB);
@@ -237,7 +237,7 @@ TEST_CASE("a thread reads into a block that was lent while it was out, and no ca
   CHECK(blocks.are_intact());
 }
 
-TEST_CASE("what was lent is ordinary memory again once it is freed") {
+TEST_CASE("a lent block is ordinary memory again once it is freed") {
   Pager pager;
   Blocks blocks(pager);
   const Range range = blocks.add(64 * kMiB).range();
@@ -251,7 +251,7 @@ TEST_CASE("what was lent is ordinary memory again once it is freed") {
   CHECK(*page == std::byte{0});  // and no byte of the file
 }
 
-TEST_CASE("what was never touched has no memory to page out") {
+TEST_CASE("a block that was never touched has no memory to page out") {
   Pager pager;
   void* memory =
       mmap(nullptr, 96 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -268,7 +268,7 @@ TEST_CASE("what was never touched has no memory to page out") {
   munmap(memory, 96 * kMiB);
 }
 
-TEST_CASE("a second page-out takes what is not out yet") {
+TEST_CASE("a second page-out takes the blocks that are not out yet") {
   Pager pager;
   Blocks blocks(pager);
   blocks.add(kMiB);
@@ -294,7 +294,7 @@ TEST_CASE("a range that is named twice goes out once") {
   CHECK(blocks.are_intact());
 }
 
-TEST_CASE("what is freed while it is out is ordinary memory again") {
+TEST_CASE("a block that is freed while it is out is ordinary memory again") {
   Pager pager;
   Blocks blocks(pager);
   blocks.add(5 * kMiB);
@@ -325,7 +325,7 @@ TEST_CASE("a page-out that is cancelled has everything back in") {
   CHECK(pager.is_valid() == "");
 }
 
-TEST_CASE("where no file can be made nothing goes out, and the reason is said") {
+TEST_CASE("where no file can be made nothing goes out, and the reason is reported") {
   Pager pager;
   Blocks blocks(pager);
   blocks.add(kMiB);
@@ -335,7 +335,7 @@ TEST_CASE("where no file can be made nothing goes out, and the reason is said") 
   CHECK(pager.is_valid() == "");
 }
 
-TEST_CASE("where the file has no room nothing goes out, and the reason is said") {
+TEST_CASE("where the file has no room nothing goes out, and the reason is reported") {
   CHECK(in_a_child([] {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit small{kMiB, kMiB};
@@ -349,7 +349,7 @@ TEST_CASE("where the file has no room nothing goes out, and the reason is said")
   }));
 }
 
-TEST_CASE("what cannot be read is said, and all else comes back") {
+TEST_CASE("blocks that cannot be read are reported, and all others come back") {
   Pager pager;
   Blocks blocks(pager);
   blocks.add(36 * kMiB);
@@ -486,7 +486,7 @@ TEST_CASE("threads free and allocate while pages move") {
   CHECK(mine.are_intact());
 }
 
-TEST_CASE("mappings do not become more with every page-out") {
+TEST_CASE("the number of mappings does not grow with every page-out") {
   Pager pager;
   Blocks blocks(pager);
   blocks.add(40 * kMiB);
@@ -500,7 +500,7 @@ TEST_CASE("mappings do not become more with every page-out") {
   }
 }
 
-TEST_CASE("a fault that is none of ours ends the process as before") {
+TEST_CASE("a fault that is not ours ends the process as before") {
   CHECK(signal_that_ends([] {
           Pager pager;
           Blocks blocks(pager);

@@ -24,7 +24,7 @@ def own(size: int) -> str:
     return f"process {os.getpid()} {size}"
 
 
-def test_it_is_what_the_process_has_beyond_its_tensors(
+def test_it_is_the_memory_of_the_process_beyond_its_tensors(
     gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -35,7 +35,7 @@ def test_it_is_what_the_process_has_beyond_its_tensors(
     assert context.bytes == 400 * MIB
 
 
-def test_it_grows_with_the_libraries_and_is_asked_for_a_few_times_only(gpus: FakeGpus) -> None:
+def test_it_grows_with_the_libraries_and_only_a_few_calls_ask_for_it(gpus: FakeGpus) -> None:
     gpus.say(*CARDS)
     context = CudaContext("cuda:0")
     for size in range(1, LOOKS + 3):
@@ -75,6 +75,6 @@ def test_a_process_without_pytorch_is_counted_whole_once_cuda_runs_in_it(gpus: F
 
 
 @pytest.mark.usefixtures("before_cuda")
-def test_what_main_memory_a_process_has_is_not_the_gpus(gpus: FakeGpus) -> None:
+def test_main_memory_of_a_process_is_not_the_gpus(gpus: FakeGpus) -> None:
     gpus.say(*CARDS)
     assert ProcessOnGpu("GPU-a").demand() == Demand(0, 0, measured=False)

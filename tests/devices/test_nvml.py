@@ -1,4 +1,4 @@
-"""What is known of GPUs, from an NVML that says what a test wants."""
+"""Facts about GPUs, from an NVML that a test configures."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def names() -> list[str]:
     return [gpu.name for gpu in nvml.gpus()]
 
 
-def test_a_card_has_what_the_driver_does_not_keep(gpus: FakeGpus) -> None:
+def test_the_capacity_of_a_card_excludes_the_reserve_of_the_driver(gpus: FakeGpus) -> None:
     gpus.say(CARD)
     (gpu,) = nvml.gpus()
     assert gpu == nvml.Gpu("cuda:0", "GPU-a", "NVIDIA L4", 15 * GIB, 0)
 
 
-def test_an_old_driver_does_not_say_what_it_keeps(gpus: FakeGpus) -> None:
+def test_an_old_driver_does_not_tell_its_reserve(gpus: FakeGpus) -> None:
     gpus.say(CARD, "fail nvmlDeviceGetMemoryInfo_v2 13")
     assert nvml.gpus()[0].capacity_bytes == 16 * GIB
     assert nvml.usage("GPU-a") == Usage(GIB, {})
@@ -84,7 +84,7 @@ def test_a_call_that_fails_is_no_gpu_and_no_error(gpus: FakeGpus, call: str) -> 
     assert nvml.gpus() == []
 
 
-# --- who has its memory ---------------------------------------------------------------------------
+# --- processes that have its memory ---------------------------------------------------------------
 
 
 def test_processes_are_told_with_their_memory(gpus: FakeGpus) -> None:
@@ -110,7 +110,7 @@ def test_a_driver_that_lists_no_processes_tells_what_is_used(gpus: FakeGpus) -> 
     assert nvml.usage("GPU-a") == Usage(7, {})
 
 
-def test_a_slice_tells_its_own(gpus: FakeGpus) -> None:
+def test_a_slice_tells_its_own_processes(gpus: FakeGpus) -> None:
     gpus.say(*SLICED, "process 11 7")
     assert nvml.usage("MIG-2") == Usage(7, {11: 7})
     assert nvml.usage("MIG-0") == Usage(0, {})

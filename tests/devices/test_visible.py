@@ -1,4 +1,5 @@
-"""Which GPU a number means in a process, as CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER have it."""
+"""The GPU that a number means in a process, as CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER
+have it."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def seen(there: list[Gpu], devices: str | None, order: str = "") -> Visible:
         ("1,0,1", []),
         ("GPU-2f,GPU-0f", [C, A]),
         ("GPU-2,GPU-0", [C, A]),
-        ("GPU-", []),  # means none of several
+        ("GPU-", []),  # it means none of several
         ("GPU-2f,GPU-9,GPU-0f", [C]),
         ("GPU-2f,1", [C]),
         ("0,GPU-1f", [A]),
@@ -99,7 +100,7 @@ def test_in_doubt_a_uuid_still_says_which() -> None:
         seen([A, FAST], None).named("GPU-7")
 
 
-def test_a_gpu_that_is_not_visible_is_answered_with_those_that_are() -> None:
+def test_a_gpu_that_is_not_visible_is_refused_with_the_visible_ones() -> None:
     for name in ("cuda:1", "GPU-1f", "cuda:x", "tpu"):
         with pytest.raises(UnknownDevice) as raised:
             seen([A, B, C], "2").named(name)
@@ -118,7 +119,7 @@ def test_a_slice_is_named_as_nvidia_smi_numbers_it() -> None:
     assert seen([A, *SLICES], None, "PCI_BUS_ID").named("cuda:1:1") == SLICES[1]
 
 
-# --- what the broker is asked for -----------------------------------------------------------------
+# --- questions to the broker ----------------------------------------------------------------------
 
 TWO = ("gpu GPU-0f 1000 0 NVIDIA L4", "gpu GPU-1f 1000 0 NVIDIA L4")
 

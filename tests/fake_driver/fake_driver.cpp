@@ -1,9 +1,9 @@
-// A libcuda.so.1 whose GPU is main memory: what the real driver forbids, it forbids as well, so
-// that what passes here has a right to pass there. Memory is a memfd each, and addresses are real:
-// a test reads and writes them as a kernel would, and a touch without access ends the process.
+// A libcuda.so.1 whose GPU is main memory: it forbids what the real driver forbids, so that code
+// that passes here is allowed there. Memory is a memfd each, and addresses are real: a test reads
+// and writes them as a kernel would, and a touch without access ends the process.
 //
-// Not as on a GPU: all is done when a call returns, a process knows of no other's memory, so that
-// capacity is each one's own, and a mapping has all of a handle's memory.
+// It differs from a GPU: all work is done when a call returns, a process knows of no other's
+// memory, so that capacity is each one's own, and a mapping has all of a handle's memory.
 #include "fake_driver.h"
 
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ constexpr CudaResult kInvalidContext = 201;
 constexpr size_t kGranularity = size_t{2} << 20;
 constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // with PROT_NONE
 
-// Has a descriptor of its own as long as a handle or a mapping refers to it.
+// Memory, which has a descriptor of its own while a handle or a mapping refers to it.
 struct Memory {
   int file;
   size_t bytes;
@@ -50,7 +50,7 @@ struct Memory {
   ~Memory() { close(file); }
 };
 
-// Of all memory that this process has a descriptor of, be it ours or one that was shared.
+// All memory that this process has a descriptor of, whether it was made here or shared.
 size_t used_bytes() {
   std::map<ino_t, size_t> bytes;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -73,7 +73,7 @@ struct Mapping {
 
 struct Driver {
   std::mutex mutex;
-  pid_t process = 0;  // that called cuInit; a forked child has not
+  pid_t process = 0;  // the process that called cuInit; a forked child has not
   size_t capacity = size_t{1} << 30;
   std::map<CudaAddress, size_t> reservations;
   std::map<CudaAddress, Mapping> mappings;
@@ -96,7 +96,7 @@ thread_local std::vector<CudaContext*> current;
 
 void* at(CudaAddress address) { return reinterpret_cast<void*>(address); }
 
-// One call: counted, refused if a test wants that or CUDA is not initialised, and else made.
+// One call: it is counted, refused if a test wants that or CUDA is not initialised, and else made.
 template <class F>
 CudaResult call(const char* name, F made) {
   const std::lock_guard guard(driver().mutex);

@@ -3,10 +3,10 @@
 #include <map>
 #include <string>
 
-// What tests ask of the fake driver, beyond what it has in common with the real one.
+// Controls of the fake driver for tests, which the real one does not have.
 namespace fake_driver {
 
-// What is alive in this process. All zeros: nothing was leaked.
+// The objects that are alive in this process. All zeros: nothing was leaked.
 struct Alive {
   size_t handles;
   size_t mappings;
@@ -24,9 +24,9 @@ void forget_calls();
 
 // The n-th call from now on fails with this code; 1 is the next one, 0 none.
 void fail(size_t nth, int code);
-// True once it has.
+// True once it has failed.
 bool has_failed();
 
-void set_capacity(size_t bytes);  // 1 GiB unless told
+void set_capacity(size_t bytes);  // 1 GiB by default
 
 }  // namespace fake_driver

@@ -79,7 +79,7 @@ std::optional<Host> read_host() {
   std::ifstream file(path == nullptr ? "" : path);
   if (!file) return std::nullopt;
   Host host;
-  Gpu* of = nullptr;  // whom the lines belong to
+  Gpu* of = nullptr;  // the GPU that the lines belong to
   for (std::string text; std::getline(file, text);) {
     std::istringstream line(text);
     std::string word;

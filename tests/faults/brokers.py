@@ -1,4 +1,4 @@
-"""Rows: what happens to the broker, in each of its states, and who comes after it."""
+"""Rows: events at the broker, in each of its states, and the brokers that come after it."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ STRIKES = 5
 
 
 def kill(pid: int) -> float:
-    """The moment at which it was killed."""
+    """Kill it; return the moment at which it was killed."""
     os.kill(pid, signal.SIGKILL)
     return time.monotonic()
 
 
 @contextlib.contextmanager
 def nobody_starts_one(scene: Scene) -> Iterator[None]:
-    """No client does: one of them may, who has this lock."""
+    """No client can start a broker, since the test has the lock that one of them needs."""
     with open(Path(scene.settings.socket).with_suffix(".start"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def follow(scene: Scene, program: str) -> float:
-    """The broker ends, as for an upgrade, and one with this program comes. When it answered."""
+    """End the broker, as for an upgrade, and start one with this program. Return when it
+    answered."""
     before = scene.broker_pid
     with nobody_starts_one(scene):
         os.kill(before, signal.SIGTERM)
@@ -63,7 +64,7 @@ def answers(scene: Scene) -> bool:
 
 @row("the broker is killed while its log cannot be opened, for a second", OF_A_BROKER)
 def killed_without_log(scene: Scene) -> float:
-    """Nobody can start one meanwhile; all try on."""
+    """No process can start one meanwhile; all try on."""
     log = log_path(Path(scene.settings.socket))
     log.unlink(missing_ok=True)
     log.mkdir()
@@ -105,7 +106,8 @@ def killed_of_a_holder(scene: Scene) -> float:
 
 @row("the broker is killed while a kernel is stopped that has the turn, for longer", OF_A_BROKER)
 def killed_of_a_stopped_holder(scene: Scene) -> float:
-    """For longer than the next broker waits for it. Then it goes on, in memory of its own."""
+    """It is stopped for longer than the next broker waits for it. Then it continues, in memory of
+    its own."""
     victim = holder(scene, ITERATING)
     victim.signal(signal.SIGSTOP)
     since = kill(scene.broker_pid)
@@ -213,7 +215,7 @@ def upgraded(scene: Scene) -> float:
     is_quick=False,
 )
 def killed_while_taking_over(scene: Scene) -> float:
-    """It waits then for those who had turns."""
+    """It waits then for the sessions that had turns."""
     turn = scene.take_turn_aside()
     follow(scene, BROKER)
     since = kill(scene.broker_pid)
@@ -224,7 +226,7 @@ def killed_while_taking_over(scene: Scene) -> float:
 
 @row("a broker of a newer protocol comes, and one of ours comes back", OF_A_BROKER, is_quick=False)
 def newer_protocol(scene: Scene) -> float:
-    """Who has the turn then computes on; who waits is told."""
+    """The holder computes at that time; a waiting session is told."""
     has_turn = scene.party(HOLDER.replace("sys.stdin.readline()", ITERATE))
     has_turn.hear_until("holds")
     follow(scene, NEWER + BROKER)
@@ -251,7 +253,7 @@ ITERATE = """sys.stdin.readline()
 
 
 def newest(scene: Scene) -> int:
-    """The process of a broker that does not talk with us, by the word of its lock."""
+    """Return the process of a broker that does not talk with us, from the content of its lock."""
     return int(Path(scene.settings.socket).with_suffix(".lock").read_text())
 
 
@@ -352,7 +354,7 @@ def truncated_accounts(scene: Scene) -> float:
 
 
 def takes_turns(scene: Scene, seconds: float) -> float:
-    """Ours does, for so long; when it asked for the last one."""
+    """Our session takes turns for this time; return when it asked for the last one."""
     end = time.monotonic() + seconds
     while (since := time.monotonic()) < end:
         scene.await_turn()
@@ -365,7 +367,7 @@ def takes_turns(scene: Scene, seconds: float) -> float:
     is_quick=False,
 )
 def directory_for_socket(scene: Scene) -> float:
-    """Nobody can start one meanwhile; all try on."""
+    """No process can start one meanwhile; all try on."""
     pid, path = scene.broker_pid, Path(scene.settings.socket)
     with nobody_starts_one(scene):
         kill(pid)

@@ -26,8 +26,8 @@ STEPS = (-HOUR_SECONDS, DAY_SECONDS, -7 * DAY_SECONDS, 0)
 
 LEAPS, LEAP_SECONDS = 2, 10 * HOUR_SECONDS
 
-# Whoever asks for the time of day, or of the monotonic clock, is told one that is off by what
-# $SET_CLOCK, a file, says.
+# A program that asks for the time of day, or for the monotonic clock, is told one that is off by
+# the value in $SET_CLOCK, a file.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -75,7 +75,7 @@ time_t time(time_t* result) {
 
 
 class Clock:
-    """The clocks of those that know the environment that it was made in."""
+    """The clocks of the programs that have the environment that it was made in."""
 
     def __init__(self, file: Path) -> None:
         with open(file, "w+b") as told:
@@ -83,11 +83,11 @@ class Clock:
             self._told = memoryview(mmap.mmap(told.fileno(), 16)).cast("q")
 
     def set(self, seconds_off: int) -> None:
-        """That on the wall."""
+        """Set the clock on the wall."""
         self._told[0] = seconds_off
 
     def leap(self, seconds: int) -> None:
-        """Both."""
+        """Let both clocks leap."""
         self._told[0] += seconds
         self._told[1] += seconds
 
@@ -106,7 +106,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 @pytest.fixture
 def late_nursery(clock: Clock) -> Iterator[Nursery]:
-    """Whose children go by that clock."""
+    """A nursery whose children use that clock."""
     nursery = Nursery()
     yield nursery
     nursery.close()
@@ -117,7 +117,8 @@ def late_nursery(clock: Clock) -> Iterator[Nursery]:
     is_quick=False,
 )
 def set_clock(scene: Scene, clock: Clock, late_nursery: Nursery) -> float:
-    """The clock of the broker and of one kernel. Nobody is charged more than he used, or less."""
+    """The clock of the broker and of one kernel is set. No user is charged for more than they
+    used, or less."""
     victim = scene.party(trainer("victim"), late_nursery)
     assert scene.is_right(victim)
     began, used_before = time.monotonic(), device_seconds(scene)
@@ -136,7 +137,8 @@ def set_clock(scene: Scene, clock: Clock, late_nursery: Nursery) -> float:
 
 @row("all clocks of the broker leap by ten hours, twice", is_quick=False)
 def clocks_leap(scene: Scene, clock: Clock) -> float:
-    """As where a virtual machine is moved. Nobody is charged hours, of use or of waiting."""
+    """It happens where a virtual machine is moved. No user is charged for hours, of use or of
+    waiting."""
     victim = scene.party(trainer("victim"))
     assert scene.is_right(victim)
     began, used_before, waited_before = time.monotonic(), device_seconds(scene), waited(scene)
@@ -153,12 +155,12 @@ def clocks_leap(scene: Scene, clock: Clock) -> float:
 
 
 def waited(scene: Scene) -> float:
-    """Seconds of all notebooks."""
+    """Return the seconds of all notebooks."""
     return sum(view.waited_seconds for view in scene.look().devices[0].sessions)
 
 
 def device_seconds(scene: Scene) -> float:
-    """Of all, ever."""
+    """Return the seconds of all, ever."""
     with Client.connect(scene.settings, "tests") as client:
         answer = client.ask(Account(0.0, time.time() + 8 * DAY_SECONDS))
         assert isinstance(answer, Accounts)

@@ -1,4 +1,4 @@
-"""What the rows of the fault matrix share, and where their outcomes go."""
+"""Fixtures of the rows of the fault matrix, and the file of their outcomes."""
 
 from __future__ import annotations
 

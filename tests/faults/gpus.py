@@ -1,4 +1,4 @@
-"""Rows: what happens to a GPU and its driver; both are stand-ins, tests/fake_driver."""
+"""Rows: events at a GPU and its driver; both are stand-ins, tests/fake_driver."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 CAPACITY = 32 * CHUNK
 CARD = f"gpu GPU-a {CAPACITY} 0 NVIDIA H200"
-STRANGER = os.getppid()  # a process that has never heard of sharing
+STRANGER = os.getppid()  # a process without sharing
 GPU_IS_LOST = 15  # of nvml.h
 UNKNOWN = 999  # of cuda.h
 Trainings = Callable[[str], Notebook]
 
-# One iteration in which the nth call of the driver fails; whether it came to that many.
+# One iteration in which the nth call of the driver fails; returns whether there were that many.
 FAILS = """
 import ctypes
 driver = ctypes.CDLL("libcuda.so.1")
@@ -108,7 +108,7 @@ def killed_broker_of_gpu(scene: Scene, trainings: Trainings) -> float:
 
 @row("a GPU vanishes from the driver, and comes back", is_quick=False)
 def vanished(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
-    """Who is there goes on; a broker that starts meanwhile has no such device."""
+    """Present sessions continue; a broker that starts meanwhile has no such device."""
     ada, bob = both(trainings)
     gpu.say(f"fail nvmlDeviceGetHandleByUUID {GPU_IS_LOST}", CARD)
     since = time.monotonic()
@@ -121,7 +121,7 @@ def vanished(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
 
 @row("an unmanaged process takes all memory of a GPU, and gives it back", is_quick=False)
 def foreign_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
-    """Who has a place keeps it; who comes waits."""
+    """An admitted session stays; a newcomer waits."""
     ada, bob = both(trainings)
     gpu.say(CARD, f"process {STRANGER} {CAPACITY}")
     assert comes(lambda: scene.look().devices[0].foreign_bytes > 0)
@@ -140,7 +140,7 @@ def foreign_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
 
 @row("each call of a GPU's driver fails once", is_quick=False)
 def failing_driver(scene: Scene, trainings: Trainings) -> float:
-    """In one process, which goes on; the other one has nothing of it."""
+    """The calls fail in one process, which continues; the other one is not affected."""
     ada, bob = both(trainings)
     ada.runs(f"exec({FAILS!r}, globals())")
     nth, since = 1, time.monotonic()

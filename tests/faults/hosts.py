@@ -1,4 +1,4 @@
-"""Rows: what happens to the broker's socket and descriptors, and who speaks with it badly."""
+"""Rows: events at the broker's socket and descriptors, and clients that misuse it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from .scene import Scene
 HELLO = framing.encode(Hello(messages.PROTOCOL))
 MANY = 10_000  # connections
 OURS = 500  # descriptors of this process, beyond those
-DEAF_SECONDS = 10.0  # so long we talk to a broker without reading what it says
+DEAF_SECONDS = 10.0  # time for which we talk to a broker without reading its messages
 
 
 @row("each first part of a message comes, and no more")
@@ -205,7 +205,7 @@ def directory_unreadable(scene: Scene) -> float:
     pid = scene.broker_pid
     directory.chmod(0)
     try:
-        scene.await_turn()  # who is connected needs no directory
+        scene.await_turn()  # a connected client needs no directory
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(GpuShareError, match="Permission denied"):
             scene.look()
@@ -274,7 +274,7 @@ def stolen_ids(scene: Scene) -> float:
 
 @row("forged handoff messages come into each handoff slot, 100 times", is_quick=False)
 def forged_letters(scene: Scene) -> float:
-    """They give nobody a turn."""
+    """They give no session a turn."""
     names = mailboxes(view.pid for view in scene.look().devices[0].sessions)
     assert len(names) >= 2
     since, turn = time.monotonic(), scene.take_turn_aside()
@@ -290,7 +290,7 @@ def forged_letters(scene: Scene) -> float:
 
 
 def mailboxes(pids: Iterable[int]) -> list[str]:
-    """Their names, which everybody may read."""
+    """Return their names, which all users may read."""
     files = (file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir())
     sockets = {os.readlink(file) for file in files if file.is_symlink()}
     found = re.findall(r" ([0-9]+) @(gpushare-[0-9a-f]+)", Path("/proc/net/unix").read_text())

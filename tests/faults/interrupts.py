@@ -1,4 +1,4 @@
-"""Rows: a cell is interrupted, in each of its phases, and its notebook goes on."""
+"""Rows: a cell is interrupted, in each of its phases, and its notebook continues."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .kernels import PAGED, WINDOW_SECONDS, holder, paged
 from .matrix import OF_A_BROKER, row
 from .scene import Party, Scene
 
-INTERRUPTS = 10  # at random moments of what is interrupted
+INTERRUPTS = 10  # at random moments of the interrupted phase
 
-# Its cells train for ever, or until they are interrupted; what it keeps must stay whole.
+# Its cells train for ever, or until they are interrupted; its persistent memory must stay whole.
 CELLS = """
 import torch
 import jupyter_gpushare as gpushare

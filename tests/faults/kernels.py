@@ -1,4 +1,4 @@
-"""Rows: what happens to a kernel, or in it."""
+"""Rows: events at a kernel, or in it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..patience import comes
 from .matrix import LEASE_SECONDS, OF_A_HANG, row
 from .scene import Party, Scene, trainer
 
-KILLS = 3  # at random moments of what is interrupted
-WINDOW_SECONDS = 0.02  # in which they are
+KILLS = 3  # at random moments of the phase
+WINDOW_SECONDS = 0.02  # length of the phase
 
-# It has the turn, and keeps it until it hears something.
+# It has the turn, and keeps it until a byte comes.
 HOLDER = """
 import jupyter_gpushare as gpushare
 with gpushare.session(name="victim", device="host") as session:
@@ -52,7 +52,7 @@ with gpushare.session(name="waiter", device="host") as session:
     session.enter()
 """
 # No two of its iterations have a block in common, so that nothing is known of them, and half of
-# each survives. It says so before it promotes them.
+# each survives. It prints a line before it promotes them.
 PROMOTES = """
 import torch
 import jupyter_gpushare as gpushare
@@ -71,7 +71,7 @@ with gpushare.session(name="victim", device="host") as session:
 """
 CHILD_READS = "\n    sys.stdin.read()\n    os._exit(0)\n"
 
-# Between its cells it can be paged out; it says when that begins and ends, and what came of it.
+# Between its cells it can be paged out; it prints when that begins and ends, and the result.
 PAGED = """
 import torch
 import jupyter_gpushare as gpushare
@@ -162,7 +162,7 @@ def killed_while_opening(scene: Scene) -> float:
 
 
 def opening(scene: Scene, said: bytes) -> Party:
-    """It has said so much, and reads nothing."""
+    """It has sent the first bytes, and reads nothing."""
     party = scene.party(
         f"""
 from jupyter_gpushare.wire.launch import connect

@@ -1,4 +1,4 @@
-"""The fault matrix: its rows, and what came out of a run of them."""
+"""The fault matrix: its rows, and the outcomes of a run of them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def load() -> float:
 
 class Row(NamedTuple):
     """`happens` breaks something in a Scene, and returns the moment (time.monotonic) from which on
-    the lane should be granted again, `within` so many seconds on a machine that is not overloaded.
+    the lane should be granted again, within `within` seconds on a machine that is not overloaded.
     Its further parameters are fixtures, which are there before the scene begins."""
 
     breaks: str
     happens: Fault
     within: float
     is_quick: bool
-    loses: str  # what is known to be lost; empty: nothing
+    loses: str  # the known loss; empty: nothing
 
     @property
     def fixtures(self) -> list[str]:
@@ -104,7 +104,7 @@ class Matrix:
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
-        self.untried: list[tuple[Row, str]] = []  # and why
+        self.untried: list[tuple[Row, str]] = []  # with the reasons
 
     def table(self) -> Table:
         columns = ("what breaks", "lost", "s to recover", "promised", "load")

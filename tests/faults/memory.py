@@ -1,4 +1,4 @@
-"""Rows: memory that cannot be had."""
+"""Rows: memory that is not available."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def no_broker_memory(scene: Scene) -> float:
 
 @row("the directory for paged out memory is removed, and comes back", is_quick=False)
 def no_page_directory(scene: Scene) -> float:
-    """What cannot be paged out stays whole in memory."""
+    """Memory that cannot be paged out stays whole."""
     directory = Path(scene.settings.page_directory)
     directory.rename(directory.with_suffix(".away"))
     directory.write_text("not a directory")

@@ -1,4 +1,4 @@
-"""Rows: real kernels and the servers of theirs, which are restarted and killed."""
+"""Rows: real kernels and their servers, which are restarted and killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ total = 0
 for number in gpushare.iterations(range(2000)):
     total += number
 print(total)"""
-OUTLIVES = {  # kernels end with their server, unless whoever starts them tells them otherwise
+OUTLIVES = {  # kernels end with their server, unless the process that starts them says otherwise
     "argv": [
         *(sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"),
         "--IPKernelApp.parent_handle=0",
@@ -62,7 +62,7 @@ def kernels(settings: Settings) -> Iterator[Kernels]:
 
 
 def restart(notebook: Notebook) -> float:
-    """As a front end asks for it; when."""
+    """Restart it as a front end does; return when."""
     since = time.monotonic()
     notebook.manager.restart_kernel(now=True)
     notebook.client.wait_for_ready(timeout=240)
@@ -133,7 +133,7 @@ class Server:
         return any(self._runtime.glob("jpserver-*.json"))
 
     def kernel(self) -> BlockingKernelClient:
-        """A kernel that it has started."""
+        """A kernel that the server has started."""
         told = json.loads(next(self._runtime.glob("jpserver-*.json")).read_text())
         request = Request(f"{told['url']}api/kernels", b'{"name": "outlives"}')
         request.add_header("Authorization", f"token {TOKEN}")
@@ -142,7 +142,7 @@ class Server:
         client = BlockingKernelClient(connection_file=str(self._runtime / f"kernel-{kernel}.json"))
         client.load_connection_file()
         client.start_channels()
-        for _ in range(ANSWERS):  # until what it publishes is heard, too
+        for _ in range(ANSWERS):  # until its messages are heard, too
             client.kernel_info(reply=True, timeout=BIRTH_SECONDS)
             with contextlib.suppress(queue.Empty):
                 client.get_iopub_msg(timeout=1)
@@ -164,7 +164,7 @@ def server(settings: Settings, tmp_path: Path) -> Iterator[Server]:
 
 
 class Outliving(Notebook):
-    """A kernel that somebody else has started."""
+    """A kernel that another program has started."""
 
     def __init__(self, name: str, client: BlockingKernelClient) -> None:
         self.name, self.client = name, client
@@ -172,7 +172,7 @@ class Outliving(Notebook):
 
 @row("the Jupyter server that started the broker and a kernel is killed", is_quick=False)
 def killed_server(scene: Scene, server: Server) -> float:
-    """The broker goes on, and so does a kernel that outlives its server."""
+    """The broker continues, and so does a kernel that outlives its server."""
     before = scene.broker_pid
     notebook = Outliving("outliving", server.kernel())
     notebook.share()

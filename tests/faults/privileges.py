@@ -1,4 +1,4 @@
-"""Root may read what nobody else could: parties of the fault matrix do without that."""
+"""Root may read what no other user could: the processes of the fault matrix give that up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Words = ctypes.c_uint32 * 6
 
 
 def give_up_for_good() -> None:
-    """For this process and all that it will start. Harmless where there is nothing to give up."""
+    """Give the capabilities up, for this process and all that it will start. Harmless where there
+    are none."""
     for capability in OVERRIDING:
         libc.prctl(DROP_FROM_BOUNDS, capability, 0, 0, 0)
     _set(_without(_get()))
@@ -23,7 +24,7 @@ def give_up_for_good() -> None:
 
 @contextmanager
 def given_up() -> Iterator[None]:
-    """For this thread, and for those that it starts meanwhile."""
+    """Within the block, for this thread and those that it starts."""
     before = _get()
     _set(_without(before))
     yield

@@ -1,4 +1,4 @@
-"""Rows: what happens to the admin's file, and who wants more than its quota."""
+"""Rows: events at the admin's file, and sessions that want more than their quota."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def goes_wrong(scene: Scene, rules: Path, wrong: Callable[[], object], said: str
 
 
 def replaced(rules: Path, text: str) -> None:
-    """As editors do it: whoever reads it sees the old or the new one."""
+    """As editors do it: a reader sees the old or the new one."""
     new = rules.with_suffix(".new")
     new.write_text(text)
     if rules.is_dir():
@@ -115,7 +115,8 @@ def changes(scene: Scene, rules: Path) -> float:
 
 
 def hogs() -> Iterator[tuple[Demand, Demand]]:
-    """What a client opens its session with, and wants to keep then, which is too much."""
+    """The demand with which a client opens its session, and the one that it wants then, which is
+    too much."""
     small = Demand(1000, 1000, measured=True)
     yield small, Demand(2 * GIB, 1000, measured=True)
     yield small, Demand(1 << 62, 1 << 62, measured=True)
@@ -124,7 +125,7 @@ def hogs() -> Iterator[tuple[Demand, Demand]]:
 
 @row("clients ask for more memory than their quota, in each way, 20 times")
 def over_quota(scene: Scene, rules: Path) -> float:
-    """None gets it, and nobody waits for what it has asked for."""
+    """No session gets it, and none waits for what it has asked for."""
     since, turn = time.monotonic(), scene.take_turn_aside()
     for opens, keeps in 20 * [*hogs()]:
         with Client.connect(scene.settings, "hog") as client:

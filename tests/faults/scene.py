@@ -1,4 +1,5 @@
-"""A broker, a neighbour that trains, ours that waits for a turn, and what was lost of all that."""
+"""A broker, a neighbour that trains, our session that waits for a turn, and the losses of all
+that."""
 
 from __future__ import annotations
 
@@ -34,11 +35,11 @@ from ..patience import PATIENCE_SECONDS, comes
 from ..snapshots import is_valid
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 
-BIRTH_SECONDS = 240.0  # PyTorch is imported first, which takes as long as the machine has to do
-MAY_GROW_BYTES = 32 << 20  # what Python keeps of memory that it has given back
+BIRTH_SECONDS = 240.0  # PyTorch is imported first, which takes long on a busy machine
+MAY_GROW_BYTES = 32 << 20  # memory that Python retains after it has been freed
 ROUND = BODIES["zero_grad_first"].replace("data * 5", "data")
 
-# It trains round after round, and tells after how many it has which results.
+# It trains round after round, and reports its results with the number of rounds.
 TRAINER = f"""
 import select, sys
 import jupyter_gpushare as gpushare
@@ -77,7 +78,7 @@ for line in sys.stdin:
 
 
 class Nursery:
-    """Where parties come from."""
+    """The nursery that starts parties."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -87,7 +88,7 @@ class Nursery:
         theirs.close()
 
     def party(self, program: str, environment: dict[str, str] | None = None) -> Party:
-        """`environment` is all of it; without, it has the nursery's."""
+        """Start a party; `environment` is all of it; without, it has the nursery's."""
         ours, theirs = socket.socketpair()
         program = f"import os, sys\nprint(os.getpid(), flush=True)\n{program}"
         birth = json.dumps({"environment": environment, "program": program})
@@ -101,7 +102,7 @@ class Nursery:
 
 
 class Party:
-    """A process that we talk with in lines."""
+    """A process with which we exchange lines."""
 
     def __init__(self, stream: socket.socket) -> None:
         stream.settimeout(BIRTH_SECONDS)
@@ -123,7 +124,7 @@ class Party:
             pass
 
     def signal(self, number: signal.Signals) -> float:
-        """The moment at which it was sent."""
+        """Send a signal; return the moment at which it was sent."""
         os.kill(self.pid, number)
         return time.monotonic()
 
@@ -138,7 +139,7 @@ class Party:
 
 
 class Alone:
-    """What the neighbour has after so many rounds where nobody has heard of sharing."""
+    """Return the neighbour's results after this number of rounds without sharing."""
 
     def __init__(self, nursery: Nursery) -> None:
         self._party = nursery.party(ALONE)
@@ -152,7 +153,7 @@ class Alone:
 
 
 class Level(NamedTuple):
-    """What a broker has; nothing of it may stay behind when a fault is over."""
+    """The resources of a broker; none of a fault may stay behind when it is over."""
 
     sessions: frozenset[str]
     lanes: int
@@ -162,7 +163,7 @@ class Level(NamedTuple):
 
 
 class Scene:
-    """What a fault happens to. It begins when the neighbour trains and ours has had a turn."""
+    """The place of a fault. It begins when the neighbour trains and our session has had a turn."""
 
     def __init__(self, settings: Settings, nursery: Nursery, alone: Alone) -> None:
         self.settings = settings
@@ -174,7 +175,7 @@ class Scene:
         self._neighbour = self.party(trainer("neighbour"))
         self._ours = Session(settings, name="ours")
         self._ours.on_wait = self._be_told
-        self.told = ""  # why ours waits
+        self.told = ""  # the reason why our session waits
         self._ours.open()
         results(self._neighbour)
         self._take_turn()
@@ -234,28 +235,29 @@ class Scene:
         return found[0]
 
     def await_turn(self) -> None:
-        """Until ours has had one."""
+        """Wait until our session has had one."""
         assert self._take_turn()
 
     def had_turn(self) -> None:
-        """Another one has, which is what had to be granted again."""
+        """Another session has the turn, which was to be granted again."""
         self._granted = time.monotonic()
 
     def without_watcher(self) -> None:
-        """Somebody who watched when the scene began is gone, and its connection with it."""
+        """A subscriber that watched when the scene began is gone, and its connection with it."""
         self._before = self._before._replace(descriptors=self._before.descriptors - 1)
 
     def is_right(self, trainer: Party) -> bool:
-        """Whether it trains on, with the results that it has alone."""
+        """Whether it still trains, with the results that it has alone."""
         first, _ = results(trainer)
         rounds, found = results(trainer)
         assert rounds > first
         return bool(found == self._alone.after(rounds))
 
-    # --- what was lost -----------------------------------------------------------------------
+    # --- losses -----------------------------------------------------------------------------------
 
     def losses(self, since: float) -> Iterator[str]:
-        """Sentences. `recovered_seconds` is then how long after `since` ours had a turn."""
+        """Return sentences. `recovered_seconds` is then how long after `since` our session had a
+        turn."""
         if self._granted >= since or self._take_turn():
             self.recovered_seconds = self._granted - since
         else:
@@ -264,13 +266,13 @@ class Scene:
         yield from self._left_behind()
 
     def _take_turn(self) -> bool:
-        """Whether ours was granted one within our patience."""
+        """Whether our session was granted a turn within the time limit."""
         self._granted = 0.0
         self.take_turn_aside().join(PATIENCE_SECONDS)
         return self._granted > 0.0
 
     def take_turn_aside(self) -> threading.Thread:
-        """Ours waits for a turn, and gives it back."""
+        """Our session waits for a turn, and gives it back."""
         taker = threading.Thread(target=self._enter, daemon=True)
         taker.start()
         return taker
@@ -342,13 +344,13 @@ def trainer(name: str, before: str = "") -> str:
 
 
 def results(trainer: Party) -> tuple[int, Any]:
-    """After how many rounds it has which."""
+    """Return its results, and after how many rounds."""
     trainer.say()
     return int(trainer.hear()), json.loads(trainer.hear())
 
 
 def lane_memories(pid: int) -> list[int]:
-    """Bytes of each that a process has."""
+    """Return the bytes of each that a process has."""
     found = []
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed just now

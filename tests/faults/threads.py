@@ -1,4 +1,4 @@
-"""Rows: threads of a kernel, and what it does outside of iterations and cells."""
+"""Rows: threads of a kernel, and its activities outside of iterations and cells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .matrix import row
 from .notebooks import Kernels
 from .scene import TRAINER, Scene, trainer
 
-TURNS = 3  # of ours, while a kernel trains beside what its thread does
+TURNS = 3  # of our session, while a kernel trains beside the work of its thread
 CELLS = 20  # in a subshell
 NO_CELLS = 500  # in which nothing is computed
 

@@ -1,6 +1,6 @@
 """``python -m tests.fuzz TARGET [libFuzzer's options] [folders or files]``: fuzz one target.
 
-Without a folder it begins with the corpus and keeps in build/fuzz what it finds. With files it only
+Without a folder it begins with the corpus and keeps its findings in build/fuzz. With files it only
 runs these. CONTRIBUTING.md says more.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import atheris
 
 FOUND = Path(__file__).parents[2] / "build" / "fuzz"
-MOST_SECONDS = 60  # of one input: then it hangs
+MOST_SECONDS = 60  # for one input: after that it hangs
 
 with atheris.instrument_imports(include=["jupyter_gpushare", "tomllib", "tests.fuzz.numbers"]):
     from .targets import CORPUS, TARGETS
@@ -28,7 +28,8 @@ def main(name: str, *options: str) -> None:
         given.insert(0, f"-artifact_prefix={own}-")
     given += [f"-timeout={MOST_SECONDS}", *target.options]
     more = {"custom_mutator": target.mutate} if target.mutate else {}
-    again = f"{sys.executable} -m tests.fuzz {name}"  # how libFuzzer starts more of us, to merge
+    # the command by which libFuzzer starts more of us, to merge
+    again = f"{sys.executable} -m tests.fuzz {name}"
     atheris.Setup([again, *given], target.fuzz, **more)
     atheris.Fuzz()
 

@@ -1,4 +1,4 @@
-"""How long to fuzz."""
+"""The time for fuzzing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from .targets import TARGETS
 
 PARTS = len(TARGETS) + 1  # REST is one more
-STARTING_SECONDS = 120  # at most, and for what was found to be told
+STARTING_SECONDS = 120  # at most, and to report findings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def seconds(pytestconfig: pytest.Config) -> float:
-    """For each part."""
+    """Return the seconds for each part."""
     return float(pytestconfig.getoption("fuzz_seconds")) / PARTS
 
 

@@ -54,13 +54,13 @@ from .story import Step
 
 RULES = Path(__file__).with_name("rules.toml")
 CHUNK = 2 * MB
-RULEBOOK = RulebookFile(str(RULES))  # which nobody changes
+RULEBOOK = RulebookFile(str(RULES))  # it never changes
 SETTINGS = Settings(recovery_seconds=2.0, max_sessions=12, max_sessions_per_user=8)
 WEEK = 7 * 86400.0  # each story has one, and ends in it
 MORNING = 9 * 3600.0
 MOST_EVENTS = 1000  # of the scheduler while a step of time passes
-PARTLY_TAKEN = (Report,)  # what is over a quota is refused, and counts until then
-RULERS = ("admin", "tutor")  # who may hold others back
+PARTLY_TAKEN = (Report,)  # a demand over a quota is refused, and counts until then
+RULERS = ("admin", "tutor")  # users that may throttle others
 
 
 class Clock:
@@ -78,7 +78,7 @@ ACCOUNTS = Accounts(clock=lambda: CLOCK.now, now=0.0)  # of all stories: they ha
 
 
 class Client(Peer):
-    """A connection of a story. What it hears must be what the other end would read."""
+    """A connection of a story. It hears exactly the messages that the other end would read."""
 
     def __init__(self, user: str, is_owner: bool = False) -> None:
         self.uid, self.pid, self.user, self.is_owner = 54321, 1, user, is_owner
@@ -104,25 +104,25 @@ class Client(Peer):
         self.send(message)
 
     def is_alive(self) -> bool:
-        return self.user == "eve"  # whose killed processes write on for a while
+        return self.user == "eve"  # the killed processes of this user still write for a while
 
     def is_behind(self) -> bool:
-        return self.user == "bob"  # who never reads
+        return self.user == "bob"  # this user never reads
 
     def close(self) -> None:
         self.is_open = False
 
 
 class Broker:
-    """The service, with a neighbour who has a turn on the device `host`."""
+    """The service, with a neighbour that has a turn on the device `host`."""
 
     def __init__(self) -> None:
         self.began = CLOCK.next_week()
         self.used_bytes = 0
-        self.is_governed = False  # somebody may have been held back, or has used up a day
+        self.is_governed = False  # a session may have been throttled, or a user has used up a day
         self.service: Service
         self._journal = os.memfd_create("journal")
-        self._asked = {(neighbour.NAME, 1)}  # sessions and turns that somebody has asked for
+        self._asked = {(neighbour.NAME, 1)}  # sessions and turns that were requested
         self._begin(0.0)
 
     def _begin(self, grants_from: float) -> None:
@@ -188,7 +188,7 @@ class Broker:
         if who not in self.clients:
             self.clients[who] = client = Client(story.user_of(who), who == "admin")
             client.open_channel = client.send  # type: ignore[method-assign]
-            if who != "eve":  # whose first word may be any
+            if who != "eve":  # the first message of eve may be any
                 self.service.handle(client, Hello(PROTOCOL), CLOCK.now)
         return self.clients[who]
 
@@ -204,7 +204,7 @@ class Broker:
             self._lose(step.who)
 
     def _say(self, who: str, body: bytes) -> None:
-        """Who sends what cannot be read loses its connection."""
+        """A client that sends an unreadable message loses its connection."""
         try:
             message = decode_from_client(body)
         except ProtocolError:
@@ -225,7 +225,8 @@ class Broker:
         self.service.take_chunks(client, chunks.Batch(memory, first, descriptors))
 
     def _lose(self, who: str) -> None:
-        """If it is there yet: what it has sent in one piece may be wrong twice."""
+        """Close it if it is there yet: messages that it has sent in one piece may be wrong
+        twice."""
         if (client := self.clients.pop(who, None)) is not None:
             self.service.lost(client, CLOCK.now)
 
@@ -243,7 +244,7 @@ class Broker:
         self.service.tick(CLOCK.now)
         self.is_governed |= CLOCK.now > self.began + 600.0
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     def look(self) -> Snapshot:
         return self.service.snapshot(CLOCK.now)
@@ -265,13 +266,13 @@ class Broker:
         for error in errors:
             assert error.code in BY_CODE, error
             assert "argument" not in error.message, f"no sentence for people: {error}"
-        # Who comes back and has become too large is taken in, and told so.
+        # A session that comes back and has become too large is admitted, and told so.
         is_taken = isinstance(said, PARTLY_TAKEN) or any(isinstance(m, Opened) for m in heard)
         if errors and not is_taken:
             assert _of_clients(self.look()) == _of_clients(before), f"{said} was refused"
 
     def _check_turn(self, client: Client, said: ToBroker) -> None:
-        """Nobody has a turn that it has not asked for, whatever it says of its past."""
+        """No session has a turn that it has not asked for, whatever it claims about its past."""
         if isinstance(said, Request) and client.session is not None:
             self._asked.add((client.session, said.turn))
         if not isinstance(said, Open) or client.session != said.id:
@@ -284,7 +285,7 @@ class Broker:
             assert state not in neighbour.STILL, f"{said.id} has turn {said.turn}"
 
     def _check_limits(self) -> None:
-        """Of sessions that are open or rest."""
+        """Return the ids of sessions that are open or released."""
         places = [*self.service._places.values(), *dict(self.service._caretaker.places()).values()]
         assert len(places) <= SETTINGS.max_sessions
         of = Counter(place.peer.user for place in places)
@@ -318,7 +319,8 @@ class Broker:
 
 
 def check_shown(device: DeviceView) -> None:
-    """Who has a place is in one lane, and there is never more in the device than it can hold."""
+    """An admitted session is in one lane, and there is never more in the device than it
+    can hold."""
     lane_of = {member: lane.id for lane in device.lanes for member in lane.members}
     placed = {view.id: view.lane for view in device.sessions if view.lane is not None}
     assert lane_of == placed, device
@@ -328,7 +330,8 @@ def check_shown(device: DeviceView) -> None:
 
 
 def _of_clients(snapshot: Snapshot) -> Snapshot:
-    """Without what changes by looking: how often, and what others have of a GPU."""
+    """Return the snapshot without what changes by looking: the number of looks, and the unmanaged
+    memory of a GPU."""
     devices = [
         msgspec.structs.replace(device, free_bytes=0, foreign_bytes=0)
         for device in snapshot.devices

@@ -1,4 +1,4 @@
-"""Targets `rulebook`, `record` and `answers`: files and answers that somebody else has written."""
+"""Targets `rulebook`, `record` and `answers`: files and answers that others have written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEYS = ("persistent", "lane", "device_seconds_per_day", "sessions", "waiting")
 
 
 def fuzz_rulebook(data: bytes) -> None:
-    """Rules, or one sentence; and what is asked of rules all the time can be asked of them."""
+    """Read rules, or one sentence; and ask of rules the frequent questions."""
     try:
         rules = rulebook.read(data.decode(errors="replace"))
     except InvalidValue as error:
@@ -50,7 +50,7 @@ def fuzz_rulebook(data: bytes) -> None:
 
 
 def check_sentence(error: GpuShareError) -> None:
-    """For people: it says something."""
+    """A sentence for people is not empty."""
     assert len(str(error)) > 10
 
 
@@ -59,7 +59,7 @@ def check_sentence(error: GpuShareError) -> None:
 
 @cache
 def file() -> Path:
-    """One of this process's memory, of which nothing stays when libFuzzer ends it."""
+    """A file in this process's memory, of which nothing stays when libFuzzer ends it."""
     return Path(f"/proc/self/fd/{os.memfd_create('record')}")
 
 
@@ -78,7 +78,7 @@ def fuzz_record(data: bytes) -> None:
 
 
 def simulate(subject: workload.Workload) -> None:
-    """An hour of it; the scheduler looks at itself after each event."""
+    """Simulate an hour of it; the scheduler checks itself after each event."""
     try:
         run = _core.Simulation(
             subject.jobs,
@@ -99,7 +99,8 @@ mutated_answer = mutator_of([credentials.Ticket, credentials._Refusal, _Model, L
 
 
 def fuzz_answers(data: bytes) -> None:
-    """Of a hub, of a Jupyter server, and what comes with chunks: used, or refused by its type."""
+    """Answers of a hub, of a Jupyter server, and labels of chunks: used, or refused by
+    their type."""
     status, body = (200, 403, 500)[data[0] % 3] if data else 200, data[1:]
     check_ticket(body)
     check_user(Answer(status, body))
@@ -124,7 +125,7 @@ def hub() -> Hub:
 def check_user(answer: Answer) -> None:
     try:
         verdict = hub().read(answer)
-    except OSError:  # no hub says this
+    except OSError:  # no hub answers so
         return
     assert isinstance(verdict, Identity | str)
 

@@ -13,7 +13,7 @@ import msgspec
 from jupyter_gpushare.wire.messages import KEY_LENGTH
 
 GB, MB = 1 << 30, 1 << 20
-Mutator = Callable[[bytes, int, int], bytes]  # data, most bytes, seed: as atheris has them
+Mutator = Callable[[bytes, int, int], bytes]  # data, most bytes, seed: the signature of atheris
 WHOLE = (
     *("0", "1", "2", "3", "-1", "-0", str(MB), str(60 * MB), str(GB // 2), str(GB), str(GB + 1)),
     *(str(2**bits + off) for bits in (31, 40, 62, 63, 64) for off in (-1, 0)),
@@ -41,11 +41,11 @@ BY_NAME: dict[str, tuple[str, ...]] = {  # fields whose values mean something
     "token": ("", "0" * 32),
     "by": ("user", "group", "notebook", "day", "hour", "week"),
 }
-ONES = ("1", "1", "1", "2", "3")  # what a turn mostly is
+ONES = ("1", "1", "1", "2", "3")  # the usual number of a turn
 
 
 def value(kind: Any, name: str, draw: random.Random) -> str:
-    """JSON for a field of that type, or what is nearly JSON."""
+    """Return JSON for a field of that type, or text that is nearly JSON."""
     if get_origin(kind) is list:
         inside = (value(get_args(kind)[0], name, draw) for _ in range(draw.randrange(3)))
         return f"[{','.join(inside)}]"
@@ -67,7 +67,8 @@ def value(kind: Any, name: str, draw: random.Random) -> str:
 
 
 def fields(kind: Any, draw: random.Random, often: float) -> str:
-    """Some fields of a message, each with a value; those that have to be there nearly always."""
+    """Return some fields of a message, each with a value; those that are required nearly
+    always."""
     hints = _types(kind)
     chosen = [
         f'"{name}": {value(hints[name], name, draw)}'
@@ -83,7 +84,7 @@ def _types(kind: Any) -> dict[str, Any]:
 
 
 def _defaults(kind: Any) -> list[bool]:
-    """For each field, whether it may be left out."""
+    """Return for each field whether it may be left out."""
     without = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
     return [False] * without + [True] * len(kind.__struct_defaults__)
 
@@ -93,15 +94,15 @@ def _defaults(kind: Any) -> list[bool]:
 
 def bytes_changed(data: bytes, most: int) -> bytes:
     """By libFuzzer itself."""
-    import atheris  # which who only repeats a corpus can do without
+    import atheris  # only repeating a corpus does not need it
 
     changed: bytes = atheris.Mutate(data, most)
     return changed
 
 
 def mutator_of(kinds: Sequence[Any], kept: int = 0) -> Mutator:
-    """For a body that is one of these kinds, behind so many bytes; each try is another or a change
-    of the one before."""
+    """Return a mutator for a body that is one of these kinds, behind a prefix of bytes; each try
+    is another body or a change of the one before."""
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
         draw = random.Random(seed)
@@ -134,7 +135,7 @@ def lines_mutator_of(kinds: Sequence[Any]) -> Mutator:
 
 
 def with_other_field(said: bytes, kind: Any, draw: random.Random) -> bytes:
-    """One more at the end: of two with one name the last one counts."""
+    """Add one more at the end: of two with one name the last one counts."""
     hints = _types(kind)
     if not hints or not kind.__struct_fields__:
         return said

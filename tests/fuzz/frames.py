@@ -33,7 +33,7 @@ TURN = 7
 MAILBOX = Mailbox()
 MAILBOX.renew(KEY)
 SOCKETS = socket.socketpair()
-SOCKETS[1].send(b"!")  # so that nobody waits for a letter
+SOCKETS[1].send(b"!")  # so that no call waits for a direct handoff
 
 
 class Side(NamedTuple):
@@ -51,7 +51,7 @@ KINDS = (*get_args(ToBroker), *get_args(ToClient))
 
 
 def mutated(data: bytes, most: int, seed: int) -> bytes:
-    """Some more frames, or the same ones cut otherwise, or whatever libFuzzer does."""
+    """Return some more frames, or the same ones cut otherwise, or a mutation by libFuzzer."""
     draw = random.Random(seed)
     if draw.random() < 0.4:
         return bytes_changed(data, most)
@@ -81,7 +81,7 @@ def fuzz(data: bytes) -> None:
 
 
 def bodies(side: Side, pieces: list[bytes]) -> Iterator[bytes]:
-    """Until one is too long."""
+    """Read until one is too long."""
     frames = Frames(side.limit_bytes)
     for piece in pieces:
         try:
@@ -95,7 +95,7 @@ def bodies(side: Side, pieces: list[bytes]) -> Iterator[bytes]:
 
 
 def check_message(side: Side, body: bytes) -> None:
-    """A message, which can be said again, or a ProtocolError."""
+    """Decode a message, which can be encoded again, or get a ProtocolError."""
     try:
         message = side.decode(body)
     except ProtocolError:
@@ -105,7 +105,8 @@ def check_message(side: Side, body: bytes) -> None:
 
 
 def check_letter(letter: bytes) -> None:
-    """What comes by letter, and what is looked at before it is received, end in a turn or none."""
+    """A direct handoff, and bytes that are inspected before they are received, give a turn or
+    none."""
     for text in (letter, KEY.encode() + letter):
         MAILBOX.send(MAILBOX.name, text)
         given = MAILBOX.wait(SOCKETS[0].fileno(), TURN)

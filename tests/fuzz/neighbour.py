@@ -1,4 +1,4 @@
-"""Somebody who shares the broker with those of a story, and must not notice them."""
+"""A session that shares the broker with those of a story, and must not notice them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ GREETING_AGAIN: tuple[ToBroker, ...] = (
     Hello(PROTOCOL),
     msgspec.structs.replace(OPEN, turn=1, holding=True),
 )
-ITS_OWN = (Grant, Yield, Notice, Wait)  # what a session that has its turn may hear at any time
+# messages that a session with its turn may hear at any time
+ITS_OWN = (Grant, Yield, Notice, Wait)
 STILL = ("running", "overdue")
 
 
 def check_heard(messages: Iterable[Message], turn: int = 1) -> None:
-    """Nothing but its own comes, and its turn is never another one."""
+    """Only its own messages come, and its turn is never another one."""
     for message in messages:
         assert isinstance(message, ITS_OWN), f"the neighbour was sent {message}"
         if isinstance(message, Grant | Yield | Wait):
@@ -54,7 +55,8 @@ def check_heard(messages: Iterable[Message], turn: int = 1) -> None:
 
 
 def check_others_heard(frame: bytes, is_admin: bool) -> None:
-    """Nobody is told the key to its mailbox, and only an admin the name of its notebook."""
+    """No client is told the key to its handoff slot, and only an admin the name of its
+    notebook."""
     for secret in (KEY,) if is_admin else (KEY, SECRET):
         assert secret.encode() not in frame, f"somebody was told {secret!r}"
 

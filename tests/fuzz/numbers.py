@@ -1,7 +1,8 @@
-"""Target `core`: odd numbers for what the C++ module is made of, and for the scheduler's events.
+"""Target `core`: odd numbers for the constructors of the C++ module, and for the scheduler's
+events.
 
-Each byte chooses: first what is called, then one value for each argument. A call is done, or raises
-one of the errors that the stubs tell of and has changed nothing.
+Each byte makes a choice: first of the call, then of one value for each argument. A call is done,
+or raises one of the errors that the stubs tell of and has changed nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ class Told(Exception):
 
 
 class Choices:
-    """What the bytes choose, until there are none left."""
+    """The choices of the bytes, until there are none left."""
 
     def __init__(self, data: bytes) -> None:
         self._rest = iter(data)
 
     def of(self, what: Any) -> Any:
-        """One of them. Raises Told at the end."""
+        """Return one of them. Raises Told at the end."""
         for number in self._rest:
             return what[number % len(what)]
         raise Told
@@ -94,7 +95,7 @@ EVENTS: dict[str, int] = {  # of a scheduler: how many arguments are odd after t
     "may_keep": 1,
 }
 HOST_EVENTS = [verb for verb in EVENTS if verb not in ("page_in", "came_back")]
-ORDERS: dict[str, int] = {  # that are about no session
+ORDERS: dict[str, int] = {  # calls without a session
     "set_policy": 1,
     "set_running_lanes": 1,
     "set_foreign": 1,

@@ -63,12 +63,13 @@ class End:
         self._frames = Frames(MAX_SNAPSHOT_BYTES)
 
     def say(self, data: bytes) -> None:
-        """As much of it as goes: who reads nothing may also be written to no more."""
+        """Send as many bytes as possible: a client that does not read may also block the
+        writer."""
         with contextlib.suppress(OSError):
             self.ours.send(data)
 
     def read(self) -> bytes:
-        """What has come by now; the messages of it are `heard`."""
+        """Read what has come by now; its messages are `heard`."""
         came = b""
         with contextlib.suppress(BlockingIOError):  # nothing more
             while not self.is_over:
@@ -79,7 +80,8 @@ class End:
         return came
 
     def _receive(self) -> tuple[bytes, list[int]]:
-        """Nothing where the other end is closed. Raises BlockingIOError where nothing is there."""
+        """Return an empty message where the other end is closed. Raises BlockingIOError where
+        nothing is there."""
         try:
             return socket.recv_fds(self.ours, RECEIVE_BYTES, DESCRIPTORS)[:2]
         except ConnectionError:
@@ -93,7 +95,7 @@ class End:
         chunks.close(descriptors)
 
     def give(self, memory: int, first: int, count: int) -> None:
-        """Descriptors as if they were chunks."""
+        """Return descriptors as if they were chunks."""
         if self.channel is not None:
             with contextlib.suppress(OSError):
                 self.channel.send(memory, first, [0] * count)
@@ -107,7 +109,7 @@ class End:
 
 
 class Listening:
-    """An endpoint in this thread's loop, and a neighbour who has a turn on the device `host`."""
+    """An endpoint in this thread's loop, and a neighbour that has a turn on the device `host`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -133,7 +135,7 @@ class Listening:
         self.neighbour.heard.clear()
 
     async def connect(self, user: str) -> End:
-        """With a ticket that a server of that user has vouched for."""
+        """Connect with a ticket that a server of that user has registered."""
         end = End()
         await self.loop.connect_accepted_socket(lambda: Connection(self.endpoint), end.theirs)
         ticket = os.urandom(8).hex()
@@ -177,10 +179,10 @@ class Listening:
         if who in self.ends:
             self.ends.pop(who).close()
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """The broker still answers the neighbour, and nothing went wrong that nobody expected."""
+        """The broker still answers the neighbour, and no unexpected error has occurred."""
         self.neighbour.say(encode(Look()))
         snapshot = await self.until_heard(Snapshot)
         assert not self.failures, self.failures
@@ -194,7 +196,7 @@ class Listening:
             self._check_end(who)
 
     def _check_end(self, who: str) -> None:
-        """Whoever is thrown out has been told why, if they read."""
+        """A client that is disconnected has been told why, if it reads."""
         end = self.ends[who]
         if end.is_over:
             assert [isinstance(one, Error) for one in end.heard[-1:]] == [True], (

@@ -29,7 +29,7 @@ MOST_STEPS = 60
 
 
 class Step(NamedTuple):
-    """`who` is empty where it is nobody's."""
+    """A step; `who` is empty where it belongs to no client."""
 
     who: str
     verb: str
@@ -44,7 +44,7 @@ def user_of(who: str) -> str:
 
 
 def read(data: bytes) -> Iterator[Step]:
-    """The steps of a story; it is cut where it gets too long to be told quickly."""
+    """Return the steps of a story; it is cut where it gets too long to be told quickly."""
     lines = data.decode(errors="replace").split("\n")
     for line in lines[:MOST_STEPS]:
         who, _, said = line.strip().partition(" ")
@@ -56,7 +56,7 @@ def read(data: bytes) -> Iterator[Step]:
 
 
 def body(step: Step) -> bytes | None:
-    """What goes over the wire for a step that is a message; its rest is the fields."""
+    """Return the bytes on the wire for a step that is a message; its rest is the fields."""
     if step.verb == "json":
         return step.rest.encode()
     if step.verb == "deep":
@@ -69,7 +69,7 @@ def body(step: Step) -> bytes | None:
 
 
 def numbers(rest: str, count: int) -> list[float]:
-    """The first ones in a line; 0 for what is none."""
+    """Return the first numbers in a line; 0 for a word that is none."""
     found = [_number(word) for word in rest.split()[:count]]
     return found + [0.0] * (count - len(found))
 
@@ -117,7 +117,7 @@ OTHERS = (
 
 
 def changed(lines: list[str], draw: random.Random) -> list[str]:
-    """The same story with one thing other than before."""
+    """Return the same story with one difference."""
     if not lines or (chance := draw.random()) < 0.35:
         lines.insert(draw.randrange(len(lines) + 1), str(step(draw)))
         return lines
@@ -144,7 +144,7 @@ def _with_other_field(line: str, draw: random.Random) -> str:
 
 
 def mutated(data: bytes, most: int, seed: int) -> bytes:
-    """What libFuzzer tries next: a custom mutator, as atheris has them."""
+    """Return the next try of libFuzzer: a custom mutator, as atheris has them."""
     draw = random.Random(seed)
     lines = data.decode(errors="replace").split("\n")
     for _ in range(draw.choice((1, 1, 2, 4))):

@@ -1,4 +1,4 @@
-"""What is fuzzed: a row for each part that reads what others wrote."""
+"""The fuzz targets: a row for each part that reads text from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fuzzers have found, by the rules that it broke."""
+"""Findings of the fuzzers, by the rules that they broke."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_lists_in_lists_without_end_are_no_message() -> None:
             decode(b'{"type": "Look", "more": ' + DEEP)
 
 
-def test_what_came_before_a_frame_that_is_too_long_is_heard_however_the_stream_is_cut() -> None:
+def test_frames_before_one_that_is_too_long_are_read_however_the_stream_is_cut() -> None:
     stream = encode(Look()) + encode(Close()) + b"\xff\xff\xff\xff"
     for piece in (1, 7, len(stream)):
         heard: list[Message] = []
@@ -70,7 +70,7 @@ def test_a_choice_of_policy_and_lanes_that_is_refused_changes_neither() -> None:
 
 @pytest.mark.parametrize("body", [b'{"ticket": "\xff"}', b'{"more": ' + DEEP])
 def test_a_ticket_that_cannot_be_read_is_none(body: bytes) -> None:
-    with pytest.raises(BrokerUnavailable, match="does not vouch"):
+    with pytest.raises(BrokerUnavailable, match="gives this process no one-time token"):
         credentials._ticket(body)
 
 
@@ -96,7 +96,7 @@ def test_rules_with_lists_or_numbers_without_end_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ['"priority": 1e9', f'"priority": {2**70}', '"iterations": -1'])
-def test_a_record_with_numbers_that_cannot_be_is_refused_with_its_line(
+def test_a_record_with_impossible_numbers_is_refused_with_its_line(
     odd: str, tmp_path: Path
 ) -> None:
     opened = '{"time": 0, "event": "opened"'
@@ -117,7 +117,7 @@ def test_time_passes_in_a_simulation_whatever_a_record_says_of_it(tmp_path: Path
     assert len(run.finished) == 1
     tiny = file.read_text().replace("1e-5", "1e-300")
     file.write_text(tiny)
-    with pytest.raises(InvalidValue, match="nobody has used a device"):
+    with pytest.raises(InvalidValue, match="no session has used a device"):
         simulate(file)
 
 

@@ -1,4 +1,4 @@
-"""Nothing that others send or write breaks who reads it: tried at random, and what was found."""
+"""No input from outside breaks its reader: tried at random, and with earlier findings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_corpus_breaks_nothing(name: str) -> None:
 @needs_atheris
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_fuzzer_finds_nothing(name: str, seconds: float, tmp_path: Path) -> None:
-    """In a process of its own, which libFuzzer ends."""
+    """It runs in a process of its own, which libFuzzer ends."""
     (tmp_path / "found").mkdir()
     options = [
         f"-max_total_time={max(1, int(seconds))}",
@@ -55,7 +55,7 @@ def test_a_fuzzer_finds_nothing(name: str, seconds: float, tmp_path: Path) -> No
 
 
 def told(output: str) -> str:
-    """What the fuzzer said last, and the input that it is about."""
+    """Return the last output of the fuzzer, and the input that it is about."""
     found = FOUND.search(output)
     content = Path(found[1]).read_bytes() if found else b""
     lines = content.decode(errors="backslashreplace")

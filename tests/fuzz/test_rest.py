@@ -69,7 +69,8 @@ def settings() -> Iterator[Settings]:
 
 @pytest.fixture(scope="module")
 def server(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of the extension's routes in a Jupyter server, with three sessions at its broker."""
+    """Return the URL of the extension's routes in a Jupyter server, with three sessions at its
+    broker."""
     home = tmp_path_factory.mktemp("home")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -109,8 +110,8 @@ def joined(settings: Settings, name: str) -> Client:
 
 
 def test_every_route_answers_as_described(server: str, seconds: float) -> None:
-    """Whatever is asked: there is no error that the description does not tell of, and none of the
-    server's own."""
+    """Whatever the request: there is no error that the description does not tell of, and none of
+    the server's own."""
     described = schemathesis.openapi.from_dict(document())
     operations = [found.ok() for found in described.get_all_operations()]
     asked = 0
@@ -125,7 +126,7 @@ def test_every_route_answers_as_described(server: str, seconds: float) -> None:
 
 
 def explore(server: str, operation: Any, number: int) -> int:
-    """Some requests, valid ones and others, of which half are about a session that there is."""
+    """Draw some requests, valid ones and others, of which half are about a session that exists."""
     known = [{"id": IDS[number % len(IDS)]}] if "{id}" in operation.path else []
     modes = list(GenerationMode) if operation.body or operation.query else VALID
     drawn = [
@@ -171,7 +172,7 @@ def test_a_body_that_is_no_json_is_refused_with_a_sentence(server: str, said: by
         assert answer.json()["code"] == "invalid"
 
 
-async def test_whatever_a_looker_says_it_is_shown_the_state(server: str) -> None:
+async def test_whatever_a_viewer_sends_it_is_shown_the_state(server: str) -> None:
     request = HTTPRequest(server.replace("http", "ws", 1) + "/events", headers=TOKEN)
     draw = random.Random(1)
     for said in (*MESSAGES, *(drawing.fields(Open, draw, 0.5).encode() for _ in range(5))):
@@ -184,7 +185,7 @@ async def test_whatever_a_looker_says_it_is_shown_the_state(server: str) -> None
 
 
 def check(kind: str, shown: str | bytes | None) -> None:
-    """Raises ValidationError where it is not what the document says."""
+    """Raises ValidationError where it differs from the document."""
     assert shown is not None, "the socket was closed"
     components = document()["components"]
     schema = {"$ref": f"#/components/schemas/{kind}", "components": components}

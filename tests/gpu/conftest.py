@@ -1,4 +1,4 @@
-"""What the tests of a GPU need. They know nothing of the other tests' fixtures, since
+"""Fixtures of the tests of a GPU. They know nothing of the other tests' fixtures, since
 `benchmarks/gpu.sh` runs them where only PyTorch and a handful of packages are.
 
 Without a GPU they are skipped; with GPUSHARE_GPU_DEVICE=host the same cases run on main memory.
@@ -29,7 +29,7 @@ from .cases import CASES, LANE_CASES
 
 HERE = Path(__file__).resolve().parent
 DISK = HERE.parents[1] / "build"  # /tmp may be main memory
-SECONDS = 100  # of one process
+SECONDS = 100  # for one process
 BESIDE = max(1, min(6, (os.cpu_count() or 1) // 2))  # processes that no test has asked for yet
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -54,7 +54,7 @@ def device_name() -> str:
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """The device that sessions name; tests end here where it is not."""
+    """Return the device that sessions name; tests end here where it is missing."""
     name = device_name()
     if name != "host":
         torch = pytest.importorskip("torch")
@@ -86,7 +86,7 @@ def start(device: str) -> Start:
 
 
 def answer(process: subprocess.Popen[str]) -> Any:
-    """The last line; skips and fails as the process says."""
+    """Return the last line; skip or fail as the process says."""
     try:
         printed, words = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -104,7 +104,7 @@ def answer(process: subprocess.Popen[str]) -> Any:
 
 @pytest.fixture(scope="session")
 def run(start: Start) -> Iterator[Run]:
-    """What a case comes to, alone: in plain PyTorch, or with sharing. Each is run once.
+    """Return the results of a case, alone: in plain PyTorch, or with sharing. Each is run once.
 
     Where there are cores for it, all begin with the first that a test asks for.
     """
@@ -134,14 +134,14 @@ def run(start: Start) -> Iterator[Run]:
 
 @pytest.fixture
 def settings(device: str) -> Iterator[Settings]:
-    """Of a broker of this test's own."""
+    """Return the settings of a broker of this test's own."""
     with broker(device) as given:
         yield given
 
 
 @contextmanager
 def broker(device: str) -> Iterator[Settings]:
-    """One whose turns end at each boundary where somebody waits."""
+    """A broker whose turns end at each boundary where another session waits."""
     with tempfile.TemporaryDirectory(prefix="gs-", ignore_cleanup_errors=True) as home:
         given = settings_module.load(
             {},

@@ -28,7 +28,7 @@ CUDA = torch.device("cuda", 0)
 
 
 class Skip(Exception):
-    """The sentence says why."""
+    """The reason why a case cannot run here."""
 
 
 library = ctypes.CDLL(_core.__file__)
@@ -42,7 +42,7 @@ library.gpushare_cuda_free.argtypes = [
 
 
 class OpenLane(PooledLane):
-    """A lane whose chunks are of our own making, and nobody else's."""
+    """A lane whose chunks were made by this process, and are used by no other."""
 
     def __init__(self) -> None:
         torch.cuda.init()
@@ -72,8 +72,8 @@ def end(lane: OpenLane) -> None:
 
 
 def overwrite(lane: OpenLane) -> None:
-    """As another session does in its turn: all of the lane is 0xFF. PyTorch's pool is dropped
-    before, so that nothing of the lane is taken."""
+    """Overwrite the lane as another session does in its turn: all of it is 0xFF. PyTorch's pool is
+    dropped before, so that nothing of the lane is in use."""
     lane._retire()
     _core.CudaLane.enter()
     taken = []

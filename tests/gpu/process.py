@@ -1,7 +1,7 @@
 """A process that runs a case: ``process.py CASE DEVICE stock|shared``; the last line is JSON.
 
 `scribbler` is none of them: it has the lane in each of its turns, and fills it with 0xFF, which is
-NaN to whoever reads floats, until its input ends.
+NaN to a reader of floats, until its input ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Skip(Exception):
 
 
 class Watch:
-    """Looks at a case from inside its process."""
+    """Inspects a case from inside its process."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -56,7 +56,7 @@ class Watch:
         cell_begins()
 
     def lane(self) -> dict[str, Any]:
-        """What the session says of its lane, and the most that an iteration had of it."""
+        """Return what the session says of its lane, and the most that an iteration had of it."""
         if self._session is None:
             return {}
         memory = self._session.memory

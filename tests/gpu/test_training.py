@@ -24,7 +24,7 @@ def results(said: Any) -> Any:
 
 
 def need_a_lane(said: Any) -> None:
-    """Skips where this version has no lanes on this device at all."""
+    """Skip where this version has no lanes on this device at all."""
     lane = said["lane"]
     if lane["kind"] == "NoLane":
         pytest.skip(f"there are no lanes on this device: {lane['how']}")
@@ -63,13 +63,15 @@ def test_notebooks_in_one_lane_with_one_that_overwrites_it_come_to_the_same(
     assert any(found["lane"]["waited_seconds"] > 0 for found in said)
 
 
-def test_who_is_out_of_memory_is_so_alone(start: Start, run: Run, settings: Settings) -> None:
+def test_a_notebook_that_is_out_of_memory_fails_alone(
+    start: Start, run: Run, settings: Settings
+) -> None:
     greedy, other = (start(case, settings) for case in ("out_of_memory", "cnn"))
     assert results(answer(greedy)) == results(run("out_of_memory"))
     assert results(answer(other)) == results(run("cnn"))
 
 
-def test_what_is_paged_out_comes_back_to_its_addresses(run: Run) -> None:
+def test_memory_that_is_paged_out_comes_back_to_its_addresses(run: Run) -> None:
     said = run("paged_out_between_cells", is_shared=True)
     size, reason = said["paged"]
     if not size:

@@ -31,8 +31,8 @@ from tornado.websocket import websocket_connect
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-USERS = ("ada", "ben", "eve")  # who have servers; eve has no scope of ours
-SECONDS = 120.0  # for anything to happen, on a machine that does much else
+USERS = ("ada", "ben", "eve")  # these have servers; eve has no scope of ours
+SECONDS = 120.0  # time for anything to happen, on a machine that does much else
 LOOK_SECONDS = 0.1
 API = "jupyter-gpushare/api/v1"
 SERVICE = "services/gpushare"
@@ -74,7 +74,7 @@ def ask(
     body: Any = None,
     opener: urllib.request.OpenerDirector | None = None,
 ) -> Answer:
-    """One request, past no redirection unless `opener` follows them."""
+    """Send one request; it is redirected only if `opener` follows redirections."""
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     request = urllib.request.Request(url, data, method=method)
     if token:
@@ -89,7 +89,7 @@ def ask(
 
 
 def wait_for(is_so: Callable[[], Any]) -> Any:
-    """What `is_so` returns once that is true; what does not answer is not so."""
+    """Wait until `is_so` returns a true value, and return it; an OSError counts as false."""
     until = time.monotonic() + SECONDS
     while True:
         with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ def wait_for(is_so: Callable[[], Any]) -> Any:
 
 
 class Browser:
-    """Cookies, and what follows redirections with them."""
+    """Cookies, and an opener that follows redirections with them."""
 
     def __init__(self, hub: Hub, user: str) -> None:
         self.jar = http.cookiejar.CookieJar()
@@ -155,7 +155,7 @@ class Hub:
         self.ready()
 
     def kill(self, program: str) -> int:
-        """Kill `proxy`, `broker` or `service`; which process it was."""
+        """Kill `proxy`, `broker` or `service`; return which process it was."""
         pid = self._service_pid() if program == "service" else self._noted_pid(program)
         os.kill(pid, signal.SIGKILL)
         return pid
@@ -171,7 +171,7 @@ class Hub:
         raise AssertionError("the hub runs no service")
 
     def stop(self) -> None:
-        """Servers first: a hub that has servers to end takes its time."""
+        """Stop it, servers first: a hub that has servers to end takes its time."""
         with ThreadPoolExecutor(len(USERS)) as threads:
             list(threads.map(self._stop_server, USERS))
         self._process.terminate()
@@ -191,14 +191,14 @@ class Hub:
     # --- questions ---
 
     def browse(self, user: str) -> Browser:
-        """A browser in which the user has logged in."""
+        """Return a browser in which the user has logged in."""
         return Browser(self, user)
 
     def hub_says(self, path: str, method: str = "GET", body: Any = None) -> Answer:
         return ask(f"{self.url}/hub/api/{path}", self._token, method, body)
 
     def token(self, user: str) -> str:
-        """Of the user's own, with all that the user may."""
+        """Return a token of the user, with all permissions of the user."""
         if user not in self._tokens:
             answer = self.hub_says(f"users/{user}/tokens", "POST", {"note": "tests"})
             assert answer.status == 201, answer
@@ -206,11 +206,11 @@ class Hub:
         return self._tokens[user]
 
     def page(self, path: str = "", user: str = "") -> Answer:
-        """What the service shows below its prefix to a user's token; "" has none."""
+        """Request what the service shows below its prefix to a user's token; "" has none."""
         return ask(f"{self.url}/{SERVICE}/{path}", self.token(user) if user else "")
 
     def service(self, path: str, user: str, method: str = "GET", body: Any = None) -> Answer:
-        """A route of our service, with a token of the user; "" has none."""
+        """Request a route of our service, with a token of the user; "" has none."""
         token = self.token(user) if user else ""
         return ask(f"{self.url}/{SERVICE}/{API}/{path}", token, method, body)
 
@@ -218,7 +218,8 @@ class Hub:
         return ask(f"{self.url}/{path}", token)
 
     def first_event(self, user: str) -> Any:
-        """What the service pushes first; or the status by which it refuses the WebSocket."""
+        """Return the first message that the service pushes; or the status by which it refuses the
+        WebSocket."""
         return asyncio.run(self._first_event(self.token(user) if user else ""))
 
     async def _first_event(self, token: str) -> Any:
@@ -233,11 +234,11 @@ class Hub:
         return json.loads(event or "{}")
 
     def own_server(self, path: str, of: str, user: str, method: str = "GET") -> Answer:
-        """A route of the server of one user, with the token of another."""
+        """Request a route of the server of one user, with the token of another."""
         return ask(f"{self.url}/user/{of}/{API}/{path}", self.token(user), method)
 
     def broker(self) -> int | None:
-        """The process id of the one that is seen, if any."""
+        """Return the process id of the one that is seen, if any."""
         answer = self.service("state", "admin")
         return int(answer.json["broker"]["pid"]) if answer.status == 200 else None
 
@@ -250,13 +251,13 @@ class Hub:
             wait_for(lambda user=user: self.hub_says(f"users/{user}").json["server"])
 
     def sessions(self, user: str = "admin") -> dict[str, Any]:
-        """Those at the broker, by whose they are; none while nobody answers."""
+        """Return the sessions at the broker, by user; none while nothing answers."""
         answer = self.service("sessions", user)
         return {one["user"]: one for one in answer.json} if answer.status == 200 else {}
 
 
 class UserServer:
-    """A user's server, as examples/server.py wants one."""
+    """Return a user's server, as examples/server.py wants one."""
 
     def __init__(self, hub: Hub, user: str) -> None:
         self.url = f"{hub.url}/user/{user}"
@@ -280,12 +281,12 @@ class Kernels:
             self._do(notebook.open())
 
     def run(self, user: str, code: str, **expressions: str) -> dict[str, str]:
-        """Execute one cell. Raises server.ServerError with what went wrong in it."""
+        """Execute one cell. Raises server.ServerError with the error in it."""
         values: dict[str, str] = self._do(self._notebooks[user].run(code, **expressions))
         return values
 
     def reconnect(self) -> None:
-        """After the proxy between us has gone."""
+        """Connect anew after the proxy between us has gone."""
         for notebook in self._notebooks.values():
             self._do(notebook.connect())
 

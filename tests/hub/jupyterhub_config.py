@@ -5,7 +5,7 @@ import os
 c = get_config()  # noqa: F821  # JupyterHub calls us with it
 load_subconfig(os.environ["CLASS_CONFIG"])  # noqa: F821
 
-# may log in and have a server, and has nothing to do with the devices
+# a user that may log in and have a server, and has no scope for the devices
 c.Authenticator.allowed_users |= {"eve"}
 
 c.JupyterHub.services.append({"name": "tests", "api_token": os.environ["CLASS_TESTS_TOKEN"]})
@@ -19,6 +19,6 @@ c.JupyterHub.load_roles.append(
 
 c.JupyterHub.cleanup_servers = False  # users' servers outlive a restart of the hub
 c.ConfigurableHTTPProxy.check_running_interval = 1
-c.Spawner.default_url = "/api"  # nobody looks
+c.Spawner.default_url = "/api"  # no page is opened
 c.Spawner.start_timeout = c.Spawner.http_timeout = 120
 c.JupyterHub.concurrent_spawn_limit = 3

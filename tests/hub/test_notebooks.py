@@ -1,6 +1,6 @@
-"""Notebooks of three users of a hub, and what happens around them.
+"""Notebooks of three users of a hub, and events around them.
 
-All kernels here are processes of one Unix user: who is who, the hub says.
+All kernels here are processes of one Unix user: the hub tells which user is which.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TURN = """\
 import jupyter_gpushare as gpushare
 for _ in gpushare.iterations(range(3)):
     pass"""
-# what a kernel can say to the broker's socket by itself, with what is left of the code behind it
+# what a kernel can send to the broker's socket by itself, with the rest of the code behind it
 GREET = """\
 import os
 from jupyter_gpushare.wire import messages
@@ -46,7 +46,7 @@ def shared(hub: Any, kernels: Any) -> Any:
 
 
 def value(kernels: Any, user: str, code: str, expression: str) -> Any:
-    """What the expression is after the code, in the kernel of the user."""
+    """Return the value of the expression after the code, in the kernel of the user."""
     return eval(kernels.run(user, code, it=expression)["it"])
 
 
@@ -65,7 +65,7 @@ def test_each_server_shows_the_notebooks_of_all(hub: Any, shared: Any) -> None:
         assert (viewer["user"], viewer["is_administrator"]) == (user, False)
 
 
-def test_names_are_shown_to_whom_the_rules_let(hub: Any, shared: Any) -> None:
+def test_names_are_shown_to_users_that_the_rules_allow(hub: Any, shared: Any) -> None:
     """The service asks the broker with each visitor's own token."""
     names = {
         user: {name: one["name"] for name, one in hub.sessions(user).items()}
@@ -76,12 +76,12 @@ def test_names_are_shown_to_whom_the_rules_let(hub: Any, shared: Any) -> None:
     assert names["tess"] == names["admin"] == {"ada": "ada.ipynb", "ben": "ben.ipynb"}
 
 
-def test_nobody_speaks_with_the_server_of_another(hub: Any, shared: Any) -> None:
+def test_no_user_speaks_with_the_server_of_another(hub: Any, shared: Any) -> None:
     assert hub.own_server("state", "ada", "ben").status == 403
     assert hub.own_server("report", "ada", "ben").status == 403
 
 
-def test_who_lacks_the_scope_does_not_share(hub: Any, shared: Any) -> None:
+def test_a_user_without_the_scope_does_not_share(hub: Any, shared: Any) -> None:
     shared.run("eve", "%load_ext jupyter_gpushare")
     with pytest.raises(hub.CellFailed, match="custom:gpushare:read"):
         shared.run("eve", "%gpushare on")
@@ -89,8 +89,10 @@ def test_who_lacks_the_scope_does_not_share(hub: Any, shared: Any) -> None:
 
 
 @pytest.mark.parametrize("user", ["ada", "eve"])
-def test_the_token_of_a_server_may_what_its_user_may(hub: Any, shared: Any, user: str) -> None:
-    """Trap: the `server` role gives the scope to all servers, and the hub cuts it to the user's."""
+def test_the_token_of_a_server_has_the_permissions_of_its_user(
+    hub: Any, shared: Any, user: str
+) -> None:
+    """The `server` role gives the scope to all servers, and the hub reduces it to the user's."""
     token = value(shared, user, "import os", "os.environ['JUPYTERHUB_API_TOKEN']")
     path = "services/gpushare/jupyter-gpushare/api/v1/state"
     assert hub.ask(path, token).status == (200 if user == "ada" else 403)
@@ -114,11 +116,11 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES)
-def test_a_kernel_is_nobody_without_the_hubs_word(hub: Any, shared: Any, forgery: str) -> None:
+def test_a_kernel_is_unknown_without_the_hubs_word(hub: Any, shared: Any, forgery: str) -> None:
     assert value(shared, "ben", GREET, forgery) in ("unidentified", "not_permitted")
 
 
-def test_a_kernel_cannot_say_that_it_is_somebody_else(hub: Any, shared: Any) -> None:
+def test_a_kernel_cannot_say_that_it_is_another_user(hub: Any, shared: Any) -> None:
     forged = GREET + "os.environ['JUPYTERHUB_USER'] = os.environ['USER'] = 'ada'\n"
     who = value(shared, "ben", forged, "said(token=os.environ['JUPYTERHUB_API_TOKEN'])")
     assert who == ("ben", False)
@@ -135,7 +137,7 @@ def test_a_ticket_opens_one_connection(hub: Any, shared: Any) -> None:
 
 
 def test_a_kernel_cannot_touch_the_notebook_of_another(hub: Any, shared: Any) -> None:
-    """Nor take its place by opening it anew."""
+    """It cannot take its session by opening it anew either."""
     ada = hub.sessions()["ada"]["id"]
     touch = GREET + (
         "def touched(message):\n"
@@ -163,14 +165,14 @@ def test_a_kernel_cannot_touch_the_notebook_of_another(hub: Any, shared: Any) ->
 
 @pytest.fixture
 def before(hub: Any, shared: Any) -> Any:
-    """The sessions' ids, by user, which are the same after the test."""
+    """Return the sessions' ids, by user, which are the same after the test."""
     ids = {user: one["id"] for user, one in hub.sessions().items()}
     assert set(ids) == {"ada", "ben"}
     return ids
 
 
 def go_on(hub: Any, kernels: Any, before: Any) -> None:
-    """Everybody is there again as they were, and has turns."""
+    """Wait until all are there again as they were, and have turns."""
     hub.wait_for(lambda: {u: one["id"] for u, one in hub.sessions().items()} == before)
     had = {user: one["iterations"] for user, one in hub.sessions().items()}
     for user in before:
@@ -183,13 +185,13 @@ def go_on(hub: Any, kernels: Any, before: Any) -> None:
     hub.wait_for(have_more)
 
 
-def test_a_killed_broker_comes_back_with_everybody(hub: Any, shared: Any, before: Any) -> None:
+def test_a_killed_broker_comes_back_with_all_sessions(hub: Any, shared: Any, before: Any) -> None:
     killed = hub.kill("broker")
     hub.wait_for(lambda: hub.broker() not in (None, killed))
     go_on(hub, shared, before)
 
 
-def test_a_killed_proxy_costs_nobody_a_notebook(hub: Any, shared: Any, before: Any) -> None:
+def test_a_killed_proxy_costs_no_notebook(hub: Any, shared: Any, before: Any) -> None:
     broker = hub.broker()
     hub.kill("proxy")
     hub.ready()
@@ -198,7 +200,7 @@ def test_a_killed_proxy_costs_nobody_a_notebook(hub: Any, shared: Any, before: A
     assert hub.broker() == broker
 
 
-def test_a_restarted_hub_costs_nobody_a_notebook(hub: Any, shared: Any, before: Any) -> None:
+def test_a_restarted_hub_costs_no_notebook(hub: Any, shared: Any, before: Any) -> None:
     broker = hub.broker()
     hub.restart()
     shared.reconnect()

@@ -16,7 +16,8 @@ RESTART_MILLISECONDS = 200_000  # pages try again after up to half a minute
 
 @pytest.fixture
 def visit(hub: Any) -> Iterator[Callable[[str], Any]]:
-    """`visit("ada")`: the page, in a browser in which she has logged in. No script may throw."""
+    """Open `visit("ada")`: the page, in a browser in which she has logged in. No script
+    may throw."""
     if not CHROMIUM.exists():
         pytest.skip(f"needs {CHROMIUM} (on Debian: apt-get install chromium)")
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright")

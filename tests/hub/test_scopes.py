@@ -1,4 +1,5 @@
-"""Who may look at the hub's service, and who may change: each rule with somebody whom it refuses.
+"""Which users may look at the hub's service, and which may change: each rule with a user that it
+refuses.
 
 ada and ben are students, eve is a user of the hub without any scope of ours, admin has all.
 """
@@ -69,8 +70,8 @@ def test_a_browser_of_a_user_without_it_gets_403(hub: Any) -> None:
     assert "jupyter-gpushare-page" not in answer.body
 
 
-def test_a_browser_that_cannot_show_the_pages_word_changes_nothing(hub: Any) -> None:
-    """Or any other page could, in the browser of an admin."""
+def test_a_browser_without_the_pages_token_changes_nothing(hub: Any) -> None:
+    """Otherwise any other page could, in the browser of an admin."""
     admin = hub.browse("admin")
     assert admin.visit("services/gpushare/").status == 200
     path = "services/gpushare/jupyter-gpushare/api/v1/policy"
@@ -94,7 +95,7 @@ def test_the_policy_is_chosen_by_an_admin_alone(hub: Any) -> None:
     assert hub.service("policy", "admin", "PUT", {"policy": "fair"}).json["policy"] == "fair"
 
 
-def test_the_page_knows_who_may_change(hub: Any) -> None:
+def test_the_page_knows_which_users_may_change(hub: Any) -> None:
     assert hub.service("viewer", "admin").json["is_administrator"]
     viewer = hub.service("viewer", "ada").json
     assert not (viewer["may_change"] and viewer["is_administrator"])
@@ -106,7 +107,7 @@ def test_a_token_that_the_hub_does_not_know_opens_nothing(hub: Any) -> None:
 
 @pytest.fixture
 def ben_is_admin(hub: Any) -> Iterator[None]:
-    """Of the hub; the rulebook does not name him."""
+    """Return a token of the hub's admin; the rulebook does not name this user."""
     for is_admin in (True, False):
         url = f"{hub.url}/hub/api/users/ben"
         assert ask(url, hub.token("admin"), "PATCH", {"admin": is_admin}).status == 200
@@ -115,7 +116,7 @@ def ben_is_admin(hub: Any) -> Iterator[None]:
 
 
 def test_a_narrow_token_of_the_hubs_admin_changes_nothing(hub: Any, ben_is_admin: None) -> None:
-    """Made for a program that only looks."""
+    """It was made for a program that only looks."""
     scopes = ["access:services!service=gpushare", "custom:gpushare:read"]
     made = hub.hub_says("users/ben/tokens", "POST", {"note": "narrow", "scopes": scopes})
     assert made.status == 201, made

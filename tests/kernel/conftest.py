@@ -27,7 +27,7 @@ SECONDS = 120
 
 
 class Cell:
-    """What came of one execution: its outputs in order, and the reply."""
+    """The result of one execution: its outputs in order, and the reply."""
 
     def __init__(self) -> None:
         self.reply: dict[str, Any] = {}
@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """All that was displayed, as plain text."""
+        """Return all that was displayed, as plain text."""
         return "\n".join(self.shown())
 
     @property
@@ -123,7 +123,7 @@ class Notebook:
 
 
 class Neighbour:
-    """Another session of the same user, spoken in bare messages."""
+    """Another session of the same user, made of bare messages."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self.client = Client.connect(settings, "tests")
@@ -137,7 +137,7 @@ class Neighbour:
         self._await_grant()
 
     def take_again(self) -> None:
-        """Give the turn and be next: in one piece, so that nobody comes between the two."""
+        """Give the turn and be next: in one piece, so that no session comes between the two."""
         self.turn += 1
         self.client.send(Finish(self.turn - 1), Request(self.turn))
         self._await_grant()

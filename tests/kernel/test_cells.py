@@ -129,19 +129,19 @@ def begin_to_hold(notebook: Any, wait_until: Callable[..., Any]) -> None:
     wait_until(lambda states: states.get("train.ipynb") == "running")
 
 
-def test_a_killed_kernel_frees_its_place(notebook: Any, wait_until: Callable[..., Any]) -> None:
+def test_a_killed_kernel_frees_its_memory(notebook: Any, wait_until: Callable[..., Any]) -> None:
     begin_to_hold(notebook, wait_until)
     notebook.manager.signal_kernel(signal.SIGKILL)
     wait_until(lambda states: not states)
 
 
-def test_a_restarted_kernel_frees_its_place(notebook: Any, wait_until: Callable[..., Any]) -> None:
+def test_a_restarted_kernel_frees_its_memory(notebook: Any, wait_until: Callable[..., Any]) -> None:
     begin_to_hold(notebook, wait_until)
     notebook.manager.restart_kernel(now=True)
     wait_until(lambda states: not states)
 
 
-def test_a_kernel_that_shuts_down_frees_its_place(
+def test_a_kernel_that_shuts_down_frees_its_memory(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
     notebook.run("%gpushare on")
@@ -199,7 +199,7 @@ def test_a_cell_that_shares_for_itself_may_await_and_use_other_cell_magics(noteb
     assert notebook.run("out.stdout").shown("execute_result") == ["'hidden\\n'"]
 
 
-def test_who_calls_the_cell_magic_as_a_function_gets_the_same(notebook: Any) -> None:
+def test_a_call_of_the_cell_magic_as_a_function_does_the_same(notebook: Any) -> None:
     cell = notebook.run("get_ipython().run_cell_magic('gpushare', '', 'print(6 * 7)')")
     assert (cell.status, cell.stdout) == ("ok", "42\n")
 
@@ -228,7 +228,7 @@ def test_the_status_of_a_notebook_survives_its_export(
     on = "%gpushare on --name survives.ipynb"
     done = execute("%load_ext jupyter_gpushare", on, "%gpushare status", "%gpushare top")
     saved = nbformat.reads(nbformat.writes(done), as_version=4)
-    del saved.cells[1]  # it says the name, too
+    del saved.cells[1]  # it has the name, too
     page, _ = HTMLExporter().from_notebook_node(saved)
     assert "→ survives.ipynb" in page
     assert "%gpushare status` shows a still one" in "".join(
@@ -244,7 +244,7 @@ def test_nbclient_stops_at_a_mistake(
         execute("%load_ext jupyter_gpushare", "%gpushare onn", "print('never')")
 
 
-def test_a_shell_in_a_script_closes_its_place_at_exit(
+def test_a_shell_in_a_script_closes_its_session_at_exit(
     settings: Any, wait_until: Callable[..., Any]
 ) -> None:
     read, write = os.pipe()

@@ -1,4 +1,4 @@
-"""What the kernel offers after `%gpushare`, in both of IPython's interfaces."""
+"""Words that the kernel offers after `%gpushare`, in both of IPython's interfaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_words_that_fit_are_candidates(neighbour: Any, line: str) -> None:
     assert [line[: len(line) - len(fragment)] + word for word in found] == LINES[line]
 
 
-def test_an_option_that_is_written_is_offered_no_more() -> None:
+def test_an_option_that_is_written_is_not_offered_any_more() -> None:
     assert completion.candidates("%gpushare on --weight 2 --w") == ("--w", [])
 
 
@@ -50,7 +50,7 @@ def test_the_last_line_of_a_cell_completes(notebook: Any) -> None:
     assert notebook.complete("import os\n%gpushare sta") == ["import os\n%gpushare status"]
 
 
-def test_only_what_follows_a_colon_is_inserted_behind_it() -> None:
+def test_only_the_text_after_a_colon_is_inserted_behind_it() -> None:
     # of `cuda:1` IPython would replace only the `1`
     assert completion._in_place_of("", "%gpushare on --device host") == [""]
     assert completion._in_place_of("st", "%gpushare on --device host") == ["st"]

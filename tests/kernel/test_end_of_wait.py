@@ -1,4 +1,4 @@
-"""A wait that somebody ends is one line under its cell, and the waits of cells add up."""
+"""A wait that a user ends is one line under its cell, and the waits of cells add up."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ WAYS = {
 
 
 def lines(cell: Any) -> list[str]:
-    """All that stands under the cell at its end: displays as they were last, then the error."""
+    """Return all that stands under the cell at its end: displays as they were last, then the
+    error."""
     shown = [*cell.shown()[:1], *cell.shown("update_display_data")][-1:]
     return [line for line in [*shown, *cell.traceback.splitlines(), cell.stdout] if line]
 
 
 @pytest.fixture
 def waiting(notebook: Any, neighbour: Any, wait_until: Callable[..., Any]) -> Callable[[str], None]:
-    """Run a cell until it waits for its neighbour, who has the turn, and says so."""
+    """Run a cell until it waits for its neighbour, which has the turn, and says so."""
     notebook.run("%gpushare on")
     assert notebook.run(SETUP).status == "ok"
     neighbour.take()
@@ -140,7 +141,7 @@ def test_the_lines_under_cells_add_up_to_what_status_and_the_broker_say(
 
 
 def cell_of_short_waits(notebook: Any, neighbour: Any, sessions: Callable[[], Any]) -> Any:
-    """None of them is long enough for a line while it goes on."""
+    """None of them is long enough for a line while it lasts."""
     neighbour.give()
     neighbour.take()
     notebook.begin(TURNS.format(6))

@@ -1,4 +1,4 @@
-"""Loading the extension, by hand, by configuration and by environment; and what it leaves."""
+"""Loading the extension, by hand, by configuration and by environment; and unloading it."""
 
 from __future__ import annotations
 

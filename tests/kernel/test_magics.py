@@ -1,4 +1,4 @@
-"""The commands of the magic: what they do, and the one sentence for each mistake."""
+"""The commands of the magic: their effects, and the one sentence for each mistake."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_on_again_changes_the_options_that_are_given(
     assert "nothing was changed" in notebook.run("%gpushare on").text
 
 
-def test_a_new_name_takes_a_new_place_with_the_other_options(
+def test_a_new_name_opens_a_new_session_with_the_other_options(
     notebook: Any, sessions: Callable[[], Any]
 ) -> None:
     notebook.run("%gpushare on --weight 2")
@@ -108,7 +108,7 @@ def test_a_notebook_may_have_several_gpus_at_once(
     assert on() == [["other"], ["other"], []]
 
 
-def test_off_frees_the_place_and_tells_what_was_used(
+def test_off_ends_the_session_and_tells_its_usage(
     notebook: Any, wait_until: Callable[..., Any]
 ) -> None:
     notebook.run("%gpushare on")
@@ -144,7 +144,7 @@ def train(steps):
     ],
     ids=["torch after on", "torch before on", "model before on"],
 )
-def test_iterations_are_noticed_whatever_came_first(
+def test_iterations_are_noticed_whichever_import_came_first(
     notebook: Any, sessions: Callable[[], Any], cells: list[str]
 ) -> None:
     for code in cells:
@@ -174,7 +174,7 @@ def test_without_pytorch_sharing_is_on_and_says_how_to_use_it(
 
 
 def path_without_torch(directory: Path) -> str:
-    """A module path with all that is installed here but torch."""
+    """Return a module path with all that is installed here but torch."""
     installed = Path(pytest.__file__).parents[1]
     for entry in installed.iterdir():
         if entry.name.split("-")[0] not in ("torch", "functorch", "jupyter_gpushare"):
@@ -215,7 +215,7 @@ def test_a_name_cannot_put_markup_into_the_page_of_others(notebook: Any) -> None
     assert "&lt;img src=x&gt;" in cell.shown(mime="text/html")[-1]
 
 
-def test_a_paused_notebook_stands_aside_until_on(
+def test_a_paused_notebook_gets_no_turns_until_on(
     notebook: Any, sessions: Callable[[], Any], wait_until: Callable[..., Any]
 ) -> None:
     notebook.run("import jupyter_gpushare\n%gpushare on")
@@ -231,7 +231,7 @@ def test_a_paused_notebook_stands_aside_until_on(
     assert notebook.run("with jupyter_gpushare.turn(): print('mine')").stdout == "mine\n"
 
 
-def test_on_ends_a_pause_that_somebody_else_asked_for(
+def test_on_ends_a_pause_that_another_user_asked_for(
     notebook: Any, sessions: Callable[[], Any]
 ) -> None:
     notebook.run("%gpushare on")
@@ -308,7 +308,7 @@ def test_a_mistake_in_the_first_line_keeps_the_cell_from_running(notebook: Any) 
     assert cell.stdout == ""
 
 
-def test_a_broker_that_cannot_start_is_said_in_one_sentence(start: Callable[..., Any]) -> None:
+def test_a_broker_that_cannot_start_is_reported_in_one_sentence(start: Callable[..., Any]) -> None:
     notebook = start(JUPYTER_GPUSHARE_SOCKET="/proc/nowhere/b.sock")
     notebook.run("%load_ext jupyter_gpushare")
     cell = notebook.run("%gpushare on")
@@ -317,7 +317,9 @@ def test_a_broker_that_cannot_start_is_said_in_one_sentence(start: Callable[...,
     assert cell.stderr.count("\n") == 1
 
 
-def test_a_socket_path_that_is_too_long_is_said_with_the_limit(start: Callable[..., Any]) -> None:
+def test_a_socket_path_that_is_too_long_is_reported_with_the_limit(
+    start: Callable[..., Any],
+) -> None:
     notebook = start(JUPYTER_GPUSHARE_SOCKET="/tmp/" + "x" * 120)
     notebook.run("%load_ext jupyter_gpushare")
     cell = notebook.run("%gpushare on")

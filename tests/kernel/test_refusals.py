@@ -1,4 +1,4 @@
-"""What one means is done, and what is wrong is refused in one plain sentence: the magics."""
+"""Clear input is accepted, and wrong input is refused in one plain sentence: the magics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_each_mistake_gets_one_plain_sentence(notebook: Any, neighbour: Any) -> 
             assert is_one_plain_sentence(cell.stderr), code
 
 
-def test_what_one_means_is_done(notebook: Any, neighbour: Any, look: Callable[[], Any]) -> None:
+def test_clear_input_is_accepted(notebook: Any, neighbour: Any, look: Callable[[], Any]) -> None:
     for line in ("-h", "--help", "on -h", "HELP"):
         assert "%gpushare policy" in notebook.run(f"%gpushare {line}").text, line
     assert "GPU sharing is on" in notebook.run("%gpushare ON --weight 2").text

@@ -1,4 +1,4 @@
-"""`%gpushare top`: a live picture that its kernel feeds, also while a cell runs."""
+"""`%gpushare top`: a live view that its kernel feeds, also while a cell runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def states(cell: Any) -> list[dict[str, Any]]:
-    """What the widget was fed while this cell ran."""
+    """Return the states that the widget got while this cell ran."""
     updates = [content["data"] for kind, content in cell.messages if kind == "comm_msg"]
     told = [data["state"] for data in updates if data.get("method") == "update"]
     return [json.loads(state["state"]) for state in told if "state" in state]
@@ -36,7 +36,7 @@ def test_a_widget_is_shown_and_fed_while_a_cell_computes(notebook: Any) -> None:
     notebook.finish()
 
 
-def test_the_newest_picture_alone_is_fed(notebook: Any) -> None:
+def test_only_the_newest_view_is_fed(notebook: Any) -> None:
     notebook.run("%gpushare on")
     notebook.run("%gpushare top")
     notebook.begin("%gpushare top\nimport time\nwhile True: time.sleep(0.01)")
@@ -48,7 +48,7 @@ def test_the_newest_picture_alone_is_fed(notebook: Any) -> None:
     assert notebook.run(f"print({threads})").stdout == "1\n"
 
 
-def test_a_picture_that_nobody_sees_is_not_fed(notebook: Any, sessions: Any) -> None:
+def test_a_view_that_is_not_visible_is_not_fed(notebook: Any, sessions: Any) -> None:
     notebook.run("%gpushare on")
     notebook.run("%gpushare top")
     top = "get_ipython().magics_manager.registry['GpuShareMagics']._live"
@@ -61,7 +61,7 @@ def test_a_picture_that_nobody_sees_is_not_fed(notebook: Any, sessions: Any) -> 
     notebook.finish()
 
 
-def test_without_a_broker_the_picture_says_so(notebook: Any) -> None:
+def test_without_a_broker_the_view_says_so(notebook: Any) -> None:
     notebook.begin("%gpushare top\nimport time\nwhile True: time.sleep(0.01)")
     cell = notebook.until(lambda cell: bool(states(cell)))
     assert states(cell)[0]["type"] == "Error"

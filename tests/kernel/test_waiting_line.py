@@ -1,4 +1,4 @@
-"""The waiting line of a notebook: when it comes, what it says, and that it is one."""
+"""The waiting line of a notebook: when it comes, its text, and that there is one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def waits(cell: Any) -> bool:
     return "Waiting for the device" in cell.text
 
 
-def test_a_cell_that_waits_tells_for_whom(notebook: Any, neighbour: Any) -> None:
+def test_a_cell_that_waits_tells_for_which_notebook(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     neighbour.take()
     notebook.begin(LOOP.format(turns=1))
@@ -32,7 +32,7 @@ def test_a_cell_that_waits_tells_for_whom(notebook: Any, neighbour: Any) -> None
     assert cell.shown("update_display_data")[-1].startswith("Waited ")
 
 
-def test_a_cell_that_need_not_wait_has_no_line(notebook: Any, neighbour: Any) -> None:
+def test_a_cell_that_does_not_wait_has_no_line(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     cell = notebook.run(LOOP.format(turns=3))
     assert cell.shown() == []
@@ -84,7 +84,7 @@ def test_a_thread_of_the_user_can_wait_too(notebook: Any, neighbour: Any) -> Non
     assert notebook.finish().stdout == "mine\n"
 
 
-def test_training_goes_on_where_nothing_can_be_shown(notebook: Any, neighbour: Any) -> None:
+def test_training_continues_where_nothing_can_be_shown(notebook: Any, neighbour: Any) -> None:
     notebook.run("%gpushare on")
     notebook.run("def gone(*a, **k): raise OSError('no front end')")
     notebook.run(

@@ -19,7 +19,8 @@ OPEN_ALREADY = "a window of addresses is open already"
 
 
 class SharedLane:
-    """This process's lane on a memory of its own; everybody else writes 0xFF into all of it."""
+    """This process's lane on a memory of its own; the test overwrites all of it with 0xFF, as
+    other sessions may."""
 
     def __init__(self, size: int) -> None:
         self.descriptor = os.memfd_create("lane")

@@ -22,7 +22,8 @@ WINDOW = 4 * LANE
 
 
 def make_and_survive(link: socket.socket) -> None:
-    """Makes the lane; part of a segment survives in it, and private ones go out meanwhile."""
+    """Makes the lane; part of a segment survives in it, and private ones are paged out
+    meanwhile."""
     lane = _core.CudaLane
     memory = _core.CudaLaneMemory(LANE)
     socket.send_fds(link, [b"lane"], memory.descriptors)

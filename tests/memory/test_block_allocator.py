@@ -1,4 +1,4 @@
-"""Blocks inside a range of pages: against a reference, on recorded traces, and wrong pages.
+"""Blocks inside a range of pages: against a reference, on recorded traces, and with wrong pages.
 
 The traces are replayed as allocation_trace.py of the benchmarks reads them: survivors and blocks
 below 64 KiB never come to a lane, so they count neither as live nor as footprint.
@@ -140,7 +140,7 @@ def test_a_trace_takes_three_percent_more_than_its_live_bytes_at_most(path: Path
     assert blocks.footprint * PAGE_BYTES <= 1.03 * allocation_trace.peak_bytes(steps)
 
 
-def test_there_are_traces() -> None:
+def test_traces_exist() -> None:
     assert len(allocation_trace.SHIPPED) == 3
 
 
@@ -177,7 +177,7 @@ def test_a_number_of_pages_that_cannot_be_one_is_a_value_error(count: int) -> No
             call()
 
 
-def test_a_range_of_so_many_pages_cannot_be() -> None:
+def test_a_range_with_too_many_pages_is_impossible() -> None:
     for count in (-1, 2**32 - 1):
         with pytest.raises(ValueError, match="must be between 0 and"):
             BlockAllocator(count)
@@ -196,7 +196,7 @@ def test_a_block_is_freed_once_and_at_its_first_page() -> None:
     assert blocks.is_valid() == ""
 
 
-def test_what_does_not_fit_is_none() -> None:
+def test_a_block_that_does_not_fit_is_none() -> None:
     blocks = BlockAllocator(10)
     assert blocks.allocate(1) is None
     blocks.add(0, 10)

@@ -19,7 +19,7 @@ def session(name: str, link: socket.socket, driver: Path) -> subprocess.Popen[by
     )
 
 
-def test_two_processes_have_one_lane_in_turn_and_what_survives_is_whole(driver: Path) -> None:
+def test_two_processes_use_one_lane_in_turn_and_survivors_stay_whole(driver: Path) -> None:
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ends[0], ends[1]:
         first = session("make_and_survive", ends[0], driver)
@@ -34,17 +34,18 @@ def trouble(ordinal: int, driver: Path) -> str:
     return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_what_a_gpu_lacks_for_lanes_is_told_without_using_it(driver: Path) -> None:
+def test_a_gpu_that_cannot_have_lanes_says_why_without_being_used(driver: Path) -> None:
     assert trouble(0, driver) == "\n"
     assert trouble(1, driver).startswith("there is no such GPU: ")
 
 
-def test_where_there_is_no_driver_that_is_told(tmp_path: Path) -> None:
-    (tmp_path / "libcuda.so.1").write_text("no library")  # before the real one, if there is one
+def test_a_missing_driver_is_reported(tmp_path: Path) -> None:
+    # found before the real one, if there is one
+    (tmp_path / "libcuda.so.1").write_text("no library")
     assert trouble(0, tmp_path).startswith("there is no CUDA driver here: ")
 
 
-def test_a_driver_that_is_too_old_is_told(tmp_path: Path) -> None:
+def test_a_driver_that_is_too_old_is_reported(tmp_path: Path) -> None:
     build = [os.environ.get("CXX", "c++"), "-shared", "-x", "c++", "/dev/null"]
     subprocess.run([*build, "-o", str(tmp_path / "libcuda.so.1")], check=True)
     assert trouble(0, tmp_path) == "libcuda.so.1 has no cuInit\n"

@@ -52,8 +52,8 @@ class Crowd:
 
 @pytest.fixture
 def crowd(lane: SharedLane, tmp_path: Path) -> Iterator[Crowd]:
-    """All that changes the books of memory, at once. As in a session, whoever pages out does it
-    between two iterations."""
+    """All operations that change the books of memory, at once. As in a session, the thread that
+    pages out does it between two iterations."""
     crowd = Crowd()
     results: list[torch.Tensor] = []
 
@@ -83,7 +83,7 @@ def crowd(lane: SharedLane, tmp_path: Path) -> Iterator[Crowd]:
 
 
 def is_whole(kept: list[torch.Tensor], directory: Path) -> bool:
-    """Whether what was alive is there, and everything works on."""
+    """Whether all that was alive is there, and everything works."""
     good = all(torch.equal(tensor, torch.full((LARGE,), 7.0)) for tensor in kept)
     good &= Lane.is_valid() == "" and Pager.is_valid() == ""
     live = AllocationCounter.live()

@@ -59,7 +59,7 @@ def test_a_lane_that_is_too_small_takes_what_fits(lane: SharedLane) -> None:
     assert 0 < after.footprint <= MIB
 
 
-def test_what_overflows_counts_as_much_as_is_alive_of_it_at_one_time(lane: SharedLane) -> None:
+def test_overflow_counts_the_most_bytes_alive_at_one_time(lane: SharedLane) -> None:
     def compute() -> None:
         kept = torch.empty(2 * LARGE)
         for _ in range(10):
@@ -74,7 +74,7 @@ def test_what_overflows_counts_as_much_as_is_alive_of_it_at_one_time(lane: Share
         lane.resize(MIB + 5 * MIB)
 
 
-def test_what_nobody_has_memory_for_does_not_count_as_overflow(lane: SharedLane) -> None:
+def test_a_block_that_libc_has_no_memory_for_does_not_count_as_overflow(lane: SharedLane) -> None:
     with lane.iteration(), pytest.raises(RuntimeError, match="memory"):
         torch.empty(1 << 50, dtype=torch.uint8)
     assert _core.Lane.usage().overflow_bytes == 0
@@ -180,7 +180,7 @@ def test_frames_of_an_exception_keep_their_activations(lane: SharedLane) -> None
     assert of_cnn(lane.iteration) == of_cnn(contextlib.nullcontext)
 
 
-def test_what_dies_later_gives_its_pages_back(lane: SharedLane) -> None:
+def test_a_survivor_that_dies_later_gives_its_pages_back(lane: SharedLane) -> None:
     with lane.iteration():
         kept = [torch.full((LARGE,), 1.0) for _ in range(4)]
     start = _core.Lane.usage()
@@ -222,7 +222,7 @@ def test_background_threads_keep_what_they_write(lane: SharedLane) -> None:
     assert together == of_cnn(contextlib.nullcontext)
 
 
-def test_a_child_has_what_was_alive_and_the_parent_goes_on(lane: SharedLane) -> None:
+def test_a_child_has_what_was_alive_and_the_parent_continues(lane: SharedLane) -> None:
     def halves(iteration: Iteration, look: Callable[[torch.Tensor], None]) -> Bits:
         model, x, y = cnn()
         optimizer = torch.optim.Adam(model.parameters())

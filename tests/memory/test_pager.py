@@ -1,4 +1,5 @@
-"""Tensors that go out to a file and come back: every bit as before, whoever touches them when."""
+"""Tensors that go out to a file and come back have every bit as before, whichever thread touches
+them when."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def train(iterations: int, between: Callable[[], None]) -> tuple[list[str], list
 
 
 def alone(code: str, status: int = 0) -> str:
-    """Run code in a process of its own, where nothing was installed before; what it says."""
+    """Run code in a process of its own, where nothing was installed before; return its output."""
     header = f"""
 import torch
 from jupyter_gpushare._core import AllocationCounter, Pager
@@ -92,7 +93,7 @@ def memory_of(kind: str) -> int:
         return next(int(line.split()[1]) << 10 for line in rollup if line.startswith(f"{kind}:"))
 
 
-def test_training_goes_on_to_the_last_bit_after_a_thousand_page_outs() -> None:
+def test_training_continues_to_the_last_bit_after_a_thousand_page_outs() -> None:
     def out_and_in() -> None:
         page_out()
         assert Pager.bytes_out() > 0
@@ -101,11 +102,11 @@ def test_training_goes_on_to_the_last_bit_after_a_thousand_page_outs() -> None:
     assert train(1000, out_and_in) == train(1000, lambda: None)
 
 
-def test_training_goes_on_to_the_last_bit_where_nothing_comes_back_by_itself() -> None:
+def test_training_continues_to_the_last_bit_where_nothing_is_paged_in_by_itself() -> None:
     assert train(100, page_out) == train(100, lambda: None)
 
 
-def test_training_in_a_thread_goes_on_to_the_last_bit_while_pages_move() -> None:
+def test_training_in_a_thread_continues_to_the_last_bit_while_pages_move() -> None:
     expected = train(100, lambda: None)
     results = []
     thread = threading.Thread(target=lambda: results.append(train(100, lambda: None)))
@@ -185,7 +186,7 @@ def test_arrays_that_share_a_tensors_memory_see_the_same() -> None:
     assert torch.equal(tensor, around)
 
 
-def test_a_file_can_be_written_from_what_is_out(tmp_path) -> None:
+def test_a_file_can_be_written_from_memory_that_is_out(tmp_path) -> None:
     kept = tensors()
     page_out()
     torch.save(kept, tmp_path / "kept")
@@ -194,7 +195,7 @@ def test_a_file_can_be_written_from_what_is_out(tmp_path) -> None:
     assert (tmp_path / "raw").read_bytes() == bits(kept)[0]
 
 
-def test_what_is_freed_while_it_is_out_is_gone_and_its_memory_can_be_used() -> None:
+def test_memory_that_is_freed_while_it_is_out_is_gone_and_can_be_used_again() -> None:
     kept = tensors(20, MIB // 4)
     expected = bits(kept[::2])
     page_out()
@@ -268,7 +269,7 @@ def test_without_pytorch_there_is_nothing_to_page_out() -> None:
     assert said.stdout == "libc10.so is not loaded\n"
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_comes_back() -> None:
+def test_pages_that_cannot_be_read_are_reported_and_the_rest_comes_back() -> None:
     said = alone(
         """
 import ctypes, mmap, tempfile
@@ -289,7 +290,7 @@ assert kept[2048:].sum() + 2048 == 12 << 20
     assert "cannot be read back: Input/output error" in said
 
 
-def test_a_model_that_was_there_before_us_goes_out() -> None:
+def test_a_model_that_was_there_before_the_hook_goes_out() -> None:
     alone(
         """
 model = torch.nn.Linear(1000, 1000)
@@ -363,7 +364,7 @@ def test_a_fault_of_the_program_ends_it_as_before(order: str) -> None:
     assert said.count("Segmentation fault") == 1
 
 
-def test_what_is_out_lies_in_a_file_that_nobody_can_open(tmp_path: Path) -> None:
+def test_paged_out_memory_lies_in_a_file_that_no_other_process_can_open(tmp_path: Path) -> None:
     kept = tensors()
     assert Pager.page_out(str(tmp_path)) == ""
     lines = Path("/proc/self/maps").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""`make faults` tries many more orders of things than `make test`, and other ones each time, also
+"""`make faults` tries many more orders of events than `make test`, and other ones each time, also
 where the environment variable CI has Hypothesis try the same ones again and again."""
 
 from hypothesis import settings

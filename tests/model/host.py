@@ -1,8 +1,9 @@
-"""A host: a broker that may end and start, notebooks, and whatever is on its way between them.
+"""A host: a broker that may end and start, notebooks, and all messages on their way between them.
 
-The broker's service and scheduler, the sessions with their keepers, clients, mailboxes and sockets
-are the real ones. What is not is the system below them (lockstep.py), and the event loop that reads
-the broker's sockets: here each message is heard, or told, or lost, when the driver says so.
+The broker's service and scheduler, the sessions with their keepers, clients, handoff slots and
+sockets are the real ones. Two parts are not: the system below them (lockstep.py), and the event
+loop that reads the broker's sockets: here each message is heard, or told, or lost, when the driver
+says so.
 """
 
 from __future__ import annotations
@@ -59,14 +60,15 @@ from .lockstep import Lockstep, Process, Thread
 
 MIB = 1 << 20
 CAPACITY = 100 * MIB
-STEP_SECONDS = 0.05  # whoever sleeps looks again within so long
-FAIR = ("fair", "pack", "classroom")  # under these nobody who asks again passes others for ever
-ROUNDS, ROUND_SECONDS = 200, 0.25  # in which all who wait for a turn then have one
-QUIET_STEPS = 400  # that all take together until nothing is left to do, or they never will
+STEP_SECONDS = 0.05  # the interval at which a sleeping thread looks again
+# under these no session that asks again passes others for ever
+FAIR = ("fair", "pack", "classroom")
+ROUNDS, ROUND_SECONDS = 200, 0.25  # in which all sessions that wait for a turn then have one
+QUIET_STEPS = 400  # steps of all together until nothing is left to do, or they never will
 
 
 SESSION_MODULE = import_module(Session.__module__)  # the package has a function of that name
-OF_A_CELL = (KeyboardInterrupt, GpuShareError)  # what a cell may end with
+OF_A_CELL = (KeyboardInterrupt, GpuShareError)  # errors that may end a cell
 OF_OURS = (ProtocolError, UnknownSession)  # but for these, which no user can cause
 
 
@@ -110,7 +112,7 @@ class Kept(WholeProcess):
         return ""
 
     def give_back(self) -> None:
-        """It has nothing."""
+        """It has no memory."""
 
 
 class Notebook(Process):
@@ -152,7 +154,7 @@ class Notebook(Process):
         self.does(self._opens)
 
     def begins(self) -> None:
-        """Up to the next boundary, which one begins of two things: an iteration, or its end."""
+        """Run up to the next boundary, as one of two: an iteration, or its end."""
         self.does(self._ends_iteration if self.is_inside else self._begins_iteration)
 
     def begins_between_cells(self) -> None:
@@ -164,7 +166,7 @@ class Notebook(Process):
         self.does(self._leaves)
 
     def ends_block(self) -> None:
-        """Of explicit iterations: the turn goes back, and the cell goes on, if there is one."""
+        """With explicit iterations the turn goes back, and the cell continues, if there is one."""
         self.is_inside = False
         self.does(self.session.leave)
 
@@ -184,7 +186,8 @@ class Notebook(Process):
         return self.session.holding and not self.session._idle_turn.gone_at()
 
     def stands_still(self) -> None:
-        """Python does, at whatever comes next, and the thread looks that does without it."""
+        """Python gives it back at the next event, and the thread that looks does without
+        Python."""
         if not self.memory.alive:
             self.session._idle_turn.look()
 
@@ -230,7 +233,7 @@ class Notebook(Process):
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """What is left of a run that failed closes no descriptor meanwhile."""
+    """A run that failed closes no descriptor of another meanwhile."""
     gc.disable()
     try:
         yield
@@ -239,7 +242,7 @@ def _nothing_collected() -> Iterator[None]:
 
 
 class Letters(Mailbox):
-    """Waits in lockstep; what is in it may be slow, or lost."""
+    """Waits in lockstep; messages in it may be slow, or lost."""
 
     def __init__(self, lockstep: Lockstep) -> None:
         with _nothing_collected():
@@ -285,7 +288,7 @@ class Line(Peer):
     def __repr__(self) -> str:
         return f"line of {self.notebook}"
 
-    # what the service does
+    # actions of the service
 
     def send(self, *messages: Message) -> None:
         self._to_tell.extend((encode(message), -1) for message in messages)
@@ -305,11 +308,12 @@ class Line(Peer):
     def close(self) -> None:
         raise AssertionError("no rule of these tests ends a connection")
 
-    # what is on its way
+    # messages on their way
 
     @property
     def has_said(self) -> bool:
-        """Something that the broker has not heard; or it is gone, which it has not heard."""
+        """A message that the broker has not heard; or the end of the client, which it has not
+        heard."""
         return self.is_over or bool(self._said)
 
     @property
@@ -322,7 +326,7 @@ class Line(Peer):
         return bool(self._to_tell)
 
     def tell_all(self) -> bool:
-        """Whether there was anything."""
+        """Hear it; return whether there was anything."""
         had = self.has_to_tell
         while self._to_tell:
             self.tell()
@@ -334,7 +338,7 @@ class Line(Peer):
 
     def tell(self) -> None:
         frame, descriptor = self._to_tell.popleft()
-        with suppress(OSError):  # nobody is there any more
+        with suppress(OSError):  # the other end is gone
             if descriptor < 0:
                 self._end.sendall(frame)
             else:
@@ -343,7 +347,7 @@ class Line(Peer):
             os.close(descriptor)
 
     def end(self, told: int = 0) -> None:
-        """So much is told before, the rest is lost."""
+        """Tell this number of messages first; the rest is lost."""
         while self._to_tell and told > 0:
             told -= 1
             self.tell()
@@ -354,7 +358,7 @@ class Line(Peer):
         self._end.close()
 
     def lose_what_was_said(self, heard: int) -> None:
-        """As where the broker finds the other end gone when it writes, and reads no more."""
+        """The broker finds the other end gone when it writes, and reads no more."""
         self._read()
         while self._is_over and len(self._said) > heard:
             self._said.pop()
@@ -438,7 +442,7 @@ class Broker:
 
 
 class Admin(Peer):
-    """Who may do everything, and hears of it."""
+    """A client that may do everything, and receives the answers."""
 
     def __init__(self, broker: Broker) -> None:
         self.user, self.uid, self.pid = "root", 0, 1
@@ -463,7 +467,7 @@ class Admin(Peer):
 class Host:
     def __init__(self) -> None:
         self.settings = Settings(running_lanes=1)
-        self.most_lanes: float = 1  # that could run at once since it was here
+        self.most_lanes: float = 1  # lanes that could run at once since it was here
         self.lockstep = Lockstep()
         self.notebooks: list[Notebook] = []
         self.broker: Broker | None = None
@@ -486,7 +490,7 @@ class Host:
         patch.setattr(client.launch, "connect", self._connect)
 
     def close(self) -> None:
-        """Whatever this run found: the tests after it have the system as it is."""
+        """Clean up whatever this run found: the tests after it have the system as it is."""
         self._at_end.close()
 
     def _end_all(self) -> None:
@@ -497,13 +501,14 @@ class Host:
                 each.callback(self.end_broker)
 
     def begin_with(self, policy: str, lanes: int) -> None:
-        """As if the broker had been started with these. `lanes` run at once: 0 is `auto`."""
+        """Set it as if the broker had been started with these. `lanes` run at once: 0 is
+        `auto`."""
         self.end_broker()
         self.settings = replace(self.settings, policy=policy, running_lanes=lanes)
         self.most_lanes = lanes or inf
         self.start_broker()
 
-    # --- who comes and goes ------------------------------------------------------------------
+    # --- starts and ends --------------------------------------------------------------------------
 
     def open(self, name: str, user: str, demand: Demand, weight: float = 1.0) -> Notebook:
         notebook = Notebook(self, name, user, demand, weight)
@@ -513,16 +518,16 @@ class Host:
 
     def kill(self, notebook: Notebook) -> None:
         notebook.kill()
-        notebook.session.close()  # what is left of it in this process
+        notebook.session.close()  # its remains in this process
         self.notebooks.remove(notebook)
 
     def start_broker(self) -> None:
         roll = Roll(self._roll_file)
         self.broker = Broker(self.settings, self.lockstep, self._was_in_use, roll)
-        self.broker.ring()  # its recovery ends although nobody comes
+        self.broker.ring()  # its recovery ends although no session comes
 
     def end_broker(self, told: int = 0) -> None:
-        """However it ends, as long as it had sessions. Of what it has said, each is told so much,
+        """However it ends, if it had sessions. Of its messages, each client is told this number,
         and the rest is lost."""
         assert self.broker is not None
         self._was_in_use = self.broker.service.has_sessions or self.broker.is_recovering
@@ -530,7 +535,7 @@ class Host:
         self.broker = None
 
     def _connect(self, settings: Settings, start: bool = True) -> socket.socket:
-        """In the place of broker.start.connect, of a thread of a notebook."""
+        """Replaces broker.start.connect, for a thread of a notebook."""
         self.lockstep.stop_at_send()
         if self.broker is None:
             raise BrokerUnavailable("the broker is away")
@@ -541,11 +546,11 @@ class Host:
         self.broker.lines.append(Line(notebook, end))
         return wire
 
-    # --- what goes on ------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------
 
     @property
     def here(self) -> list[Notebook]:
-        """Those that have not said that they end."""
+        """Return those that have not said that they end."""
         return [notebook for notebook in self.notebooks if notebook.is_here]
 
     @property
@@ -553,7 +558,7 @@ class Host:
         return [] if self.broker is None else self.broker.lines
 
     def moves(self, stops_at_sends: bool) -> list[Callable[[], None]]:
-        """What can happen next, by itself."""
+        """Return what can happen next, by itself."""
         assert self.broker is not None or not self.lines
         return [
             *(partial(self.go_on, thread, stops_at_sends) for thread in self.ready_threads()),
@@ -579,7 +584,7 @@ class Host:
         ]
 
     def pass_time(self, seconds: float) -> None:
-        """Who had a turn under the broker before comes back within a lease."""
+        """A session that had a turn under the broker before comes back within a lease."""
         end = self.lockstep.now + seconds
         while self.lockstep.now < end:
             broker, now = self.broker, self.lockstep.now
@@ -595,8 +600,8 @@ class Host:
                 broker.ring()
 
     def exchange(self, *of: Notebook) -> None:
-        """All that is on its way arrives, and all threads go on that can, until none can; or only
-        of some notebooks."""
+        """All messages arrive, and all threads continue that can, until none can; or only of some
+        notebooks."""
         self.lockstep.hidden.clear()
         for _ in range(QUIET_STEPS):
             among = of or tuple(self.notebooks)
@@ -609,7 +614,7 @@ class Host:
         return any(told)
 
     def _hear_all(self, among: Sequence[Notebook]) -> bool:
-        """Also of those who have been killed."""
+        """This includes those that have been killed."""
         speaking = [
             line
             for line in self.lines
@@ -651,10 +656,10 @@ class Host:
         found = all(notebook.session._client is not None for notebook in self.here)
         return found and not self.broker.is_recovering
 
-    # --- what must be true -------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """At any time."""
+        """These hold at any time."""
         if self.broker is not None:
             assert self.broker.scheduler.is_valid() == ""
         holders = [each for each in self.here if each.has_turn]
@@ -676,7 +681,7 @@ class Host:
         assert not unknown, f"the next broker would not know that {unknown} have turns"
 
     def check_agreement(self) -> None:
-        """When all is settled, the broker and the notebooks mean the same."""
+        """When all is settled, the broker and the notebooks agree."""
         assert self.broker is not None
         picture = self.broker.scheduler.picture("host", self.lockstep.now)
         check_safety(picture)
@@ -697,7 +702,8 @@ class Host:
                 assert session._turn == state.turn, notebook
 
     def go_round(self) -> None:
-        """Under a fair policy who waits for a turn has it, though all others ask again at once."""
+        """Under a fair policy a session that waits for a turn has it, though all others ask again
+        at once."""
         self.settle()
         assert self.broker is not None
         if self.broker.scheduler.policy("host") not in FAIR:
@@ -713,7 +719,8 @@ class Host:
                 return
             self.pass_time(ROUND_SECONDS)
             self.exchange()
-            waiting = _without_turn(waiting)  # before who has failed gives its turn back
+            # before a session that has failed gives its turn back
+            waiting = _without_turn(waiting)
             for notebook in [each for each in self.here if each.is_free]:
                 notebook.leaves() if notebook.must_leave else notebook.begins()
             self.exchange()
@@ -726,8 +733,8 @@ class Host:
         return [each for each in self.here if each.session._waiting and each.name in placed]
 
     def serve(self) -> None:
-        """Who waits has its turn and ends; nobody asks anew. So each has one, after as many turns
-        of others as there are others."""
+        """A waiting session has its turn and ends; no session asks anew. So each has one, after as
+        many turns of others as there are others."""
         self.settle()
         assert self.broker is not None
         for notebook in self.here:
@@ -757,8 +764,8 @@ def _without_turn(notebooks: Sequence[Notebook]) -> list[Notebook]:
 
 
 def check_safety(picture: Picture) -> None:
-    """What is kept, and each lane for the largest of its members, fit. Whose turn it is may have
-    outgrown its place, until the boundary at which it leaves it."""
+    """Persistent memory, and each lane for the largest of its members, fit. A holder may have
+    outgrown its lane, until the boundary at which it leaves it."""
     size = {lane.id: lane.bytes for lane in picture.lanes}
     assert picture.persistent + sum(size.values()) <= picture.capacity
     for each in picture.sessions:

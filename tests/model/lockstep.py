@@ -1,8 +1,8 @@
-"""Threads in lockstep: at most one of them runs, from one place where it may wait to the next.
+"""Threads in lockstep: at most one of them runs, from one point where it may wait to the next.
 
-What a session asks of its system stands here a second time: threads, locks, events, time, poll and
-the socket to its broker. Whoever drives says which thread goes on, so that each order in which
-things can happen can be tried, and comes out the same each time.
+The parts of the system that a session uses have a second version here: threads, locks, events,
+time, poll and the socket to its broker. The driver says which thread continues, so that each order
+of events can be tried, and gives the same result each time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Process:
 
 
 class Thread:
-    """Waits until it is told to go on. `is_sending`: it is about to send, and could go on."""
+    """Wait until it is told to continue. `is_sending`: it is about to send, and could continue."""
 
     def __init__(self, lockstep: Lockstep, process: Process, work: Callable[[], None]) -> None:
         self._lockstep, self._work = lockstep, work
@@ -94,10 +94,10 @@ class Lockstep:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.running: Thread | None = None  # none: whoever drives
-        self.hidden: set[int] = set()  # descriptors of what is still on its way
+        self.running: Thread | None = None  # none: the driver
+        self.hidden: set[int] = set()  # descriptors of objects that are still on their way
         self._wires: list[Wire] = []
-        # In the place of the modules of these names.
+        # These replace the modules of these names.
         self.time = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         self.select = SimpleNamespace(
             poll=lambda: Poll(self), POLLIN=select.POLLIN, POLLRDHUP=select.POLLRDHUP
@@ -111,11 +111,11 @@ class Lockstep:
             assert can_go_on()
             return
         self.running.check()
-        while not can_go_on():  # again where another thread that could go on as well was first
+        while not can_go_on():  # again where another thread that could continue as well was first
             self.running.wait(can_go_on)
 
     def stop_at_send(self) -> None:
-        """Before each message: others may be faster, and the process may end here."""
+        """Called before each message: others may be faster, and the process may end here."""
         if (thread := self.running) is not None:
             thread.check()
             if thread.stops_at_sends:
@@ -130,7 +130,7 @@ class Lockstep:
         self.wait(lambda: self.now >= end)
 
     def thread(self, target: Callable[[], None], **about: Any) -> SimpleNamespace:
-        """Of the process that asks for it."""
+        """Return the id of the process that asks for it."""
         assert self.running is not None
         process = self.running.process
         return SimpleNamespace(start=lambda: Thread(self, process, target))
@@ -211,7 +211,7 @@ class Poll:
 
 
 class Wire(socket.socket):
-    """A client's end of a connection. As long as anybody may wait for it, its number is not used
+    """A client's end of a connection. While a thread may wait for it, its number is not used
     again."""
 
     def __init__(self, lockstep: Lockstep, end: socket.socket) -> None:

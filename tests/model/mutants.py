@@ -108,7 +108,7 @@ def changed_copy(mutant: Mutant | None) -> Path:
 
 
 def _copy(source: str, target: str) -> None:
-    """What differs, which is newer then than what was built of the bug before."""
+    """Copy the files that differ, which are newer then than those built of the bug before."""
     if not (os.path.exists(target) and filecmp.cmp(source, target, shallow=False)):
         shutil.copy(source, target)
 
@@ -123,9 +123,10 @@ def _build() -> None:
 
 
 def run_model(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The model's `tests`, up to the first that fails, on the product in `folder`. They begin
-    without what other runs have found."""
-    paths = os.pathsep.join(filter(None, [str(MODULES), os.environ.get("PYTHONPATH")]))
+    """Run the model's `tests`, up to the first that fails, on the product in `folder`. They begin
+    without the findings of other runs."""
+    here = str(Path(__file__).with_name("mutated"))
+    paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "CHANGED_COPY": str(folder), "PYTHONPATH": paths}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-profile=faults"]
     command += [*arguments, str(Path(__file__).with_name(tests))]

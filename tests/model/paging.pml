@@ -1,11 +1,11 @@
-/* Whose memory is on the device: broker and sessions, for SPIN. tests/model/test_spin.py runs it.
+/* Memory on the device: broker and sessions, for SPIN. tests/model/test_spin.py runs it.
 
    SESSIONS sessions of one user, each with as much memory as the others, a device that has room for
    the memory of CAPACITY of them, and LANES lanes that run at the same time. Each runs a few cells,
    asks for turns in them and between them, and is paged out, paged in, told to give memory back and
-   told to rest by a broker that hears and is heard late. A session begins as one that rests. What
-   the model leaves out: ends of brokers and sessions, in which lane a turn is (turns.pml has both),
-   the memory of lanes, time, policies. Who has waited longest is served first.
+   told to be released by a broker that hears and is heard late. A session begins as a released one.
+   The model leaves out ends of brokers and sessions, the lane of a turn (turns.pml has both), the
+   memory of lanes, time and policies. The session that has waited longest is served first.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
      begin_cell     session.py cell_begins, _come_back; broker/service.py _busy; Scheduler::set_busy
@@ -16,25 +16,25 @@
      take_rest      session.py _rest; service.py _rests; broker/admin/idle.py
      take_give_back session.py _give_back_memory
      report         session.py declare, leave; service.py _report
-     part           session.py boundary, leave, _part; with a letter to the successor
+     part           session.py boundary, leave, _part; with a direct handoff to the successor
      interrupt      session.py _withdraw; or _break_off, where it waits for its place or its memory
      hear           service.py handle; paging.cpp, scheduler.cpp
      assign         assign.cpp start_successor, admit, grant; paging.cpp ask_to_page_out
-     Alarm          what the broker does by itself: assign.cpp ask_to_yield, paging.cpp dismiss and
-                    give_up_those_who_do_not_leave, idle.py
+     Alarm          actions of the broker by itself: assign.cpp ask_to_yield, paging.cpp `dismiss`
+                    and `give_up_those_who_do_not_leave`, idle.py
 
    Each of these is a bug, and SPIN must find an error:
-     -DRESTS_AND_TAKES      a session that rests takes what was sent to its place before
-     -DRESTS_AND_SPEAKS     a session that rests says what only a session with a place may say
-     -DRESTS_WHILE_WAITING  a session rests while a thread of it waits for a turn between cells
+     -DRESTS_AND_TAKES      a released session takes what was sent to it before its release
+     -DRESTS_AND_SPEAKS     a released session sends what only an admitted session may send
+     -DRESTS_WHILE_WAITING  a session is released while a thread of it waits for a turn between cells
      -DOUT_IN_ITS_TURN      a session pages out in the middle of its turn
      -DOUT_TWICE            a session that is out pages out once more, and comes in where that fails
-     -DOLD_ANSWERS          the broker takes an answer for that to what it has asked since
-     -DFORGETS_WHO_WAITS    the broker does not call back who has paged out as it waited
-     -DROOM_TOO_EARLY       the broker gives away the room of a session that it asks to page out
+     -DOLD_ANSWERS          the broker takes an old answer for the answer to a newer request
+     -DFORGETS_WHO_WAITS    the broker does not page in a session that has paged out as it waited
+     -DROOM_TOO_EARLY       the broker gives away the memory of a session that it asks to page out
      -DROOM_OF_SUCCESSORS   ... or of a successor that has paged out before its turn
-     -DSUCCESSORS_MAKE_WAY  the broker asks successors to make way
-     -DKEEPS_ASKING         a cell that begins does not call off what the broker asked for */
+     -DSUCCESSORS_MAKE_WAY  the broker evicts successors
+     -DKEEPS_ASKING         a cell that begins does not cancel the request of the broker */
 
 #ifndef SESSIONS
 #define SESSIONS 2
@@ -52,7 +52,7 @@
 #define ASKS 1 /* of each session */
 #endif
 #ifndef DISMISSALS
-#define DISMISSALS 1 /* of each of these so many, by all together */
+#define DISMISSALS 1 /* the number of each of these, by all together */
 #endif
 #ifndef RESTS
 #define RESTS 1
@@ -70,7 +70,7 @@
 #define GIVE_UPS 0 /* of the broker, to wait for a session that is to page out */
 #endif
 #ifndef WAYS
-#define WAYS 0 /* made by sessions that wait for turns, for others that wait for room */
+#define WAYS 0 /* by sessions that wait for turns, for others that wait for memory */
 #endif
 #ifndef INTERRUPTS
 #define INTERRUPTS 0
@@ -83,7 +83,7 @@
 mtype = { open, busy, not_busy, request, finish, paged_out, stays_in, rests, report };
 /* From the broker: kind, turn, connection, successor, its turn, its connection. */
 mtype = { opened, page_out, page_in, give_back, rest, grant, yield };
-/* What a session does. */
+/* The activity of a session. */
 mtype = { idle, opening, returning, waiting, holding };
 /* Where the broker thinks that its memory is. */
 mtype = { in, leaving, out, coming };
@@ -92,22 +92,22 @@ chan said[SESSIONS] = [ROOM] of { mtype, byte, byte, bool, bool, bool };
 chan told[SESSIONS] = [ROOM] of { mtype, byte, byte, byte, byte, byte };
 chan letters[SESSIONS] = [1] of { byte, byte }; /* turn, connection */
 
-/* What sessions know. */
-mtype state[SESSIONS] = idle, then[SESSIONS] = idle; /* once it has a place */
+/* The state of sessions. */
+mtype state[SESSIONS] = idle, then[SESSIONS] = idle; /* once it is admitted */
 bool is_busy[SESSIONS], is_out[SESSIONS] = true, is_resting[SESSIONS] = true;
 byte turn[SESSIONS], connection[SESSIONS], cells[SESSIONS];
-byte page_ins[SESSIONS]; /* that it was told since it has its place */
+byte page_ins[SESSIONS]; /* since its admission */
 byte successor[SESSIONS] = NOBODY, successors_turn[SESSIONS], successors_connection[SESSIONS];
 byte failures, interrupts, reports;
 
-/* What the broker knows. */
+/* The state of the broker. */
 mtype residence[SESSIONS] = out;
 bool is_known[SESSIONS], seen_busy[SESSIONS], has_place[SESSIONS], has_refused[SESSIONS];
 byte seen_connection[SESSIONS], told_page_ins[SESSIONS];
 byte requested[SESSIONS], granted[SESSIONS]; /* turns; 0: none */
 byte last[SESSIONS]; /* turn that it has heard of on this connection */
-byte line[SESSIONS] = NOBODY; /* who waits, for room or for a turn, the longest first */
-byte next[SESSIONS] = NOBODY, nexts_turn[SESSIONS]; /* as was said with the yield */
+byte line[SESSIONS] = NOBODY; /* sessions that wait for memory or for a turn, the longest first */
+byte next[SESSIONS] = NOBODY, nexts_turn[SESSIONS]; /* as the yield named it */
 bool was_asked[SESSIONS];
 byte due = NOBODY, due_turn;
 byte dismissals, rests_told, give_backs, give_ups, ways;
@@ -310,7 +310,7 @@ inline assign() {
 
 inline hear(i) {
 	said[i] ? kind, t, k, is_out_there, is_busy_there, waits_there;
-	assert(is_known[i] || kind == open); /* or its next cell would be refused what this one said */
+	assert(is_known[i] || kind == open); /* or its next cell would be refused for a message of this one */
 	if
 	:: kind == open ->
 		vacate(i);
@@ -398,7 +398,7 @@ proctype Hears(byte i) { /* a connection of the broker */
 #define runs_unasked(i) (granted[i] && !was_asked[i])
 #define nothing_runs_in(i) (is_known[i] && !seen_busy[i] && !requested[i] && !granted[i])
 
-proctype Alarm(byte i) { /* what the broker does by itself, with one session */
+proctype Alarm(byte i) { /* actions of the broker by itself, with one session */
 	byte b, c, d, e;
 	do
 	:: d_step { runs_unasked(i) && line[0] != NOBODY ->
@@ -569,7 +569,7 @@ inline part(i) {
 	say(i, finish)
 }
 
-inline break_off(i) { /* and connect anew; what it has said is heard before that, or never */
+inline break_off(i) { /* and connect anew; its messages are heard before that, or never */
 	if
 	:: do
 	   :: nempty(said[i]) -> said[i] ? _, _, _, _, _, _
@@ -585,7 +585,7 @@ proctype Session(byte i) {
 	byte t, k, s, st, sk; mtype kind;
 	do
 	:: atomic { nempty(told[i]) -> take(i) }
-	/* take a letter */
+	/* take a direct handoff */
 	:: atomic { state[i] == waiting && nempty(letters[i]) ->
 		letters[i] ? t, k;
 		if
@@ -624,7 +624,7 @@ proctype Session(byte i) {
 	od
 }
 
-/* --- what must be true ----------------------------------------------------------------------- */
+/* --- invariants ------------------------------------------------------------------------------ */
 
 #define computes_without_memory(i) (state[i] == holding && is_out[i])
 #define rests_with_memory(i) (is_resting[i] && !is_out[i])
@@ -653,6 +653,6 @@ init {
 	}
 }
 
-/* Who waits is served, if each party that can go on does so at last. */
+/* A waiting session is served, if each party that can continue does so at last. */
 #define wants (state[0] == waiting || state[0] == returning || state[0] == opening)
 ltl served { [] (wants -> <> !wants) }

@@ -36,7 +36,7 @@ def test_a_host_that_cannot_begin_undoes_what_it_has_done() -> None:
 
 
 def test_a_host_that_ends_in_disorder_undoes_what_it_has_done() -> None:
-    """As where a notebook cannot be killed."""
+    """It happens where a notebook cannot be killed."""
     host = Host()
     host.notebooks.append(None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError):

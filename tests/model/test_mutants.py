@@ -1,4 +1,5 @@
-"""The model finds bugs that are put into the product on purpose, or what it passes says nothing."""
+"""The model finds bugs that are put into the product on purpose; otherwise its success would mean
+nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders of things in which something went wrong once, each found by test_turns.py or turns.pml."""
+"""Orders of events in which an error occurred once, each found by test_turns.py or turns.pml."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def host() -> Iterator[Host]:
 
 
 def opened(host: Host, *names: str, demand: Demand = DEMAND) -> list[Notebook]:
-    """All have had the lane, and so may be handed turns in it."""
+    """All have had the lane, and so may get turns in it by direct handoff."""
     notebooks = [host.open(name, "user", demand) for name in names]
     for notebook in notebooks:
         host.exchange()
@@ -49,7 +49,7 @@ def all_begin(host: Host, *notebooks: Notebook) -> None:
 
 
 def test_a_session_that_is_closed_while_it_connects_anew_is_gone(host: Host) -> None:
-    """Or its turn would be nobody's for as long as its process lives."""
+    """Otherwise its turn would belong to no session as long as its process lives."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
     host.end_broker()
@@ -62,8 +62,8 @@ def test_a_session_that_is_closed_while_it_connects_anew_is_gone(host: Host) -> 
     assert waiter.session.holding
 
 
-def test_a_letter_of_a_broker_that_has_ended_gives_no_turn(host: Host) -> None:
-    """Whoever waits has come to the next one, which gives the turn to somebody else."""
+def test_a_direct_handoff_of_a_broker_that_has_ended_gives_no_turn(host: Host) -> None:
+    """A waiting session has come to the next one, which gives the turn to another session."""
     first, second, third = opened(host, "first", "second", "third")
     all_begin(host, first, second, third)
     host.pass_time(1.0)
@@ -86,7 +86,7 @@ def test_a_letter_of_a_broker_that_has_ended_gives_no_turn(host: Host) -> None:
     host.check_agreement()
 
 
-def test_an_interrupt_between_a_letter_and_its_finish_leaves_the_lane_to_nobody(
+def test_an_interrupt_between_a_direct_handoff_and_its_finish_leaves_the_lane_free(
     host: Host,
 ) -> None:
     first, second, third = opened(host, "first", "second", "third")
@@ -125,7 +125,7 @@ def test_an_iteration_after_a_turn_that_has_gone_without_python_waits_for_anothe
 
 
 def test_a_holder_that_has_outgrown_the_device_comes_back_to_the_next_broker(host: Host) -> None:
-    """It computes, so nobody else may; it is told that it does not fit, and its cell goes on."""
+    """It computes, so no other may; it is told that it does not fit, and its cell continues."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
     holder.memory.alive = CAPACITY
@@ -145,7 +145,9 @@ def test_a_holder_that_has_outgrown_the_device_comes_back_to_the_next_broker(hos
     assert "the device has" in notice
 
 
-def test_who_is_interrupted_while_it_asks_for_room_has_no_turn_beside_the_next(host: Host) -> None:
+def test_a_session_that_is_interrupted_while_it_asks_for_room_has_no_turn_beside_the_next(
+    host: Host,
+) -> None:
     """Its connection ends, since the answer to come would be taken for another one's."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
@@ -180,7 +182,7 @@ def test_a_holder_that_cannot_come_back_at_once_keeps_its_turn(host: Host) -> No
     host.serve()
 
 
-def test_who_has_a_turn_by_letter_is_known_to_the_next_broker(host: Host) -> None:
+def test_a_session_with_a_turn_by_direct_handoff_is_known_to_the_next_broker(host: Host) -> None:
     """The broker that ends has not heard that the turn before it is over."""
     first, second = opened(host, "first", "second")
     all_begin(host, first, second)
@@ -204,7 +206,7 @@ def test_who_has_a_turn_by_letter_is_known_to_the_next_broker(host: Host) -> Non
     host.check_agreement()
 
 
-# --- sessions that rest ---------------------------------------------------------------------------
+# --- released sessions ----------------------------------------------------------------------------
 
 
 def line_of(host: Host, notebook: Notebook) -> Line:
@@ -213,14 +215,14 @@ def line_of(host: Host, notebook: Notebook) -> Line:
 
 
 def heard(host: Host, notebook: Notebook) -> None:
-    """All that it has said, and nothing is told yet."""
+    """Deliver all messages that it has sent; none is told yet."""
     line = line_of(host, notebook)
     while line.has_said:
         host.hear(line)
 
 
 def told_to_rest(host: Host, notebook: Notebook) -> None:
-    """As by an admin's rule for idle notebooks; it is on its way."""
+    """Release it, as by an admin's rule for idle notebooks; the message is on its way."""
     line_of(host, notebook).send(Rest())
 
 
@@ -243,8 +245,8 @@ def all_is_well_after_its_next_cell(host: Host, notebook: Notebook) -> None:
     host.check_agreement()
 
 
-def test_a_session_that_rests_takes_no_memory_that_it_was_given_before(host: Host) -> None:
-    """Its place is others' by then, and nobody counts its memory."""
+def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host) -> None:
+    """Its memory is others' by then, and is not counted."""
     (notebook,) = opened(host, "notebook")
     host.hear_admin(Dismiss(""), notebook)
     host.exchange()
@@ -262,7 +264,7 @@ def test_a_session_that_rests_takes_no_memory_that_it_was_given_before(host: Hos
 
 @pytest.mark.parametrize("persistent", [0, 10])
 @pytest.mark.parametrize("late", [Dismiss(""), GiveBack(), RenewKey(), Rest()])
-def test_what_was_sent_to_a_session_before_it_rests_is_of_no_effect(
+def test_a_message_to_a_session_from_before_its_release_is_of_no_effect(
     host: Host, persistent: int, late: Dismiss | GiveBack | RenewKey | Rest
 ) -> None:
     """Its answer would be refused, since the broker knows no such session; and that refusal would
@@ -286,7 +288,7 @@ def test_what_was_sent_to_a_session_before_it_rests_is_of_no_effect(
 @pytest.mark.parametrize(
     "does", [Notebook.declares, Notebook.changes, Notebook.ends_block, Notebook.leaves]
 )
-def test_what_is_said_of_a_session_that_rests_reaches_the_broker(
+def test_a_report_of_a_released_session_reaches_the_broker(
     host: Host, does: Callable[[Notebook], None]
 ) -> None:
     (notebook,) = opened(host, "notebook")
@@ -303,8 +305,10 @@ def test_what_is_said_of_a_session_that_rests_reaches_the_broker(
     assert seen.weight == notebook.session.weight
 
 
-def test_a_thread_that_waits_for_a_turn_between_cells_keeps_its_place(host: Host) -> None:
-    """Or nobody would know that it waits."""
+def test_a_session_with_a_thread_that_waits_for_a_turn_between_cells_is_not_released(
+    host: Host,
+) -> None:
+    """Otherwise the broker would not know that it waits."""
     holder, notebook = opened(host, "holder", "notebook")
     all_begin(host, holder)
     told_to_rest(host, notebook)
@@ -315,7 +319,7 @@ def test_a_thread_that_waits_for_a_turn_between_cells_keeps_its_place(host: Host
     host.serve()
 
 
-def test_a_thread_that_asks_for_a_turn_between_cells_ends_the_rest(host: Host) -> None:
+def test_a_thread_that_asks_for_a_turn_between_cells_ends_the_release(host: Host) -> None:
     (notebook,) = opened(host, "notebook")
     rests(host, notebook)
     notebook.begins_between_cells()
@@ -326,20 +330,22 @@ def test_a_thread_that_asks_for_a_turn_between_cells_ends_the_rest(host: Host) -
     host.check_agreement()
 
 
-def test_a_thread_that_is_interrupted_as_it_ends_the_rest_leaves_nothing_behind(host: Host) -> None:
+def test_a_thread_that_is_interrupted_as_it_ends_the_release_leaves_nothing_behind(
+    host: Host,
+) -> None:
     """Its connection ends, since the answer to come would be taken for another one's."""
     (notebook,) = opened(host, "notebook")
     rests(host, notebook)
     notebook.begins_between_cells()
     assert notebook.main is not None
-    host.go_on(notebook.main)  # until it waits for its place
+    host.go_on(notebook.main)  # until it waits for its admission
     notebook.is_interrupted()
     host.settle()
     all_is_well_after_its_next_cell(host, notebook)
 
 
-def test_a_session_that_is_out_stays_out_when_it_is_told_once_more(host: Host) -> None:
-    """A cell that came and went calls the first one off, as far as the broker knows. The second
+def test_a_session_that_is_out_stays_out_when_it_is_asked_once_more(host: Host) -> None:
+    """A cell that came and went cancels the first request, as far as the broker knows. The second
     one must not fail, which would bring all back in."""
     (notebook,) = opened(host, "notebook")
     host.hear_admin(Dismiss(""), notebook)
@@ -366,7 +372,7 @@ def asks_between_cells(host: Host, notebook: Notebook) -> None:
 
 
 def told_so_far(host: Host, notebook: Notebook) -> None:
-    """What is on its way to it arrives, and what it answers is on its way then."""
+    """Messages on their way to it arrive, and its answers are on their way then."""
     line_of(host, notebook).tell_all()
     for thread in host.ready_threads():
         if thread.process is notebook:
@@ -386,8 +392,8 @@ def all_fit(*notebooks: Notebook) -> bool:
     return sum(each.memory.live() for each in notebooks) + LARGE.ephemeral_bytes <= CAPACITY
 
 
-def test_an_answer_from_before_its_memory_came_back_says_nothing_of_it(host: Host) -> None:
-    """The broker asks once more before it hears of the first time, and calls it back then."""
+def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -> None:
+    """The broker asks once more before it hears of the first time, and pages it in then."""
     third = out_and_first_to_come_back(host)
     holder, notebook = opened(host, "holder", "notebook", demand=LARGE)
     all_begin(host, holder)
@@ -416,7 +422,9 @@ def test_an_answer_from_before_its_memory_came_back_says_nothing_of_it(host: Hos
     host.check_agreement()
 
 
-def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_room(host: Host) -> None:
+def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_memory_reserved(
+    host: Host,
+) -> None:
     """It was asked before it asked for a turn, and has its memory back with the handoff."""
     third = out_and_first_to_come_back(host)
     holder, successor = opened(host, "holder", "successor", demand=LARGE)

@@ -1,10 +1,10 @@
-"""turns.pml and paging.pml, gone through by SPIN: every state and every way without end.
+"""turns.pml and paging.pml, checked by SPIN: every state and every way without end.
 
 So it is proven of the models, for two sessions that ask twice and for three that ask once, and for
-as many ends, dismissals and rests as the rows say: not for any number of them. That session 0,
-which is neither killed nor interrupted, is served, it is under weak fairness. Three sessions with
-both an end of the broker and a kill were not gone through for that, nor three that rest and make
-way for each other in their cells: it takes longer than minutes.
+as many ends, forced page-outs and releases as the rows say: not for any number of them. That
+session 0, which is neither killed nor interrupted, is served, is proven under weak fairness. Three
+sessions with both an end of the broker and a kill were not checked for that, nor three that are
+released and evict each other in their cells: it takes longer than minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 HERE = Path(__file__).parent
 COMPILER = os.environ.get("CC", "cc")
-SAFE = ("-DSAFETY", "-DNOCLAIM")  # what the model asserts
+SAFE = ("-DSAFETY", "-DNOCLAIM")  # the assertions of the model
 SERVED = ("-DNFAIR=8",)  # the formula at the end of the model
 Row = tuple[str, tuple[str, ...], tuple[str, ...]]
 
@@ -115,7 +115,7 @@ def test_nothing_goes_wrong_in_the_smallest_models(
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("thorough")
 @pytest.mark.parametrize(("model", "of", "search"), named(ROWS))
-def test_nothing_goes_wrong_and_who_waits_is_served(
+def test_nothing_goes_wrong_and_every_waiting_session_is_served(
     model: str, of: tuple[str, ...], search: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert errors(tmp_path, model, of, search) == 0
@@ -124,8 +124,8 @@ def test_nothing_goes_wrong_and_who_waits_is_served(
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("thorough")
 @pytest.mark.parametrize(("model", "of", "search"), named(BUGS))
-def test_what_is_wrong_is_found(
+def test_an_error_in_the_model_is_found(
     model: str, of: tuple[str, ...], search: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Or the others would say nothing."""
+    """Otherwise the others would prove nothing."""
     assert errors(tmp_path, model, of, search) > 0

@@ -1,10 +1,11 @@
-"""Whose turn it is, whatever is slow, is lost or ends: the real broker and real sessions, in every
-order in which things can happen (host.py).
+"""The holder of the turn, whatever is slow, is lost or ends: the real broker and real sessions, in
+every order of events (host.py).
 
-At any time: no more have turns than may at once, nobody memory of the lane that another one uses;
-the scheduler is valid. When all has arrived: the broker and the notebooks mean the same, and what
-has a place fits. At the end: who waits has its turn under a fair policy though all others ask again
-and again; and where nobody does, after no more turns of others than there are others.
+At any time: no more sessions have turns than may at once, none has memory of the lane that another
+one uses; the scheduler is valid. When all messages have arrived: the broker and the notebooks
+agree, and all admitted sessions fit. At the end: a waiting session has its turn under a fair
+policy though all others ask again and again; and where none does, after no more turns of others
+than there are others.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from .host import MIB, Host, Line, Notebook
 
 Doing = Callable[[Notebook], None]
 MOST = 5  # notebooks at a time
-picks = st.integers(0, 59)  # which of those that can: 60 divides by 1 to 6
-POLICIES = [name for name, _ in _core.policies()]
+picks = st.integers(0, 59)  # the index among those that can: 60 divides by 1 to 6
+POLICIES = ("fair", "fifo", "las", "srtf", "classroom", "pack")
 Ask = SetPolicy | Change | Recall | Cancel | Dismiss
 LANES = (1, 2, 0)  # that run at once; 0: as the policy says
 
 
 class Turns(RuleBasedStateMachine):
-    """Connections end only when a process does, or by its user's interrupt, which ends the turn: so
-    nobody computes whom the broker thinks lost."""
+    """Connections end only when a process does, or by its user's interrupt, which ends the turn:
+    so no session computes that the broker considers lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class Turns(RuleBasedStateMachine):
     )
     def some_are_open(self, policy: str, lanes: int, users: str, persistent: int) -> None:
         """All have had the lane. As many have a turn as may run at once, the others wait for one;
-        or for room, where each has much."""
+        or for memory, where each has much."""
         self.host.begin_with(policy, lanes)
         for user in users:
             self.opens(user, persistent, 20, 1.0)
@@ -88,7 +89,7 @@ class Turns(RuleBasedStateMachine):
         able = self.able(what)
         return able[pick % len(able)]
 
-    # --- what users do -------------------------------------------------------------------------
+    # --- actions of users -------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.host.notebooks) < MOST)
     @rule(
@@ -170,7 +171,7 @@ class Turns(RuleBasedStateMachine):
     def an_admin_wants(self, pick: int, what: Ask) -> None:
         self.host.hear_admin(what, self.pick(pick, "is_here"))
 
-    # --- what is on its way --------------------------------------------------------------------
+    # --- messages on their way --------------------------------------------------------------------
 
     @rule(moves=st.lists(st.tuples(picks, st.booleans()), min_size=1, max_size=12))
     def one_thing_moves_after_the_other(self, moves: list[tuple[int, bool]]) -> None:
@@ -214,7 +215,7 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.host.lines)
     @rule(pick=picks, what=st.sampled_from([Rest(), Rest(), GiveBack(), RenewKey()]))
     def a_session_is_told(self, pick: int, what: Rest | GiveBack | RenewKey) -> None:
-        """As by an admin's rules for idle notebooks, or as somebody leaves its trust domain."""
+        """Apply an admin's rules for idle notebooks, or let a session leave its trust domain."""
         lines = self.host.lines
         lines[pick % len(lines)].send(what)
 
@@ -264,7 +265,7 @@ class Turns(RuleBasedStateMachine):
     def the_broker_looks_around(self) -> None:
         self.host.broker.tick()
 
-    # --- what must be true ---------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     @rule()
     def all_mean_the_same_when_all_is_settled(self) -> None:

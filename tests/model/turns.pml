@@ -1,30 +1,29 @@
-/* Whose turn it is: broker, sessions and letters, for SPIN. tests/model/test_spin.py runs it.
+/* Turns: broker, sessions and direct handoffs, for SPIN. tests/model/test_spin.py runs it.
 
    LANES lanes that run at the same time, SESSIONS sessions of one user that ask a few times each,
-   brokers that end and start, sessions that are killed, interrupts, and turns that are handed over
-   by letter. Each broker makes the memory of its lanes anew, so a holder that comes back to another
-   one has its memory for itself, and counts for one of the new lanes. What the model leaves out:
-   what is in memory, time, policies. Who has waited longest is next, which stands for any policy that
-   passes nobody over for ever; a turn may be asked back at any time while somebody waits.
+   brokers that end and start, sessions that are killed, interrupts, and direct handoffs. Each broker makes the memory of its lanes anew, so a holder that comes back to another
+   one has its memory for itself, and counts for one of the new lanes. The model leaves out the content
+   of memory, time and policies. The session that has waited longest is next, which stands for any
+   policy that prevents starvation; a preemption request may come at any time while a session waits.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
      ask            session.py enter, _begin_wait; broker/service.py _request; Scheduler::request
-     take           session.py _take: Grant, Yield; a letter, mailbox.py receive
+     take           session.py _take: Grant, Yield; a direct handoff, `mailbox.py` receive
      part           session.py _part, boundary, leave; service.py _finish; Scheduler::finish
      interrupt      session.py _withdraw: Finish before the Grant has come, or as it comes
      reconnect      session.py _registration, _register; service.py _open; Scheduler::open
      hear           broker/connection.py buffer_updated, connection_lost; service.py handle, lost
      assign         assign.cpp assign, start_successor, grant
      ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/turns.py successor
-     broker_ends    a crash, or an end in good order: what it had sent may arrive or not
-     recovered      service.py _have_come_back: all who are on the roll have come back, or have
-                    ended (roll.py); who has no turn may be away still. The lease that it waits at
-                    most does not pass
-     killed         the end of a kernel: what it had said is heard, or the last of it is lost
+     broker_ends    a crash, or an end in good order: messages that it had sent may arrive or not
+     recovered      service.py _have_come_back: all sessions on the recovery journal have come back, or
+                    have ended (recovery.py); one without a turn may still be away. The lease that it
+                    waits at most does not pass
+     killed         the end of a kernel: its messages are heard, or the last of them are lost
 
    With -DFORGETS_SUCCESSORS the broker grants another lane to a session that it has named as the
    successor in one, as soon as that lane is free. With -DOLD_LETTERS a session takes
-   letters that were written before it came to this broker, with
+   direct handoffs that were written before it came to this broker, with
    -DFORGETS the broker does not grant when a turn ends: then SPIN must find an error. */
 
 #ifndef SESSIONS
@@ -34,7 +33,7 @@
 #define LANES 1 /* that run at the same time */
 #endif
 #ifndef BROKER_ENDS
-#define BROKER_ENDS 1 /* so often */
+#define BROKER_ENDS 1 /* how often */
 #endif
 #ifndef KILLS
 #define KILLS 1
@@ -55,36 +54,36 @@ mtype = { open, request, finish, grant, yield, gone };
 mtype = { idle, waiting, running };
 
 /* On their way: to the broker (kind, turn, state), from it (kind, turn, memory, successor,
-   its turn, its key), and letters (turn, key, memory). The system keeps both ends of a connection
+   its turn, its key), and direct handoffs (turn, key, memory). The system keeps both ends of a connection
    that is cut apart. */
 chan said[SESSIONS] = [ROOM] of { mtype, byte, mtype };
 chan told[SESSIONS] = [ROOM] of { mtype, byte, byte, byte, byte, byte };
 chan letters[SESSIONS] = [1] of { byte, byte, byte };
-bool is_cut[SESSIONS]; /* nobody reads what the session says, and nobody tells it more */
+bool is_cut[SESSIONS]; /* the broker reads no more of its messages, and sends no more */
 
 byte broker_ends;
 
-/* What sessions know. */
+/* The state of sessions. */
 mtype state[SESSIONS] = idle;
 byte turn[SESSIONS];
 bool is_asked[SESSIONS];
 byte successor[SESSIONS] = NOBODY, successors_memory[SESSIONS];
 byte successors_turn[SESSIONS], successors_key[SESSIONS];
-byte key[SESSIONS]; /* of its mailbox: another one for each connection */
+byte key[SESSIONS]; /* of its handoff slot: another one for each connection */
 #define memory_of(lane_of_broker) (broker_ends * LANES + lane_of_broker)
 byte memory[SESSIONS]; /* of a lane, in which it runs */
 byte holders, holders_in[LANES * (BROKER_ENDS + 1)];
 
-/* What the broker knows. */
+/* The state of the broker. */
 bool is_known[SESSIONS];
 mtype seen[SESSIONS] = idle;
 byte seen_lane[SESSIONS] = NOBODY;
 byte seen_turn[SESSIONS], seen_key[SESSIONS];
-byte line[SESSIONS] = NOBODY; /* who waits, the longest first */
+byte line[SESSIONS] = NOBODY; /* waiting sessions, the longest first */
 bool was_asked[SESSIONS];
-byte next[SESSIONS] = NOBODY, nexts_turn[SESSIONS]; /* as was said with the yield */
+byte next[SESSIONS] = NOBODY, nexts_turn[SESSIONS]; /* as the yield named it */
 byte due = NOBODY, due_turn, due_lane;
-bool is_on_roll[SESSIONS]; /* it had a turn when a broker ended, or may have had it by letter */
+bool is_on_roll[SESSIONS]; /* it had a turn when a broker ended, or may have had it by direct handoff */
 bool is_recovering;
 byte kills, interrupts;
 
@@ -138,7 +137,7 @@ inline begin_turn(i, where) {
 	tell(i, grant, seen_turn[i], memory_of(where), NOBODY, 0, 0)
 }
 
-inline find_free_lane(result) { /* NOBODY: there is none */
+inline find_free_lane(result) { /* `NOBODY`: there is none */
 	result = 0; b = 0;
 	do
 	:: b < SESSIONS && seen[b] == running && seen_lane[b] == result -> result++; b = 0
@@ -304,7 +303,7 @@ active proctype Fate() { /* of the broker */
 			:: nempty(said[i]) -> said[i] ? _, _, _
 			:: empty(said[i]) -> break
 			od;
-			if /* what it has told arrives or not */
+			if /* its messages arrive or not */
 			:: do
 			   :: nempty(told[i]) -> told[i] ? _, _, _, _, _, _
 			   :: empty(told[i]) -> break
@@ -370,7 +369,7 @@ proctype Session(byte i) {
 	:: atomic { state[i] == idle && turn[i] < ASKS ->
 		turn[i]++; state[i] = waiting;
 		say(i, request) }
-	/* take a letter */
+	/* take a direct handoff */
 	:: atomic { state[i] == waiting && nempty(letters[i]) ->
 		letters[i] ? t, k, s;
 		if
@@ -378,7 +377,7 @@ proctype Session(byte i) {
 		:: else
 		fi;
 		t = 0; k = 0; s = 0 }
-	/* take what the broker tells */
+	/* take a message of the broker */
 	:: atomic { nempty(told[i]) ->
 		told[i] ? kind, t, where, s, st, k;
 		if
@@ -416,7 +415,7 @@ proctype Session(byte i) {
 		:: nempty(told[i]) -> told[i] ? _, _, _, _, _, _
 		:: empty(told[i]) -> break
 		od;
-		if /* what it has said is heard or not */
+		if /* its messages are heard or not */
 		:: do
 		   :: nempty(said[i]) -> said[i] ? _, _, _
 		   :: empty(said[i]) -> break
@@ -443,5 +442,5 @@ init {
 	}
 }
 
-/* Who waits is served, if each party that can go on does so at last. */
+/* A waiting session is served, if each party that can continue does so at last. */
 ltl served { [] (state[0] == waiting -> <> (state[0] == running)) }

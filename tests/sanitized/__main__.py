@@ -15,14 +15,15 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 COMPILER = os.environ.get("CXX", "c++")
 OF_ALL = {
-    "allocator_may_return_null": 1,  # a size that nobody has is refused, as without sanitizers
-    "handle_segv": 0,  # memory that moves faults (fault_net.h), and what is behind is the default
+    "allocator_may_return_null": 1,  # an impossible size is refused, as without sanitizers
+    # memory that moves faults (fault_net.h), and the handler behind is the default
+    "handle_segv": 0,
 }
 
 
 class Kind(NamedTuple):
-    """`preloaded` are its libraries, `options` those of its environment variables, and
-    `leaves_out` says in pytest's words which tests it cannot run."""
+    """A sanitizer: `preloaded` are its libraries, `options` those of its environment variables,
+    and `leaves_out` says in pytest's words which tests it cannot run."""
 
     preloaded: tuple[str, ...]
     options: dict[str, dict[str, int]]
@@ -36,15 +37,15 @@ KINDS = {
     "address,undefined": Kind(
         ("libasan.so", "libubsan.so", "libstdc++.so"),
         {
-            # Python and PyTorch keep much until their end, on purpose
+            # Python and PyTorch keep much memory until their end, on purpose
             "ASAN_OPTIONS": {**OF_ALL, "detect_leaks": 0},
             "UBSAN_OPTIONS": {"print_stacktrace": 1, "halt_on_error": 1},
         },
         "not fork and not heap",
     ),
-    # Python and PyTorch are not instrumented, so it would not see by what their threads wait for
-    # each other. In a child that is forked beside other threads it starts no thread, as the workers
-    # of a DataLoader do.
+    # Python and PyTorch are not instrumented, so it would not see how their threads synchronise.
+    # In a child that is forked beside other threads it starts no thread, as the workers of a
+    # DataLoader do.
     "thread": Kind(
         ("libtsan.so", "libstdc++.so"),
         {"TSAN_OPTIONS": {**OF_ALL, "halt_on_error": 1, "ignore_noninstrumented_modules": 1}},
@@ -71,7 +72,7 @@ def environment(name: str, module: Path) -> dict[str, str]:
         "SANITIZED_CORE": str(module),
         "SANITIZED_WITH": name,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
-        "PYTHONMALLOC": "malloc",  # what Python hands to C++ is watched too
+        "PYTHONMALLOC": "malloc",  # objects that Python passes to C++ are watched too
         "LD_PRELOAD": " ".join(map(path_of, kind.preloaded)),
         **{variable: options(of) for variable, of in kind.options.items()},
     }

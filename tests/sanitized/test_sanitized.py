@@ -1,4 +1,5 @@
-"""What tests.sanitized runs is what it says, or its silence would mean nothing."""
+"""The tests that tests.sanitized runs use the sanitized module, or its silence would mean
+nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def test_the_module_is_the_sanitized_one() -> None:
     assert all(call in code for call in CALLS[KIND])
 
 
-def test_so_it_is_in_the_processes_that_tests_start() -> None:
+def test_processes_that_tests_start_use_it_too() -> None:
     says = "from jupyter_gpushare import _core; print(_core.__file__)"
     assert subprocess.check_output([sys.executable, "-c", says], text=True).strip() == MODULE
 
@@ -48,7 +49,7 @@ def test_a_write_past_the_end_of_a_block_ends_the_process() -> None:
 
 
 @pytest.mark.skipif(KIND != "thread", reason="that is the thread sanitizer's")
-def test_a_look_at_a_simulation_that_runs_in_another_thread_ends_the_process() -> None:
+def test_reading_a_simulation_that_runs_in_another_thread_ends_the_process() -> None:
     """It has no lock, and runs without Python's."""
     assert "ThreadSanitizer: data race" in last_words(RACE)
 

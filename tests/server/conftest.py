@@ -54,7 +54,7 @@ Shown = Callable[[Callable[[State], bool]], Awaitable[State]]
 
 @pytest.fixture
 def shown(extension: GpuShareExtension) -> Shown:
-    """`await shown(is_it)`: the first state of the server that `is_it`."""
+    """Wait: `await shown(is_it)` is the first state of the server for which `is_it` is true."""
 
     async def first(is_it: Callable[[State], bool]) -> State:
         async for state in extension.feed.follow():
@@ -67,12 +67,12 @@ def shown(extension: GpuShareExtension) -> Shown:
 
 @pytest.fixture
 def found(shown: Shown) -> Callable[[], Awaitable[State]]:
-    """`await found()`: the first snapshot."""
+    """Wait: `await found()` is the first snapshot."""
     return lambda: shown(lambda state: isinstance(state, Snapshot))
 
 
 def names(state: State) -> set[str]:
-    """Of the sessions in `state`."""
+    """Return the names of the sessions in `state`."""
     if not isinstance(state, Snapshot):
         return set()
     return {view.name for device in state.devices for view in device.sessions}
@@ -103,7 +103,7 @@ Api = Callable[..., Awaitable[Any]]
 
 @pytest.fixture
 def api(jp_fetch: Callable[..., Awaitable[HTTPResponse]], extension: GpuShareExtension) -> Api:
-    """`await api("policy", method="PUT", body={...})`: the status and the decoded answer."""
+    """Call `await api("policy", method="PUT", body={...})`: the status and the decoded answer."""
 
     async def api(*path: str, body: Any = None, **options: Any) -> tuple[int, Any]:
         data = body if body is None or isinstance(body, str) else json.dumps(body)
@@ -117,7 +117,8 @@ def api(jp_fetch: Callable[..., Awaitable[HTTPResponse]], extension: GpuShareExt
 
 @pytest.fixture
 def as_nobody(settings: Any) -> Callable[[], AbstractContextManager[None]]:
-    """`with as_nobody():` what the server says to the broker comes from another Unix user."""
+    """Within `with as_nobody():` messages of the server to the broker come from another
+    Unix user."""
     if os.getuid() != 0:
         pytest.skip("only root can act as another user, as a hub's users are")
     os.chmod(Path(settings.socket).parent, 0o711)

@@ -1,4 +1,4 @@
-"""Who came and who went, across brokers."""
+"""Which sessions came and went, across brokers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_each_difference_is_told_once() -> None:
     assert change(after.after(snapshot("b", "c"))) == ([], [])
 
 
-def test_who_returns_to_a_new_broker_never_left() -> None:
+def test_a_session_that_returns_to_a_new_broker_never_left() -> None:
     known = NOBODY.after(snapshot("a", "b"))
     new = STARTED + 50
     empty = known.after(snapshot(started=new), now=new + 1)
@@ -57,7 +57,7 @@ def test_who_returns_to_a_new_broker_never_left() -> None:
     assert change(empty.after(snapshot("a", "b", started=new), now=new + 2)) == ([], [])
 
 
-def test_who_does_not_return_to_a_new_broker_left() -> None:
+def test_a_session_that_does_not_return_to_a_new_broker_left() -> None:
     new = STARTED + 50
     away = NOBODY.after(snapshot("a", "b")).after(snapshot("a", started=new), now=new + 1)
     late = away.after(snapshot("a", started=new), now=new + RETURN_SECONDS + 1)

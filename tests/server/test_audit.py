@@ -1,4 +1,4 @@
-"""What admins find in the event log."""
+"""Events that admins find in the event log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def events(jp_serverapp: Any, extension: Any) -> list[tuple[str, dict[str, Any]]
     return heard
 
 
-async def test_who_joins_and_leaves_is_noted(
+async def test_a_session_that_joins_or_leaves_is_noted(
     events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, join: Any, shown: Any
 ) -> None:
     alice = await join("alice")
@@ -34,7 +34,7 @@ async def test_who_joins_and_leaves_is_noted(
     ]
 
 
-async def test_a_change_is_noted_with_who_asked_for_it(
+async def test_a_change_is_noted_with_the_user_that_asked_for_it(
     events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, join: Any, api: Any
 ) -> None:
     await join("alice")
@@ -50,7 +50,7 @@ async def test_a_change_is_noted_with_who_asked_for_it(
     assert "priority" not in data
 
 
-async def test_another_policy_is_noted_whoever_chose_it(
+async def test_another_policy_is_noted_whichever_user_chose_it(
     events: list[tuple[str, dict[str, Any]]], jp_serverapp: Any, found: Any, api: Any, shown: Any
 ) -> None:
     await found()

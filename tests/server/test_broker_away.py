@@ -29,7 +29,7 @@ def only_looks(extension_config: dict[str, Any]) -> None:
 
 
 async def kind(events: Any) -> str:
-    """Of the next state."""
+    """Wait for the next state."""
     while (message := json.loads(await events.read_message()))["type"] == "Viewer":
         pass
     return str(message["type"])
@@ -64,7 +64,7 @@ async def test_while_no_broker_answers_requests_are_503(
     assert (status, body["code"]) == (503, "unavailable")
 
 
-async def test_a_broker_that_somebody_starts_later_is_found(
+async def test_a_broker_that_is_started_later_is_found(
     only_looks: None, api: Any, found: Any, shown: Any, settings: Any
 ) -> None:
     await shown(lambda state: isinstance(state, Error) and "no broker" in state.message)
@@ -121,7 +121,7 @@ async def test_the_log_says_once_that_there_is_no_broker(
     only_looks = msgspec.structs.replace(settings, start_broker=False)
     feed = Feed(only_looks, io_loop, log, heard.put_nowait)
     feed.start()
-    for _ in range(3):  # it looks again and again
+    for _ in range(3):  # it tries again and again
         await asyncio.wait_for(heard.get(), 60)
     await feed.close()
     (line,) = [text for text in caplog.messages if "no broker" in text]

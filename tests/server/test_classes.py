@@ -43,7 +43,9 @@ CANNOT_BE = [
 ]
 
 
-async def test_what_cannot_be_is_refused_with_a_sentence(api: Any, found: Any, look: Any) -> None:
+async def test_an_impossible_class_is_refused_with_a_sentence(
+    api: Any, found: Any, look: Any
+) -> None:
     await found()
     for body, status, words in CANNOT_BE:
         got, answer = await api("classes", method="PUT", body=body)

@@ -20,7 +20,7 @@ async def first_state(events: Any) -> dict[str, Any]:
 
 
 async def pushed(events: Any, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The first state read from `events` that `is_it`."""
+    """Return the first state read from `events` for which `is_it` is true."""
     while True:
         state: dict[str, Any] = json.loads(await asyncio.wait_for(events.read_message(), 60))
         if is_it(state):
@@ -53,7 +53,9 @@ async def test_sockets_that_close_leave_the_others_alone(join: Any, jp_ws_fetch:
     await pushed(stays, lambda state: people(state) == ["alice"])
 
 
-async def test_who_is_slow_gets_the_newest_and_nothing_between(join: Any, extension: Any) -> None:
+async def test_a_slow_subscriber_gets_the_newest_and_nothing_between(
+    join: Any, extension: Any
+) -> None:
     await join("alice")
     slow = extension.feed.follow()
     await slow.__anext__()
@@ -73,7 +75,7 @@ async def test_a_socket_that_is_not_read_skips_to_the_newest(
     for state in states:  # more than all buffers of the kernel hold
         extension.feed._publish(state)
         for _ in range(10):
-            await asyncio.sleep(0)  # let the server write what it can
+            await asyncio.sleep(0)  # let the server write as much as it can
     read = []
     while not read or read[-1] != states[-1].code:
         read.append(json.loads(await asyncio.wait_for(events.read_message(), 60))["code"])

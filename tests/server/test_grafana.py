@@ -1,4 +1,4 @@
-"""The dashboard that is shipped shows metrics that there are."""
+"""The dashboard that is shipped shows only metrics that exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def expressions() -> list[str]:
 
 
 def labels_of(expression: str) -> set[str]:
-    """In braces, behind `by`, and of `label_values`; the server's own, `instance`, left out."""
+    """Return labels in braces, behind `by`, and of `label_values`; the server's own, `instance`,
+    left out."""
     inside = re.findall(r"[{,]\s*(\w+)\s*=", expression)
     grouped = re.findall(r"by \((.*?)\)", expression)
     asked = re.findall(r"label_values\(\w+, (\w+)\)", expression)
@@ -33,7 +34,8 @@ def labels_of(expression: str) -> set[str]:
 
 @pytest.fixture
 def exported(join: Any, extension: Any) -> Any:
-    """`await exported()`: the names of our metrics, as Prometheus has them, with their labels."""
+    """Wait: `await exported()` is the names of our metrics, as Prometheus has them, with their
+    labels."""
 
     async def exported() -> dict[str, set[str]]:
         await join("alice")
@@ -69,7 +71,7 @@ def test_the_dashboard_has_what_grafana_imports() -> None:
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     for panel in PANELS:
         assert {"type", "title", "gridPos", "targets", "fieldConfig"} <= panel.keys()
-        assert panel["datasource"]["uid"] == "${source}"  # chosen by whoever imports it
+        assert panel["datasource"]["uid"] == "${source}"  # chosen by the user that imports it
         refs = [target["refId"] for target in panel["targets"]]
         assert len({*refs}) == len(refs)
 

@@ -1,4 +1,4 @@
-"""The hub's service without a hub: what it says of a wrong environment."""
+"""The hub's service without a hub: its sentences about a wrong environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Echo(web.RequestHandler):
 
 
 async def said_to(request: bytes, seconds: float) -> bytes:
-    """All that a server answers to a stranger who sends no more than this, until it hangs up."""
+    """Return all that a server answers to a client that sends no more than this, until it hangs
+    up."""
     server = bounded_server(web.Application([("/", Echo)]), seconds)
     listener, port = bind_unused_port()
     server.add_socket(listener)
@@ -49,7 +50,7 @@ async def test_a_body_that_is_too_long_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:18090", "http://127.0.0.1", "http://x:port"])
-def test_an_address_that_is_none_is_said_in_a_sentence(
+def test_an_invalid_address_is_refused_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
     monkeypatch.setenv("JUPYTERHUB_SERVICE_URL", url)

@@ -1,4 +1,4 @@
-"""What rules have done to real kernels of a real server: interrupted, ended, culled."""
+"""Directives of rules on real kernels of a real server: interrupted, ended, culled."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Is = Callable[[Message], bool]
 
 
 class Kernel:
-    """One of the server's, and what it says to those who look."""
+    """A kernel of the server, and the messages that it publishes."""
 
     def __init__(self, name: str, manager: Any) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Kernel:
         self.client.start_channels()
 
     async def run(self, code: str, until: Is) -> list[Message]:
-        """The messages of a cell, up to the first that `until` is true of."""
+        """Return the messages of a cell, up to the first for which `until` is true."""
         return await self.go_on(self.client.execute(code), until)
 
     async def go_on(self, cell: str, until: Is) -> list[Message]:
@@ -69,7 +69,7 @@ def hangs(message: Message) -> bool:
 
 @pytest.fixture
 def rules(tmp_path: Path, extension_config: dict[str, Any]) -> Callable[[str], None]:
-    """`rules("...")`: the admin's file from now on."""
+    """Write rules: `rules("...")` is the admin's file from now on."""
     file = tmp_path / "rules.toml"
     file.touch()
     extension_config.update(rulebook=str(file), lease_seconds=0.2)
@@ -84,7 +84,7 @@ def rules(tmp_path: Path, extension_config: dict[str, Any]) -> Callable[[str], N
 def kernel(
     rules: Any, jp_serverapp: Any, found: Any, jp_asyncio_loop: Any
 ) -> Iterator[Callable[[], Awaitable[Kernel]]]:
-    """`await kernel()`: a new one of this server, which shares."""
+    """Start `await kernel()`: a new one of this server, which shares."""
     kernels = jp_serverapp.kernel_manager
     started: list[Kernel] = []
 
@@ -115,7 +115,7 @@ def interventions(jp_serverapp: Any, extension: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def waiter(join: Any) -> Callable[[], Awaitable[Client]]:
-    """`await waiter()`: somebody else who wants the device."""
+    """Start `await waiter()`: another session that wants the device."""
 
     async def waiter() -> Client:
         client: Client = await join("waiter", demand=Demand(1000, 1000, measured=True))
@@ -181,7 +181,8 @@ async def test_a_kernel_that_no_interrupt_ends_is_ended_only_if_the_rules_say_so
 async def test_an_idle_kernel_is_culled_and_others_are_not(
     rules: Any, kernel: Any, interventions: list[dict[str, Any]], jp_serverapp: Any, join: Any
 ) -> None:
-    """Not one that computes without a turn, nor a session that is no kernel of this server."""
+    """An example is one that computes without a turn, or a session that is no kernel of this
+    server."""
     idle, busy = await kernel(), await kernel()
     await busy.run("import time\nprint('hangs', flush=True)\ntime.sleep(600)", hangs)
     await join("elsewhere", busy=False)

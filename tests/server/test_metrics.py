@@ -1,4 +1,4 @@
-"""What Prometheus scrapes."""
+"""The metrics that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Samples = dict[tuple[str, str], float]
 
 @pytest.fixture
 def scrape(jp_fetch: Any, extension: Any) -> Any:
-    """`await scrape()`: the samples of ours, by name and the labels' values."""
+    """Scrape: `await scrape()` is our samples, by name and the labels' values."""
 
     async def scrape() -> Samples:
         text = (await jp_fetch("metrics")).body.decode()
@@ -68,7 +68,8 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
 
 @pytest.fixture
 def counted(settings: Settings) -> None:
-    """By a broker before: what a session says of its past is believed as far as it was counted."""
+    """The broker before had counted: the past that a session reports is believed as far as it was
+    counted."""
     ledger = Ledger(accounts_path(settings))
     owner = pwd.getpwuid(os.getuid()).pw_name
     ledger.add({}, {"alice": Counted(owner, 12.5, 3.0, time.time())})
@@ -87,7 +88,7 @@ async def test_used_time_never_falls_when_a_notebook_ends(
     assert (await scrape())["gpushare_waited_seconds_total", user] == 3.0
 
 
-async def test_who_rests_is_counted_once_when_it_comes_back(
+async def test_a_released_session_is_counted_once_when_it_comes_back(
     counted: None, scrape: Any, join: Any, shown: Any
 ) -> None:
     alice = await join("alice", device_seconds=12.5, busy=False)

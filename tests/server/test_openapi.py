@@ -31,7 +31,7 @@ def test_every_route_and_verb_is_described_and_nothing_else() -> None:
 
 
 def check(path: str, verb: str, status: int, answer: Any) -> None:
-    """Raises ValidationError where `answer` is not what the document says."""
+    """Raises ValidationError where `answer` differs from the document."""
     whole = document()
     response = whole["paths"][path][verb]["responses"][str(status)]
     if "$ref" in response:

@@ -1,4 +1,4 @@
-"""Who may look, who may change."""
+"""Which users may look, and which may change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERBS = [(path, verb) for path, verbs in document()["paths"].items() for verb in
 
 
 class LookersOnly(Authorizer):
-    """Everybody may read, and nothing else."""
+    """All users may read, and nothing else."""
 
     def is_authorized(self, handler: Any, user: Any, action: str, resource: str) -> bool:
         return action == "read"
@@ -45,7 +45,7 @@ async def test_a_socket_without_a_token_is_403(
     assert error.value.code == 403
 
 
-async def test_who_may_only_read_changes_nothing(
+async def test_a_user_that_may_only_read_changes_nothing(
     read_only: None, api: Any, join: Any, sessions: Any, look: Any
 ) -> None:
     await join("alice")
@@ -59,7 +59,7 @@ async def test_who_may_only_read_changes_nothing(
     assert look().policy == "fair"
 
 
-async def test_who_may_not_execute_gets_no_socket(
+async def test_a_user_that_may_not_execute_gets_no_socket(
     read_only: None, extension: Any, jp_ws_fetch: Any
 ) -> None:
     with pytest.raises(HTTPClientError) as error:
@@ -101,7 +101,7 @@ async def test_another_user_is_told_that_it_is_no_administrator(
     await join("alice")
     assert (await api("viewer"))[1]["is_administrator"] is True
     with as_nobody():
-        extension.feed._client.close()  # it comes back as whoever it is now
+        extension.feed._client.close()  # it comes back with its present user
         await shown(lambda state: extension.feed.welcome.user != "root")
     viewer = (await api("viewer"))[1]
     assert (viewer["user"], viewer["is_administrator"]) == ("nobody", False)
@@ -111,7 +111,7 @@ async def test_another_user_is_told_that_it_is_no_administrator(
 
 
 async def cookies(client: Any, base_url: str, header: dict[str, str]) -> dict[str, str]:
-    """What the browser of somebody who has logged in sends along, whichever page asks."""
+    """Return the headers that the browser of a logged-in user sends, whichever page asks."""
     url = f"{base_url}{NAMESPACE}/viewer"
     seen = await client.fetch(url, headers=header)
     given = (one.partition(";")[0] for one in seen.headers.get_list("Set-Cookie"))
@@ -142,7 +142,7 @@ async def test_a_socket_that_a_page_of_another_site_opens_is_403(
 CHANGES = [(path, verb) for path, verb in VERBS if verb != "get"]
 
 
-async def test_a_browser_that_cannot_show_the_pages_word_changes_nothing(
+async def test_a_browser_without_the_pages_token_changes_nothing(
     extension: Any,
     http_server_client: Any,
     jp_base_url: str,

@@ -64,7 +64,7 @@ async def test_an_unknown_route_is_not_told_to_strangers(http_server_client: Any
     assert answer.code == 403
 
 
-async def test_a_wrong_method_is_told_in_json(api: Any, found: Any) -> None:
+async def test_a_wrong_method_is_refused_in_json(api: Any, found: Any) -> None:
     await found()
     status, answer = await api("state", method="DELETE")
     assert status == 405

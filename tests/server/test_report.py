@@ -1,4 +1,4 @@
-"""The report over REST: as much of it as this server's user may see."""
+"""The report over REST: the part of it that this server's user may see."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..refusals import is_one_plain_sentence
 
 @pytest.fixture
 def used(join: Any, shown: Any) -> Any:
-    """`await used()`: alice's notebook has had the device for a while."""
+    """Wait: after `await used()` alice's notebook has had the device for a while."""
 
     async def used() -> None:
         alice = await join("alice", demand=Demand(1000, 500, True))
@@ -28,7 +28,7 @@ def used(join: Any, shown: Any) -> Any:
     return used
 
 
-async def test_what_a_notebook_has_used_is_reported(api: Any, used: Any) -> None:
+async def test_the_usage_of_a_notebook_is_reported(api: Any, used: Any) -> None:
     await used()
     user = pwd.getpwuid(os.getuid()).pw_name
     _, by_user = await api("report")

@@ -51,13 +51,13 @@ async def test_a_change_reaches_the_broker(api: Any, join: Any, sessions: Any) -
     assert sessions()["alice"].weight == 2.5
 
 
-async def test_what_a_change_does_not_name_stays(api: Any, join: Any) -> None:
+async def test_fields_that_a_change_does_not_name_stay(api: Any, join: Any) -> None:
     await join("alice", weight=4.0)
     _, body = await api("sessions", "alice", method="PATCH", body={"priority": 1})
     assert (body["weight"], body["priority"]) == (4.0, 1)
 
 
-async def test_nobody_writes_lines_of_the_servers_log(
+async def test_no_user_writes_lines_of_the_servers_log(
     api: Any, found: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     await found()
@@ -100,7 +100,7 @@ async def test_an_unknown_policy_is_refused_and_changes_nothing(
     assert look().policy == "fair"
 
 
-async def test_who_waits_is_shown_with_its_place_and_reason(
+async def test_a_waiting_session_is_shown_with_its_queue_position_and_reason(
     api: Any, join: Any, shown: Any
 ) -> None:
     demand = Demand(1000, 500, True)
@@ -117,7 +117,7 @@ async def test_who_waits_is_shown_with_its_place_and_reason(
     assert views["bob"]["reason"]
 
 
-# --- what a notebook is asked for -----------------------------------------------------------------
+# --- requests to a notebook ----------------------------------------------------------------------
 
 
 async def test_a_holder_is_asked_to_yield(api: Any, join: Any, shown: Any) -> None:
@@ -150,7 +150,7 @@ async def test_a_wait_is_cancelled(api: Any, join: Any, shown: Any) -> None:
     assert withdraw.turn == 1
 
 
-async def test_who_looks_is_told_what_they_may_do(api: Any, found: Any) -> None:
+async def test_a_viewer_is_told_their_permissions(api: Any, found: Any) -> None:
     await found()
     user = pwd.getpwuid(os.getuid()).pw_name
     assert await api("viewer") == (
@@ -178,12 +178,12 @@ async def test_the_viewers_kernels_are_named_with_their_processes(
         await jp_serverapp.kernel_manager.shutdown_all()
 
 
-async def test_a_state_that_is_asked_for_late_has_gone_on(
+async def test_a_state_that_is_asked_for_late_has_aged(
     api: Any, join: Any, shown: Any, extension: Any
 ) -> None:
     alice = await join("alice", demand=Demand(1000, 500, True))
     alice.send(Request(1))
     await shown(lambda state: state.devices[0].sessions[0].state == "running")
-    extension.feed._came -= 100.0  # as if it had come so long ago
+    extension.feed._came -= 100.0  # as if it had come that long ago
     _, body = await api("state")
     assert body["devices"][0]["turns"][0]["began"] >= 100.0

@@ -62,14 +62,14 @@ def token(hub: Any, hub_broker: Any) -> str:
 def jp_environ(
     jp_environ: None, monkeypatch: pytest.MonkeyPatch, token: str, jp_base_url: str
 ) -> None:
-    """As JupyterHub sets it for the server of a user."""
+    """Set the environment as JupyterHub does for the server of a user."""
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", token)
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", jp_base_url)
 
 
 @pytest.fixture
 def jp_server_config(jp_server_config: dict[str, Any], token: str) -> dict[str, Any]:
-    """A server of the hub takes its own token; nothing is set of gpushare but the socket."""
+    """A server of the hub takes its own token; no setting of gpushare is given but the socket."""
     return {**jp_server_config, "IdentityProvider": {"token": token}}
 
 
@@ -108,18 +108,18 @@ async def test_a_kernel_without_the_servers_secret_gets_no_ticket(
         assert client.welcome.user == "ada"
     for wrong in ("another", "", "x" * 1000):
         monkeypatch.setenv(credentials.TICKET_SECRET, wrong)
-        with pytest.raises(BrokerUnavailable, match="does not vouch"):
+        with pytest.raises(BrokerUnavailable, match="gives this process no one-time token"):
             await asyncio.to_thread(kernel)
 
 
-async def test_the_server_of_a_token_that_was_revoked_vouches_no_more(
+async def test_the_server_of_a_token_that_was_revoked_issues_no_more_tickets(
     hub: Any, hub_broker: Any, token: str, kernel: Enter
 ) -> None:
     with await asyncio.to_thread(kernel) as client:
         assert client.welcome.user == "ada"
     del hub.of[token]
     hub_broker.restart()
-    with pytest.raises(BrokerUnavailable, match=r"does not vouch .*does not know this token"):
+    with pytest.raises(BrokerUnavailable, match=r"no one-time token: .*does not know this token"):
         await asyncio.to_thread(kernel)
 
 
@@ -131,7 +131,7 @@ async def test_while_the_broker_is_away_there_are_no_tickets_and_then_there_are(
 
     assert await asyncio.to_thread(asked)
     hub_broker.stop()
-    with pytest.raises(BrokerUnavailable, match=r"does not vouch .*no broker answers"):
+    with pytest.raises(BrokerUnavailable, match=r"no one-time token: .*no broker answers"):
         await asyncio.to_thread(asked)
     hub_broker.start()
     with await asyncio.to_thread(kernel) as client:
@@ -144,14 +144,14 @@ async def test_while_the_broker_is_away_there_are_no_tickets_and_then_there_are(
 async def test_no_token_goes_to_the_port_of_a_server_that_has_gone(
     extension: Any, http_server: Any, jp_http_port: int, hub_broker: Any, kernel: Enter
 ) -> None:
-    """Somebody else listens there, and the kernel outlives its server."""
+    """A stranger listens there, and the kernel outlives its server."""
     with await asyncio.to_thread(kernel):
         pass
     inherited = dict(os.environ)
     await extension.unload()
     http_server.stop()
     with socket.create_server(("127.0.0.1", jp_http_port), reuse_port=True) as stranger:
-        with pytest.raises(BrokerUnavailable, match="the Jupyter server, which vouches"):
+        with pytest.raises(BrokerUnavailable, match="which gives its kernels one-time tokens"):
             await asyncio.to_thread(Client.connect, load(inherited), "kernel")
         stranger.settimeout(0.0)
         with pytest.raises(BlockingIOError):
@@ -162,7 +162,8 @@ async def test_no_token_goes_to_the_port_of_a_server_that_has_gone(
 async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
     kernel: Enter, hub_broker: Any, socket_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """He has made a socket where the server's is expected; then it is ours, and is told."""
+    """The stranger has made a socket where the server's is expected; then it is ours, and
+    is told."""
     place = socket_directory / "tickets.sock"
     monkeypatch.setenv("JUPYTER_GPUSHARE_TICKET_SOCKET", str(place))
     for uid, told in ((STRANGER, b""), (0, os.environ[credentials.TICKET_SECRET].encode())):
@@ -174,19 +175,21 @@ async def test_a_stranger_in_the_place_of_the_server_is_told_nothing(
             with connection:
                 assert (await asyncio.to_thread(connection.recv, 4096)).strip() == told
             place.unlink()
-        with pytest.raises(BrokerUnavailable, match="vouch" if told else "is told nothing"):
+        with pytest.raises(
+            BrokerUnavailable, match="one-time token" if told else "is told nothing"
+        ):
             await asking
 
 
 def listen_as(uid: int, listener: socket.socket) -> None:
-    """From then on it is this user's by the system's word."""
+    """From then on the system says that it is this user's."""
     os.seteuid(uid)
     listener.listen()
     os.seteuid(0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-async def test_a_stranger_cannot_ask_for_tickets_be_it_with_the_secret(
+async def test_a_stranger_cannot_ask_for_tickets_even_with_the_secret(
     kernel: Enter, hub_broker: Any
 ) -> None:
     path = Path(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
@@ -200,7 +203,7 @@ async def test_a_stranger_cannot_ask_for_tickets_be_it_with_the_secret(
         assert client.welcome.user == "ada"
 
 
-async def test_a_kernel_that_asks_by_halves_keeps_nobody_waiting(kernel: Enter) -> None:
+async def test_a_kernel_with_an_incomplete_question_keeps_no_other_waiting(kernel: Enter) -> None:
     with socket.socket(socket.AF_UNIX) as half:
         half.connect(os.environ["JUPYTER_GPUSHARE_TICKET_SOCKET"])
         half.sendall(b"half")
@@ -218,13 +221,13 @@ async def test_the_servers_socket_ends_with_it(extension: Any, http_server: Any)
     assert credentials.TICKET_SECRET not in os.environ
 
 
-async def test_nobody_in_a_hub_starts_a_broker_on_the_socket_of_the_hubs(
+async def test_no_user_of_a_hub_starts_a_broker_on_the_socket_of_the_hubs(
     hub_broker: Any, extension: Any, kernel: Enter
 ) -> None:
-    """Although all have the same uid, and the directory is theirs."""
+    """This holds although all have the same uid, and the directory is theirs."""
     hub_broker.stop()
     assert os.environ["JUPYTER_GPUSHARE_START_BROKER"] == "False"
-    with pytest.raises(BrokerUnavailable, match="whoever runs this host's broker"):
+    with pytest.raises(BrokerUnavailable, match="ask the administrator of this host"):
         await asyncio.to_thread(kernel)
 
 
@@ -303,11 +306,11 @@ async def test_a_server_that_goes_leaves_its_kernels_connected(
     client.close()
 
 
-async def test_while_its_server_is_away_a_notebook_computes_on_and_then_comes_back(
+async def test_while_its_server_is_away_a_notebook_computes_and_then_comes_back(
     kernel: Enter, extension: Any, hub_broker: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with await asyncio.to_thread(kernel):
-        pass  # so that the server has vouched before
+        pass  # so that the server has issued a ticket before
     session = Session(load(), name="long")
     try:
         await asyncio.to_thread(session.open)
@@ -324,7 +327,7 @@ async def test_while_its_server_is_away_a_notebook_computes_on_and_then_comes_ba
         waits = asyncio.create_task(asyncio.to_thread(session.enter))
         wait = await asyncio.to_thread(told.get, timeout=60)
         assert wait is not None
-        assert "the Jupyter server, which vouches for its kernels, does not answer" in wait.reason
+        assert "which gives its kernels one-time tokens, does not answer" in wait.reason
         away.rename(place)
         await asyncio.wait_for(waits, 60)
         assert session.holding

@@ -1,4 +1,5 @@
-"""What a broker says together with an answer is heard like what it says afterwards."""
+"""Messages that a broker sends together with an answer are handled like those that come
+afterwards."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def script(settings: Settings) -> Iterator[Script]:
     script.close()
 
 
-def test_an_ask_that_comes_with_the_answer_to_open_is_not_forgotten(
+def test_a_page_out_that_comes_with_the_answer_to_open_is_not_forgotten(
     settings: Settings, script: Script
 ) -> None:
     session = Session(msgspec.structs.replace(settings, start_broker=False), name="ours")

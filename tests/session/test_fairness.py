@@ -22,7 +22,7 @@ thorough = pytest.mark.thorough  # tests/core has the other policies in virtual 
 
 
 def train(settings: Settings, name: str, uid: int, weight: float) -> None:
-    """Iterations of 2 ms without end, as `uid`."""
+    """Iterate for 2 ms each without end, as `uid`."""
     if uid:
         os.setgid(uid)
         os.setuid(uid)
@@ -63,7 +63,8 @@ def trainer(settings: Settings, broker_pid: int) -> Iterator[Callable[..., None]
 def shares(
     settings: Settings, names: set[str], seconds: float = SHARED_SECONDS
 ) -> dict[str, float]:
-    """Each session's part of the next `seconds` of device time in which all of them train."""
+    """Return each session's part of the next `seconds` of device time in which all of them
+    train."""
     begin: dict[str, float] = {}
     with Client.connect(settings) as client:
         for snapshot in client.watch(0.05):
@@ -111,7 +112,7 @@ def test_time_is_shared_over_users_first_and_notebooks_second(
 @pytest.mark.parametrize(
     "policy", ["fair", *(pytest.param(name, marks=thorough) for name in ("las", "srtf", "pack"))]
 )
-def test_nobody_starves_under_a_policy_that_shares(
+def test_no_session_starves_under_a_policy_that_shares(
     settings: Settings, trainer: Callable[..., None], policy: str
 ) -> None:
     with Client.connect(settings) as client:
@@ -122,7 +123,7 @@ def test_nobody_starves_under_a_policy_that_shares(
 
 
 def grab(settings: Settings, uid: int) -> None:
-    """Heavy, always one iteration from its end, and a new session for each turn."""
+    """A heavy session, always one iteration from its end, with a new session for each turn."""
     os.setgid(uid)
     os.setuid(uid)
     while True:
@@ -141,7 +142,7 @@ def grab(settings: Settings, uid: int) -> None:
     "policy",
     [pytest.param(name, marks=() if name == "srtf" else thorough) for name, _ in policies()],
 )
-def test_who_grabs_has_no_more_than_another_user(
+def test_a_greedy_user_has_no_more_than_another_user(
     settings: Settings, trainer: Callable[..., None], policy: str
 ) -> None:
     with Client.connect(settings) as client:

@@ -71,7 +71,7 @@ def open_gang(gpus: FakeGpus, opened: Callable[..., Session]) -> Callable[..., S
     return partial(opened, "gang", device="auto")
 
 
-def test_a_gang_and_those_who_have_one_device_take_turns(run: Callable[..., Process]) -> None:
+def test_a_gang_and_sessions_with_one_device_take_turns(run: Callable[..., Process]) -> None:
     gang = run("gang", "auto", 2, 150)
     singles = [run(f"single{number}", f"cuda:{number}", 1, 150) for number in range(2)]
     other = run("other", "auto", 2, 150)
@@ -129,14 +129,16 @@ def test_a_gang_sees_its_devices_and_no_others(
 
 
 @pytest.mark.usefixtures("before_cuda")
-def test_who_had_one_gpu_may_have_several_afterwards(open_gang: Callable[..., Session]) -> None:
+def test_a_process_that_had_one_gpu_may_have_several_afterwards(
+    open_gang: Callable[..., Session],
+) -> None:
     open_gang(devices=1).close()
     assert os.environ[VISIBLE] == "GPU-a"
     assert open_gang(devices=3).host_devices == ["cuda:0", "cuda:1", "cuda:2"]
 
 
 @pytest.mark.usefixtures("before_cuda")
-def test_a_gang_has_only_what_the_process_may_see(
+def test_a_gang_has_only_devices_that_the_process_may_see(
     open_gang: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VISIBLE, "2,1")
@@ -159,7 +161,7 @@ def test_more_devices_than_there_are_is_one_sentence(
 
 
 @pytest.mark.usefixtures("before_cuda")
-def test_a_broker_that_knows_no_gangs_is_said_to_be_old(
+def test_a_broker_that_knows_no_gangs_is_reported_as_old(
     open_gang: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ignores the field that it does not know, and answers as to all others."""

@@ -1,4 +1,4 @@
-"""A session between cells, at a broker with rules for idle ones."""
+"""A session between cells, at a broker with rules for idle sessions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 60.0
 
 
 class Telling(WholeProcess):
-    """The plainest memory, which tells when it is asked to give back what is free."""
+    """The plainest memory, which tells when it is asked to give back free memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ def session(settings: Settings, tmp_path: Path) -> Iterator[Session]:
 
 def test_free_memory_is_given_back_between_cells_and_not_in_one(session: Session) -> None:
     assert isinstance(session.memory, Telling)
-    assert not session.memory.gave_back.wait(3.0)  # a cell runs, as far as anybody knows
+    assert not session.memory.gave_back.wait(3.0)  # as far as is known, a cell runs
     session.cell_ends()
     assert session.memory.gave_back.wait(SECONDS)
 
 
-def test_who_cannot_be_paged_out_keeps_its_place(session: Session) -> None:
+def test_a_session_that_cannot_be_paged_out_is_not_released(session: Session) -> None:
     assert isinstance(session.memory, Telling)
     session.cell_ends()
     assert session.memory.asked_to_leave.wait(SECONDS)

@@ -54,15 +54,15 @@ class Interrupted:
 
 
 def _calls_nothing(frame: FrameType) -> bool:
-    """Python looks for signals after calls. These lines have none; `with` comes by again when its
-    block has ended, and at `try` no block is sure to be left in order."""
+    """Python checks for signals after calls. These lines have none; `with` is executed again when
+    its block has ended, and at `try` no block is sure to be left in order."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return line.lstrip().startswith(("with ", "try:"))
 
 
 @pytest.fixture
 def settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Who has the turn is asked for it as soon as somebody waits."""
+    """The holder is asked to yield as soon as another session waits."""
     monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
     return msgspec.structs.replace(settings, quantum_seconds=1e-6)
 
@@ -94,7 +94,7 @@ class Other:
 def test_an_interrupt_at_any_line_leaves_no_turn_behind(
     opened: Callable[[str], Session],
 ) -> None:
-    """A cell takes a turn, is asked for it, and gives it to who waits."""
+    """A cell takes a turn, is asked to yield, and gives it to the session that waits."""
     ours, other = opened("ours"), Other(opened("other"))
 
     def cell() -> None:
@@ -116,7 +116,7 @@ def test_an_interrupt_at_any_line_leaves_no_turn_behind(
             return
 
 
-def test_after_an_interrupt_at_any_line_of_a_change_answers_belong_to_what_was_asked(
+def test_after_an_interrupt_at_any_line_of_a_change_answers_belong_to_their_questions(
     opened: Callable[[str], Session],
 ) -> None:
     ours = opened("ours")
@@ -151,7 +151,7 @@ def test_an_interrupt_at_any_line_of_a_cell_that_comes_back_leaves_the_next_one_
     ours.memory = memory = Paged()
     ours.enter()
     ours.boundary()
-    ours.leave()  # now it is known what it keeps
+    ours.leave()  # now its persistent memory is known
     for nth in itertools.count(1):
         page_out(settings, ours)
         with Interrupted(nth) as interrupted, contextlib.suppress(KeyboardInterrupt):
@@ -167,7 +167,7 @@ def test_an_interrupt_at_any_line_of_a_cell_that_comes_back_leaves_the_next_one_
 
 
 def page_out(settings: Settings, session: Session) -> None:
-    """It is asked to, and has."""
+    """It is asked to page out, and has."""
     session.cell_ends()
     with Client.connect(settings, "tests") as client:
         while not session.paged_out_bytes:

@@ -1,4 +1,4 @@
-"""Where a session goes on a host with several GPUs, with a broker that sees them all."""
+"""The GPU of a session on a host with several GPUs, with a broker that sees them all."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_number_is_that_of_the_process(
 
 
 @pytest.mark.usefixtures("before_cuda")
-def test_who_may_go_anywhere_sees_the_gpu_that_it_got_and_no_other(
+def test_a_session_with_the_choice_sees_the_gpu_that_it_got_and_no_other(
     open_session: Callable[..., Session], look: Callable[[], Snapshot]
 ) -> None:
     first = open_session("a", device="auto")
@@ -63,7 +63,7 @@ def test_who_may_go_anywhere_sees_the_gpu_that_it_got_and_no_other(
     assert names == {"cuda:0": ["a"], "cuda:1": ["b"], "host": []}
 
 
-def test_a_gpu_that_is_not_visible_is_refused_with_those_that_are(
+def test_a_gpu_that_is_not_visible_is_refused_with_the_visible_ones(
     open_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VISIBLE, "1")
@@ -79,7 +79,7 @@ def test_auto_is_the_host_where_no_gpu_is_visible(
     assert (session.device, session.host_device) == ("host", "host")
 
 
-def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_says_by_then(
+def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_is_by_then(
     open_session: Callable[..., Session],
     monkeypatch: pytest.MonkeyPatch,
     sessions: Callable[[], dict[str, SessionView]],
@@ -93,7 +93,7 @@ def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_says_by_
     assert sessions()["a"].state == "idle"
 
 
-def test_who_waits_for_memory_of_programs_that_do_not_share_is_told_so_and_has_it_afterwards(
+def test_a_session_that_waits_for_unmanaged_memory_is_told_so_and_has_it_afterwards(
     gpus: FakeGpus, settings: Settings
 ) -> None:
     gpus.say(TWO[0], f"process 1 {16 << 30}")

@@ -17,7 +17,7 @@ def test_no_bar_means_unknown() -> None:
     assert remaining.from_tqdm() is None
 
 
-def test_a_bar_tells_what_is_left_of_it() -> None:
+def test_a_bar_tells_the_rest_of_it() -> None:
     with bar(100) as batches:
         batches.update(30)
         assert remaining.from_tqdm() == 70

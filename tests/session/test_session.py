@@ -1,4 +1,4 @@
-"""Sessions in real processes: turns never overlap, and nothing is lost when something dies."""
+"""Sessions in real processes: turns never overlap, and nothing is lost when a process dies."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class Process:
         return self.popen.stdout.readline().strip()
 
     def result(self) -> dict[str, object]:
-        """Of its last line. Not by `communicate`, which misses what `line` has read ahead."""
+        """Return the JSON of its last line. Not by `communicate`, which misses lines that `line`
+        has read ahead."""
         assert self.popen.stdout is not None
         assert self.popen.stderr is not None
         out, err = self.popen.stdout.read(), self.popen.stderr.read()
@@ -102,7 +103,7 @@ def run(settings: Settings) -> Iterator[Callable[..., Process]]:
 
 
 def overlaps(results: list[dict[str, object]]) -> int:
-    """How many iterations of one process ran while another process held the turn."""
+    """Return how many iterations of one process ran while another process held the turn."""
     spans = sorted(
         (begin, end, owner)
         for owner, result in enumerate(results)
@@ -124,7 +125,7 @@ def test_turns_of_processes_never_overlap(run: Callable[..., Process]) -> None:
     assert overlaps(results) == 0
 
 
-def test_a_killed_process_frees_its_lane_and_its_place(
+def test_a_killed_process_frees_its_lane_and_its_memory(
     run: Callable[..., Process], sessions: Callable[[], dict[str, SessionView]]
 ) -> None:
     first, second = run(TRAIN, "first", 1_000_000), run(TRAIN, "second", 400)
@@ -192,7 +193,7 @@ def test_a_holder_registers_again_while_it_computes(
     session.close()
 
 
-def test_without_any_broker_to_be_had_the_reason_is_said(
+def test_without_any_available_broker_the_reason_is_reported(
     settings: Settings, opened: Callable[..., Session]
 ) -> None:
     hopeless = msgspec.structs.replace(settings, socket="/proc/none/b.sock")
@@ -205,7 +206,7 @@ def test_without_any_broker_to_be_had_the_reason_is_said(
 
 @pytest.fixture
 def holder(settings: Settings) -> Iterator[Client]:
-    """Somebody who holds the turn of the only lane."""
+    """A session that holds the turn of the only lane."""
     client = Client.connect(settings, "tests")
     client.ask(Open(id="holder", name="holder.ipynb", demand=Demand(1, 1, measured=True)))
     client.send(Request(1))
@@ -248,7 +249,7 @@ with gpushare.session(name="waiter") as session:
 """
 
 
-def test_a_wait_that_is_cancelled_fails_with_who_did_it_and_the_next_one_is_new(
+def test_a_wait_that_is_cancelled_fails_with_the_user_and_the_next_one_is_new(
     run: Callable[..., Process],
     holder: Client,
     sessions: Callable[[], dict[str, SessionView]],
@@ -351,13 +352,13 @@ def test_a_thread_may_wait_while_another_looks(
     session.close()
 
 
-def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(
+def test_a_demand_that_can_never_fit_is_reported_once_and_tried_again(
     settings: Settings, opened: Callable[..., Session]
 ) -> None:
     small = msgspec.structs.replace(settings, host_capacity_bytes=1 << 20)
     session = opened("large", small)
     session.enter()
-    session.boundary()  # reports the size of this process
+    session.boundary()  # it reports the size of this process
     session.leave()
     with pytest.raises(DoesNotFit, match=r"MiB|GiB"):
         session.enter()
@@ -365,7 +366,7 @@ def test_a_demand_that_can_never_fit_is_said_once_and_tried_again(
     session.close()
 
 
-def test_the_end_of_a_cell_reports_what_a_change_over_left_unreported(
+def test_the_end_of_a_cell_reports_what_a_context_switch_left_unreported(
     settings: Settings,
     opened: Callable[..., Session],
     sessions: Callable[[], dict[str, SessionView]],
@@ -387,7 +388,7 @@ def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
     settings: Settings,
 ) -> None:
     session = Session(settings, name="brief")
-    session._connect()  # without its keeper, whose part we play
+    session._connect()  # without its keeper, whose part the test plays
     session.close()
     assert not session._is_woken()
 
@@ -448,7 +449,7 @@ time.sleep(60)
 """
 
 
-def test_a_forked_child_does_not_keep_its_parents_place(
+def test_a_forked_child_does_not_keep_its_parents_session(
     run: Callable[..., Process], settings: Settings
 ) -> None:
     parent = run(FORKS)
@@ -474,7 +475,7 @@ def test_iterations_gives_every_batch_of_every_epoch(settings: Settings) -> None
         assert not session.holding
 
 
-def test_iterations_tells_how_much_is_left(
+def test_iterations_tells_the_number_that_is_left(
     settings: Settings, sessions: Callable[[], dict[str, SessionView]]
 ) -> None:
     now = msgspec.structs.replace(settings, report_seconds=1e-9)
@@ -512,7 +513,7 @@ def test_a_session_in_a_session_is_the_same(settings: Settings) -> None:
             assert still is outer
 
 
-# --- a turn that is handed on -----------------------------------------------------------------
+# --- direct handoff -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -535,7 +536,7 @@ def pair(opened: Callable[..., Session]) -> Iterator[tuple[Session, Session, thr
         session.close()
 
 
-def test_a_turn_is_handed_on_without_the_broker(
+def test_a_direct_handoff_needs_no_broker(
     broker_pid: int, pair: tuple[Session, Session, threading.Thread]
 ) -> None:
     first, second, waiting = pair
@@ -546,7 +547,7 @@ def test_a_turn_is_handed_on_without_the_broker(
     os.kill(broker_pid, signal.SIGCONT)
 
 
-def test_the_broker_learns_of_a_turn_that_was_handed_on(
+def test_the_broker_learns_of_a_direct_handoff(
     pair: tuple[Session, Session, threading.Thread],
     sessions: Callable[[], dict[str, SessionView]],
 ) -> None:
@@ -562,7 +563,7 @@ def test_the_broker_learns_of_a_turn_that_was_handed_on(
     assert second.holding, "nobody else waits"
 
 
-def test_a_letter_that_gets_lost_costs_nobody_the_turn(
+def test_a_direct_handoff_that_gets_lost_costs_no_turn(
     pair: tuple[Session, Session, threading.Thread],
 ) -> None:
     first, second, waiting = pair
@@ -572,7 +573,7 @@ def test_a_letter_that_gets_lost_costs_nobody_the_turn(
     assert (first.holding, second.holding) == (False, True)
 
 
-def test_a_letter_of_somebody_else_gives_no_turn(
+def test_a_direct_handoff_from_a_stranger_gives_no_turn(
     pair: tuple[Session, Session, threading.Thread],
 ) -> None:
     _, second, waiting = pair
@@ -583,7 +584,7 @@ def test_a_letter_of_somebody_else_gives_no_turn(
     assert not second.holding
 
 
-def test_whoever_carries_a_letter_cannot_write_another(
+def test_a_session_that_carries_a_direct_handoff_cannot_write_another(
     pair: tuple[Session, Session, threading.Thread],
 ) -> None:
     """With other memory for the same turn, or with another lane."""
@@ -604,10 +605,10 @@ def test_whoever_carries_a_letter_cannot_write_another(
     assert second.holding
 
 
-def test_a_session_that_lost_its_connection_hands_nothing_on(
+def test_a_session_that_lost_its_connection_hands_nothing_off(
     pair: tuple[Session, Session, threading.Thread],
 ) -> None:
-    """Whoever was named, was named on the connection that is lost."""
+    """A successor was named on the connection that is lost."""
     first, second, waiting = pair
     with first._lock:
         first._look()

@@ -1,4 +1,4 @@
-"""The simulator says what real processes do at a real broker."""
+"""The results of the simulator agree with real processes at a real broker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def notebook(name: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def ended(client: Client) -> Iterator[str]:
-    """Names, as they have done all their iterations."""
+    """Return names, in the order in which they have done all their iterations."""
     left = set(LENGTHS)
     for snapshot in client.watch(0.05):
         for session in snapshot.devices[0].sessions:

@@ -1,4 +1,4 @@
-"""A broker that stands still, as one that is stopped: whoever asks it something hears so."""
+"""A broker that does not respond, such as one that is stopped: every caller is told so."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def session(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """With less patience than ours."""
+    """Wait for a shorter time than usual."""
     defaults = Client.ask.__defaults__, Client._answer.__defaults__
     monkeypatch.setattr(Client.ask, "__defaults__", (None, 0.3))
     monkeypatch.setattr(Client._answer, "__defaults__", (None, 0.3))
@@ -41,7 +41,7 @@ def stopped(broker_pid: int, session: Session) -> Iterator[int]:
     os.kill(broker_pid, signal.SIGCONT)
 
 
-def test_who_looks_or_connects_hears_so(settings: Settings, stopped: int) -> None:
+def test_a_viewer_or_a_new_connection_is_told_so(settings: Settings, stopped: int) -> None:
     with pytest.raises(BrokerUnavailable, match="the broker stands still"):
         Client.connect(settings)
 
@@ -62,15 +62,15 @@ def test_a_change_that_is_not_answered_is_told_and_the_session_comes_back(
     assert session.weight == 3.0
 
 
-def test_sharing_ends_beside_a_broker_that_stands_still(session: Session, stopped: int) -> None:
+def test_sharing_ends_beside_a_broker_that_does_not_respond(session: Session, stopped: int) -> None:
     closing = threading.Thread(target=session.close, daemon=True)
     closing.start()
     closing.join(SECONDS)
     assert not closing.is_alive()
 
 
-def test_training_waits_for_a_broker_that_stands_still(session: Session, stopped: int) -> None:
-    """Nobody else can be given the turn meanwhile; it is not asked again and again."""
+def test_training_waits_for_a_broker_that_does_not_respond(session: Session, stopped: int) -> None:
+    """No other session can be given the turn meanwhile; it is not requested again and again."""
     waiting = threading.Thread(target=session.enter, daemon=True)
     waiting.start()
     waiting.join(0.6)

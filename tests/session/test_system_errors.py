@@ -1,4 +1,4 @@
-"""What the system refuses on the way to a broker fails no cell, and ends no keeper."""
+"""Errors of the system on the way to a broker fail no cell, and end no keeper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECONDS = 60.0
 
 @contextlib.contextmanager
 def no_descriptors() -> Iterator[None]:
-    """None that is free; those that are open go on."""
+    """No descriptor is free; open ones stay usable."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.close(lowest := os.dup(0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
@@ -55,7 +55,7 @@ def session(opened: Callable[..., Session]) -> Session:
 
 
 @pytest.mark.parametrize("trouble", ["descriptors", "log"])
-def test_a_cell_that_waits_is_told_and_goes_on_when_the_system_gives_again(
+def test_a_cell_that_waits_is_told_and_continues_when_the_system_recovers(
     settings: Settings, broker_pid: int, session: Session, trouble: str
 ) -> None:
     told: queue.Queue[Wait | None] = queue.Queue()
@@ -102,7 +102,7 @@ def test_the_keeper_restores_the_connection_while_a_cell_computes(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-def test_no_process_to_be_had_is_one_sentence(settings: Settings) -> None:
+def test_a_lack_of_processes_is_reported_in_one_sentence(settings: Settings) -> None:
     """Root has no such limit."""
     Path(settings.socket).parent.chmod(0o755)
     os.chown(Path(settings.socket).parent, NOBODY, NOBODY)
@@ -115,6 +115,6 @@ def test_no_process_to_be_had_is_one_sentence(settings: Settings) -> None:
     assert said.startswith("BrokerUnavailable: the way to the broker on"), said
 
 
-def test_no_descriptor_to_be_had_is_one_sentence(settings: Settings) -> None:
+def test_a_lack_of_descriptors_is_reported_in_one_sentence(settings: Settings) -> None:
     with no_descriptors(), pytest.raises(BrokerUnavailable, match="Too many open files"):
         connect(settings)

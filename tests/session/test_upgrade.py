@@ -1,5 +1,5 @@
-"""A broker is replaced by the next one, as in an upgrade: no notebook is lost, and none is in two
-minds about whose turn it is."""
+"""A broker is replaced by the next one, as in an upgrade: no notebook is lost, and all agree on
+which one has the turn."""
 
 from __future__ import annotations
 
@@ -100,10 +100,11 @@ def kill(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("end", [stop_by_signal, stop_by_message, kill])
-def test_who_waits_is_not_granted_before_who_holds_has_come_back(
+def test_a_waiting_session_is_not_granted_before_the_holder_has_come_back(
     settings: Settings, end: Callable[[Settings], None]
 ) -> None:
-    """However the broker ended, as long as it had sessions: the one that waits comes back first."""
+    """This holds however the broker ended, if it had sessions: the one that waits comes back
+    first."""
     first, second = Client.connect(settings), Client.connect(settings)
     for client, name in ((first, "first"), (second, "second")):
         client.ask(Open(id=name, name=name, device="host", demand=DEMAND))
@@ -124,7 +125,7 @@ def test_who_waits_is_not_granted_before_who_holds_has_come_back(
         client.close()
 
 
-def test_a_broker_that_ended_without_sessions_leaves_nobody_to_wait_for(
+def test_a_broker_that_ended_without_sessions_leaves_none_to_wait_for(
     settings: Settings, only_looks: Settings, brokers: Brokers
 ) -> None:
     with Client.connect(only_looks) as client:
@@ -133,7 +134,7 @@ def test_a_broker_that_ended_without_sessions_leaves_nobody_to_wait_for(
     assert Path(settings.socket).with_suffix(".lock").read_text() == ""
 
 
-def test_holder_waiter_and_idle_one_are_what_they_were_at_the_next_broker(
+def test_holder_waiting_and_idle_sessions_keep_their_states_at_the_next_broker(
     opened: Callable[[str], Session],
     brokers: Brokers,
     sessions: Callable[[], dict[str, SessionView]],
@@ -164,7 +165,7 @@ def test_holder_waiter_and_idle_one_are_what_they_were_at_the_next_broker(
     assert waiter.holding
 
 
-def test_with_a_broker_of_a_newer_protocol_the_holder_computes_on_and_who_waits_is_told_why(
+def test_with_a_broker_of_a_newer_protocol_the_holder_computes_and_waiting_sessions_are_told_why(
     opened: Callable[[str], Session], brokers: Brokers
 ) -> None:
     """Nothing is lost: the notebook may stop sharing, or wait for a broker of its protocol."""

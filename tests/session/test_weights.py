@@ -1,4 +1,5 @@
-"""Ten kernels of five users whose weights the admin's file says: real processes, real user ids."""
+"""Ten kernels of five users with the weights of the admin's file: real processes, real
+user ids."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from jupyter_gpushare.wire.client import Client
 
 WEIGHTS = {60001: 1, 60002: 1, 60003: 2, 60004: 3, 60005: 5}  # of users by their id
 RULES = "".join(f"[users.{uid}]\nweight = {weight}\n" for uid, weight in WEIGHTS.items())
-SECONDS = 15.0  # of device time that are shared out
+SECONDS = 15.0  # of device time that are shared
 
 pytestmark = [
     pytest.mark.skipif(
@@ -41,7 +42,8 @@ def train(settings: Settings, name: str, uid: int) -> None:
 
 @pytest.fixture
 def broker(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the rules, and turns so short that each gets many of them in the time of a test."""
+    """Start the broker with the rules, and turns so short that each gets many of them in the time
+    of a test."""
     (tmp_path / "rules.toml").write_text(RULES)
     monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(tmp_path / "rules.toml"))
     monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "0.05")
@@ -68,7 +70,7 @@ def kernels(settings: Settings, broker: None) -> Iterator[None]:
 
 
 def shares(settings: Settings) -> dict[str, float]:
-    """Each user's part of the next seconds of device time in which all ten train."""
+    """Return each user's part of the next seconds of device time in which all ten train."""
     begin: dict[str, float] = {}
     with Client.connect(settings) as client:
         for snapshot in client.watch(0.05):

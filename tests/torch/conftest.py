@@ -1,4 +1,5 @@
-"""Plain loops with and without sharing, and a plain implementation of turns that keeps a record."""
+"""Plain loops with and without sharing, and a plain implementation of turns that keeps a
+record."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ Modules = list[Any]
 
 @dataclass
 class Turns:
-    """Grants every turn at once and writes down what was asked, by which thread."""
+    """Grants every turn at once and records each request, with its thread."""
 
     events: list[str] = field(default_factory=list)
     threads: list[int] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Turns:
         self._note("boundary")
 
     def abandon(self) -> None:
-        """It is followed by a `leave`, or by nothing more."""
+        """A `leave` follows it, or nothing more."""
 
     def leave(self) -> None:
         self._note("leave")

@@ -1,6 +1,6 @@
 """Iterations on a GPU, each function in a process of its own: `cuda_iterations.py NAME`.
 
-PyTorch's caching allocator is the pretended one, the driver the fake one; all else is real.
+PyTorch's caching allocator is the pretended one, the driver the fake one; everything else is real.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ cuda = install(_core.__file__)
 
 
 class Broker:
-    """Keeps the chunks of one lane, and is the neighbour who overwrites them."""
+    """Keeps the chunks of one lane, and is the neighbour that overwrites them."""
 
     def __init__(self) -> None:
         self._ours, theirs = Channel.pair()
@@ -64,7 +64,7 @@ def is_in_lane(block: Block) -> bool:
 
 
 def learn() -> None:
-    """The demand: two iterations outside of the lane, that need 60 MiB."""
+    """Return the demand: two iterations outside of the lane, that need 60 MiB."""
     for _ in range(2):
         with iteration():
             assert not is_in_lane(Block(60 * MIB))
@@ -169,7 +169,7 @@ def holes_between_the_blocks_of_an_iteration_are_demanded_too() -> None:
     learn()
     for _ in range(3):
         with iteration():
-            Block(60 * MIB)  # now there is one segment of so many
+            Block(60 * MIB)  # now there is one segment of this size
     with iteration():
         both = [Block(40 * MIB), Block(30 * MIB)]
         assert all(map(is_in_lane, both))

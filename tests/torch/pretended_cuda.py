@@ -1,9 +1,9 @@
-"""As much of PyTorch's CUDA as a lane needs, for builds without it: `pretended_cuda.install()`.
+"""The part of PyTorch's CUDA that a lane needs, for builds without it: `pretended_cuda.install()`.
 
 It caches as PyTorch's allocator does, by the documented calls alone: pools that are routed for all
 threads, segments that stay until their pool is gone and the cache is emptied, small ones of 2 MiB
-and others of 20 MiB or whole multiples of 2 MiB, blocks cut from them. Memory is the fake driver's,
-so it can be written and read. `Block` stands for the storage of a tensor.
+and others of 20 MiB or whole multiples of 2 MiB, blocks cut from them. Memory is the fake
+driver's, so it can be written and read. `Block` stands for the storage of a tensor.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Segment:
         self.blocks: dict[int, int] = {}  # address -> size
 
     def place(self, size: int) -> int | None:
-        """The first gap that is large enough."""
+        """Return the first gap that is large enough."""
         begin = self.address
         for address, length in sorted(self.blocks.items()):
             if address - begin >= size:
@@ -217,7 +217,7 @@ def synchronize(index: int) -> None:
 
 
 def install(library: str) -> Cuda:
-    """From now on torch has a GPU. What is outside of pools comes from `library` as well."""
+    """From now on torch has a GPU. Memory outside of pools comes from `library` as well."""
     cuda.default = Pool(PluggableAllocator(library, "gpushare_cuda_allocate", "gpushare_cuda_free"))
     ours = {
         "is_available": lambda: True,

@@ -31,7 +31,7 @@ def batch(rows=64):
 
 
 def trained(order, *, width, rows, cycles=CYCLES):
-    """A plain loop; `order` is of the letters z(ero_grad) f(orward) b(ackward) s(tep)."""
+    """A plain loop; `order` consists of z(ero_grad) f(orward) b(ackward) s(tep)."""
 
     def train():
         model, criterion = mlp(width), nn.CrossEntropyLoss()
@@ -302,7 +302,7 @@ def compilations():
 
 
 class Net(nn.Module):
-    """Not a bare nn.Sequential, which PyTorch cannot compile in place."""
+    """This is not a bare nn.Sequential, which PyTorch cannot compile in place."""
 
     def __init__(self):
         super().__init__()
@@ -386,7 +386,7 @@ def test_a_scripted_module_is_noticed(boundaries, turns):
 
 
 class Failing(nn.Module):
-    """Raises what it is told to, once."""
+    """Raises a given error, once."""
 
     def __init__(self, error):
         super().__init__()
@@ -487,7 +487,8 @@ def test_a_cell_that_ends_in_the_middle_of_an_iteration_closes_it(boundaries, tu
 
 
 def interrupted_at(line, function):
-    """Run `function`, with a KeyboardInterrupt at that line of ours; whether it got so far."""
+    """Run `function`, with a KeyboardInterrupt at that line of ours; return whether it
+    came there."""
     left = line
 
     def trace(frame, event, _):
@@ -511,7 +512,7 @@ def interrupted_at(line, function):
 
 
 @pytest.mark.parametrize("resets", [True, False], ids=["notebook", "script"])
-def test_an_interrupt_at_any_line_of_ours_leaves_a_state_to_go_on_from(boundaries, turns, resets):
+def test_after_an_interrupt_at_any_line_of_ours_training_can_continue(boundaries, turns, resets):
     model, x = mlp(), batch()[0]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -678,7 +679,7 @@ def test_a_second_thread_waits_while_the_first_waits_for_the_turn(boundaries, tu
 
 
 class Served(torch.utils.data.Dataset):
-    """Runs a model in the worker and says how many turns it took there."""
+    """Runs a model in the worker and returns how many turns it took there."""
 
     def __init__(self, turns):
         self.turns = turns

@@ -1,4 +1,4 @@
-"""What of PyTorch's memory on a GPU can be tested without one."""
+"""The part of PyTorch's memory on a GPU that can be tested without one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_the_reason_is_said() -> None:
+def test_without_a_gpu_the_reason_is_reported() -> None:
     assert why_not() == "PyTorch finds no GPU"
 
 
@@ -50,7 +50,7 @@ def test_storages_move_with_all_that_shares_them_and_nothing_else_does() -> None
     assert model.bias.data_ptr() == bias
 
 
-def test_a_backward_pass_follows_what_has_moved_since_its_forward_pass() -> None:
+def test_a_backward_pass_follows_storages_that_moved_since_its_forward_pass() -> None:
     weight = torch.randn(200, 200, requires_grad=True)
     hidden = weight.exp()
     loss = (hidden * hidden).sum()
@@ -60,7 +60,7 @@ def test_a_backward_pass_follows_what_has_moved_since_its_forward_pass() -> None
     assert torch.equal(weight.grad, 2 * hidden * hidden)
 
 
-def test_what_is_alive_outside_of_lanes_is_not_the_lanes() -> None:
+def test_blocks_alive_outside_of_lanes_are_not_the_lanes() -> None:
     tensor = torch.ones(10)
     assert not _core.CudaLane.owns(tensor.data_ptr())
     block = {"address": tensor.data_ptr(), "size": 40, "state": "active_allocated"}

@@ -38,7 +38,7 @@ def session(settings: Settings) -> Iterator[Session]:
     small = msgspec.structs.replace(
         settings, host_capacity_bytes=CAPACITY, report_seconds=0.01, quantum_seconds=0.01
     )
-    gc.collect()  # what the traceback of a test before has kept
+    gc.collect()  # kept by the traceback of a test before
     yield sharing.start(small, device="host", name="ours")
     sharing.stop()
 
@@ -72,7 +72,7 @@ def until(condition: Callable[[], bool], act: Callable[[], None]) -> None:
 
 
 def seen(memory: Memory, size: int) -> Callable[[], bool]:
-    """Whether so many bytes are alive, to a MiB. Looks are rare."""
+    """Return whether this number of bytes is alive, to a MiB. Looks are rare."""
     _core.AllocationCounter.take_peak()
     return lambda: abs(memory.live() - size) < MIB
 
@@ -103,7 +103,7 @@ def test_a_large_tensor_that_is_freed_untouched_leaves_nothing_behind() -> None:
         assert memory.live() == start
 
 
-def test_a_peak_has_what_was_touched_inside_of_the_iteration() -> None:
+def test_a_peak_contains_bytes_that_were_touched_inside_of_the_iteration() -> None:
     memory = Memory()
     start = memory.live()
     large = untouched(4)
@@ -116,7 +116,7 @@ def test_a_peak_has_what_was_touched_inside_of_the_iteration() -> None:
     del large
 
 
-def test_what_was_never_touched_is_not_paged_out() -> None:
+def test_memory_that_was_never_touched_is_not_paged_out() -> None:
     large = untouched(2)
     assert _core.Pager.page_out("/tmp") == ""
     assert _core.Pager.bytes_out() < PART
@@ -148,7 +148,7 @@ def test_a_newcomer_that_can_never_fit_is_refused_with_the_numbers(
     assert buffers[0].all()
 
 
-def test_a_training_that_outgrows_the_device_goes_on_and_is_told_once(
+def test_a_training_that_outgrows_the_device_continues_and_is_told_once(
     session: Session, iterate: Callable[[], None]
 ) -> None:
     buffers = untouched(4)
@@ -172,7 +172,7 @@ def test_a_training_that_outgrows_the_device_goes_on_and_is_told_once(
     assert "the device has 192" in told
 
 
-def test_a_training_that_outgrew_the_device_waits_for_others_and_goes_on(
+def test_a_training_that_outgrew_the_device_waits_for_others_and_continues(
     session: Session, iterate: Callable[[], None], settings: Settings
 ) -> None:
     buffers = untouched(4)
@@ -184,7 +184,8 @@ def test_a_training_that_outgrew_the_device_waits_for_others_and_goes_on(
         other.send(Request(1))
 
         def on_wait(wait: Wait | None) -> None:
-            """The other has its turn and ends it; when it is in the way of ours, it leaves."""
+            """The other session has its turn and ends it; when it is in the way of ours, it is
+            paged out."""
             if waited:
                 return
             if has_grant(other):

@@ -1,4 +1,5 @@
-"""Bytes are counted exactly, whoever allocates and frees, and a demand is what was counted."""
+"""Bytes are counted exactly, whichever thread allocates and frees, and a demand is the counted
+sum."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ FLOAT = 4
 
 @pytest.fixture(autouse=True)
 def counted():
-    """The counter is installed, and nobody else's garbage dies in the middle of a test."""
+    """Install the counter, and collect the garbage of other tests before this one."""
     assert counter.install() == ""
     gc.collect()
     gc.disable()
@@ -39,7 +40,7 @@ def bytes_of(size):
 
 
 def alone(code):
-    """Run code in a process of its own, where nothing was installed before; its output."""
+    """Run code in a process of its own, where nothing was installed before; return its output."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
     )
@@ -115,7 +116,7 @@ print(counter.live())
     assert (int(adopted), int(freed), int(unknown)) == (5000, 0, 0)
 
 
-def test_nothing_is_installed_without_torch_and_the_reason_is_said():
+def test_nothing_is_installed_without_torch_and_the_reason_is_reported():
     words = alone("""
 from jupyter_gpushare._core import AllocationCounter as counter
 print(counter.install())
@@ -178,7 +179,7 @@ def test_threads_that_allocate_and_free_each_others_tensors_lose_nothing():
     assert counter.live() == start
 
 
-def test_a_child_forked_in_the_middle_counts_on_and_does_not_hang():
+def test_a_child_forked_in_the_middle_counts_further_and_does_not_hang():
     start = counter.live()
     stop = threading.Event()
 
@@ -352,7 +353,7 @@ def test_a_margin_takes_no_more_than_the_device_has():
         assert memory.demand().ephemeral_bytes == expected
 
 
-def test_a_demand_forgets_what_is_long_ago():
+def test_a_demand_forgets_the_distant_past():
     memory = Memory()
     for size in [1, MIB] + [1000] * torch_memory.WINDOW:
         memory.begin()
@@ -385,7 +386,7 @@ for number in range(6):
 """
 
 
-def test_what_survivors_took_of_the_lane_before_they_were_known_is_not_demanded_for_long():
+def test_lane_memory_of_survivors_before_they_were_known_is_not_demanded_for_long():
     assert list(map(int, alone(IN_A_LANE)))[1:] == [3, 7, 5, 3, 3]
 
 
@@ -409,7 +410,7 @@ for number in range(4):
 """
 
 
-def test_a_lane_that_grows_in_the_middle_of_an_iteration_is_used_on():
+def test_a_lane_that_grows_in_the_middle_of_an_iteration_stays_in_use():
     assert list(map(int, alone(IN_A_LANE_THAT_GROWS))) == [0, 0, 2, 2]
 
 
@@ -455,7 +456,7 @@ def test_events_out_of_order_change_nothing():
     assert memory.demand().ephemeral_bytes == 1000
 
 
-def test_where_counting_fails_the_whole_process_is_persistent_and_it_is_said(monkeypatch):
+def test_where_counting_fails_the_whole_process_is_persistent_and_it_is_reported(monkeypatch):
     monkeypatch.setattr(torch_memory, "self_test", lambda: "tensors cannot be counted here")
     memory = Memory()
     for _ in range(3):

@@ -42,7 +42,7 @@ def anonymous() -> int:
 
 
 def pages_while(memory: Memory, call: Callable[[], None], times: int = 5) -> int:
-    """Page out and in while a thread repeats `call`; how often it did. It must not fail."""
+    """Page out and in while a thread repeats `call`; return how often it did. It must not fail."""
     over, troubles, calls = threading.Event(), [], 0
 
     def repeat() -> None:
@@ -86,7 +86,7 @@ def test_a_thread_reads_a_file_into_a_tensor(memory: Memory, content: Path) -> N
     assert model.sum() == model.numel()
 
 
-def test_other_memory_leaves_beside_a_tensor_that_is_read_into(memory: Memory) -> None:
+def test_other_memory_is_paged_out_beside_a_tensor_that_is_read_into(memory: Memory) -> None:
     model = torch.ones(64 * MIB // 4)
     buffer = torch.ones(BUFFER, dtype=torch.uint8)
     view = buffer.numpy()

@@ -1,4 +1,4 @@
-"""The way of one iteration in CONTRIBUTING.md is the way that one takes."""
+"""The way of one iteration in CONTRIBUTING.md is the way that an iteration takes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WARM_UP = 30  # iterations after which the demand is known and the lane is used
 
 
 def way(name: str) -> list[str]:
-    """The functions of one point of the list."""
+    """Return the functions of one point of the list."""
     (point,) = re.findall(rf"^- {name}: (.*?)(?=\n- |\n\n)", SECTION, re.MULTILINE | re.DOTALL)
     return re.findall(r"`([A-Z]\w+\.\w+)`", point)
 
 
 def defined() -> Iterator[str]:
-    """`Class.method` of the library."""
+    """Return `Class.method` of the library."""
     for file in (ROOT / "jupyter_gpushare").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef):
@@ -42,7 +42,8 @@ def defined() -> Iterator[str]:
 
 @pytest.fixture
 def calls(settings: Settings) -> Iterator[list[str]]:
-    """Methods that two iterations call in a process that has the device for itself, in order."""
+    """Return the methods that two iterations call in a process that has the device for itself, in
+    order."""
     sharing.start(settings, name="way")
     found: list[str] = []
 

@@ -189,5 +189,5 @@ losses = [float(number * number) for number in range(1000)]
 
 
 def program(case: str, sizes: str = SMALL) -> str:
-    """The cells of a case as one, with its result printed last."""
+    """Return the cells of a case as one, with its result printed last."""
     return sizes + MODEL + BODIES[case] + RESULT

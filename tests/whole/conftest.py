@@ -50,8 +50,8 @@ KERNEL = "from ipykernel.kernelapp import IPKernelApp\nIPKernelApp.launch_instan
 
 
 class BornKernel:
-    """As much of a KernelManager as a Notebook asks, for a kernel that is born in a nursery: there
-    PyTorch is imported already, which takes longer than most tests."""
+    """The part of a KernelManager that a Notebook uses, for a kernel that is born in a nursery:
+    there PyTorch is imported already, which takes longer than most tests."""
 
     def __init__(self, nursery: Nursery) -> None:
         self._nursery = nursery
@@ -102,7 +102,7 @@ class Notebook:
         return str(self.client.execute(code))
 
     def end(self, cell: str) -> str:
-        """Wait for a cell's end; what it printed. Raises AssertionError with its traceback."""
+        """Wait for a cell's end; return its output. Raises AssertionError with its traceback."""
         printed, failed = [], []
         deadline = time.monotonic() + CELL_SECONDS
         while True:
@@ -173,19 +173,19 @@ def ours(scribbler: Scribbler, notebook: Callable[..., Notebook]) -> Notebook:
 
 @pytest.fixture
 def lanes(look: Callable[[], Snapshot]) -> Callable[[], list[LaneView]]:
-    """The lanes, as a looker sees them now."""
+    """Return the lanes, as a viewer sees them now."""
     return lambda: look().devices[0].lanes
 
 
 @pytest.fixture
 def lane_bytes(lanes: Callable[[], list[LaneView]]) -> Callable[[], list[int]]:
-    """What the lanes may take of memory, in whole pages."""
+    """Return what the lanes may take of memory, in whole pages."""
     return lambda: sorted(-lane.bytes // mmap.PAGESIZE * -mmap.PAGESIZE for lane in lanes())
 
 
 @pytest.fixture
 def in_memory(look: Callable[[], Snapshot]) -> Callable[[], list[int]]:
-    """What there is in memory of each lane that somebody has: the broker, this process, or who has
+    """Return the memory of each lane that a process has: the broker, this process, or one that has
     ever been seen as a session."""
     pids = {os.getpid()}
 
@@ -200,7 +200,7 @@ def in_memory(look: Callable[[], Snapshot]) -> Callable[[], list[int]]:
 
 
 def _memory_of_lanes(pid: int) -> Iterator[tuple[int, int]]:
-    """Number and bytes of each file of a lane that a process has open."""
+    """Return number and bytes of each file of a lane that a process has open."""
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed just now
             if "memfd:gpushare-lane" in os.readlink(file):
@@ -212,12 +212,13 @@ def last_json(printed: str) -> Any:
 
 
 def used_in_lane(notebook: Notebook) -> list[int]:
-    """Bytes that each iteration since the last call had in the lane, of those that had any."""
+    """Return bytes that each iteration since the last call had in the lane, of those that
+    had any."""
     return [footprint for footprint in last_json(notebook.run(TELL)) if footprint]
 
 
 def results_alone(programs: dict[str, str]) -> Any:
-    """What each program prints last in a plain interpreter, where nobody has heard of sharing."""
+    """Return the last line of each program in a plain interpreter, without sharing."""
     command, given = [sys.executable, "-c", RUN_ALL], json.dumps(programs)
     run = subprocess.run(command, input=given, capture_output=True, text=True, cwd="/")
     assert run.returncode == 0, run.stderr

@@ -25,7 +25,7 @@ from jupyter_gpushare.wire.messages import Demand
 
 
 class Training(WholeProcess):
-    """The memory of iterations that all need the same, and one that `keeps` what they had."""
+    """The memory of iterations that all need the same, and one that `keeps` their segment."""
 
     def __init__(self, persistent: int, ephemeral: int, value: int) -> None:
         self.ephemeral, self.value = ephemeral, value
@@ -56,7 +56,8 @@ class Training(WholeProcess):
             self.trouble += [text] if (text := self.lane.trim(size)) else []
 
     def iterate(self) -> None:
-        """What a process does with PyTorch in an iteration; the first one makes what persists."""
+        """The actions of a process with PyTorch in an iteration; the first one makes persistent
+        memory."""
         if self.persistent is None:
             _core.CudaLane.open()
             self.has_news = True

@@ -14,8 +14,8 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import LaneMemory
 from jupyter_gpushare.wire.messages import Demand
 
-# In the notebook: at each boundary it waits until the neighbour wants the turn, so that the lane
-# changes over at every one, and notes how many bytes of the lane the iteration had.
+# In the notebook: at each boundary it waits until the neighbour wants the turn, so that there is a
+# context switch at every one, and notes how many bytes of the lane the iteration had.
 CHANGE_OVER = """
 import json, select
 from jupyter_gpushare import _core
@@ -40,7 +40,7 @@ TELL = "print(json.dumps(footprints)); footprints.clear()"
 
 
 class Noise(WholeProcess):
-    """Memory of which nothing is kept: 0xFF in all of the lane, NaN to whoever reads floats."""
+    """Memory whose content is lost: 0xFF in all of the lane, NaN to a reader of floats."""
 
     how = "all of the lane is overwritten"
 
@@ -51,7 +51,7 @@ class Noise(WholeProcess):
         self._lane: tuple[LaneMemory | None, int] = (None, 0)
 
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
-        self._lane = memory, size  # its descriptor is open as long as somebody has it
+        self._lane = memory, size  # its descriptor is open while a process has it
         return ""
 
     def begin(self) -> None:
@@ -66,9 +66,9 @@ class Noise(WholeProcess):
 
 
 class Scribbler:
-    """A session, in a thread of this process, that asks for a turn as soon as it has given the last
-    one back. It comes before all others while it waits, and after all others once it has the turn.
-    """
+    """A session, in a thread of this process, that asks for a turn as soon as it has given the
+    last one back. It comes before all others while it waits, and after all others once it has the
+    turn."""
 
     def __init__(self, settings: Settings, ephemeral: int = 1) -> None:
         self.memory = Noise(ephemeral)
@@ -83,11 +83,11 @@ class Scribbler:
 
     @property
     def overwrites(self) -> int:
-        """How often a lane that has any bytes was overwritten."""
+        """Return how often a lane that has any bytes was overwritten."""
         return self.memory.overwrites
 
     def take_turns(self, ephemeral: int = 1) -> None:
-        """With a session that needs so many bytes, and leaves after it has had some."""
+        """A scribbler with a session that needs `size` bytes, and leaves after it has had some."""
         other = Session(self.settings, name="other", device="host")
         other.memory = Noise(ephemeral)
         other.open()
@@ -108,8 +108,8 @@ class Scribbler:
                 self._give_back_when_asked()
 
     def _give_back_when_asked(self) -> None:
-        """A boundary does not wait for the lock, which the keeper has now and then; but here is no
-        next one that would find what was said meanwhile."""
+        """A boundary does not wait for the lock, which the keeper has now and then; but here there
+        is no next boundary that would find a message of the meantime."""
         while self._session.holding and not self._is_over.is_set():
             with self._session._lock:
                 self._session.boundary()
@@ -117,7 +117,7 @@ class Scribbler:
                 self._await_news()
 
     def _await_news(self) -> None:
-        """What comes may have been taken by the session's keeper, and the turn given back."""
+        """The keeper of the session may have taken the message, and given the turn back."""
         with contextlib.suppress(ValueError, TypeError):  # the connection has just been lost
             select.select([self._session._client, self._woken], [], [], LOOK_SECONDS)
 

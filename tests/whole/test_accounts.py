@@ -1,4 +1,4 @@
-"""What a real session uses is in the accounts of real brokers, once and whole."""
+"""The usage of a real session is in the accounts of real brokers, once and complete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jupyter_gpushare.wire.messages import (
     Accounts,
 )
 
-NEAR_SECONDS = 0.5  # what a busy machine may put between two ends of one turn
+NEAR_SECONDS = 0.5  # the delay that a busy machine may put between two ends of one turn
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def session(opened: Callable[..., Session]) -> Session:
 
 
 def used(settings: Settings) -> AccountRow:
-    """What all brokers so far have counted of this user."""
+    """Return what all brokers so far have counted of this user."""
     with Client.connect(settings, "tests") as client:
         answer = client.ask(Account(0.0, time.time() + 1, "notebook"))
     assert isinstance(answer, Accounts)
@@ -76,7 +76,7 @@ def test_a_turn_that_outlives_its_broker_is_counted_once_and_whole(
     assert check.state == "ok"
 
 
-def test_what_was_used_until_the_end_is_kept_when_broker_and_session_end(
+def test_usage_until_the_end_is_kept_when_broker_and_session_end(
     settings: Settings, session: Session
 ) -> None:
     session.enter()

@@ -79,7 +79,7 @@ class Notebook:
 
 
 def chunks_of(pid: int) -> set[int]:
-    """The GPU's memory that a process has: the numbers of the files that it is."""
+    """Return the GPU's memory that a process has: the numbers of the files that it is."""
     files = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -92,7 +92,7 @@ def chunks_of(pid: int) -> set[int]:
 
 @pytest.fixture
 def gpu(gpus: FakeGpus, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 32 chunks, which goes to the next who waits at each boundary."""
+    """A lane of 32 chunks, which goes to the next waiting session at each boundary."""
     monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
     gpus.say(f"gpu GPU-a {CAPACITY} 0 NVIDIA H200")
 
@@ -136,7 +136,8 @@ def test_sessions_have_the_same_chunks_in_turn_and_the_broker_keeps_them(
     shared = chunks_of(first.pid) & chunks_of(second.pid)
     assert shared == chunks_of(broker_pid)
     assert len(shared) == 4
-    assert len(chunks_of(first.pid)) == len(chunks_of(second.pid)) == 4 + 1  # and what persists
+    # and persistent memory
+    assert len(chunks_of(first.pid)) == len(chunks_of(second.pid)) == 4 + 1
 
 
 def test_the_larger_one_s_chunks_are_added_and_given_back_when_it_leaves(
@@ -153,7 +154,7 @@ def test_the_larger_one_s_chunks_are_added_and_given_back_when_it_leaves(
     assert len(chunks_of(small.pid)) == 4 + 1
 
 
-def test_an_idle_session_lets_go_of_a_lane_that_shrinks(
+def test_an_idle_session_releases_chunks_of_a_lane_that_shrinks(
     notebook: Callable[..., Notebook], broker_pid: int
 ) -> None:
     idle, large = notebook("ada"), notebook("bob", CHUNK, 10 * CHUNK)
@@ -165,7 +166,7 @@ def test_an_idle_session_lets_go_of_a_lane_that_shrinks(
     assert idle.is_well()
 
 
-def test_what_survives_a_turn_is_its_owner_s_alone(notebook: Callable[..., Notebook]) -> None:
+def test_survivors_of_a_turn_are_their_owner_s_alone(notebook: Callable[..., Notebook]) -> None:
     keeper, other = notebook("ada"), notebook("bob")
     keeper.runs("iterate(1); session.leave()")
     keeper.runs("memory.keeps = True; iterate(1); session.leave(); memory.keeps = False")
@@ -194,7 +195,7 @@ def test_a_killed_holder_leaves_the_lane_to_the_others(
     until(lambda: len(chunks_of(other.pid)) == 4 + 1)
 
 
-def test_training_goes_on_when_the_broker_is_killed(
+def test_training_continues_when_the_broker_is_killed(
     notebook: Callable[..., Notebook], broker_pid: int, look: Callable[[], Snapshot]
 ) -> None:
     first, second = notebook("ada"), notebook("bob")

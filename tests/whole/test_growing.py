@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .scribbler import Scribbler
 
 MIB = 1 << 20
-# Goes on with the training, on batches of so many rows.
+# Continues the training, on batches of this number of rows.
 TRAIN = """
 for _ in range({iterations}):
     x, y = torch.randn({rows}, width), torch.randint(0, 4, ({rows},))
@@ -51,7 +51,7 @@ session.boundary = counting
 
 
 def alone(*notebooks: Sequence[str]) -> list[Any]:
-    """What cells leave behind in a plain interpreter, where nobody has heard of sharing."""
+    """Return what cells leave behind in a plain interpreter, without sharing."""
     programs = {
         str(number): "".join((LARGE, MODEL, *cells, RESULT))
         for number, cells in enumerate(notebooks)
@@ -69,7 +69,7 @@ def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
     lane_bytes: Callable[[], list[int]],
     in_memory: Callable[[], list[int]],
 ) -> None:
-    """The neighbour fills it each time, so that there is as much of it as there may be."""
+    """The neighbour fills it each time, so that it is as large in memory as it may be."""
     cells = (SHORT, MEDIUM, TALL, MEDIUM, SHORT)
     ours.run(LARGE + MODEL)
     sizes = []
@@ -105,7 +105,7 @@ def test_a_lane_leaves_nothing_in_memory_when_its_last_notebook_leaves(
         pass
 
 
-def test_what_overflows_a_lane_is_computed_elsewhere_and_the_next_turn_has_a_larger_lane(
+def test_an_iteration_that_overflows_a_lane_computes_elsewhere_and_the_next_turn_has_a_larger_lane(
     ours: Notebook,
     sessions: Callable[[], dict[str, SessionView]],
     lane_bytes: Callable[[], list[int]],
@@ -124,7 +124,7 @@ def test_what_overflows_a_lane_is_computed_elsewhere_and_the_next_turn_has_a_lar
 
 # --- several lanes --------------------------------------------------------------------------------
 
-# In the notebook: whoever gets the turn overwrites all of the lane.
+# In the notebook: a session that gets the turn overwrites all of the lane.
 OVERWRITE = """
 import json, os
 from jupyter_gpushare.client.sharing import current
@@ -139,7 +139,7 @@ def use_lane(memory, size, capacity, use=session.memory.use_lane):
 session.memory.use_lane = use_lane
 """
 TELL = "print(json.dumps([len(overwrites), all(overwrites)]))"
-# Holds the turn in the middle of an iteration, until something comes through the pipe.
+# Holds the turn in the middle of an iteration, until a byte comes through the pipe.
 HOLD = """
 loss = criterion(net(data[0][0]), data[0][1])
 open("{pipe}").read()
@@ -155,7 +155,7 @@ def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_all(cells: dict[Notebook, str]) -> None:
-    """At the same time."""
+    """Run cells at the same time."""
     for notebook, cell in [(notebook, notebook.start(cell)) for notebook, cell in cells.items()]:
         notebook.end(cell)
 
@@ -191,7 +191,7 @@ def test_lanes_merge_split_and_close_while_their_notebooks_train(
     assert members() == [3], "nobody had to wait, so nobody has moved"
     os.mkfifo(pipe := tmp_path / "pipe")
     holding = second.start(HOLD.format(pipe=pipe))
-    first.run(MEDIUM)  # which would wait for ever in the lane that is held
+    first.run(MEDIUM)  # it would wait for ever in the lane that is held
     assert members() == [1, 2]
     pipe.write_text("go on")
     second.end(holding)

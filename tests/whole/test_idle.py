@@ -1,4 +1,4 @@
-"""Real notebooks in which nothing runs for long hold nothing, and go on as if nothing had been."""
+"""Real notebooks that are idle for long hold no memory, and continue as if nothing had been."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The admin's file, for the broker that the first notebook starts."""
+    """Return the admin's file, for the broker that the first notebook starts."""
     file = tmp_path / "rules.toml"
     file.write_text(RULES)
     monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(file))
@@ -39,7 +39,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def until(look: Callable[[], Snapshot]) -> Callable[[Callable[[DeviceView], Any]], DeviceView]:
-    """The first state of the device that is so."""
+    """Return the first state of the device for which that is true."""
 
     def until(is_so: Callable[[DeviceView], Any]) -> DeviceView:
         end = time.monotonic() + SECONDS
@@ -59,7 +59,7 @@ def is_empty(device: DeviceView) -> bool:
     return not device.sessions and bool(device.resting)
 
 
-def test_a_notebook_that_rests_holds_nothing_and_goes_on_as_if_nothing_had_been(
+def test_a_released_notebook_holds_nothing_and_continues_as_if_nothing_had_been(
     pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
 ) -> None:
     first = notebook("first")
@@ -74,20 +74,20 @@ def test_a_notebook_that_rests_holds_nothing_and_goes_on_as_if_nothing_had_been(
     assert last_json(first.run(ADDRESSES)) == addresses
 
 
-def test_the_next_cell_tells_what_was_done_and_the_one_after_does_not(
+def test_the_next_cell_reports_the_steps_and_the_one_after_does_not(
     pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any
 ) -> None:
     first = notebook("first")
     first.run(MODEL + TRAIN)
     until(is_empty)
-    rules.write_text("")  # or the next cell could find it idle again
+    rules.write_text("")  # otherwise the next cell could find it idle again
     told = shown(first, "1 + 1")
     assert any("No cell has run in this notebook for" in text for text in told), told
     assert shown(first, "1 + 1") == []
 
 
 def shown(notebook: Notebook, code: str) -> list[str]:
-    """What a cell displays beside its result."""
+    """Return the text that a cell displays beside its result."""
     cell, texts = notebook.start(code), []
     while True:
         message = notebook.client.get_iopub_msg(timeout=SECONDS)
@@ -99,7 +99,7 @@ def shown(notebook: Notebook, code: str) -> list[str]:
             return texts
 
 
-def test_who_keeps_nothing_on_the_device_rests_too(
+def test_a_notebook_without_memory_on_the_device_is_released_too(
     pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
 ) -> None:
     first = notebook("first")
@@ -110,7 +110,7 @@ def test_who_keeps_nothing_on_the_device_rests_too(
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_notebook_that_rests_survives_a_broker_that_ends(
+def test_a_released_notebook_survives_a_broker_that_ends(
     end: signal.Signals,
     pages: Path,
     rules: Path,
@@ -127,10 +127,10 @@ def test_a_notebook_that_rests_survives_a_broker_that_ends(
     assert last_json(first.run(TRAIN + TELL)) == alone
 
 
-def test_who_has_no_file_to_page_out_to_keeps_its_place(
+def test_a_notebook_without_a_file_to_page_out_to_is_not_released(
     pages: Path, rules: Path, notebook: Callable[..., Notebook], until: Any, alone: Any
 ) -> None:
-    """What stays on the device has to be counted there."""
+    """Memory that stays on the device has to be counted there."""
     pages.rmdir()
     first = notebook("first")
     first.run(MODEL + TRAIN)
@@ -140,7 +140,7 @@ def test_who_has_no_file_to_page_out_to_keeps_its_place(
     assert last_json(first.run(TRAIN + TELL)) == alone
 
 
-def test_a_notebook_that_rests_has_its_place_within_the_limits(
+def test_a_released_notebook_counts_within_the_limits(
     pages: Path,
     rules: Path,
     monkeypatch: pytest.MonkeyPatch,

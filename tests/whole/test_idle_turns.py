@@ -142,7 +142,7 @@ with gpushare.session(name="ours", device="host") as session:
 """
 )
 
-# What has the turn, and does something else then, until it is told to go on.
+# The process has the turn, and does something else then, until it is told to continue.
 IDLE = {
     "code after a training": """
     train()
@@ -203,8 +203,8 @@ IDLE = {
 """,
 }
 
-# A thread has begun an iteration that no boundary ends, and waits: in a function of C that it calls
-# itself, or in the standard library.
+# A thread has begun an iteration that no boundary ends, and waits: in a function of C that it
+# calls itself, or in the standard library.
 WAITS = {
     "reads a line": ("", "sys.stdin.readline()"),
     "waits for a lock": ("lock.acquire(); once_told(lock.release)", "lock.acquire()"),
@@ -371,7 +371,7 @@ def test_a_task_that_outlives_its_cell_gives_the_turn_back(
     assert neighbour.holding
 
 
-# As an extension written in C does: its call keeps Python's lock until a byte comes.
+# As an extension written in C does: its call holds Python's lock until a byte comes.
 WITH_THE_LOCK = """
 import ctypes, os
 told = os.open("FOLDER/told", os.O_RDWR)

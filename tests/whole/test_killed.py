@@ -1,4 +1,4 @@
-"""Processes that are killed at the worst moment: while they take what survives out of the lane."""
+"""Processes that are killed at the worst moment: while they move survivors out of the lane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRAIN = BODIES["zero_grad_first"]
 
 # For each line that it reads, a process that trains until it is killed, or left alone. Its
 # iterations have no two blocks in common, so that nothing is known of them, and each second block
-# survives in a place of its own. It says "(" before it promotes them, and ")" afterwards.
+# survives in a place of its own. It prints "(" before it promotes them, and ")" afterwards.
 VICTIMS = """
 import os, sys
 import torch
@@ -74,7 +74,7 @@ def victims(ours: Notebook) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def read_to(output: IO[bytes], mark: bytes) -> bytes:
-    """What was written before the mark."""
+    """Return the output before the mark."""
     found = b""
     while not found.endswith(mark):
         byte = output.read(1)
@@ -98,7 +98,8 @@ class Victim:
         self._seconds = time.monotonic() - began  # that a promotion takes
 
     def kill(self) -> bool:
-        """At a random moment of its next promotion. Whether it was still in the middle of it."""
+        """Kill it at a random moment of its next promotion. Return whether it was still in the
+        middle of it."""
         read_to(self._output, b"(")
         time.sleep(random.uniform(0, self._seconds))
         os.kill(self._pid, signal.SIGKILL)

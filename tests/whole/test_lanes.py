@@ -30,7 +30,7 @@ def test_every_training_is_bit_identical_in_a_lane_that_is_overwritten_at_every_
         assert (len(used) >= 8) == (case not in WITHOUT_ITERATIONS), case
 
 
-# --- what outlives its iteration, from cell to cell -----------------------------------------------
+# --- memory that outlives its iteration, from cell to cell ----------------------------------------
 
 TRAIN = BODIES["zero_grad_first"]
 DIGEST = """
@@ -127,7 +127,8 @@ def reference(notebook: Callable[..., Notebook]) -> Notebook:
 
 
 def results(notebook: Notebook, cells: list[str]) -> list[Any]:
-    """What the cells and the trainings between them leave behind, each case on a new model."""
+    """Return what the cells and the trainings between them leave behind, each case on a
+    new model."""
     notebook.run(LARGE + MODEL + DIGEST)
     notebook.run(TRAIN)
     for cell in cells:
@@ -136,7 +137,7 @@ def results(notebook: Notebook, cells: list[str]) -> list[Any]:
     return [last_json(told), trained]
 
 
-def test_what_is_kept_from_cell_to_cell_is_the_same_in_a_lane_that_is_overwritten(
+def test_objects_kept_from_cell_to_cell_are_the_same_in_a_lane_that_is_overwritten(
     ours: Notebook, reference: Notebook, scribbler: Scribbler
 ) -> None:
     for case, cells in KEPT.items():
@@ -179,7 +180,7 @@ begun.wait()
     ],
     ids=["with_results", "under_a_thread"],
 )
-def test_a_notebook_that_leaves_keeps_what_is_its_own(
+def test_a_notebook_that_leaves_keeps_its_own_memory(
     ours: Notebook, reference: Notebook, scribbler: Scribbler, cell: str, tell: str
 ) -> None:
     for notebook in (ours, reference):

@@ -35,14 +35,15 @@ FOREVER = "for name in iter(int, 1):\n" + "\n".join(
 
 @pytest.fixture(scope="module")
 def alone() -> Any:
-    """Results of all cases in a plain interpreter, where nobody has heard of sharing."""
+    """Results of all cases in a plain interpreter, without sharing."""
     return results_alone({case: program(case) for case in BODIES})
 
 
 def test_losses_and_weights_are_bit_identical_with_sharing_on(
     notebook: Callable[..., Notebook], alone: dict[str, Any]
 ) -> None:
-    """All cases in one kernel, while a neighbour trains without end and turns change over."""
+    """All cases in one kernel, while a neighbour trains without end and there are context
+    switches."""
     neighbour, ours = (notebook(name, imports=True) for name in ("neighbour", "ours"))
     neighbour.run(HEAD)
     neighbour.start(FOREVER)
@@ -117,7 +118,7 @@ def test_a_killed_kernel_frees_its_lane_and_costs_its_neighbour_nothing(
     assert set(sessions()) == {"ours"}
 
 
-def test_a_stopped_kernel_keeps_its_lane_and_both_finish_when_it_goes_on(
+def test_a_stopped_kernel_keeps_its_lane_and_both_finish_when_it_continues(
     notebook: Callable[..., Notebook],
     alone: dict[str, Any],
     sessions: Callable[[], dict[str, SessionView]],

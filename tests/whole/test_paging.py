@@ -1,4 +1,5 @@
-"""Idle notebooks give their memory to those who need it, and have it again for their next cell."""
+"""Idle notebooks give their memory to others that need it, and have it again for their
+next cell."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ ADDRESSES = "print(json.dumps([parameter.data_ptr() for parameter in net.paramet
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where memory is paged out to, on a device that is small. On a disk, as /tmp need not be."""
+    """The directory for paging out, on a device that is small. It is on a disk, as /tmp need not
+    be."""
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILD, ignore_cleanup_errors=True) as directory:
         monkeypatch.setenv("JUPYTER_GPUSHARE_HOST_CAPACITY_BYTES", str(CAPACITY))
@@ -79,7 +81,7 @@ def resident_from_outside(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_an_idle_notebook_makes_room_and_goes_on_as_if_nothing_had_been(
+def test_an_idle_notebook_is_evicted_and_continues_as_if_nothing_had_been(
     pages: Path,
     notebook: Callable[..., Notebook],
     sessions: Callable[[], dict[str, SessionView]],
@@ -115,7 +117,7 @@ def test_where_nothing_can_be_written_nothing_is_lost(
     sessions: Callable[[], dict[str, SessionView]],
     alone: Any,
 ) -> None:
-    """The second waits for memory; the first stays, and its next cells run as ever."""
+    """The second waits for memory; the first stays, and its next cells run as before."""
     pages.rmdir()
     first, second = notebook("first"), notebook("second")
     first.run(MODEL + TRAIN)
@@ -129,7 +131,7 @@ def test_where_nothing_can_be_written_nothing_is_lost(
 
 @pytest.fixture
 def full_disk(pages: Path, tmp_path: Path) -> Iterator[Path]:
-    """A disk of 32 MiB, where half of a notebook's memory has room."""
+    """A disk of 32 MiB, which has room for half of a notebook's memory."""
     image = tmp_path / "disk"
     image.touch()
     os.truncate(image, 32 << 20)
@@ -143,7 +145,7 @@ def full_disk(pages: Path, tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(pages)], check=True)
 
 
-def test_who_waits_is_told_which_disk_has_no_room_for_the_memory_of_another(
+def test_a_waiting_notebook_is_told_which_disk_has_no_room_for_the_memory_of_another(
     full_disk: Path,
     notebook: Callable[..., Notebook],
     sessions: Callable[[], dict[str, SessionView]],
@@ -184,7 +186,7 @@ def test_a_notebook_that_is_out_survives_a_broker_that_ends(
     assert last_json(second.run(TRAIN + TELL)) == alone
 
 
-def test_a_notebook_that_waits_in_its_cell_makes_way_and_goes_on_as_if_nothing_had_been(
+def test_a_notebook_that_waits_in_its_cell_is_evicted_and_continues_as_if_nothing_had_been(
     pages: Path,
     settings: Settings,
     notebook: Callable[..., Notebook],

@@ -135,7 +135,7 @@ class Processes:
 
 @pytest.fixture
 def processes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    """Whose turns are over at each boundary where somebody else waits."""
+    """Its turns are over at each boundary where another session waits."""
     monkeypatch.setenv("JUPYTER_GPUSHARE_QUANTUM_SECONDS", "1e-6")
     processes = Processes()
     yield processes
@@ -143,14 +143,14 @@ def processes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it has said on both streams."""
+    """Return its output on both streams."""
     out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, err
     return out, err
 
 
 def told(pair: list[subprocess.Popen[str]]) -> tuple[list[Any], list[str]]:
-    """What each member tells, and what is said to its user."""
+    """Return the result of each member, and the text that its user sees."""
     said = [ended(process) for process in pair]
     return [json.loads(out.splitlines()[-1]) for out, _ in said], [err for _, err in said]
 
@@ -178,7 +178,7 @@ def test_a_process_group_on_one_device_trains_to_the_same_bits_as_without_sharin
     for phase in ["together", "in explicit iterations", "together again"]:
         assert held(shared, phase) == [[False], [True]], phase
     assert held(shared, "alone again") == [[True], [True]]
-    # One has turned sharing off: the other goes on without turns until the group has ended.
+    # One has turned sharing off: the other continues without turns until the group has ended.
     assert [member["turns"].get("without the one that took the turns") for member in shared].count(
         [False]
     ) == 1
@@ -187,5 +187,5 @@ def test_a_process_group_on_one_device_trains_to_the_same_bits_as_without_sharin
     assert "outside of the shared lane" not in "".join(said)
 
 
-def test_a_process_group_of_one_takes_turns_as_ever(processes: Processes, tmp_path: Path) -> None:
+def test_a_process_group_of_one_takes_turns_as_before(processes: Processes, tmp_path: Path) -> None:
     assert ended(processes.start(GROUP_OF_ONE, tmp_path / "group"))[1].count(JOINED) == 0

@@ -1,4 +1,4 @@
-"""What outlives its iteration when there is no room for it outside of the lane."""
+"""Survivors of an iteration when there is no room for them outside of the lane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for _ in range({steps}):
     net(x).square().mean().backward()
     optimizer.step()
 """
-KEEP = "net(x)"  # displayed, so IPython keeps it, and it keeps what its backward would need
+KEEP = "net(x)"  # displayed, so IPython keeps it, with all that its backward would need
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def small_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def errors(notebook: Notebook, cell: str) -> str:
-    """Run a cell; what it wrote to stderr."""
+    """Run a cell; return its stderr."""
     written = []
     asked = notebook.start(cell)
     while True:
@@ -51,7 +51,7 @@ def errors(notebook: Notebook, cell: str) -> str:
             return "".join(written)
 
 
-def test_a_notebook_keeps_its_turn_rather_than_more_than_there_is(
+def test_a_notebook_keeps_its_turn_rather_than_more_memory_than_there_is(
     notebook: Callable[..., Notebook], sessions: Callable[[], dict[str, SessionView]]
 ) -> None:
     keeper, other = notebook("keeper"), notebook("other")
@@ -63,11 +63,11 @@ def test_a_notebook_keeps_its_turn_rather_than_more_than_there_is(
     waiting = other.start(MODEL + TRAIN.format(steps=5))
     assert "keeps" not in errors(keeper, "%gpushare tidy")
     other.end(waiting)
-    # How large a lane is depends on the processor, and with it whether both have room.
+    # The size of a lane depends on the processor, and with it whether both have room.
     assert {view.state for view in sessions().values()} <= {"idle", "paged_out"}
 
 
-def test_results_for_which_there_is_room_cost_nobody_the_turn(
+def test_results_that_have_room_cost_no_session_the_turn(
     notebook: Callable[..., Notebook],
     sessions: Callable[[], dict[str, SessionView]],
     monkeypatch: pytest.MonkeyPatch,

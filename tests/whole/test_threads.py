@@ -1,4 +1,5 @@
-"""Several threads of one notebook: no turn is given back under the iteration of another thread."""
+"""Several threads of one notebook: no turn is given back during the iteration of another
+thread."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ def test_an_iteration_begins_after_the_turn_is_given_back_and_asks_again(
     settings: Settings,
 ) -> None:
     """The end of a thread gives the turn back, and the broker is slow to say whether there is room
-    for what the thread has left in the lane. Another thread begins meanwhile."""
+    for the tensors that the thread has left in the lane. Another thread begins meanwhile."""
     assert run(LATE_ANSWER) == "done\n"
 
 

@@ -1,4 +1,4 @@
-// What allocate() and free() call is inline: it makes them a quarter faster.
+// The functions that allocate() and free() call are inline: it makes them a quarter faster.
 #include "memory/common/block_allocator.h"
 
 #include <sys/mman.h>
@@ -9,7 +9,8 @@
 namespace gpushare {
 namespace {
 
-constexpr unsigned kLooks = 8;  // blocks of a class that are looked at: best fit, nearly always
+constexpr unsigned kLooks =
+    8;  // blocks of a class that are inspected: this is best fit, nearly always
 
 std::size_t borders_of(Page pages) { return std::size_t{pages} + 1; }
 
@@ -21,7 +22,7 @@ BlockAllocator::BlockAllocator(Page pages) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return;
-  madvise(memory, bytes, MADV_NOHUGEPAGE);  // else one border that is touched may cost 2 MiB
+  madvise(memory, bytes, MADV_NOHUGEPAGE);  // otherwise one border that is touched may cost 2 MiB
   borders_ = static_cast<Border*>(memory);
   pages_ = pages;
   if (pages > 0) put(0, pages, Kind::unavailable);
@@ -106,14 +107,14 @@ bool BlockAllocator::is_one_block() const {
   return used_ == 0 && are_merged;
 }
 
-// The block that `page` lies in: a walk, so for rare calls alone.
+// The block that `page` lies in. It walks, so it is for rare calls only.
 Page BlockAllocator::block_at(Page page) const {
   Page block = 0;
   while (block < pages_ && end_of(block) <= page) block = end_of(block);
   return block;
 }
 
-// The free block that has all of these pages, or kNoPage.
+// The free block that contains all of these pages, or kNoPage.
 Page BlockAllocator::free_block_around(Page first, Page count) const {
   if (!contains(first, count)) return kNoPage;
   const Page block = block_at(first);
@@ -130,7 +131,7 @@ inline void BlockAllocator::put(Page first, Page count, Kind kind) {
   if (kind == Kind::free) link(first);
 }
 
-// Nothing leads to the block any more, for something else is about to be put there.
+// Nothing leads to the block any more, because something else is about to be put there.
 inline void BlockAllocator::withdraw(Page block) {
   if (borders_[block].begins == Kind::free) unlink(block);
 }
@@ -152,7 +153,7 @@ Page BlockAllocator::merge(Page first, Page count, Kind kind) {
   return first;
 }
 
-// The pages from `first` to `end` leave their block; what is left of it stays what it was.
+// The pages from `first` to `end` leave their block; the rest of it keeps its kind.
 void BlockAllocator::cut_out(Page block, Page first, Page end) {
   const Kind kind = borders_[block].begins;
   const Page after = end_of(block);
@@ -161,7 +162,7 @@ void BlockAllocator::cut_out(Page block, Page first, Page end) {
   if (end < after) put(end, after - end, kind);
 }
 
-// As a floating-point number with four bits of mantissa.
+// The class is a floating-point number with four bits of mantissa.
 inline unsigned BlockAllocator::class_of(Page length) {
   if (length < kSteps) return length;
   const unsigned exponent = std::bit_width(length / kSteps) - 1;
@@ -194,8 +195,9 @@ inline void BlockAllocator::unlink(Page block) {
   if (row == 0) filled_rows_ &= ~(1U << size_class / kRow);
 }
 
-// First the class of `count` itself, some of whose blocks are too small; then the next class that
-// has any, whose blocks are all large enough; then whatever the first look left out.
+// It tries the class of `count` itself first, in which some blocks are too small; then the next
+// class that has any, in which all blocks are large enough; then the blocks that the first search
+// left out.
 inline Page BlockAllocator::find(Page count) const {
   const unsigned exact = class_of(count);
   if (const Page block = best_of(exact, count, kLooks); block != kNoPage) return block;
@@ -203,8 +205,8 @@ inline Page BlockAllocator::find(Page count) const {
   return larger < kClasses ? heads_[larger] : best_of(exact, count, pages_);
 }
 
-// The smallest block that is large enough, and of several the lowest: length and first page make
-// one number, of which less is better.
+// The smallest block that is large enough, and of several the lowest: length and first page form
+// one number, of which the smallest wins.
 inline Page BlockAllocator::best_of(unsigned size_class, Page count, unsigned looks) const {
   std::uint64_t best = ~std::uint64_t{0};
   for (Page block = heads_[size_class]; block != kNoPage && looks > 0; --looks) {

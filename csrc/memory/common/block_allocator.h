@@ -1,6 +1,7 @@
-// Blocks of whole pages inside a range of addresses, of which it knows only the numbers of pages:
-// two-level segregated fit (TLSF: Masmano, Ripoll, Crespo and Real, 2004). All book-keeping lies
-// beside the range, because the content of a lane is trash after a change-over.
+// Allocates blocks of whole pages inside a range of addresses, of which it knows only the numbers
+// of pages: two-level segregated fit (TLSF: Masmano, Ripoll, Crespo and Real, 2004). All
+// book-keeping lies beside the range, because the content of a lane is trash after a context
+// switch.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +14,11 @@ namespace gpushare {
 using Page = std::uint32_t;  // index of a page in a range of addresses
 inline constexpr Page kNoPage = ~Page{0};
 
-// Not thread-safe. Calls neither malloc nor, after its construction, the system.
+// It is not thread-safe. It calls neither malloc nor, after its construction, the system.
 class BlockAllocator {
  public:
-  explicit BlockAllocator(Page pages);  // none of them available yet; untouched ones cost nothing
+  explicit BlockAllocator(
+      Page pages);  // none of them is available yet; untouched pages cost nothing
   BlockAllocator(const BlockAllocator&) = delete;
   BlockAllocator& operator=(const BlockAllocator&) = delete;
   ~BlockAllocator();
@@ -27,9 +29,10 @@ class BlockAllocator {
 
   // Those of the pages that are unavailable become available.
   void add(Page first, Page count);
-  // The contrary; false, and nothing changed, unless all of them are free.
+  // The pages become unavailable; returns false, and changes nothing, unless all of them are free.
   bool take(Page first, Page count);
-  // Just these pages become a live block; false, and nothing changed, unless all of them are free.
+  // Exactly these pages become a live block; returns false, and changes nothing, unless all of
+  // them are free.
   bool claim(Page first, Page count);
 
   // The first page of a new block; kNoPage only where no free block is large enough, or `count` 0.
@@ -43,7 +46,7 @@ class BlockAllocator {
 
   Page used() const { return used_; }            // pages in live blocks
   Page available() const { return available_; }  // used and free
-  Page largest_free() const;                     // pages of that block; a walk, so for rare calls
+  Page largest_free() const;  // pages of the largest free block; it walks, so it is for rare calls
   // One past the highest page that was in a live block since the last reset.
   Page footprint() const { return footprint_; }
   void reset_footprint();  // starts anew at what is alive now
@@ -58,7 +61,7 @@ class BlockAllocator {
     });
   }
 
-  std::string is_valid() const;  // empty, or the first broken invariant in words
+  std::string is_valid() const;  // empty, or the first broken invariant as a sentence
 
  private:
   enum class Kind : std::uint8_t { none, unavailable, free, live };

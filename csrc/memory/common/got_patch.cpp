@@ -24,7 +24,7 @@ constexpr ElfW(Word) kGlobDat = R_AARCH64_GLOB_DAT;
 #error "imports are redirected on x86-64 and aarch64 only"
 #endif
 
-// Where a loaded library keeps the addresses of its imports.
+// The table in which a loaded library keeps the addresses of its imports.
 struct Library {
   ElfW(Addr) base = 0;
   const ElfW(Dyn) * dynamic = nullptr;
@@ -123,7 +123,8 @@ void collect_slots(const Library& library, std::span<const ElfW(Rela)> table,
   }
 }
 
-// Another allocator behind the library's imports must not be mixed with the one behind ours.
+// Memory from another allocator behind the library's imports must not be mixed with memory from
+// the one behind ours.
 std::string check(const char* library, std::span<const Redirection> redirections,
                   std::span<const Slot> slots) {
   for (const auto& redirection : redirections) {

@@ -83,8 +83,8 @@ void Lane::resize(Page lane_pages) {
   lay_out();
 }
 
-// Makes the lane show where it should. Nothing may be alive in it. What cannot be mapped stays out
-// of use and is tried again at the next iteration.
+// Maps the lane where it should show. Nothing may be alive in it. Pages that cannot be mapped stay
+// out of use, and the next iteration tries them again.
 void Lane::lay_out() {
   bury();
   const auto wanted = layout(lane_pages_, blocks_->pages(), held());
@@ -157,8 +157,8 @@ void Lane::learn() {
   }
 }
 
-// Pages of the lane that lie below the highest one in use; survivors between them are not the
-// lane's.
+// Pages of the lane that lie below the highest one in use; survivors between them are not part of
+// the lane.
 Page Lane::footprint() const {
   const Page top = blocks_->footprint();
   Page pages = 0;
@@ -174,8 +174,8 @@ size_t Lane::survivor_bytes() const {
   return bytes(blocks_->used());
 }
 
-// Nobody allocates meanwhile, but other threads may free: a block that died while it was copied is
-// held as a dead survivor.
+// No thread allocates meanwhile, but other threads may free: a block that died while it was copied
+// is kept as a dead survivor.
 size_t Lane::promote() {
   const std::lock_guard boundary(boundary_);
   const std::vector<Run> blocks = last_survivors();
@@ -214,7 +214,7 @@ bool Lane::replace(const Run& run) {
   return false;
 }
 
-// Copies have taken the places of these blocks: they are the lane's no more.
+// Copies have replaced these blocks, so they are not part of the lane any more.
 Page Lane::hold(std::span<const Run> blocks) {
   for (const Run& block : blocks) {
     survivors_.push_back({block, blocks_->size_of(block.first) > 0});
@@ -268,7 +268,7 @@ void Lane::free(void* address) {
   if (std::erase_if(parts_, is_its) == 0) end_block(first);
 }
 
-// In the lane, or promoted from it.
+// A block in the lane, or one promoted from it.
 void Lane::end_block(Page first) {
   blocks_->free(first);
   const auto survivor = std::ranges::lower_bound(survivors_, first, {}, &Run::first);
@@ -310,7 +310,7 @@ size_t Lane::trimmed_bytes() const {
   return bytes(pages);
 }
 
-// The first page of a block, and those that have any of these bytes.
+// The first page of a block, and the pages that contain any of these bytes.
 std::vector<Run> Lane::pages_of(std::span<const Extent> extents, const Run& block) const {
   std::vector<Run> runs{{block.first, 1}};
   for (const Extent& extent : extents) {
@@ -331,7 +331,7 @@ void Lane::made(Predictor::Note note, size_t block_bytes) {
   most_overflow_ = std::max(most_overflow_, overflow_);
 }
 
-// What has outlived its iteration is none of the lane's any more.
+// A block that has outlived its iteration is not part of the lane any more.
 void Lane::ended(Predictor::Note note, size_t block_bytes) {
   const Guard guard(lock_);
   if (note == overflow_note()) {
@@ -343,8 +343,8 @@ void Lane::ended(Predictor::Note note, size_t block_bytes) {
 
 // --- forks
 
-// The copies are the child's. They are made here because the lane changes as soon as the parent
-// goes on; and they do not take the place of the lane's pages in the parent, because its other
+// The copies belong to the child. They are made here because the lane changes as soon as the
+// parent continues; and they do not replace the lane's pages in the parent, because its other
 // threads may be writing there.
 void Lane::before_fork() {
   boundary_.lock();

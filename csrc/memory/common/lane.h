@@ -19,10 +19,10 @@
 namespace gpushare {
 
 struct LaneUsage {
-  size_t footprint;              // bytes that the lane had to have in the last iteration
+  size_t footprint;              // bytes that the lane needed in the last iteration
   size_t largest_footprint;      // the same, in the last 64 iterations
   uint64_t overflows;            // blocks that did not fit, so far
-  size_t overflow_bytes;         // the most of theirs at one time in the last iteration
+  size_t overflow_bytes;         // the most bytes of such blocks at one time in the last iteration
   uint64_t expected_survivors;   // blocks that stayed out because they were to survive, so far
   size_t last_survivor_bytes;    // in the lane when the last iteration ended
   uint64_t promoted_pages;       // so far
@@ -37,10 +37,10 @@ class PromotionFailed : public std::bad_alloc {
   }
 };
 
-// What the blocks of a lane are, who may ask for them, and what it says when one is still there at
-// a boundary.
+// What the blocks of a lane are, which threads may ask for them, and what the lane says when one
+// is still alive at a boundary.
 enum class Tenant {
-  kTensors,   // for the thread that entered alone; what is there is alive
+  kTensors,   // for the thread that entered alone; what is in the lane is alive
   kSegments,  // of PyTorch's own allocator, for every thread; it keeps them for its next iteration
 };
 
@@ -50,17 +50,18 @@ struct Extent {
   size_t bytes;
 };
 
-// The lane of this process: memory that it has in turn with other processes, mapped into a window
-// of addresses. Blocks that are alive when the lane goes to somebody else (survivors) are promoted:
-// their pages become private ones at the same addresses, until they die. From `promote` to `enter`
-// nothing of this process is in the lane, and none of its pages is touched. All book-keeping lies
-// outside it. Thread-safe.
+// The lane of this process: memory that it uses in turn with other processes, mapped into a window
+// of addresses. Blocks that are alive when the lane goes to another process (survivors) are
+// promoted: their pages become private ones at the same addresses, until they die. From `promote`
+// to `enter` nothing of this process is in the lane, and none of its pages is touched. All
+// book-keeping lies outside it. Thread-safe.
 class Lane {
  public:
-  static constexpr size_t kSmallestBlock = 64 << 10;  // of smaller ones too much would be rounding
+  static constexpr size_t kSmallestBlock =
+      64 << 10;  // for smaller ones the rounding would be too much
 
-  // A block of the lane; or none, and then the note that goes to `made` and to `ended` with the
-  // block that is made elsewhere instead (0: neither need know).
+  // A block of the lane; or none, and then the note that is to be given to `made` and to `ended`
+  // with the block that is made elsewhere instead (0: neither needs to be called).
   struct Place {
     void* address = nullptr;
     Predictor::Note note = 0;
@@ -72,26 +73,26 @@ class Lane {
 
   // Functions that return a string return an empty one, or the sentence that says why not.
 
-  // Reserves the window: of more addresses than a lane will have bytes, since survivors take some.
-  // Once per process.
+  // Reserves the window, with more addresses than a lane will have bytes, since survivors take
+  // some. Once per process.
   [[nodiscard]] std::string open(size_t window_bytes);
-  // Takes `bytes` of the memory behind the descriptors; again, to change its size or for another.
-  // Between iterations only, and with nothing alive in the lane.
+  // Uses `bytes` of the memory behind the descriptors; a further call changes its size or replaces
+  // it. Only between iterations, and with nothing alive in the lane.
   [[nodiscard]] std::string attach(std::span<const int> descriptors, size_t bytes);
   [[nodiscard]] std::string attach(int descriptor, size_t bytes) {
     return attach(std::span(&descriptor, 1), bytes);
   }
-  // The same with the memory that it has.
+  // The same with the memory that the lane has.
   [[nodiscard]] std::string attach(size_t bytes) { return attach(std::span<const int>(), bytes); }
-  // Gives it up, under the same conditions, and forgets what was learned about survivors.
+  // Gives the memory up, under the same conditions, and forgets what was learned about survivors.
   [[nodiscard]] std::string detach();
 
   // An iteration begins: this thread, and no other, allocates tensors from the lane; or every
   // thread segments.
   void enter();
-  // It ends: nobody does.
+  // The iteration ends: no thread allocates from the lane any more.
   void leave();
-  // What is alive in the lane.
+  // The bytes that are alive in the lane.
   size_t survivor_bytes() const;
   // Empties the lane, after leaving it if need be; returns the bytes that were promoted. Raises
   // PromotionFailed where memory is short; then some survivors are still in the lane.
@@ -101,9 +102,9 @@ class Lane {
   // order of their addresses; each page without any is free again. PyTorch's allocator must have no
   // more use for these segments than to end them.
   void trim(std::span<const Extent> living);
-  // The largest segment that would find room now.
+  // The largest segment that would fit now.
   size_t room() const;
-  // What is left of trimmed segments in the lane: alive, and not promoted.
+  // The bytes that are left of trimmed segments in the lane: alive, and not promoted.
   size_t trimmed_bytes() const;
 
   Place allocate(size_t bytes, size_t alignment = 1);
@@ -117,10 +118,10 @@ class Lane {
   void ended(Predictor::Note note, size_t bytes);
 
   LaneUsage usage() const;
-  std::string is_valid() const;  // empty, or the first broken invariant in words
+  std::string is_valid() const;  // empty, or the first broken invariant as a sentence
 
-  // Around a fork: the child has no lane, but all that was alive in it, in private pages. In the
-  // parent nothing changes.
+  // Called around a fork: the child has no lane, but all that was alive in it, in private pages.
+  // In the parent nothing changes.
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();
@@ -176,25 +177,27 @@ class Lane {
 
   LanePages& pages_;
   const Tenant tenant_;
-  int page_shift_ = 0;                // of the pages' size; written once, as the window is
+  int page_shift_ = 0;  // the exponent of the page size; written once, as the window is
   std::atomic<uintptr_t> begin_ = 0;  // of the window; written once
   std::atomic<size_t> window_bytes_ = 0;
 
-  // The boundary lock is taken first, by what changes mappings: that may take long, and then
-  // other threads must still be able to free.
+  // The boundary lock is taken first, by functions that change mappings: that may take long, and
+  // then other threads must still be able to free.
   mutable std::mutex boundary_;
   mutable SpinLock lock_;
 
-  std::optional<BlockAllocator> blocks_;  // of the window; available is what shows the lane
-  SparseArray<Predictor::Birth> births_;  // of the blocks in the lane, by first page
+  std::optional<BlockAllocator>
+      blocks_;  // of the window; available are the pages that show the lane
+  SparseArray<Predictor::Birth> births_;  // the births of the blocks in the lane, by first page
   Page lane_pages_ = 0;
   std::vector<Stretch> mapped_;      // sorted
   std::vector<Survivor> survivors_;  // sorted
   std::vector<Part> parts_;
-  bool is_stale_ = false;     // the lane is to be laid out anew
+  bool is_stale_ = false;     // the lane has to be laid out anew
   std::vector<Copy> copies_;  // from before a fork until after it
 
-  std::atomic<std::thread::id> inside_ = std::thread::id();  // who may allocate; none: nobody
+  std::atomic<std::thread::id> inside_ =
+      std::thread::id();  // the thread that may allocate; empty: no thread
   Predictor predictor_;
   std::array<Page, kRecent> footprints_ = {};  // of recent iterations, the last one at iterations_
   uint64_t iterations_ = 0;

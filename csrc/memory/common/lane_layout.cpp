@@ -67,7 +67,7 @@ std::vector<Stretch> layout(Page lane_pages, Page window_pages, std::span<const 
 
   const std::vector<Run> displaced = gaps(home, at_home);
   auto next = displaced.begin();
-  Page moved = 0;  // pages of `next` that have their place
+  Page moved = 0;  // pages of `next` that have found a position
   for (Run gap : gaps({lane_pages, window_pages - lane_pages}, held)) {
     while (gap.count > 0 && next != displaced.end()) {
       const Page count = std::min(gap.count, next->count - moved);

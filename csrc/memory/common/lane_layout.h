@@ -6,7 +6,7 @@
 
 namespace gpushare {
 
-// Pages side by side.
+// Adjacent pages.
 struct Run {
   Page first;
   Page count;
@@ -15,7 +15,7 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
-// Pages of the lane side by side, and where they are in the window of addresses.
+// Adjacent pages of the lane, and where they are in the window of addresses.
 struct Stretch {
   Page first;  // in the window
   Page count;
@@ -27,19 +27,20 @@ struct Stretch {
 
 // All spans here are sorted by `first`, and their elements do not overlap.
 
-// What is left of `range` between the runs of `held`.
+// The parts of `range` between the runs of `held`.
 std::vector<Run> gaps(Run range, std::span<const Run> held);
 
-// What is left of `stretches` outside the runs of `held`.
+// The parts of `stretches` outside the runs of `held`.
 std::vector<Stretch> outside(std::span<const Stretch> stretches, std::span<const Run> held);
 
-// The parts of `stretches` that are not at the same place in `others`.
+// The parts of `stretches` that are not at the same position in `others`.
 std::vector<Stretch> difference(std::span<const Stretch> stretches,
                                 std::span<const Stretch> others);
 
-// Where a lane of so many pages is in the window, of which survivors hold some runs: each page of
-// the lane at the page of the same number, and those whose place is held behind the lane's end, as
-// far as the window reaches. So survivors take addresses from the lane, but no memory.
+// Where a lane of this number of pages is in the window, of which survivors hold some runs: each
+// page of the lane is at the page of the same number, and the pages whose position is taken are
+// behind the lane's end, as far as the window reaches. So survivors take addresses from the lane,
+// but no memory.
 std::vector<Stretch> layout(Page lane_pages, Page window_pages, std::span<const Run> held);
 
 // Runs without the borders between neighbours.

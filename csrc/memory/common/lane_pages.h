@@ -7,21 +7,22 @@
 
 namespace gpushare {
 
-// What a device does for a Lane: a window of addresses, and what memory each of its pages shows.
-// It keeps no books; the Lane knows what is where.
+// What a device does for a Lane: a window of addresses, and the memory that each of its pages
+// shows. It keeps no books; the Lane knows which block is where.
 class LanePages {
  public:
   virtual ~LanePages() = default;
 
   virtual size_t page_bytes() const = 0;  // a power of two
-  // Addresses of so many pages, none of which can be touched; null where there are none. Once.
+  // Reserves the addresses of `window_pages` pages, none of which can be touched; null where there
+  // are none. Once.
   virtual void* reserve(Page window_pages) = 0;
 
-  // Empty, or the sentence that says why this is no memory of so many bytes.
+  // Empty, or the sentence that says why this is not memory of `bytes` bytes.
   virtual std::string check(std::span<const int> descriptors, size_t bytes) const = 0;
-  // None at all stand for what is attached.
+  // No descriptors at all stand for the attached memory.
   virtual bool is_attached(std::span<const int> descriptors) const = 0;
-  // Takes this memory in place of what was attached; nothing of either may be mapped. The
+  // Takes this memory in place of the attached memory; nothing of either may be mapped. The
   // descriptors stay the caller's.
   virtual std::string attach(std::span<const int> descriptors) = 0;
   virtual void detach() = 0;
@@ -31,19 +32,20 @@ class LanePages {
   // These pages of the window can be touched no more, and show no memory.
   virtual void clear(Run run) = 0;
 
-  // Until `release`, whoever writes to these pages of the window waits, where that is possible:
-  // another thread may do so while they are copied and replaced.
+  // Until `release`, a thread that writes to these pages of the window waits, where that is
+  // possible: another thread may write while they are copied and replaced.
   virtual void hold(Run) {}
   virtual void release(Run) {}
 
-  // Pages of the window, copied to private memory elsewhere; null where there is not enough.
+  // Pages of the window, copied to private memory elsewhere; null where there is not enough
+  // memory.
   virtual void* copy(Run run) = 0;
-  // The copy takes the place of what it was made of: on the host at once for all who look, and on a
-  // GPU while nobody does. False: it is impossible, and nothing has changed.
+  // The copy replaces its original: on the host at once for all threads, and on a GPU while
+  // nothing uses it. False: it is impossible, and nothing has changed.
   virtual bool place(void* copy, Run run) = 0;
   virtual void discard(void* copy, Page count) = 0;
 
-  // Pages of the lane are not there after a fork: the child keeps their addresses from others.
+  // Pages of the lane do not exist after a fork: the child reserves their addresses.
   virtual void fence(Run run) = 0;
 };
 

@@ -11,7 +11,7 @@
 namespace gpushare {
 namespace {
 
-// Zero, or the error.
+// Returns zero, or the error.
 int reserve(int file, size_t bytes) {
   int error;
   do error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
@@ -19,7 +19,7 @@ int reserve(int file, size_t bytes) {
   return error;
 }
 
-// On the disk of a file that is emptied, as a part of it may have been reserved.
+// A file that is emptied gives its disk space back, since a part of it may have been reserved.
 std::string what_is_free(int file) {
   struct statvfs disk;
   if (ftruncate(file, 0) != 0 || fstatvfs(file, &disk) != 0) return "";

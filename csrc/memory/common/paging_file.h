@@ -4,8 +4,8 @@
 
 namespace gpushare {
 
-// A file for what is paged out. It has no name, and lives as long as this or a mapping of it, here
-// or in a forked child.
+// A file for memory that is paged out. It has no name, and lives as long as this object or a
+// mapping of it, here or in a forked child.
 class PagingFile {
  public:
   PagingFile() = default;
@@ -13,8 +13,8 @@ class PagingFile {
   PagingFile& operator=(const PagingFile&) = delete;
   ~PagingFile();
 
-  // Once, with the room for all of it, so that a full disk is found before anything moves. Returns
-  // an empty string, or the sentence that says why not.
+  // Called once, with the size of all of it, so that a full disk is found before anything moves.
+  // Returns an empty string, or the sentence that says why it is impossible.
   [[nodiscard]] std::string open(const std::string& directory, size_t bytes);
   int number() const { return number_; }
 

@@ -15,7 +15,7 @@ Predictor::Birth Predictor::next(size_t bytes) {
   return {bytes, count.next++, iteration_};
 }
 
-// Where the lesson of this allocation is, or the free slot where it would go.
+// The position of the lesson of this allocation, or the free slot where it would go.
 Predictor::Lesson& Predictor::lesson_of(const Birth& birth) {
   size_t slot = hash(birth.bytes + hash(birth.ordinal)) >> (64 - kSlotBits);
   while (lessons_[slot].bytes != 0 &&
@@ -25,7 +25,8 @@ Predictor::Lesson& Predictor::lesson_of(const Birth& birth) {
   return lessons_[slot];
 }
 
-// It is trusted to survive and gains confidence for it; `died` takes back twice as much.
+// The allocation is trusted to survive and gains confidence for it; `died` takes back twice as
+// much.
 Predictor::Note Predictor::expect(const Birth& birth) {
   Lesson& lesson = lesson_of(birth);
   if (lesson.confidence <= 0) return 0;

@@ -6,9 +6,9 @@
 namespace gpushare {
 
 // Learns which allocations of an iteration survive it. Iterations of a training are alike, so an
-// allocation is known by its size and by how many of that size came before it in its iteration.
-// One survival is enough to learn, dying several times in a row to forget. Bounded; never calls
-// malloc; not thread-safe.
+// allocation is known by its size and by the number of allocations of that size before it in its
+// iteration. One survival is enough to learn it; dying several times in a row makes it forget. It
+// is bounded, never calls malloc, and is not thread-safe.
 class Predictor {
  public:
   // Which allocation a block came from.
@@ -18,7 +18,7 @@ class Predictor {
     uint32_t iteration;
   };
 
-  // Names one expectation; 0: there is none. The highest bit is left to others.
+  // Names one expectation; 0: there is none. The highest bit is free for other uses.
   using Note = uint32_t;
   static constexpr Note kSpareBit = Note{1} << 31;
 
@@ -26,7 +26,7 @@ class Predictor {
   Birth next(size_t bytes);
   // Whether this allocation is expected to survive. If so, `died` must be told of its end.
   Note expect(const Birth& birth);
-  // An allocation that nobody expected to survive did.
+  // An allocation that was not expected to survive did survive.
   void survived(const Birth& birth);
   // A block that was expected to survive ended, now or long after its iteration.
   void died(Note note);
@@ -36,14 +36,14 @@ class Predictor {
   uint32_t iteration() const { return iteration_; }
 
  private:
-  // How many allocations of one size there have been. Sizes with the same hash share a count: as
-  // long as iterations are alike, that is as good an ordinal.
+  // The number of allocations of each size. Sizes with the same hash share a count: as long as
+  // iterations are alike, that is as good an ordinal.
   struct Count {
     uint32_t iteration;
     uint32_t next;
   };
 
-  // Linear probing in a power of two of slots; bytes 0 is a free one.
+  // Linear probing in a power of two of slots; a slot with bytes 0 is free.
   struct Lesson {
     uint64_t bytes;
     uint32_t ordinal;

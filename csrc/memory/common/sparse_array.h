@@ -6,8 +6,8 @@
 
 namespace gpushare {
 
-// Zeros of which only those that are touched cost memory. It is not initialised one by one, so its
-// elements must mean something when they are all zeros.
+// An array of zeros in which only touched pages cost memory. It is not initialised one by one, so
+// all zeros must be a meaningful element.
 template <class T>
 class SparseArray {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -20,7 +20,7 @@ class SparseArray {
     if (elements_ != nullptr) munmap(elements_, bytes_);
   }
 
-  // Once; false where the system has no room for it.
+  // Called once; returns false where the system has no room for it.
   bool open(size_t count) {
     bytes_ = count * sizeof(T);
     void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,

@@ -9,10 +9,11 @@
 namespace gpushare {
 
 using CudaResult = int;
-using CudaOrdinal = int;  // of a device, among those that CUDA_VISIBLE_DEVICES shows
+using CudaOrdinal = int;  // the number of a device, among those that CUDA_VISIBLE_DEVICES shows
 using CudaAddress = unsigned long long;
-using CudaHandle = unsigned long long;  // of memory that may be mapped somewhere, or nowhere
-struct CudaContext;                     // CUDA's own word
+using CudaHandle =
+    unsigned long long;  // a handle of memory that may be mapped somewhere, or nowhere
+struct CudaContext;      // CUDA's own term
 
 inline constexpr CudaResult kCudaSuccess = 0;
 inline constexpr CudaResult kCudaOutOfMemory = 2;
@@ -56,7 +57,7 @@ struct CudaAccessDescription {
 static_assert(offsetof(CudaAccessDescription, flags) == 8);
 static_assert(sizeof(CudaAccessDescription) == 12);
 
-// Each call by the name that libcuda exports; `_v2` is what cuda.h means without it.
+// Each call has the name that libcuda exports; `_v2` is what cuda.h means without it.
 #define GPUSHARE_CUDA_CALLS(CALL)                                                              \
   CALL(cuInit, (unsigned flags))                                                               \
   CALL(cuGetErrorString, (CudaResult result, const char** sentence))                           \
@@ -90,8 +91,8 @@ static_assert(sizeof(CudaAccessDescription) == 12);
 
 // The driver's functions, once they are found.
 struct CudaDriver {
-  // In a library that stays loaded from then on. Returns an empty string, or the sentence that says
-  // why not.
+  // Loads the functions from a library that stays loaded from then on. Returns an empty string, or
+  // the sentence that says why it is impossible.
   [[nodiscard]] std::string find(const char* library = "libcuda.so.1");
 
 #define GPUSHARE_DECLARE(name, parameters) CudaResult(*name) parameters = nullptr;

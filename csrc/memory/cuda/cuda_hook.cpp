@@ -33,7 +33,7 @@ struct Runtime {
 
 Runtime runtime;
 
-// Where there is no room PyTorch gives back what it keeps, and asks again.
+// Where there is no room, PyTorch gives back its cached memory and asks again.
 RuntimeResult hooked_malloc(void** address, size_t bytes) {
   int ordinal = -1;
   const RuntimeResult result = runtime.cudaGetDevice(&ordinal);

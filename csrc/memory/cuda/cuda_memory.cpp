@@ -31,7 +31,8 @@ bool CudaMemory::is_of(int ordinal) {
   return open().empty();
 }
 
-// What overflows the lane counts to the end of its iteration: PyTorch seldom ends a segment before.
+// A segment that overflows the lane counts to the end of its iteration: PyTorch seldom ends one
+// before.
 void* CudaMemory::allocate(size_t bytes) {
   if (bytes <= kSmallSegment) return segments_.allocate(bytes);
   const Lane::Place place = lane_.allocate(bytes);
@@ -41,8 +42,8 @@ void* CudaMemory::allocate(size_t bytes) {
   return address;
 }
 
-// Kernels of one stream may still use what another stream gets next: cudaFree waits for them, and
-// PyTorch counts on it.
+// Kernels of one stream may still use the memory that another stream gets next: cudaFree waits for
+// them, and PyTorch relies on it.
 void CudaMemory::free(void* address) {
   if (!lane_.owns(address)) {
     segments_.free(address);

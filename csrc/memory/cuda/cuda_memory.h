@@ -13,24 +13,25 @@
 
 namespace gpushare {
 
-// What this process has on one GPU: its part of a lane, and its private segments. It says where
-// each segment of PyTorch's allocator goes. Thread-safe once it is open.
+// The memory of this process on one GPU: its part of a lane, and its private segments. It says
+// where each segment of PyTorch's allocator goes. Thread-safe once it is open.
 class CudaMemory {
  public:
-  // Segments of this size hold PyTorch's small tensors, up to 1 MiB: losses, statistics, what
-  // survives. They are always private, so that not one of them keeps a page of the lane alive.
+  // Segments of this size hold PyTorch's small tensors, up to 1 MiB: losses, statistics,
+  // survivors. They are always private, so that none of them keeps a page of the lane alive.
   static constexpr size_t kSmallSegment = size_t{2} << 20;
 
   CudaMemory();
 
   // Functions that return a string return an empty one, or the sentence that says why not.
 
-  // It will be of this GPU, with a window of so many addresses for lanes that are made of chunks of
-  // this size. Nothing of the GPU is taken before it is opened. Once; the same again is harmless.
+  // Expects this GPU, with a window of `window_bytes` addresses for lanes that are made of chunks
+  // of this size. It uses nothing of the GPU before it is opened. Once; a repeated call with the
+  // same values is harmless.
   [[nodiscard]] std::string expect(int ordinal, size_t window_bytes,
                                    size_t chunk_bytes = CudaDevice::kGranularity);
-  // Opens what is expected, unless that was tried before; by itself as soon as PyTorch asks for
-  // memory of that GPU.
+  // Opens the expected GPU, unless that was tried before; it happens by itself as soon as PyTorch
+  // asks for memory of that GPU.
   [[nodiscard]] std::string open();
   bool is_of(int ordinal);
 
@@ -39,8 +40,8 @@ class CudaMemory {
   Lane& lane() { return lane_; }
   CudaSegments& segments() { return segments_; }
 
-  // In the lane while an iteration runs, and private otherwise and where the lane has no room. Null
-  // where the GPU has none either.
+  // Allocates in the lane while an iteration runs, and in private memory otherwise and where the
+  // lane has no room. Null where the GPU has none either.
   void* allocate(size_t bytes);
   void free(void* address);
 
@@ -54,21 +55,22 @@ class CudaMemory {
 
   std::mutex opening_;
   std::optional<Expected> expected_;
-  std::optional<std::string> opened_;  // what it said
+  std::optional<std::string> opened_;  // the result of opening
   CudaDevice device_;
   CudaPages pages_;
   Lane lane_;
   CudaSegments segments_;
 };
 
-// The process's; alive until the process ends, since PyTorch frees until then.
+// The one object of the process; it is alive until the process ends, since PyTorch frees until
+// then.
 CudaMemory& cuda_memory();
 
 }  // namespace gpushare
 
 // For torch.cuda.memory.CUDAPluggableAllocator, which finds them by their names. In a MemPool it
-// calls them for segments, of any thread. They act on what the process has on that device; where it
-// has nothing there, the first says that there is no memory.
+// calls them for segments, of any thread. They act on the memory of the process on that device;
+// where it has none there, the first says that there is no memory.
 extern "C" {
 [[gnu::visibility("default")]] void* gpushare_cuda_allocate(ssize_t bytes, int device,
                                                             void* stream);

@@ -11,7 +11,7 @@ CudaPages::CudaPages(const CudaDevice& device, size_t page_bytes)
 CudaPages::~CudaPages() {
   if (window_ == 0) return;
   clear({0, window_pages_});
-  clear({0, window_pages_});  // as far as the driver refused
+  clear({0, window_pages_});  // as far as the driver has not refused
   detach();
   device_.unreserve(window_, bytes(window_pages_));
 }
@@ -37,7 +37,7 @@ std::string CudaPages::attach(std::span<const int> descriptors) {
   return attach_from(0, descriptors);
 }
 
-// Where it fails, what was attached still is.
+// Where it fails, the memory that was attached still is.
 std::string CudaPages::attach_from(Page first, std::span<const int> descriptors) {
   Handles handles;
   if (std::string reason = import(descriptors, handles); !reason.empty()) return reason;
@@ -84,8 +84,8 @@ bool CudaPages::map(const Stretch& stretch) {
   return true;
 }
 
-// What the driver refuses to unmap keeps others from being mapped there; then the Lane clears
-// again.
+// Addresses that the driver refuses to unmap cannot be used for other mappings; then the Lane
+// clears again.
 void CudaPages::clear(Run run) {
   for (Page page = run.first; page < run.end();) {
     Run shown{page, 0};
@@ -115,7 +115,7 @@ bool CudaPages::create(Page count, Handles& handles) const {
   return true;
 }
 
-// By way of addresses that the memory has just for this.
+// Copies by way of addresses that the memory has just for this.
 bool CudaPages::fill(const Handles& handles, Run run) const {
   const size_t size = bytes(run.count);
   const CudaAddress passage = device_.reserve(size);
@@ -129,8 +129,9 @@ bool CudaPages::fill(const Handles& handles, Run run) const {
   return result == kCudaSuccess;
 }
 
-// Between two mappings the addresses show nothing for a moment, so nobody may be using the lane. A
-// driver that refuses the second one gets the first back. What shows lives without its handle.
+// Between two mappings the addresses show nothing for a moment, so nothing may be using the lane.
+// If the driver refuses the second mapping, the first is restored. Mapped memory lives without its
+// handle.
 bool CudaPages::place(void* copy, Run run) {
   const Handles before = lane_handles(run);
   if (device_.unmap(at(run.first), bytes(run.count)) != kCudaSuccess) return false;

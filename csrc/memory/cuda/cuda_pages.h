@@ -8,7 +8,7 @@
 namespace gpushare {
 
 // A device `cuda:N`. A page is a chunk: memory with a handle of its own, since the driver maps
-// handles whole. A forked child has no CUDA, and so nothing of this.
+// whole handles. A forked child has no CUDA, and so nothing of this.
 class CudaPages : public LanePages {
  public:
   explicit CudaPages(const CudaDevice& device, size_t page_bytes = CudaDevice::kGranularity);
@@ -17,20 +17,20 @@ class CudaPages : public LanePages {
   CudaPages& operator=(const CudaPages&) = delete;
 
   size_t page_bytes() const override { return page_bytes_; }
-  // The same in all processes that have the lane: a power of two, and whole multiples of the
-  // device's granularity. Large ones map fast, and small ones take less when they survive. Before
-  // `reserve`.
+  // The size of a chunk is the same in all processes that use the lane: a power of two, and a
+  // multiple of the device's granularity. Large ones map fast, and small ones take less when they
+  // survive. Called before `reserve`.
   void set_page_bytes(size_t bytes) { page_bytes_ = bytes; }
   void* reserve(Page window_pages) override;
 
-  // A descriptor for each chunk, in their order. It cannot be told from a descriptor of CUDA's
-  // whether it is attached, but none at all stand for what is attached already.
+  // One descriptor for each chunk, in their order. It cannot be told from a descriptor of CUDA
+  // whether it is attached, but no descriptors at all stand for the attached memory.
   std::string check(std::span<const int> descriptors, size_t bytes) const override;
   bool is_attached(std::span<const int> descriptors) const override { return descriptors.empty(); }
   std::string attach(std::span<const int> descriptors) override;
   void detach() override;
-  // More chunks of the attached memory, in place of those from `first` on. None of these may show
-  // in the window.
+  // Replaces the chunks of the attached memory from `first` on by more chunks. None of these may
+  // show in the window.
   [[nodiscard]] std::string attach_from(Page first, std::span<const int> descriptors);
   Page attached() const { return static_cast<Page>(lane_.size()); }
 

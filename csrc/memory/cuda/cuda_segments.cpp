@@ -46,7 +46,7 @@ bool CudaSegments::free(void* address) {
   return true;
 }
 
-// New memory, which lives without its handle as long as it shows.
+// New memory, which lives without its handle as long as it is mapped.
 CudaResult CudaSegments::show(CudaAddress address, size_t bytes) const {
   CudaHandle handle = 0;
   CudaResult result = device_.create(bytes, CudaHandleType::kNone, handle);
@@ -88,7 +88,7 @@ std::string CudaSegments::move_all_out(const std::string& directory) {
   return reason;
 }
 
-// To that offset of the file. What cannot go stays in.
+// Pages out to that offset of the file. A segment that cannot be paged out stays in.
 std::string CudaSegments::move_out(Entry& entry, const PagingFile& file, size_t offset) {
   auto& [address, segment] = entry;
   void* copy = mmap(nullptr, segment.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(),

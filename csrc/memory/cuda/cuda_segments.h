@@ -10,9 +10,10 @@
 
 namespace gpushare {
 
-// The private segments of PyTorch's allocator on one GPU: what persists across iterations. They are
-// paged out to a file, and in again at the same addresses. The GPU cannot touch what is out, so all
-// must be in before it has work. Thread-safe; who allocates or frees while segments move waits.
+// The private segments of PyTorch's allocator on one GPU: they persist across iterations. They are
+// paged out to a file, and in again at the same addresses. The GPU cannot touch a segment that is
+// out, so all must be in before it has work. Thread-safe; a thread that allocates or frees while
+// segments move waits.
 class CudaSegments {
  public:
   explicit CudaSegments(const CudaDevice& device) : device_(device) {}
@@ -20,24 +21,26 @@ class CudaSegments {
   CudaSegments& operator=(const CudaSegments&) = delete;
   ~CudaSegments();
 
-  // Null where the GPU has not so much memory. Rounded up to the device's granularity.
+  // Null where the GPU does not have enough memory. The size is rounded up to the device's
+  // granularity.
   void* allocate(size_t bytes);
-  // The segment that begins there ends, in or out; false where none does. Waits for our work, which
-  // may use it until then.
+  // The segment that begins there ends, whether in or out; false where none does. It waits for our
+  // work, which may use the segment until then.
   bool free(void* address);
 
-  // What is in goes out to a file in `directory`. Returns an empty string, or the sentence that
-  // says why not: then nothing is out, as far as the GPU has the room still.
+  // Segments that are in go out to a file in `directory`. Returns an empty string, or the sentence
+  // that says why it is impossible: then nothing is out, as far as the GPU still has the room.
   [[nodiscard]] std::string page_out(const std::string& directory);
-  // All comes back; paging out that is under way is cancelled. Returns an empty string, or the
-  // sentence that says why some stayed out: then nothing of it is lost, and it may be tried again.
+  // All segments come back; paging out that is under way is cancelled. Returns an empty string, or
+  // the sentence that says why some stayed out: then nothing of them is lost, and it may be tried
+  // again.
   [[nodiscard]] std::string page_in();
-  // Ends paging out soon, with everything back in; nothing where none is under way.
+  // Ends paging out soon, with everything back in; does nothing where no paging out is under way.
   void cancel() { cancelled_ = true; }
 
   size_t bytes() const;  // of all segments, in or out
   size_t bytes_out() const { return bytes_out_; }
-  std::string is_valid() const;  // empty, or the first broken invariant in words
+  std::string is_valid() const;  // empty, or the first broken invariant as a sentence
 
  private:
   struct Segment {

@@ -29,7 +29,7 @@ AllocationCounter::Shard& AllocationCounter::shard_of(uintptr_t address) {
   return shards_[hash(address) >> 60];
 }
 
-// Where `address` is, or the free slot where it would go.
+// The position of `address`, or the free slot where it would go.
 size_t AllocationCounter::Shard::slot_of(uintptr_t address) const {
   size_t slot = (hash(address) >> 20) & (capacity - 1);
   while (blocks[slot].address != 0 && blocks[slot].address != address) {
@@ -38,7 +38,7 @@ size_t AllocationCounter::Shard::slot_of(uintptr_t address) const {
   return slot;
 }
 
-// Room for one more at a load of at most 5/8; false where the system has no memory.
+// Makes space for one more at a load of at most 5/8; false where the system has no memory.
 bool AllocationCounter::Shard::make_room() {
   if (size * 8 < capacity * 5) return true;
   const Shard old{{}, blocks, capacity, size};
@@ -121,7 +121,7 @@ Usage AllocationCounter::usage() const { return {live_.load(), peak_.load()}; }
 Usage AllocationCounter::take_peak() {
   const int64_t live = live_.load();
   const int64_t peak = peak_.exchange(live);
-  raise_peak(live_.load());  // what other threads allocated in between
+  raise_peak(live_.load());  // the bytes that other threads allocated in between
   return {live, peak};
 }
 

@@ -15,9 +15,10 @@ struct Usage {
   int64_t peak;  // bytes; the largest `live` since the peak was last taken
 };
 
-// Counts the bytes of blocks exactly: which are alive, and the most that were at one time. Blocks
-// are known by address, in a table beside them, so a block that was never added may be removed.
-// Thread-safe; never calls malloc. Across a fork, hold it with `lock_all` and `unlock_all`.
+// Counts the bytes of blocks exactly: those that are alive, and the most that were alive at one
+// time. Blocks are known by address, in a table beside them, so a block that was never added may
+// be removed. Thread-safe; it never calls malloc. Across a fork, hold it with `lock_all` and
+// `unlock_all`.
 class AllocationCounter {
  public:
   struct Counted {
@@ -33,14 +34,14 @@ class AllocationCounter {
   // A block lives at `address`; if one is known there, its end was missed and this one replaces it.
   // `remove` tells the note again.
   void add(const void* address, size_t bytes, uint32_t note = 0);
-  // As `add`, but a block that is known at `address` stays as it is: then it is false.
+  // As `add`, but a block that is known at `address` stays as it is: then it returns false.
   bool adopt(const void* address, size_t bytes);
-  // The block at `address` ends; call it before the memory can be used again. What was known of it;
-  // zeros if nothing was.
+  // The block at `address` ends; call it before the memory can be used again. Returns what was
+  // known of the block; zeros if nothing was.
   Counted remove(const void* address);
 
-  // Calls visit(address, bytes) for each block of at least so many bytes. Nobody can remove a block
-  // at that time, so it must be quick and leave the counter alone.
+  // Calls visit(address, bytes) for each block of at least `least_bytes` bytes. No block can be
+  // removed at that time, so the visit must be quick and leave the counter alone.
   template <class F>
   void for_each_block(size_t least_bytes, F visit);
 
@@ -52,7 +53,7 @@ class AllocationCounter {
   void unlock_all();
 
  private:
-  // Linear probing in a power of two of slots; address 0 is a free one.
+  // Linear probing in a power of two of slots; a slot with address 0 is free.
   struct Block {
     uintptr_t address;
     size_t bytes;

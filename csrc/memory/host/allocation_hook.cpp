@@ -18,11 +18,13 @@ namespace gpushare {
 namespace {
 
 constexpr const char* kLibrary = "libc10.so";
-constexpr size_t kLeastPaged = size_t{64} << 10;  // what is smaller costs more calls than it frees
+constexpr size_t kLeastPaged = size_t{64}
+                               << 10;  // smaller blocks cost more calls than they free memory
 
-std::atomic<bool> was_outside = false;  // an iteration, since memory was last given back
+std::atomic<bool> was_outside = false;  // an iteration was outside since memory was last given back
 
-// The process's only one. Never destroyed: storages are freed until the very end of the process.
+// The only one of the process. It is never destroyed: storages are freed until the very end of the
+// process.
 template <class T, class... Arguments>
 T& immortal(Arguments&... arguments) {
   alignas(T) static std::byte memory[sizeof(T)];
@@ -45,7 +47,7 @@ int hooked_posix_memalign(void** block, size_t alignment, size_t bytes) {
 }
 
 void hooked_free(void* block) {
-  // First the books: the address may be another thread's at once.
+  // The books are changed first: another thread may get the address at once.
   const auto counted = allocation_counter().remove(block);
   touched_blocks().remove(block, counted.bytes);
   pager().before_free(block, counted.bytes);
@@ -57,8 +59,9 @@ void hooked_free(void* block) {
   }
 }
 
-// A fork happens between two changes of the books, so the child's are whole and unlocked. The pager
-// comes first, since it asks the lane and the counter for its blocks while it is locked.
+// A fork happens between two changes of the books, so those of the child are whole and unlocked.
+// The pager comes first, since it asks the lane and the counter for their blocks while it is
+// locked.
 void before_fork() {
   pager().before_fork();
   lane().before_fork();
@@ -122,7 +125,7 @@ void adopt_block(const void* address, size_t bytes) {
 
 Pager& pager() { return immortal<Pager>(); }
 
-// What is alive in the lane without being promoted is in memory that is not ours alone.
+// Blocks that are alive in the lane without being promoted are in memory that is not ours alone.
 void list_blocks(std::vector<Range>& ranges) {
   const bool is_lane_empty = lane().survivor_bytes() == 0;
   allocation_counter().for_each_block(kLeastPaged, [&](std::byte* begin, size_t bytes) {

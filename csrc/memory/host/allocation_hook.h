@@ -18,15 +18,15 @@ namespace gpushare {
 // What the hook counts; alive until the process ends.
 AllocationCounter& allocation_counter();
 
-// Of the counted blocks that were not made in the lane, the large ones.
+// The large ones of the counted blocks that were not made in the lane.
 TouchedBlocks& touched_blocks();
 
-// What the counter says, without what was never touched of large blocks. The second looks at them
-// now and then, and so belongs to boundaries.
+// The usage that the counter has, without the untouched part of large blocks. The second function
+// looks at them now and then, and so belongs to boundaries.
 Usage touched_usage();
 Usage take_touched_peak();
 
-// Counts a block that was allocated before the hook was there.
+// Counts a block that was allocated before the hook was installed.
 void adopt_block(const void* address, size_t bytes);
 
 // The lane of this process, on the device `host`; alive until the process ends.
@@ -35,12 +35,14 @@ Lane& lane();
 // Pages the counted blocks out and in; the hook tells it of each that is freed.
 Pager& pager();
 
-// Gives the system back what libc keeps of freed blocks, which may be hundreds of megabytes.
+// Gives memory back to the system that libc keeps of freed blocks, which may be hundreds of
+// megabytes.
 void return_free_memory();
 
-// An iteration has its memory from libc, outside of the lane.
+// An iteration gets its memory from libc, outside of the lane.
 void note_iteration_outside();
-// `return_free_memory`, if an iteration was outside since this was last called: 10 to 50 ms.
+// Calls `return_free_memory`, which takes 10 to 50 ms, if an iteration was outside since this was
+// last called.
 void return_memory_of_iterations();
 
 // Appends the counted blocks that are large enough to be paged out: a source for the pager.

@@ -15,8 +15,8 @@ namespace {
 
 std::mutex one_at_a_time;
 
-// What moves, as a sequence lock: `moves` is odd while something does, and changes before and after
-// every change of the bounds. One word more for everybody: how many moves there have been.
+// The pages that move, as a sequence lock: `moves` is odd while some do, and changes before and
+// after every change of the bounds. It also tells all threads how many moves there have been.
 std::atomic<uint32_t> moves = 0;
 std::atomic<uintptr_t> moving_begin = 0;
 std::atomic<uintptr_t> moving_end = 0;
@@ -28,15 +28,15 @@ bool moves_now(uintptr_t address) {
   return before % 2 == 1 && inside && moves.load() == before;
 }
 
-// The last fault of this thread that was given another try. The model of thread-local storage is
-// the one that needs no malloc at a thread's first use.
+// The last fault of this thread that got another try. The thread-local storage model is the one
+// that needs no malloc at a thread's first use.
 struct Fault {
   uintptr_t address;
   uint32_t moves;
 };
 [[gnu::tls_model("initial-exec")]] thread_local Fault last_try = {0, 0};
 
-// True when the instruction that faulted shall run again: its page moved, and now has arrived. The
+// True when the instruction that faulted shall run again: its page moved, and has arrived now. The
 // move may be over before the handler begins, so every fault gets one more try per move.
 bool is_of_a_move(uintptr_t address) {
   while (moves_now(address)) wait_a_little();
@@ -46,8 +46,8 @@ bool is_of_a_move(uintptr_t address) {
   return true;
 }
 
-// The default ends the process when the instruction runs again, with a core that shows it; a signal
-// that somebody sent has no such instruction.
+// The default ends the process when the instruction runs again, with a core that shows it; a
+// signal that another process sent has no such instruction.
 void take_default(const siginfo_t& info, bool ignores) {
   const bool was_sent = info.si_code <= 0;
   if (was_sent && ignores) return;

@@ -5,14 +5,14 @@
 namespace gpushare {
 
 // While pages move between memory and file they may be read, but not written. The net stands in
-// front of whatever handles SIGSEGV: a thread that writes to pages that move waits until they have
-// arrived, and its instruction runs again. Every other fault goes to the handler that was there
-// before, or to the system's default, as if there were no net. It waits and does nothing else, so
-// it is safe at any instruction of any thread.
+// front of the process's SIGSEGV handler: a thread that writes to pages that move waits until they
+// have arrived, and its instruction runs again. Every other fault goes to the handler that was
+// there before, or to the system's default, as if there were no net. It waits and does nothing
+// else, so it is safe at any instruction of any thread.
 //
-// Others may put a handler in front of the net, so it is installed anew whenever pages are about to
-// move. It is never taken away: a fault may be on its way. Returns an empty string, or the sentence
-// that says why it is impossible.
+// Other code may put a handler in front of the net, so it is installed anew whenever pages are
+// about to move. It is never taken away: a fault may be on its way. Returns an empty string, or
+// the sentence that says why it is impossible.
 [[nodiscard]] std::string install_fault_net();
 
 // The pages [begin, begin + bytes) move as long as this lives. At most one moves at a time: a
@@ -25,7 +25,7 @@ class MovingPages {
   ~MovingPages();
 };
 
-// A short sleep, for who waits for pages that move; safe in a signal handler.
+// A short sleep, for threads that wait for pages that move; safe in a signal handler.
 void wait_a_little();
 
 }  // namespace gpushare

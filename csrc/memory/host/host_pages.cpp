@@ -63,7 +63,8 @@ void HostPages::detach() {
   memory_ = -1;
 }
 
-// Only this process may have its pages of a lane: a child would write to whom the lane is lent.
+// Only this process may have its pages of a lane: a child would write into the memory of the
+// session that has the lane next.
 bool HostPages::map(const Stretch& stretch) {
   void* const place = at(stretch.first);
   const size_t size = bytes(stretch.count);
@@ -77,7 +78,7 @@ void HostPages::clear(Run run) {
   mmap(at(run.first), bytes(run.count), PROT_NONE, kNothing | MAP_FIXED, -1, 0);
 }
 
-// Without a net writes go on, and one that comes between copy and replacement is lost.
+// Without a net writes continue, and one that comes between copy and replacement is lost.
 void HostPages::hold(Run run) {
   if (!install_fault_net().empty()) return;
   held_.emplace(window_ + bytes(run.first), bytes(run.count));

@@ -17,7 +17,7 @@ class HostPages : public LanePages {
   size_t page_bytes() const override { return page_bytes_; }
   void* reserve(Page window_pages) override;
 
-  // One descriptor, of all of it.
+  // One descriptor, for all of it.
   std::string check(std::span<const int> descriptors, size_t bytes) const override;
   bool is_attached(std::span<const int> descriptors) const override;
   std::string attach(std::span<const int> descriptors) override;

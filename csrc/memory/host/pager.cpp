@@ -23,9 +23,9 @@ namespace gpushare {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kPiece = 8 * kHugePage;    // a thread that writes waits for at most so many bytes;
-                                            // smaller ones cost more system calls
-constexpr size_t kBatch = size_t{1} << 30;  // comes in as one mapping
+constexpr size_t kPiece = 8 * kHugePage;    // a thread that writes waits for at most this number of
+                                            // bytes; smaller pieces cost more system calls
+constexpr size_t kBatch = size_t{1} << 30;  // it is paged in as one mapping
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -34,7 +34,7 @@ std::byte* round_up(std::byte* address, size_t unit) {
   return address + (unit - reinterpret_cast<uintptr_t>(address) % unit) % unit;
 }
 
-// The whole pages inside a block: its first and last bytes share theirs with the allocator.
+// The whole pages inside a block: its first and last bytes share their pages with the allocator.
 Range whole_pages(const Range& block) {
   std::byte* begin = round_up(block.begin, kPage);
   std::byte* end = block.begin + block.bytes;
@@ -42,14 +42,15 @@ Range whole_pages(const Range& block) {
   return {begin, begin < end ? static_cast<size_t>(end - begin) : 0};
 }
 
-// The system limits the mappings of a process, and each range may become two. Half is for others.
+// The system limits the mappings of a process, and each range may become two. Half of them is for
+// other code.
 size_t most_ranges() {
   size_t limit = 65'530;
   std::ifstream("/proc/sys/vm/max_map_count") >> limit;
   return limit / 4;
 }
 
-// By address; what overlaps a range before it is left out.
+// Sorted by address; a range that overlaps one before it is left out.
 void keep_disjoint(std::vector<Range>& ranges) {
   std::ranges::sort(ranges, {}, &Range::begin);
   const std::byte* end = nullptr;
@@ -64,7 +65,7 @@ bool overlap(const Range& a, const Range& b) {
   return a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
 }
 
-// Of disjoint ranges by address, those that overlap none of `lent`.
+// Those of the disjoint ranges, sorted by address, that overlap none of `lent`.
 void leave_out(std::vector<Range>& ranges, std::vector<Range> lent) {
   keep_disjoint(lent);
   auto next = lent.begin();
@@ -82,7 +83,7 @@ void keep_largest(std::vector<Range>& ranges, size_t count) {
   ranges.resize(count);
 }
 
-// Zero, or the error.
+// Returns zero, or the error.
 int write_all(int file, const std::byte* begin, size_t bytes, size_t offset) {
   while (bytes > 0) {
     const ssize_t written = pwrite(file, begin, bytes, static_cast<off_t>(offset));
@@ -95,8 +96,8 @@ int write_all(int file, const std::byte* begin, size_t bytes, size_t offset) {
   return 0;
 }
 
-// The pages become a mapping of the file with the same content. Zero, or the error: then they are
-// as they were.
+// The pages become a mapping of the file with the same content. Returns zero, or the error: then
+// they are as they were.
 int replace_by_file(std::byte* begin, size_t bytes, int file, size_t offset) {
   int error = mprotect(begin, bytes, PROT_READ) == 0 ? 0 : errno;
   if (error == 0) error = write_all(file, begin, bytes, offset);
@@ -108,15 +109,16 @@ int replace_by_file(std::byte* begin, size_t bytes, int file, size_t offset) {
   return error;
 }
 
-// `fresh` becomes the memory of the pages, with their content. Zero, or the error: then they are as
-// they were. Reading is asked for beforehand, since an error of the disk would end the process.
+// `fresh` becomes the memory of the pages, with their content. Returns zero, or the error: then
+// they are as they were. The pages are read beforehand, since an error of the disk would end the
+// process.
 int replace_by_memory(std::byte* begin, size_t bytes, std::byte* fresh) {
   int error = mprotect(begin, bytes, PROT_READ) == 0 ? 0 : errno;
   if (error == 0 && madvise(begin, bytes, MADV_POPULATE_READ) != 0 && errno != EINVAL) {
     error = errno == EFAULT ? EIO : errno;
   }
   if (error == 0) {
-    madvise(fresh, bytes, MADV_POPULATE_WRITE);  // faster; without it the copy does it
+    madvise(fresh, bytes, MADV_POPULATE_WRITE);  // this is faster; without it the copy does it
     std::memcpy(fresh, begin, bytes);
     void* moved = mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin);
     if (moved == MAP_FAILED) error = errno;
@@ -126,7 +128,7 @@ int replace_by_memory(std::byte* begin, size_t bytes, std::byte* fresh) {
 }
 
 // The pages stay a private mapping, but each has memory of its own. The system copies them one by
-// one, so nobody has to wait for it, and no write is lost. Zero, or the error.
+// one, so no thread has to wait for it, and no write is lost. Returns zero, or the error.
 int read_in_place(std::byte* begin, size_t bytes) {
   if (madvise(begin, bytes, MADV_POPULATE_WRITE) == 0) return 0;
   if (errno != EINVAL) return errno == EFAULT ? EIO : errno;
@@ -136,8 +138,8 @@ int read_in_place(std::byte* begin, size_t bytes) {
   return 0;
 }
 
-// Fresh memory that lies to huge pages as `begin` does, so that they move whole; null if there is
-// none. Pieces that are moved from one such mapping become one mapping again.
+// Fresh memory with the same alignment to huge pages as `begin`, so that they move whole; null if
+// there is none. Pieces that are moved from one such mapping become one mapping again.
 std::byte* fresh_memory(const std::byte* begin, size_t bytes) {
   void* memory = mmap(nullptr, bytes + kHugePage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
@@ -188,13 +190,15 @@ std::string Pager::page_in(const Ranges& lent) {
   return reason.empty() ? move_all_in(lent) : reason;
 }
 
-// Under the lock, so that no fork happens in the middle: the child would find the net locked.
+// This happens under the lock, so that no fork happens in the middle: the child would find the net
+// locked.
 std::string Pager::catch_faults() {
   const std::lock_guard guard(lock_);
   return install_fault_net();
 }
 
-// Active before the source is asked: whoever frees a block after that finds it in the table.
+// The table is active before the source is asked: a thread that frees a block after that finds the
+// block in the table.
 size_t Pager::add_pieces(const Source& source, const Ranges& lent) {
   const size_t most = most_ranges();
   const std::lock_guard guard(lock_);
@@ -215,8 +219,8 @@ size_t Pager::add_pieces(const Source& source, const Ranges& lent) {
   return bytes;
 }
 
-// Cut at the same addresses whatever the range is: whole huge pages move whole. What was never
-// touched has no memory to give back.
+// The cuts are at the same addresses whatever the range is: whole huge pages move whole. Memory
+// that was never touched cannot be given back.
 void Pager::add_range(const Range& range) {
   std::byte* const end = range.begin + range.bytes;
   for (std::byte *begin = range.begin, *next; begin < end; begin = next) {
@@ -250,7 +254,7 @@ std::string Pager::move_all_out(size_t bytes, const std::string& directory) {
   return {};
 }
 
-// To that offset of the file, which it advances.
+// Pages out to that offset of the file, which it advances.
 int Pager::move_out(Piece& piece, int file, size_t& offset) {
   if (!begin_move(piece, State::kIn)) return 0;
   int error;
@@ -277,7 +281,7 @@ std::string Pager::move_all_in(const Ranges& lent) {
   return because(mebibytes(bytes_out_) + " cannot be read back", error);
 }
 
-// What is out of a lent block. Zero, or the error.
+// Brings back the part of a lent block that is out. Returns zero, or the error.
 int Pager::bring_back(const Range& lent) {
   int error = 0;
   for (auto piece = first_after(lent.begin);
@@ -290,8 +294,9 @@ int Pager::bring_back(const Range& lent) {
   return error;
 }
 
-// A batch comes to one fresh mapping. It is a run of adjacent pieces, which are one mapping again
-// thereby, or many lone ones, for each of which a mapping would cost as much as its copy.
+// A batch is paged in to one fresh mapping. It is a run of adjacent pieces, which become one
+// mapping again thereby, or many lone pieces, for each of which a mapping would cost as much as
+// its copy.
 Pager::Pieces::iterator Pager::end_of_batch(Pieces::iterator first) {
   const bool is_run = continues(std::next(first));
   auto last = std::next(first);
@@ -308,8 +313,8 @@ bool Pager::continues(Pieces::iterator piece) {
   return piece != pieces_.end() && piece->begin == std::prev(piece)->end();
 }
 
-// Huge pages make the copy, and the next page-out, much faster. Lone pieces do not get them: what
-// one block frees would stay in use by another.
+// Huge pages make the copy, and the next page-out, much faster. Lone pieces do not get them,
+// because the memory that one block frees would stay in use by another.
 int Pager::move_batch_in(Pieces::iterator first, Pieces::iterator last) {
   size_t bytes = 0;
   for (auto piece = first; piece != last; ++piece) bytes += piece->bytes;
@@ -396,7 +401,7 @@ bool Pager::is_out(const void* address) {
   return piece != pieces_.end() && piece->begin <= byte && piece->state == State::kOut;
 }
 
-// A fork happens while nothing moves: nobody in the child could end the move.
+// A fork happens while nothing moves, because no thread of the child could end the move.
 void Pager::before_fork() {
   gate_.lock();
   lock_.lock();
@@ -413,7 +418,7 @@ void Pager::after_fork_in_parent() {
 }
 
 void Pager::after_fork_in_child() {
-  end_turn();  // who has it is a thread of the parent
+  end_turn();  // the turn is held by a thread of the parent
   lock_.unlock();
   gate_.unlock();
 }

@@ -16,15 +16,16 @@ struct Range {
 
 // Pages blocks out to a file and in again, at the same addresses.
 //
-// What is out is a private mapping of the file: the system reads a page back when any thread or
-// system call touches it, and a page that is written to becomes ordinary memory by itself. So out
-// is slow, but never wrong; paging in makes all of it ordinary memory again, at the rate of a copy.
-// The file has no name and lives as long as a mapping of it, here or in a forked child.
+// Memory that is out is a private mapping of the file: the system reads a page back when any
+// thread or system call touches it, and a page that is written to becomes ordinary memory by
+// itself. So memory that is out is slow, but never wrong; paging in makes all of it ordinary
+// memory again, at the rate of a copy. The file has no name and lives as long as a mapping of it,
+// here or in a forked child.
 //
-// Blocks move in pieces of some MiB. A thread that writes to the piece that moves waits for it (see
-// fault_net.h); a system call that writes there in that moment would fail with EFAULT. So blocks
-// that system calls may write to, the lent ones, never move: they do not go out, and one that was
-// lent while it was out becomes memory again where it is, page by page, by the system.
+// Blocks move in pieces of some MiB. A thread that writes to the piece that moves waits for it
+// (see fault_net.h); a system call that writes there in that moment would fail with EFAULT. So
+// blocks that system calls may write to, the lent ones, never move: they do not go out, and one
+// that was lent while it was out becomes memory again where it is, page by page, by the system.
 //
 // Thread-safe. Across a fork, hold it with `before_fork` and the two after it.
 class Pager {
@@ -38,17 +39,17 @@ class Pager {
   Pager(const Pager&) = delete;
   Pager& operator=(const Pager&) = delete;
 
-  // What is not out yet goes out to a file in `directory`. Returns an empty string, or the sentence
-  // that says why not: then nothing is out.
+  // Blocks that are not out yet go out to a file in `directory`. Returns an empty string, or the
+  // sentence that says why it is impossible: then nothing is out.
   [[nodiscard]] std::string page_out(const Source& source, const std::string& directory,
                                      const Ranges& lent = {});
-  // All comes back; paging out that is under way is cancelled. Returns an empty string, or the
-  // sentence that says what could not be read: that stays out, as far as it can be read.
+  // All blocks come back; paging out that is under way is cancelled. Returns an empty string, or
+  // the sentence that says what could not be read: that stays out, as far as it can be read.
   [[nodiscard]] std::string page_in(const Ranges& lent = {});
-  // Ends paging out soon, with everything back in; nothing where none is under way.
+  // Ends paging out soon, with everything back in; does nothing where no paging out is under way.
   void cancel() { cancelled_ = true; }
 
-  // The block ends: call it before anybody else can have its memory.
+  // The block ends: call it before its memory can be used by others.
   void before_free(const void* begin, size_t bytes) {
     if (is_active_) let_go(begin, bytes);
   }
@@ -67,7 +68,7 @@ class Pager {
     kMoving,
     kOut,
     kBack,  // in memory, but still a mapping of the file: for good, since it is lent
-    kLeft,  // freed, and none of our business
+    kLeft,  // freed, and no longer the concern of the pager
   };
 
   struct Piece {
@@ -79,7 +80,7 @@ class Pager {
   };
   using Pieces = std::vector<Piece>;
 
-  class Turn;  // whoever pages out or in does it alone
+  class Turn;  // a thread that pages out or in does it alone
 
   std::string catch_faults();
   size_t add_pieces(const Source& source, const Ranges& lent);
@@ -91,7 +92,7 @@ class Pager {
 
   std::string move_all_out(size_t bytes, const std::string& directory);
   std::string move_all_in(const Ranges& lent);
-  // Zero, or the error.
+  // Returns zero, or the error.
   int move_out(Piece& piece, int file, size_t& offset);
   int bring_back(const Range& lent);
   int move_batch_in(Pieces::iterator first, Pieces::iterator last);
@@ -104,10 +105,11 @@ class Pager {
   void let_go(const void* begin, size_t bytes);
   bool try_let_go(const std::byte* begin, const std::byte* end);
 
-  // Whoever begins a move passes it, before the lock; a fork keeps it closed, so that no next move
-  // begins while it waits for this one.
+  // A thread that begins a move passes it, before the lock; a fork keeps it closed, so that no
+  // next move begins while it waits for this one.
   std::mutex gate_;
-  // Guards the states and, against readers, the table; who has the turn alone changes the table.
+  // Guards the states and, against readers, the table; only the thread that has the turn changes
+  // the table.
   std::mutex lock_;
   Pieces pieces_;                  // by address
   const Piece* moving_ = nullptr;  // at most one

@@ -21,7 +21,7 @@ size_t page_offset(const std::byte* address) {
   return reinterpret_cast<uintptr_t>(address) % kPage;
 }
 
-// Of at most kPagesAtOnce pages. What cannot be asked for counts as resident.
+// For at most kPagesAtOnce pages. A page that cannot be asked for counts as resident.
 size_t resident_pages(const std::byte* first, size_t pages) {
   std::array<unsigned char, kPagesAtOnce> states;
   void* const address = const_cast<std::byte*>(first);
@@ -43,7 +43,7 @@ size_t resident_bytes(const std::byte* begin, size_t bytes) {
   return resident;
 }
 
-// Its first and last bytes, which share their pages with libc, count as touched.
+// The first and last bytes of a block, which share their pages with libc, count as touched.
 void TouchedBlocks::insert(const void* address, size_t bytes) {
   const auto* begin = static_cast<const std::byte*>(address);
   const std::byte* end = begin + bytes;
@@ -90,7 +90,7 @@ void TouchedBlocks::look(double now) {
   next_look_ = now + std::max(kLeastPause, kPausePerLook * took);
 }
 
-// Buffers fill from the front, mostly: what is full there need not be looked at again.
+// Buffers fill from the front, mostly: a full part at the front need not be looked at again.
 void TouchedBlocks::look_at(Block& block) {
   block.is_new = false;
   block.untouched = 0;

@@ -27,7 +27,7 @@ class TouchedBlocks {
 
   // After a look at new blocks, and at all if it is time for that. `now` is in seconds.
   size_t untouched_bytes(double now);
-  // As of the last look.
+  // The untouched bytes that the last look found.
   size_t last_untouched_bytes() const { return untouched_; }
 
   void lock() { lock_.lock(); }
@@ -49,7 +49,7 @@ class TouchedBlocks {
   void sum_up();
 
   std::mutex lock_;
-  std::vector<Block> blocks_;  // those that are not full, as far as is known
+  std::vector<Block> blocks_;  // the blocks that are not full, as far as is known
   std::atomic<size_t> untouched_ = 0;
   std::atomic<bool> is_idle_ = true;  // there are none
   double next_look_ = 0;              // in seconds

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell(str(error))
         return 1
     except KeyboardInterrupt:
-        return 130  # what a shell says of a program that was interrupted
+        return 130  # the exit status that a shell reports for an interrupted program
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no complaint at exit
         return 1  # the reader, such as `| head`, has enough; rich exits with 1 here too

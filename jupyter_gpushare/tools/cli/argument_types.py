@@ -30,7 +30,7 @@ def whole(text: str) -> int:
 
 
 def lanes(text: str) -> int:
-    """`auto` is 0: as many as the policy says."""
+    """Return the number of lanes; `auto` is 0: as many as the policy says."""
     if text == "auto":
         return 0
     if not text.isdecimal() or int(text) == 0:
@@ -56,7 +56,7 @@ def weights(text: str) -> dict[str, float]:
 
 
 def size(text: str) -> int:
-    """Bytes: a number of them, or of the unit that follows it."""
+    """Return bytes: a number, or one with a unit after it."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(B|KiB|MiB|GiB|TiB)?", text)
     if found is None or float(found[1]) == 0:
         raise argparse.ArgumentTypeError(f"bytes, or a size as in 24GiB, not {text!r}")

@@ -12,7 +12,7 @@ HELP = "run a broker in the foreground, or end one"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Every setting is an option; its text is checked where the environment's is, too."""
+    """Every setting is an option; its text is checked in the same way as in the environment."""
     command.add_argument("--stop", action="store_true", help="end the broker that runs")
     default = Settings()
     for name, sentence in descriptions().items():

@@ -1,4 +1,4 @@
-"""``jupyter gpushare class``"""
+"""``jupyter gpushare class``: start or end class mode."""
 
 from __future__ import annotations
 

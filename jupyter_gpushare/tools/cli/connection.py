@@ -11,7 +11,7 @@ from ...wire.client import Client
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """The settings of the environment, with those that the command line gives instead."""
+    """Return the settings of the environment, overridden by those of the command line."""
     given: dict[str, Any] = {
         name: getattr(arguments, name, None) for name in Settings.__struct_fields__
     }

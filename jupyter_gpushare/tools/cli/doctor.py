@@ -1,4 +1,4 @@
-"""``jupyter gpushare doctor``"""
+"""``jupyter gpushare doctor``: print the checks of the installation."""
 
 from __future__ import annotations
 

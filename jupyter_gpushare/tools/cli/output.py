@@ -29,7 +29,7 @@ def show_json(value: object) -> None:
 
 
 def drawn(snapshot: Snapshot) -> RenderableType:
-    """The summary sentence of a Snapshot, with its tables that have rows."""
+    """Print the summary sentence of a Snapshot, with its tables that have rows."""
     from rich.console import Group
 
     from ... import tables

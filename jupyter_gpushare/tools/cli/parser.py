@@ -37,7 +37,7 @@ COMMANDS: dict[str, ModuleType] = {
 
 
 class Parser(argparse.ArgumentParser):
-    """A wrong command line gets one sentence; `--help` has the rest."""
+    """Print one sentence for a wrong command line; `--help` has the rest."""
 
     def error(self, message: str) -> NoReturn:
         sentence = message.removeprefix("argument ")

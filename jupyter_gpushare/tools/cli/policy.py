@@ -1,4 +1,4 @@
-"""``jupyter gpushare policy``"""
+"""``jupyter gpushare policy``: show or choose the policy and the number of running lanes."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _record_events(client: Client, file: BinaryIO, names: bool, started: float) 
     from ...simulator import recorder
 
     recording, count = recorder.Recorder(names), 0
-    with contextlib.suppress(KeyboardInterrupt, ConnectionLost):  # how one ends it
+    with contextlib.suppress(KeyboardInterrupt, ConnectionLost):  # this is the usual way to end it
         for snapshot in client.watch(recorder.INTERVAL_SECONDS):
             for event in recording.events(snapshot, time.monotonic() - started):
                 file.write(recorder.encode(event))

@@ -1,4 +1,4 @@
-"""``jupyter gpushare report``"""
+"""``jupyter gpushare report``: print or export the usage accounts."""
 
 from __future__ import annotations
 

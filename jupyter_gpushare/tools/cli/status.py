@@ -1,4 +1,4 @@
-"""``jupyter gpushare status``"""
+"""``jupyter gpushare status``: print one Snapshot."""
 
 from __future__ import annotations
 

@@ -40,14 +40,14 @@ def run(arguments: argparse.Namespace) -> int:
             for view in _views(arguments):
                 output.show(_drawn(view))
     except KeyboardInterrupt:
-        pass  # how one leaves it
+        pass  # this is the usual way to leave it
     return 0
 
 
 def _show_live(arguments: argparse.Namespace) -> None:
     from rich.live import Live
 
-    # Between two snapshots only time passes, so the picture ages by itself.
+    # Between two Snapshots only time passes, so the view ages by itself.
     latest: tuple[Snapshot | str, float] = ("", time.monotonic())
 
     def draw() -> RenderableType:
@@ -60,7 +60,7 @@ def _show_live(arguments: argparse.Namespace) -> None:
 
 
 def _views(arguments: argparse.Namespace) -> Iterator[Snapshot | str]:
-    """Snapshots as they change; while there is no broker, one sentence that says so."""
+    """Yield Snapshots as they change; while there is no broker, one sentence that says so."""
     said = ""
     while True:
         try:

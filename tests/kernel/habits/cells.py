@@ -1,4 +1,4 @@
-"""What people do with cells: magics, errors, interrupts, what IPython keeps."""
+"""Habits in cells: magics, errors, interrupts, objects that IPython keeps."""
 
 CELLS = {
     "an_expression_with_its_graph_is_displayed": """

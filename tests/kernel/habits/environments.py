@@ -1,4 +1,4 @@
-"""What people set in a kernel's environment: allocators, huge pages, checks."""
+"""Habits in a kernel's environment: allocators, huge pages, checks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LIBRARIES = (
 
 
 class Environment(NamedTuple):
-    """`library` is preloaded; `package` is what Debian calls it."""
+    """An allocator; `library` is preloaded; `package` is its name in Debian."""
 
     variables: Mapping[str, str]
     library: str = ""
     package: str = ""
 
     def as_variables(self) -> dict[str, str]:
-        """Skips the test where the library is not installed."""
+        """Skip the test where the library is not installed."""
         if not self.library:
             return dict(self.variables)
         found = [str(path) for folder in LIBRARIES if (path := folder / self.library).exists()]
@@ -33,7 +33,7 @@ class Environment(NamedTuple):
 
     @property
     def check(self) -> str:
-        """A notebook's first cell, which fails where the environment is not what it says."""
+        """Return a notebook's first cell, which fails where the environment is not as declared."""
         return f"""
 import os
 assert {self.library!r} in open("/proc/self/maps").read()

@@ -1,6 +1,6 @@
 """Processes that a notebook starts, and notebooks inside of notebooks."""
 
-# A script that shares as whoever started it does; without sharing it trains all the same.
+# A script that shares as the process that started it does; without sharing it trains all the same.
 SCRIPT = """
 import contextlib, os, sys, torch
 import jupyter_gpushare as gpushare

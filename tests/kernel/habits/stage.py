@@ -45,7 +45,8 @@ class Kernel:
         self._folder = ""  # for what it writes, while it runs
 
     def run(self, habit: str) -> Any:
-        """What the last cell of the notebook prints. Raises AssertionError with a traceback."""
+        """Return the output of the last cell of the notebook. Raises AssertionError with a
+        traceback."""
         try:
             notebook = self._begun()
             notebook.run("%reset -f")
@@ -90,7 +91,7 @@ class Stage:
         self._neighbour: Kernel | None = None
 
     def kernel(self, name: str, *cells: str, **environment: str) -> Kernel:
-        """One that shares, after it has run these cells."""
+        """Start a notebook that shares, after it has run these cells."""
         share = ["%load_ext jupyter_gpushare", f"%gpushare on --device host --name {name}"]
         environment = {**self._environment, "HABIT_SHARES": "yes", **environment}
         return Kernel(name, [*cells, *share], environment)
@@ -104,7 +105,7 @@ class Stage:
 
     @contextmanager
     def is_overwritten(self, takes_turns: bool) -> Iterator[None]:
-        """Meanwhile a lane that has any bytes is overwritten, by the neighbour that does so."""
+        """During the block the neighbour overwrites a lane that has any bytes."""
         before = self.scribbler.overwrites if self.scribbler is not None else 0
         yield
         if takes_turns and self.scribbler is not None:
@@ -137,7 +138,7 @@ def plain_kernel() -> Kernel:
 
 @contextmanager
 def stage(neighbour: str) -> Iterator[Stage]:
-    """`neighbour` is one of alone, trains, overwrites."""
+    """Start a stage; `neighbour` is one of alone, trains, overwrites."""
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         settings, environment = _settings(stack, patch, neighbour)

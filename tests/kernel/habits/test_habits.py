@@ -1,4 +1,4 @@
-"""What people do in notebooks gives the same losses and weights with sharing on, to the last bit.
+"""Habits of people in notebooks give the same losses and weights with sharing on, to the last bit.
 
 Each habit runs in a real kernel without sharing, and in one that shares, beside a neighbour that
 overwrites all of the lane at each of its turns; `make faults` has each also alone and beside one
@@ -25,7 +25,7 @@ from .threads import THREADS
 from .tools import TOOLS
 
 HABITS = BODIES | LOOPS | FEATURES | CELLS | THREADS | PROCESSES | TOOLS
-# What allocates in a way of its own, and where allocators and huge pages differ most.
+# Habits that allocate in their own way, where allocators and huge pages differ most.
 ALLOCATING = (
     "outputs_of_all_steps_are_kept",
     "batches_grow_and_shrink",
@@ -33,7 +33,7 @@ ALLOCATING = (
     "short_threads_evaluate_while_a_cell_trains",
     "a_forked_child_trains",
 )
-# Processes of their own that import PyTorch, in each of which others do the same.
+# Habits with processes that import PyTorch, in each of which others do the same.
 THOROUGH = {
     "nbclient_runs_a_notebook",
     "papermill_runs_a_notebook_from_a_thread",
@@ -45,14 +45,14 @@ COMMON = ("jemalloc", "tcmalloc_that_checks", "huge_pages_of_pytorch")
 
 
 def thorough_but(names: Iterable[str], quick: Collection[str]) -> list[Any]:
-    """Parameters of which `make test` has the quick ones."""
+    """Return parameters of which `make test` has the quick ones."""
     marks = {True: (), False: pytest.mark.thorough}
     return [pytest.param(name, marks=marks[name in quick]) for name in names]
 
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Callable[[str], Any]]:
-    """The result of a habit in a kernel that does not share."""
+    """Return the result of a habit in a kernel that does not share."""
     kernel = plain_kernel()
     yield cache(lambda habit: kernel.run(HABITS[habit]))
     kernel.close()
@@ -77,7 +77,7 @@ def test_a_habit_gives_the_same_bits_with_sharing_on(
 
 
 def pairs() -> Iterator[Any]:
-    """Environments and habits: in the common ones all of them, else those that allocate."""
+    """Return environments and habits: in the common ones all of them, else those that allocate."""
     for environment in ENVIRONMENTS:
         is_common = environment in COMMON
         for habit in HABITS if is_common else ALLOCATING:

@@ -1,6 +1,6 @@
-"""Programs that run notebooks, and what starts code in places of its own."""
+"""Programs that run notebooks, and programs that start code elsewhere."""
 
-# A notebook that shares where the one that runs it does, and prints its losses.
+# A notebook that shares where the notebook that runs it does, and prints its losses.
 INNER = """
 import nbformat
 def inner(seed=3):
