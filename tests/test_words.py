@@ -249,7 +249,7 @@ def test_a_banned_word_in_code_is_found(name: str, text: str, tmp_path: Path) ->
     ("name", "text"),
     [
         ("string.py", 'a = "who waits"  # a sentence of the user\n'),
-        ("identifier.py", "# `patience_seconds` bounds backfill.\npatience = 1\n"),
+        ("identifier.py", "# `aging_seconds` bounds backfill.\npatience = 1\n"),
         ("lines.py", "# Sessions\n# who wait are told.\n"),
         ("string.cpp", 'const char* a = "// nobody";  // a string\n'),
         ("string.ts", "const a = 'who waits'; // 1\n"),

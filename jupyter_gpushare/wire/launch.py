@@ -184,8 +184,8 @@ def _last_words(log: Path) -> str:
 
 def _await(path: Path, deadline: float) -> socket.socket | None:
     """Return the connection to a broker that is starting; None when it is time to try again."""
-    patience = min(deadline, time.monotonic() + 3.0)
-    while time.monotonic() < patience:
+    until = min(deadline, time.monotonic() + 3.0)
+    while time.monotonic() < until:
         if (connection := try_connect(path)) is not None:
             return connection
         time.sleep(RETRY_SECONDS)

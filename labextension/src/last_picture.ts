@@ -8,7 +8,7 @@ import { ISnapshot } from './snapshot';
  * Milliseconds for which a recovering broker's snapshot is not shown for
  * notebooks that are missing.
  */
-const PATIENCE_MS = 10_000;
+const RECOVERY_MS = 10_000;
 
 /**
  * A restarted broker knows no notebook until each has come back. Until then the

@@ -77,7 +77,7 @@ def test_the_longest_idle_session_pages_out_for_one_that_waits() -> None:
 
 def test_a_session_that_does_not_answer_is_given_up_and_the_next_is_asked() -> None:
     """The time depends on its memory: 3 GiB take a slow disk 65 s."""
-    it = three_idle(lease=1, patience=1000)
+    it = three_idle(lease=1, aging=1000)
     assert list(needy(it, 3, "d").page_outs) == ["a"]
     given_up = it.next_event(3)
     assert given_up is not None
@@ -89,7 +89,7 @@ def test_a_session_that_does_not_answer_is_given_up_and_the_next_is_asked() -> N
 
 
 def test_a_session_that_was_given_up_may_page_out_all_the_same() -> None:
-    it = three_idle(lease=1, patience=1000)
+    it = three_idle(lease=1, aging=1000)
     needy(it, 3, "d")
     it.assign(100)
     assert granted(it.paged_out(101, "a", 2 * GIB)) == ["d"]
@@ -170,13 +170,13 @@ def test_a_session_that_is_asked_already_counts_as_being_paged_out() -> None:
 
 
 def test_memory_that_is_paged_out_for_another_counts_for_the_session_that_comes_first() -> None:
-    it = three_idle(patience=60)
+    it = three_idle(aging=60)
     needy(it, 3, "d", 3)
     assert list(needy(it, 3, "first", 6, priority=1).page_outs) == ["b"]
 
 
 def test_a_small_session_is_backfilled_past_one_that_no_page_out_helps_but_not_for_ever() -> None:
-    it = scheduler(patience=60)
+    it = scheduler(aging=60)
     it.open(0, "busy", spec(3))
     idle(it, 0, "a")
     idle(it, 1, "b", 2)
@@ -190,7 +190,7 @@ def test_a_small_session_is_backfilled_past_one_that_no_page_out_helps_but_not_f
 
 
 def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> None:
-    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=0))
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, aging=0))
     needy(it, 0, "a", 1, 4)
     needy(it, 0, "b", 1, 4, user="v")
     idle(it, 0, "i", 1, 0)
@@ -205,7 +205,7 @@ def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> No
 
 def two_wait(policy: str = "srtf", **more: object) -> Scheduler:
     """`long` waits for its turn beside `runs`, which leaves no memory for a third."""
-    it = Scheduler(10 * GIB, policy, Rules(patience=60, swaps=True, **more))
+    it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=True, **more))
     for id, left in (("runs", 5000), ("long", 10000)):
         it.open(0, id, spec(4, name=f"{id}.ipynb", iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(4 * GIB, GIB), left)
@@ -231,7 +231,7 @@ def test_a_waiting_session_is_evicted_for_an_aged_one_before_it() -> None:
 
 
 def test_an_evicted_session_stays_out_until_the_others_have_been_evicted_too() -> None:
-    it = Scheduler(10 * GIB, "srtf", Rules(patience=60, swaps=True))
+    it = Scheduler(10 * GIB, "srtf", Rules(aging=60, page_waiting=True))
     for id, gibibytes, left in (("runs", 4, 5000), ("long", 2, 10000), ("longer", 2, 20000)):
         it.open(0, id, spec(gibibytes, iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(gibibytes * GIB, GIB), left)
@@ -517,7 +517,7 @@ def test_a_session_that_wants_to_come_back_queues_with_those_that_wait_for_memor
 
 
 def test_no_session_is_backfilled_past_an_aged_one_that_wants_to_come_back() -> None:
-    it = scheduler(patience=60)
+    it = scheduler(aging=60)
     idle(it, 0, "a", 5)
     it.paged_out(0, "a", GIB)
     it.open(0, "b", spec(6))

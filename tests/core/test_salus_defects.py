@@ -105,7 +105,7 @@ def test_an_undeclared_demand_is_not_counted_as_the_whole_device() -> None:
 
 
 def test_backfill_past_a_large_session_that_waits_is_bounded() -> None:
-    it = Scheduler(8 * GB, rules=Rules(patience=30))
+    it = Scheduler(8 * GB, rules=Rules(aging=30))
     it.open(0, "a", spec(3, 1))
     it.open(0, "large", spec(4, 3, waiting=True, turn=1))
     it.open(29, "early", spec(1, 1))

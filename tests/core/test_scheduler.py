@@ -287,7 +287,7 @@ def test_a_demand_larger_than_the_device_is_refused_with_both_numbers() -> None:
 
 
 def test_an_aged_session_reserves_memory() -> None:
-    it = scheduler("a", "b", "c", patience=60)  # 3 + 2 of 12
+    it = scheduler("a", "b", "c", aging=60)  # 3 + 2 of 12
     it.open(1, "large", spec(6, 3.5, waiting=True, turn=1))
     it.open(2, "small", spec(0.5, 1, name="small", waiting=True, turn=1))
     assert look(it, "small", 2).lane is not None
@@ -305,7 +305,7 @@ def test_an_aged_session_reserves_memory() -> None:
 
 
 def test_only_a_session_with_something_to_run_reserves() -> None:
-    it = scheduler("a", "b", "c", patience=60)
+    it = scheduler("a", "b", "c", aging=60)
     it.open(1, "large", spec(6, 3.5))
     it.open(100, "small", spec(0.5, 1))
     assert look(it, "small", 100).lane is not None
@@ -333,7 +333,7 @@ def test_a_demand_that_shrinks_frees_memory_at_once() -> None:
 
 
 def test_held_lanes_come_free_for_a_session_that_needs_them_merged() -> None:
-    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=0))
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, aging=0))
     it.open(0, "a", spec(1, 5, waiting=True, turn=1))
     it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
     it.open(0, "c", spec(2, 4, user="w", waiting=True, turn=1))
@@ -345,7 +345,7 @@ def test_held_lanes_come_free_for_a_session_that_needs_them_merged() -> None:
 
 
 def test_a_session_that_would_reduce_parallelism_is_admitted_only_after_aging() -> None:
-    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, patience=60))
+    it = Scheduler(12 * GIB, "pack", Rules(running_lanes=3, aging=60))
     it.open(0, "a", spec(1, 5, waiting=True, turn=1))
     it.open(0, "b", spec(1, 4, user="v", waiting=True, turn=1))
     it.open(0, "c", spec(2.5, 4, user="w", waiting=True, turn=1))

@@ -344,7 +344,7 @@ def test_a_throttled_session_waits_anew_under_fifo() -> None:
 
 
 def test_a_throttled_session_keeps_no_other_from_memory() -> None:
-    it = Scheduler(10 * GB, "fair", Rules(patience=5))
+    it = Scheduler(10 * GB, "fair", Rules(aging=5))
     it.open(0, "there", SessionSpec("u", demand=Demand(6 * GB, GB)))
     it.open(0, "large", SessionSpec("v", demand=Demand(5 * GB, GB), waiting=True, turn=1))
     it.hold_back(1, {"large": WHY})

@@ -217,18 +217,18 @@ MANY = [
 def test_lanes_in_use_do_not_merge_to_admit_more_jobs() -> None:
     """Two jobs fit at once, and six more would fit beside them after a merge; the others are not
     admitted."""
-    packed = run(MANY, "pack", rules=Rules(running_lanes=9, patience=float("inf")))
+    packed = run(MANY, "pack", rules=Rules(running_lanes=9, aging=float("inf")))
     assert max(ended(packed).values()) == pytest.approx(16 * 10 / 2, rel=0.02)
     assert max(use.lanes for use in packed.memory) == 12 * GB
 
 
 def test_they_merge_for_aged_jobs() -> None:
-    packed = run(MANY, "pack", rules=Rules(running_lanes=9, patience=5))
+    packed = run(MANY, "pack", rules=Rules(running_lanes=9, aging=5))
     assert max(outcome.started for outcome in packed.outcomes) < 5 + 16 * 0.3
 
 
 def test_pack_finds_out_that_two_lanes_gain_before_it_admits_more() -> None:
-    packed = run(MANY, "pack", rules=Rules(patience=float("inf")))
+    packed = run(MANY, "pack", rules=Rules(aging=float("inf")))
     assert max(ended(packed).values()) < 0.6 * 16 * 10
 
 

@@ -41,7 +41,7 @@ from .host import MIB, Host, Line, Notebook
 Doing = Callable[[Notebook], None]
 MOST = 5  # notebooks at a time
 picks = st.integers(0, 59)  # the index among those that can: 60 divides by 1 to 6
-POLICIES = ("fair", "fifo", "las", "srtf", "classroom", "pack")
+POLICIES = [name for name, _ in _core.policies()]
 Ask = SetPolicy | Change | Recall | Cancel | Dismiss
 LANES = (1, 2, 0)  # that run at once; 0: as the policy says
 
