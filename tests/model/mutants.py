@@ -125,8 +125,7 @@ def _build() -> None:
 def run_model(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the model's `tests`, up to the first that fails, on the product in `folder`. They begin
     without the findings of other runs."""
-    here = str(Path(__file__).with_name("mutated"))
-    paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    paths = os.pathsep.join(filter(None, [str(MODULES), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "CHANGED_COPY": str(folder), "PYTHONPATH": paths}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-profile=faults"]
     command += [*arguments, str(Path(__file__).with_name(tests))]
