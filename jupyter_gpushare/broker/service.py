@@ -91,7 +91,7 @@ from .grants.unmanaged import Foreign
 from .peer import Peer
 from .snapshot import names
 from .snapshot import views as translation
-from .snapshot.history import History, Holder
+from .snapshot.history import History
 from .snapshot.names import Namer
 from .snapshot.publisher import Audience
 
@@ -891,7 +891,7 @@ class Service:
             history.follow(
                 now,
                 {
-                    session: Holder(self._places[session].peer.user, lane)
+                    session: (self._places[session].peer.user, lane)
                     for session, lane in self._turns.holders(device)
                 },
             )

@@ -12,7 +12,6 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ...wire.snapshot import (
     TurnView,
@@ -26,19 +25,13 @@ TWELFTH_SECONDS = 300.0
 TWELFTHS = 12
 
 
-class Holder(NamedTuple):
-    """Whoever has a turn: its user, and the lane (0 where it brought the turn with it)."""
-
-    user: str
-    lane: int
-
-
 @dataclass(eq=False)
 class Turn:
     """`held` seconds of it are turns that are over; the present one goes on since `resumed`."""
 
     session: str
-    holder: Holder
+    user: str
+    lane: int  # 0 where the session brought its turn from the broker before
     began: float
     resumed: float
     ended: float | None = None
@@ -54,14 +47,15 @@ class History:
         self._over: deque[Turn] = deque(maxlen=MAX_TURNS)  # as they ended
         self._used: defaultdict[str, defaultdict[int, float]] = defaultdict(_seconds)
 
-    def follow(self, now: float, holders: Mapping[str, Holder]) -> None:
-        """Note who has turns now, by session; whoever had one and is not named has finished."""
+    def follow(self, now: float, holders: Mapping[str, tuple[str, int]]) -> None:
+        """Note the sessions that have turns now, each with its user and its lane. A session that
+        had a turn and is not named has finished."""
         self._began = min(self._began, now)
         for session in self._running.keys() - holders.keys():
             self._end(now, self._running.pop(session))
-        for session, holder in holders.items():
+        for session, (user, lane) in holders.items():
             if session not in self._running:
-                self._running[session] = self._begin(now, session, holder)
+                self._running[session] = self._begin(now, session, user, lane)
 
     def turns(self, now: float) -> list[TurnView]:
         """Those of the last minute, oldest first."""
@@ -74,26 +68,26 @@ class History:
         self._forget(now)
         used = {user: seconds.copy() for user, seconds in self._used.items()}
         for turn in self._running.values():
-            _add(used.setdefault(turn.holder.user, _seconds()), turn.resumed, now)
+            _add(used.setdefault(turn.user, _seconds()), turn.resumed, now)
         return [UserView(user, self._last_hour(used[user], now)) for user in sorted(used)]
 
-    def _begin(self, now: float, session: str, holder: Holder) -> Turn:
+    def _begin(self, now: float, session: str, user: str, lane: int) -> Turn:
         """A new turn, or one that has just ended goes on."""
         for place in reversed(range(len(self._over))):
             turn = self._over[place]
             if turn.began <= now - TOGETHER_SECONDS:
                 break
-            if turn.session == session and turn.holder.lane == holder.lane:
+            if turn.session == session and turn.lane == lane:
                 del self._over[place]
                 turn.resumed, turn.ended = now, None
                 return turn
-        return Turn(session, holder, now, now)
+        return Turn(session, user, lane, now, now)
 
     def _end(self, now: float, turn: Turn) -> None:
         turn.held += now - turn.resumed
         turn.ended = now
         self._over.append(turn)
-        _add(self._used[turn.holder.user], turn.resumed, now)
+        _add(self._used[turn.user], turn.resumed, now)
 
     def _last_hour(self, seconds: Mapping[int, float], now: float) -> list[float]:
         newest = _twelfth(now)
@@ -147,7 +141,7 @@ def _turn_view(turn: Turn, now: float) -> TurnView:
     is_over = turn.ended is not None
     return TurnView(
         session=turn.session,
-        lane=turn.holder.lane,
+        lane=turn.lane,
         began=round(now - turn.began, 2),
         ended=round(now - turn.ended, 2) if turn.ended is not None else None,
         held=round(turn.held + (0.0 if is_over else now - turn.resumed), 2),
