@@ -12,7 +12,7 @@ import msgspec
 from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.admin.rulebook import RulebookFile
-from jupyter_gpushare.broker.grants.recovery import Roll
+from jupyter_gpushare.broker.grants.recovery import RecoveryJournal
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
@@ -146,7 +146,7 @@ class Broker:
             grants_from=grants_from,
             rulebook=RULEBOOK,
             accounts=ACCOUNTS,
-            roll=Roll(self._journal, neighbour.OPEN.mailbox.__eq__),
+            journal=RecoveryJournal(self._journal, neighbour.OPEN.mailbox.__eq__),
             clock=lambda: CLOCK.now,
         )
         self.neighbour = Client(neighbour.NAME)
@@ -285,11 +285,11 @@ class Broker:
 
     def _check_limits(self) -> None:
         """Of sessions that are open or rest."""
-        places = [*self.service._places.values(), *dict(self.service._caretaker.places()).values()]
-        assert len(places) <= SETTINGS.max_sessions
-        of = Counter(place.peer.user for place in places)
+        known = self.service.sessions.all_known()
+        assert len(known) <= SETTINGS.max_sessions
+        of = Counter(record.peer.user for record in known)
         assert all(count <= SETTINGS.max_sessions_per_user for count in of.values()), of
-        resting = [place.peer for _, place in self.service._caretaker.places()]
+        resting = [record.peer for record in self.service.sessions.resting().values()]
         assert len(resting) == len({*resting}), "a connection has one session that rests"
 
     def finish(self) -> None:

@@ -24,12 +24,12 @@ from ..access.authentication import Door
 from ..access.identity import NOBODY, Identity, of_process
 from ..accounting.accounts import Accounts
 from ..admin.rulebook import RulebookFile
-from ..grants.recovery import Roll
+from ..grants.recovery import RecoveryJournal
 from ..service import Service
 from .clock import SteadyClock
 from .connection import Connection
 from .rate_limit import Antechamber, Crowd
-from .socket_file import SocketFile, leave_word, listen, open_lock, open_roll, own_socket
+from .socket_file import SocketFile, leave_word, listen, open_journal, open_lock, own_socket
 
 TICK_SECONDS = 0.1
 SOCKET_LOOK_SECONDS = 0.1  # between two looks whether the socket's file is there
@@ -210,21 +210,21 @@ def run(settings: Settings) -> None:
     _check_policy(settings.policy)
     make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
-    with open_lock(path.with_suffix(".lock")) as lock, open_roll(path) as roll_file:
+    with open_lock(path.with_suffix(".lock")) as lock, open_journal(path) as journal_file:
         was_in_use = own_socket(lock, path)
         listener = listen(path, settings)
         file = SocketFile(path)
         log.info("broker %d listens on %s", os.getpid(), path)
         accounts = Accounts.of(settings)
-        roll = Roll(roll_file.fileno())
+        journal = RecoveryJournal(journal_file.fileno())
         is_in_use = asyncio.run(
-            _serve(settings, rulebook, accounts, roll, listener, file, was_in_use)
+            _serve(settings, rulebook, accounts, journal, listener, file, was_in_use)
         )
         accounts.close()
         if not is_in_use:
             lock.truncate(0)
         elif not file.is_there():
-            leave_word(path, settings, roll)
+            leave_word(path, settings, journal)
         file.remove()
     log.info("broker %d ends", os.getpid())
 
@@ -233,7 +233,7 @@ async def _serve(
     settings: Settings,
     rulebook: RulebookFile,
     accounts: Accounts,
-    roll: Roll,
+    journal: RecoveryJournal,
     listener: socket.socket,
     file: SocketFile,
     was_in_use: bool,
@@ -249,7 +249,7 @@ async def _serve(
         grants_from=grants_from,
         rulebook=rulebook,
         accounts=accounts,
-        roll=roll,
+        journal=journal,
     )
     is_in_use = await Endpoint(settings, service, clock).serve(listener, file)
     service.close(clock())

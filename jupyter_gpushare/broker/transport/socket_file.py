@@ -14,7 +14,7 @@ from typing import IO
 from ...errors import BrokerUnavailable, GpuShareError, InvalidValue
 from ...settings import Settings
 from ...wire.launch import RETRY_SECONDS, is_shared, make_directory, open_own, try_connect
-from ..grants.recovery import Roll
+from ..grants.recovery import RecoveryJournal
 
 ENDING_SECONDS = 2.0  # that a broker which nobody can reach any more may take to end
 
@@ -69,7 +69,7 @@ def own_socket(lock: IO[str], path: Path) -> bool:
     return was_in_use
 
 
-def leave_word(path: Path, settings: Settings, roll: Roll) -> None:
+def leave_word(path: Path, settings: Settings, journal: RecoveryJournal) -> None:
     """The lock is gone, with its directory, from a broker that had sessions: who comes next finds
     another one, which says so. It need not be there, or may be the next one's already."""
     with contextlib.suppress(GpuShareError, OSError):
@@ -77,11 +77,11 @@ def leave_word(path: Path, settings: Settings, roll: Roll) -> None:
         with open_lock(path.with_suffix(".lock")) as lock:
             if _is_taken(lock):
                 _sign(lock)
-                with open_roll(path) as file:
-                    roll.copy_to(file.fileno())
+                with open_journal(path) as file:
+                    journal.copy_to(file.fileno())
 
 
-def open_roll(path: Path) -> IO[bytes]:
+def open_journal(path: Path) -> IO[bytes]:
     """Of the broker at this socket, which reads and writes it by its descriptor."""
     return open(open_own(path.with_suffix(".turns")), "rb")
 
