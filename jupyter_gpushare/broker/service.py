@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from .. import _core
 from .._version import __version__
@@ -84,6 +84,7 @@ from .turns import Turns
 
 WAIT_INTERVAL_SECONDS = 0.5
 COUNT_SECONDS = 1.0  # between two counts of what sessions have used
+Handler: TypeAlias = Callable[[Peer, Any, float], None]  # raises where it refuses the message
 
 
 class Service:
@@ -148,7 +149,17 @@ class Service:
             started,
         )
         self._publisher = Publisher(self.sessions, self._rules, self._visibility, self._builder)
-        self._handlers: dict[type[Message], Callable[[Peer, Any, float], None]] = {
+        self._handlers = self._dispatch_table(demands, commands, turns)
+        self._next_count = 0.0
+        self._next_wait = 0.0
+        self.is_stopping = False
+        self._has_ended = False
+        self._follow_rules()
+
+    def _dispatch_table(
+        self, demands: Demands, commands: Commands, turns: Turns
+    ) -> dict[type[Message], Handler]:
+        return {
             Hello: self._hello,
             Open: self._admission.open,
             Close: self._admission.close,
@@ -173,11 +184,6 @@ class Service:
             Account: self._account,
             Shutdown: self._shutdown,
         }
-        self._next_count = 0.0
-        self._next_wait = 0.0
-        self.is_stopping = False
-        self._has_ended = False
-        self._follow_rules()
 
     # --- connections -------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import GpuShareError, LimitExceeded, ProtocolError
 from ...wire import framing
-from ...wire.framing import ToBroker
 from ...wire.launch import other_end
 from ...wire.messages import (
     Error,
@@ -89,7 +88,11 @@ class Connection(asyncio.BufferedProtocol, Peer):
                 if not self._heard or self._greeting is not None or not self._party.has_time:
                     break
                 self._count(now)
-                self._hear(framing.decode_from_client(self._heard.popleft()), now)
+                message = framing.decode_from_client(self._heard.popleft())
+                if isinstance(message, Hello):
+                    self._greet(message, now)
+                else:
+                    self._endpoint.service.handle(self, message, now)
                 before, used, now = used, time.thread_time(), self._endpoint.now()
                 self._party.spend(used - before)
         except (ProtocolError, LimitExceeded) as error:
@@ -109,15 +112,15 @@ class Connection(asyncio.BufferedProtocol, Peer):
         else:
             self._transport.resume_reading()
 
-    def _hear(self, message: ToBroker, now: float) -> None:
-        if isinstance(message, Hello) and self.user:
-            self._enter()
-        if isinstance(message, Hello) and not self.user and (message.token or message.ticket):
+    def _greet(self, hello: Hello, now: float) -> None:
+        if not self.user and (hello.token or hello.ticket):
             self._endpoint.antechamber.leave(self)
-            self._greeting = self._endpoint.identify(self, message)
-            self._greeting.add_done_callback(partial(self._identified, message))
-        else:
-            self._endpoint.service.handle(self, message, now)
+            self._greeting = self._endpoint.identify(self, hello)
+            self._greeting.add_done_callback(partial(self._identified, hello))
+            return
+        if self.user:
+            self._enter()
+        self._endpoint.service.handle(self, hello, now)
 
     def _identified(self, hello: Hello, done: asyncio.Task[Identity]) -> None:
         self._greeting = None
