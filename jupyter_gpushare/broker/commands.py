@@ -26,7 +26,7 @@ from .sessions import SessionRecord, Sessions
 
 
 class Commands:
-    """Checks that somebody may ask for it, and tells the scheduler. Owns no state."""
+    """Checks that the user has the permission, and tells the scheduler. Owns no state."""
 
     def __init__(
         self,

@@ -130,7 +130,7 @@ class Sessions:
         self.sequence += 1
 
     def note_members(self) -> None:
-        """A session has come or gone, or somebody belongs to another user or group by now."""
+        """A session has come or gone, or belongs to another user or group by now."""
         self.generation += 1
 
     def add(self, record: SessionRecord) -> None:
@@ -146,7 +146,7 @@ class Sessions:
         self.note_members()
 
     def rest(self, record: SessionRecord, count: int) -> None:
-        """The session, which was removed, rests with so many bytes on disk."""
+        """The session, which was removed, rests with `count` bytes on disk."""
         record.resting_bytes, record.allowed = count, Demand()
         self._resting[record.id] = record
         self.note_members()

@@ -1,4 +1,4 @@
-"""Who may do what: one table of permissions, and of the roles that have them."""
+"""Permissions: one table of them, each with the roles that have it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..peer import Peer
 
 
 class Role(Enum):
-    """What somebody is to a notebook or a group; the value is how people say it."""
+    """What a user is to a notebook or a group; the value is how people say it."""
 
     OWNER = "its owner"
     TEACHER = "a teacher of the group"

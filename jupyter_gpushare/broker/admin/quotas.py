@@ -18,7 +18,7 @@ from ..sessions import SessionRecord, Sessions
 from .rulebook import Limit, Rulebook
 
 MEMORY = ("persistent", "lane")
-Claim = tuple[Demand, int]  # what a session may have on each of so many devices
+Claim = tuple[Demand, int]  # what a session may have on each of its devices, and their number
 
 
 class Used(Protocol):

@@ -1,9 +1,9 @@
-"""Who had a device: turn by turn for a minute, and each user's seconds for an hour.
+"""The turns on a device for a minute, and each user's seconds on it for an hour.
 
 A new broker knows no more than it has seen, and tells of no time before.
 
-Lookers that come now know the last minute too. What is kept is bounded, whatever happens: turns of
-a session that follow each other closely are one, and there are at most MAX_TURNS.
+Viewers that come now see the last minute too. What is kept is bounded: turns of a session that
+follow each other closely are one, and there are at most MAX_TURNS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...wire.snapshot import (
 
 TURNS_SECONDS = 60.0
 MAX_TURNS = 240
-TOGETHER_SECONDS = 2.0  # what begins so soon after a turn began is part of it
+TOGETHER_SECONDS = 2.0  # a turn of the same session that begins within them is part of it
 TWELFTH_SECONDS = 300.0
 TWELFTHS = 12
 
@@ -39,7 +39,7 @@ class Turn:
 
 
 class History:
-    """Of one device. Times are monotonic seconds."""
+    """Owns the past of one device. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._began = math.inf
@@ -58,13 +58,13 @@ class History:
                 self._running[session] = self._begin(now, session, user, lane)
 
     def turns(self, now: float) -> list[TurnView]:
-        """Those of the last minute, oldest first."""
+        """The turns of the last minute, oldest first."""
         self._forget(now)
         turns = sorted([*self._over, *self._running.values()], key=lambda turn: turn.began)
         return [_turn_view(turn, now) for turn in turns]
 
     def users(self, now: float) -> list[UserView]:
-        """Those who had turns in the last hour, by name."""
+        """The users that had turns in the last hour, by name."""
         self._forget(now)
         used = {user: seconds.copy() for user, seconds in self._used.items()}
         for turn in self._running.values():
@@ -123,7 +123,7 @@ def _forget_before(oldest: int, seconds: defaultdict[int, float]) -> None:
 
 
 def _add(seconds: defaultdict[int, float], began: float, ended: float) -> None:
-    """As far as it lies in the hour that has just ended; older seconds go, looked at or not."""
+    """Add the part that lies in the hour that has just ended; older seconds are dropped."""
     oldest = _oldest(ended)
     _forget_before(oldest, seconds)
     for twelfth, length in _cut(max(began, oldest * TWELFTH_SECONDS), ended):
@@ -131,7 +131,7 @@ def _add(seconds: defaultdict[int, float], began: float, ended: float) -> None:
 
 
 def _cut(began: float, ended: float) -> Iterator[tuple[int, float]]:
-    """The twelfths that a stretch of time lies in, and how much of it lies in each."""
+    """The twelfths that a stretch of time lies in, and the seconds of it in each."""
     for twelfth in range(_twelfth(began), _twelfth(ended) + 1):
         start, end = twelfth * TWELFTH_SECONDS, (twelfth + 1) * TWELFTH_SECONDS
         yield twelfth, min(ended, end) - max(began, start)

@@ -1,4 +1,4 @@
-"""Publishes snapshots to those who watch, and tells waiting sessions why they wait."""
+"""Publishes snapshots to subscribers, and tells waiting sessions why they wait."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Publisher:
             )
 
     def _frame(self, person: Person, now: float) -> bytes:
-        """The encoded snapshot, made once for all viewers, and put together once for all who see
-        the same names."""
+        """The encoded snapshot, made once for all viewers, and put together once for all viewers
+        that see the same names."""
         last, made, _ = self._encoded
         if last != self._sessions.sequence or now - made > FRESH_SECONDS:
             body = framing.encode_body(self._builder.build(now, names.mark))

@@ -50,7 +50,7 @@ def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
 
 
 def printable(name: str) -> str:
-    """Somebody's words for other people's screens and logs: one line, not endless."""
+    """A user's words for other people's screens and logs: one line, of bounded length."""
     shown = name[:MAX_NAME_LENGTH]  # before all else: it may be very long
     return "".join(letter if letter.isprintable() else "?" for letter in shown) or "unnamed"
 

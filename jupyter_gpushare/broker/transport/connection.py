@@ -1,4 +1,4 @@
-"""One client of the broker: its bytes cut into messages, its rate, and who it is."""
+"""One client of the broker: its bytes cut into messages, its rate, and its user."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Connection(asyncio.BufferedProtocol, Peer):
-    """One client: cuts its bytes into messages, and says who it is.
+    """One client: cuts its bytes into messages, and finds out its user.
 
     Buffered, because asyncio's plain protocol allocates 256 KiB for each message that it reads.
     """
@@ -48,10 +48,12 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._frames = framing.Frames()
         self._heard: deque[bytes] = deque()  # messages that are to be handled
         self._party: Party | None = None
-        self._counts = False  # to its party's connections, since it has said who it is
+        self._counts = False  # to the connections of its user, since it has said who it is
         self._window_end = 0.0
         self._in_window = 0
-        self._greeting: asyncio.Task[Identity] | None = None  # as long as it is asked who speaks
+        self._greeting: asyncio.Task[Identity] | None = (
+            None  # as long as its user is being found out
+        )
         self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
         self.patience: asyncio.TimerHandle | None = None  # with it, as long as it says nothing
 
@@ -76,8 +78,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self.work()
 
     def work(self) -> None:
-        """Handle what there is, as long as its user has time and it is known who speaks; the rest
-        waits, and is read no further: nothing is kept for somebody who has shown nothing."""
+        """Handle what there is, as long as its user is known and has time; the rest waits, and is
+        read no further: nothing is kept for a client that has shown nothing."""
         if self._party is None:
             return  # it has gone
         self._party.begin(time.monotonic())
@@ -113,6 +115,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             self._transport.resume_reading()
 
     def _greet(self, hello: Hello, now: float) -> None:
+        """Take a Hello; what is behind it waits where the hub has to be asked first."""
         if not self.user and (hello.token or hello.ticket):
             self._endpoint.antechamber.leave(self)
             self._greeting = self._endpoint.identify(self, hello)
@@ -132,7 +135,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         except GpuShareError as error:
             self._refuse(error)
             return
-        except Exception:  # a border: nobody else waits for this
+        except Exception:  # a border: no other client waits for this
             log.exception("process %d could not be identified", self.pid)
             self.close()
             return
@@ -182,7 +185,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         return bool(self._heard)
 
     def give_way(self) -> None:
-        """To others of its process that have not said either who they are."""
+        """To other connections of its process that have not said their user either."""
         self.send(Error(LimitExceeded.code, SILENT))
         self.close()
 
@@ -212,7 +215,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self.send_frame(b"".join(map(framing.encode, messages)))
 
     def send_soon(self, message: Message) -> None:
-        """Whoever is asked for its turn wakes its successor at once. By then the broker sleeps, or
+        """A session that yields its turn wakes its successor at once. By then the broker sleeps, or
         the two of them would wait for its processor where there are few."""
         self._endpoint.soon(partial(self.send, message))
 
@@ -305,7 +308,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def _refuse(self, error: GpuShareError) -> None:
         """What cannot be read cannot be trusted to be in step: say why, then close."""
-        why = printable(str(error))  # or who is refused could write lines of the log
+        why = printable(str(error))  # or a client that is refused could write lines of the log
         log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", why)
         self._heard.clear()
         self.send(Error(error.code, str(error)))

@@ -34,16 +34,16 @@ from .socket_file import SocketFile, leave_word, listen, open_journal, open_lock
 TICK_SECONDS = 0.1
 SOCKET_LOOK_SECONDS = 0.1  # between two looks whether the socket's file is there
 RECEIVE_BYTES = 1 << 16
-GREETING_SECONDS = 10.0  # who says nothing for so long is no client
-LEAST_CHECK_SECONDS = 1.0  # between two questions whether a connection's token is still known
-ACCEPTED_AT_ONCE = 8  # then those who are there are looked after
+GREETING_SECONDS = 10.0  # a connection that has said nothing by then is no client
+LEAST_CHECK_SECONDS = 1.0  # between two checks that the hub still knows a connection's token
+ACCEPTED_AT_ONCE = 8  # connections; then those that are there are served
 BACKLOG_CONNECTIONS = 256  # that wait to be accepted
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Endpoint:
-    """Listens, keeps the deadlines of the service, and ends by itself when nobody is there."""
+    """Listens, keeps the deadlines of the service, and ends by itself when no client is there."""
 
     def __init__(
         self, settings: Settings, service: Service, clock: SteadyClock | None = None
@@ -64,7 +64,7 @@ class Endpoint:
         self._count_idle()
 
     async def serve(self, listener: socket.socket, file: SocketFile) -> bool:
-        """Serve until told to stop, by a message, a signal, or loneliness; whether there were
+        """Serve until a message, a signal or the lack of clients ends it; whether there were
         sessions then."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopped.set)
@@ -82,7 +82,7 @@ class Endpoint:
         return was_in_use
 
     def _look_for(self, file: SocketFile) -> None:
-        """A broker that nobody finds any more ends, so that there can be one that is found:
+        """A broker that cannot be found any more ends, so that there can be one that is found:
         sessions bring what they have to the next."""
         if file.is_there():
             self._loop.call_later(SOCKET_LOOK_SECONDS, self._look_for, file)
@@ -91,15 +91,15 @@ class Endpoint:
             self._stopped.set()
 
     def identity(self, uid: int) -> Identity:
-        """Whom a process stands for that has said nothing yet."""
+        """The user that a process stands for before it has said anything."""
         return NOBODY if self._door is not None else of_process(uid, self.now())
 
     def identify(self, connection: Connection, hello: Hello) -> asyncio.Task[Identity]:
-        assert self._door is not None  # or everybody is known from the start
+        assert self._door is not None  # or each user is known from the start
         return self._loop.create_task(self._door.identify(connection, hello, self.now()))
 
     def keep_checking(self, connection: Connection, hello: Hello) -> asyncio.Task[None]:
-        """Whoever stays connected has no rights that the hub has taken by now."""
+        """A client that stays connected loses the rights that the hub takes."""
         return self._loop.create_task(self._keep_checking(connection, hello))
 
     async def _keep_checking(self, connection: Connection, hello: Hello) -> None:
@@ -107,13 +107,13 @@ class Endpoint:
         assert self._door is not None
         while True:
             await asyncio.sleep(max(self.settings.hub_cache_seconds, LEAST_CHECK_SECONDS))
-            with contextlib.suppress(BrokerUnavailable, LimitExceeded):  # nobody can say now
+            with contextlib.suppress(BrokerUnavailable, LimitExceeded):  # the hub is silent now
                 identity = await self._door.identify(connection, hello, self.now())
                 for each in (connection, *self.vouched_by(connection)):
                     self._follow(each, identity._replace(may_vouch=each is connection))
 
     def vouched_by(self, server: Connection) -> list[Connection]:
-        """The kernels that it has let in, and that are connected."""
+        """The connected kernels that came with its one-time tokens."""
         return [each for each in self._connections if each.voucher is server]
 
     def _follow(self, connection: Connection, identity: Identity) -> None:
@@ -132,11 +132,11 @@ class Endpoint:
         self._loop.remove_reader(channel.fileno())
 
     def now(self) -> float:
-        """The broker's time. While nobody is connected it is not looked at ten times a second."""
+        """The broker's time. While no client is connected it is not read ten times a second."""
         return self._clock() if self._connections else self._clock.resume()
 
     def joined(self, connection: Connection) -> None:
-        self.now()  # before somebody is there whom a leap until now could be charged to
+        self.now()  # before there is a session that a leap until now could be charged to
         self._connections.add(connection)
         if self._idle is not None:
             self._idle.cancel()
@@ -150,7 +150,7 @@ class Endpoint:
         now = self.now()
         self._connections.discard(connection)
         if connection.patience is not None:
-            connection.patience.cancel()  # or who comes and goes in a loop would be kept in memory
+            connection.patience.cancel()  # or it would keep the connection in memory
         self.service.lost(connection, now)
         self.happened(now)
         if not self._connections:
@@ -239,7 +239,7 @@ async def _serve(
     was_in_use: bool,
 ) -> bool:
     """Whether there were sessions at the end, as there may have been at that of the one before:
-    they come to the next broker, which must hear first who of them has a turn."""
+    they come to the next broker, which must hear first which of them have a turn."""
     clock = SteadyClock()
     grants_from = clock() + settings.recovery_seconds if was_in_use else 0.0
     service = Service(
