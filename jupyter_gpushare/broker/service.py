@@ -249,6 +249,10 @@ class Service:
     def has_sessions(self) -> bool:
         return len(self.sessions) > 0
 
+    def is_valid(self) -> str:
+        """Empty, or the first broken invariant of the records in words."""
+        return self.sessions.is_valid() or self._grants.is_valid()
+
     # --- time --------------------------------------------------------------------------------
 
     def next_event(self, now: float) -> float | None:

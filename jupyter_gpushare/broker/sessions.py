@@ -155,3 +155,14 @@ class Sessions:
         """The session does not rest, or rests no more."""
         self._resting.pop(session, None)
         self.note_members()
+
+    def is_valid(self) -> str:
+        """Empty, or the first broken invariant in words."""
+        for name in self._open.keys() & self._resting.keys():
+            return f"{name} is open, and rests"
+        for name, record in self._open.items():
+            if (record.id, record.peer.session) != (name, name):
+                return f"{name} is open on a connection that has another session"
+        if len({record.peer for record in self._resting.values()}) < len(self._resting):
+            return "several sessions rest on one connection"
+        return ""

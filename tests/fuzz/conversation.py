@@ -250,6 +250,7 @@ class Broker:
 
     def check(self) -> None:
         assert self.service._host.is_valid() == "", self.service._host.is_valid()
+        assert self.service.is_valid() == "", self.service.is_valid()
         self._check_limits()
         snapshot = self.look()
         for device in snapshot.devices:
@@ -289,8 +290,6 @@ class Broker:
         assert len(known) <= SETTINGS.max_sessions
         of = Counter(record.peer.user for record in known)
         assert all(count <= SETTINGS.max_sessions_per_user for count in of.values()), of
-        resting = [record.peer for record in self.service.sessions.resting().values()]
-        assert len(resting) == len({*resting}), "a connection has one session that rests"
 
     def finish(self) -> None:
         """All but the neighbour go; it gives its turn back and gets the next one."""

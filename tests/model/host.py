@@ -657,6 +657,7 @@ class Host:
         """At any time."""
         if self.broker is not None:
             assert self.broker.scheduler.is_valid() == ""
+            assert self.broker.service.is_valid() == ""
         holders = [each for each in self.here if each.has_turn]
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"

@@ -129,6 +129,13 @@ class Grants:
             if record.granted is not None and device in record.devices:
                 yield record, record.granted.lane
 
+    def is_valid(self) -> str:
+        """Empty, or the first broken invariant in words."""
+        told = {record.id: record for record in self._sessions if any(record.told)}
+        if told != self._told:
+            return f"{told.keys() ^ self._told.keys()} were told otherwise than their records say"
+        return ""
+
     # --- memory of lanes -----------------------------------------------------------------------
 
     def follow_lanes(self) -> None:
