@@ -19,8 +19,8 @@ class Peer(ABC):
     user: str
     groups: frozenset[str] = frozenset()
     is_owner = False  # it has all permissions
-    may_vouch = False  # it may issue one-time tokens for kernels of the same user
-    voucher: Peer | None = None  # has issued the one-time token that it came with
+    may_issue_tokens = False  # it may issue one-time tokens for kernels of the same user
+    issuer: Peer | None = None  # has issued the one-time token that it came with
     greeted = False
     session: str | None = None
     memory = 0  # the number of the lane memory that it was given last

@@ -82,7 +82,7 @@ class Client(Peer):
 
     def __init__(self, user: str, is_owner: bool = False) -> None:
         self.uid, self.pid, self.user, self.is_owner = 54321, 1, user, is_owner
-        self.may_vouch = user == "tutor"
+        self.may_issue_tokens = user == "tutor"
         self.heard: list[Message] = []
         self.is_open = True
         self.frames = Frames()

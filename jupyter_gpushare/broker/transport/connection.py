@@ -23,13 +23,13 @@ from ...wire.messages import (
 from ..access.identity import Identity
 from ..peer import Peer
 from ..snapshot.views import printable
-from .rate_limit import Party
+from .rate_limit import Budget
 
 if TYPE_CHECKING:
     from .server import Endpoint
 
 RATE_WINDOW_SECONDS = 10.0
-MESSAGES_AT_ONCE = 8  # then other connections are looked after, also of the same user
+MESSAGES_AT_ONCE = 8  # then other connections are served, also of the same user
 MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
 SILENT = "too many connections of this process have not said who they are: say Hello at once"
 EXITING = 0x4  # the kernel's PF_EXITING: this thread will not return to its program
@@ -47,7 +47,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._endpoint = endpoint
         self._frames = framing.Frames()
         self._heard: deque[bytes] = deque()  # messages that are to be handled
-        self._party: Party | None = None
+        self._budget: Budget | None = None
         self._counts = False  # to the connections of its user, since it has said who it is
         self._window_end = 0.0
         self._in_window = 0
@@ -63,7 +63,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self.pid, self.uid = other_end(transport.get_extra_info("socket"))
         self._endpoint.joined(self)
         self.stands_for(self._endpoint.identity(self.uid))
-        self._endpoint.antechamber.join(self)
+        self._endpoint.silent_connections.join(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Filled and emptied in one go, so that one buffer serves all connections."""
@@ -80,14 +80,14 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def work(self) -> None:
         """Handle what there is, as long as its user is known and has time; the rest waits, and is
         read no further: nothing is kept for a client that has shown nothing."""
-        if self._party is None:
+        if self._budget is None:
             return  # it has gone
-        self._party.begin(time.monotonic())
+        self._budget.begin(time.monotonic())
         now = self._endpoint.now()
         used = time.thread_time()  # or a user would pay for what else runs on the processors
         try:
             for _ in range(MESSAGES_AT_ONCE):
-                if not self._heard or self._greeting is not None or not self._party.has_time:
+                if not self._heard or self._greeting is not None or not self._budget.has_time:
                     break
                 self._count(now)
                 message = framing.decode_from_client(self._heard.popleft())
@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
                 else:
                     self._endpoint.service.handle(self, message, now)
                 before, used, now = used, time.thread_time(), self._endpoint.now()
-                self._party.spend(used - before)
+                self._budget.spend(used - before)
         except (ProtocolError, LimitExceeded) as error:
             self._refuse(error)
         except Exception:  # a border: others wait, whatever has become of this one
@@ -108,16 +108,16 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def _wait_for_time(self) -> None:
         if self._greeting is not None:
             self._transport.pause_reading()
-        elif self._heard and self._party is not None:
+        elif self._heard and self._budget is not None:
             self._transport.pause_reading()
-            self._endpoint.crowd.wait(self._party, self)
+            self._endpoint.rate_limiter.wait(self._budget, self)
         else:
             self._transport.resume_reading()
 
     def _greet(self, hello: Hello, now: float) -> None:
         """Take a Hello; what is behind it waits where the hub has to be asked first."""
         if not self.user and (hello.token or hello.ticket):
-            self._endpoint.antechamber.leave(self)
+            self._endpoint.silent_connections.leave(self)
             self._greeting = self._endpoint.identify(self, hello)
             self._greeting.add_done_callback(partial(self._identified, hello))
             return
@@ -149,49 +149,50 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def _checked(self, done: asyncio.Task[None]) -> None:
         if not done.cancelled() and isinstance(error := done.exception(), GpuShareError):
-            for connection in (self, *self._endpoint.vouched_by(self)):
+            for connection in (self, *self._endpoint.let_in_by(self)):
                 connection._refuse(error)
 
     def stands_for(self, identity: Identity) -> None:
         self.user, self.groups = identity.user, identity.groups
-        self.is_owner, self.may_vouch = identity.is_owner, identity.may_vouch
-        self._belong(self._endpoint.crowd.party(self.user or f"uid {self.uid}"))
+        self.is_owner, self.may_issue_tokens = identity.is_owner, identity.may_issue_tokens
+        self._belong(self._endpoint.rate_limiter.budget(self.user or f"uid {self.uid}"))
 
-    def _belong(self, party: Party) -> None:
-        """Raises LimitExceeded where this user has too many connections."""
-        if self._party is party:
+    def _belong(self, budget: Budget) -> None:
+        """Use the budget of this user from now on. Raises LimitExceeded where the user has too many
+        connections."""
+        if self._budget is budget:
             return
         if self._counts:
-            self._endpoint.crowd.join(party.user)
-        self._leave_party()
-        self._party = party
+            self._endpoint.rate_limiter.join(budget.user)
+        self._leave_budget()
+        self._budget = budget
 
     def _enter(self) -> None:
         """It has said who it is, and counts from now on. Raises LimitExceeded."""
-        self._endpoint.antechamber.leave(self)
-        if not self._counts and self._party is not None:
-            self._endpoint.crowd.join(self._party.user)
+        self._endpoint.silent_connections.leave(self)
+        if not self._counts and self._budget is not None:
+            self._endpoint.rate_limiter.join(self._budget.user)
             self._counts = True
 
-    def _leave_party(self) -> None:
-        if self._party is not None:
-            self._party.behind.discard(self)
+    def _leave_budget(self) -> None:
+        if self._budget is not None:
+            self._budget.behind.discard(self)
             if self._counts:
-                self._endpoint.crowd.leave(self._party)
-        self._party = None
+                self._endpoint.rate_limiter.leave(self._budget)
+        self._budget = None
 
     @property
     def has_spoken(self) -> bool:
         return bool(self._heard)
 
-    def give_way(self) -> None:
+    def end_silent(self) -> None:
         """To other connections of its process that have not said their user either."""
         self.send(Error(LimitExceeded.code, SILENT))
         self.close()
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.user, self.groups, self.is_owner, self.may_vouch)
+        return Identity(self.user, self.groups, self.is_owner, self.may_issue_tokens)
 
     @property
     def is_silent(self) -> bool:
@@ -203,8 +204,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
             if asking is not None:
                 asking.cancel()
         self._heard.clear()
-        self._endpoint.antechamber.leave(self)
-        self._leave_party()
+        self._endpoint.silent_connections.leave(self)
+        self._leave_budget()
         if self.channel is not None:
             self._endpoint.forget(self.channel)
             self.channel.close()
@@ -225,8 +226,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._transport.write(frame)
         if self.unread_bytes > MAX_BACKLOG_BYTES + len(frame):
             self.stop()
-        elif self.unread_bytes and self._party is not None:
-            self._party.falls_behind(self, len(frame))
+        elif self.unread_bytes and self._budget is not None:
+            self._budget.falls_behind(self, len(frame))
 
     @property
     def unread_bytes(self) -> int:

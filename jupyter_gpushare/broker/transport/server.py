@@ -20,7 +20,7 @@ from ...settings import Settings, socket_path
 from ...wire.fd_channel import Channel
 from ...wire.launch import checked, is_shared, make_directory
 from ...wire.messages import Hello
-from ..access.authentication import Door
+from ..access.authentication import Authentication
 from ..access.identity import NOBODY, Identity, of_process
 from ..accounting.accounts import Accounts
 from ..admin.rulebook import RulebookFile
@@ -28,7 +28,7 @@ from ..grants.recovery import RecoveryJournal
 from ..service import Service
 from .clock import SteadyClock
 from .connection import Connection
-from .rate_limit import Antechamber, Crowd
+from .rate_limit import RateLimiter, SilentConnections
 from .socket_file import SocketFile, leave_word, listen, open_journal, open_lock, own_socket
 
 TICK_SECONDS = 0.1
@@ -53,9 +53,11 @@ class Endpoint:
         self.settings = settings
         self.service = service
         self.buffer = memoryview(bytearray(RECEIVE_BYTES))
-        self.crowd = Crowd(settings.max_connections_per_user, self._loop.call_later)
-        self.antechamber = Antechamber(settings.max_connections_per_user)
-        self._door = Door(settings, service.tickets) if settings.hub_api_url else None
+        self.rate_limiter = RateLimiter(settings.max_connections_per_user, self._loop.call_later)
+        self.silent_connections = SilentConnections(settings.max_connections_per_user)
+        self._authentication = (
+            Authentication(settings, service.tickets) if settings.hub_api_url else None
+        )
         self._connections: set[Connection] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -92,11 +94,11 @@ class Endpoint:
 
     def identity(self, uid: int) -> Identity:
         """The user that a process stands for before it has said anything."""
-        return NOBODY if self._door is not None else of_process(uid, self.now())
+        return NOBODY if self._authentication is not None else of_process(uid, self.now())
 
     def identify(self, connection: Connection, hello: Hello) -> asyncio.Task[Identity]:
-        assert self._door is not None  # or each user is known from the start
-        return self._loop.create_task(self._door.identify(connection, hello, self.now()))
+        assert self._authentication is not None  # or each user is known from the start
+        return self._loop.create_task(self._authentication.identify(connection, hello, self.now()))
 
     def keep_checking(self, connection: Connection, hello: Hello) -> asyncio.Task[None]:
         """A client that stays connected loses the rights that the hub takes."""
@@ -104,17 +106,17 @@ class Endpoint:
 
     async def _keep_checking(self, connection: Connection, hello: Hello) -> None:
         """Raises NotPermitted as soon as the hub does not know the token any more."""
-        assert self._door is not None
+        assert self._authentication is not None
         while True:
             await asyncio.sleep(max(self.settings.hub_cache_seconds, LEAST_CHECK_SECONDS))
             with contextlib.suppress(BrokerUnavailable, LimitExceeded):  # the hub is silent now
-                identity = await self._door.identify(connection, hello, self.now())
-                for each in (connection, *self.vouched_by(connection)):
-                    self._follow(each, identity._replace(may_vouch=each is connection))
+                identity = await self._authentication.identify(connection, hello, self.now())
+                for each in (connection, *self.let_in_by(connection)):
+                    self._follow(each, identity._replace(may_issue_tokens=each is connection))
 
-    def vouched_by(self, server: Connection) -> list[Connection]:
+    def let_in_by(self, server: Connection) -> list[Connection]:
         """The connected kernels that came with its one-time tokens."""
-        return [each for each in self._connections if each.voucher is server]
+        return [each for each in self._connections if each.issuer is server]
 
     def _follow(self, connection: Connection, identity: Identity) -> None:
         if identity != connection.identity:
