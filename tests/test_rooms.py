@@ -145,6 +145,16 @@ def test_each_part_of_the_library_has_a_layer() -> None:
     assert parts - {"__init__", "_version"} == LAYERS.keys()
 
 
+def test_no_part_of_the_broker_knows_the_service() -> None:
+    """It is made of them; only the event loop calls it."""
+    knows = {
+        named(path)
+        for path in python_files(LIBRARY / "broker")
+        if any(name.rpartition(".")[2] == "service" for name in imports(path))
+    }
+    assert knows == {"jupyter_gpushare/broker/transport/server.py"}
+
+
 def rooms(path: Path) -> set[str]:
     """The folders and modules at the top of the library that a file in it imports."""
     package = [*path.relative_to(LIBRARY).parent.parts]

@@ -1,4 +1,4 @@
-"""Whoever is at the other end of a connection."""
+"""The other end of a connection."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ..wire.messages import Message
 
 class Peer(ABC):
     """A connection, as the service sees it. `uid` and `pid` are the operating system's word;
-    whose it is, `user` and `groups` alone say. There is no `user` until that is known."""
+    `user` and `groups` alone say whose it is. `user` is empty until that is known."""
 
     uid: int
     pid: int
     user: str
     groups: frozenset[str] = frozenset()
-    is_owner = False  # it may do everything
-    may_vouch = False  # for kernels of the same user
-    voucher: Peer | None = None  # whose word it came in by
+    is_owner = False  # it has all permissions
+    may_issue_tokens = False  # it may issue one-time tokens for kernels of the same user
+    issuer: Peer | None = None  # has issued the one-time token that it came with
     greeted = False
     session: str | None = None
-    memory = 0  # number of the lane memory that it was given last
-    chunks = 0  # that it has of it
-    page_ins = 0  # that it was sent since its session was opened
-    channel: Channel | None = None  # where these go to and fro
+    memory = 0  # the number of the lane memory that it was given last
+    chunks = 0  # the chunks that it has of that memory
+    page_ins = 0  # the PageIns that it was sent since its session was opened
+    channel: Channel | None = None  # where chunks go to and fro
 
     @abstractmethod
     def send(self, *messages: Message) -> None: ...
 
     def send_soon(self, message: Message) -> None:
-        """Send what is answered by using the processor that this event still needs: after it."""
+        """Send after this event: the answer needs the processor that the event still uses."""
         self.send(message)
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Peer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the connection, of which the service hears as of any that is lost."""
+        """End the connection; the service is told, like of each connection that is lost."""
 
     def open_channel(self, message: Message) -> None:
         """Send a message, and with the first such one the other end of a channel for chunks."""
@@ -67,7 +67,7 @@ class Peer(ABC):
     def send_chunks(self, memory: int, first: int, descriptors: Sequence[int]) -> None:
         """Send chunks of a lane's memory, of which the first has this number.
 
-        Where they do not arrive the session makes its own.
+        Where these do not arrive the session makes its own.
         """
         assert self.channel is not None
         with contextlib.suppress(OSError):  # it does not read, or is gone

@@ -1,4 +1,4 @@
-"""What a message may ask for: ranges of values. Who may ask is in authority.py."""
+"""Ranges of the values in messages; the permissions are in access/permissions.py."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MAX_ITERATIONS = 1 << 40  # of one report: so their sum stays a count
 
 
 def check_open(message: Open) -> None:
-    """Raises InvalidValue for an id, a demand or a count that cannot be (NaN is none, either), and
-    NotPermitted for the id of somebody else."""
+    """Raises InvalidValue for an id, a demand or a count that cannot be (as NaN), and NotPermitted
+    for an id that belongs to another session."""
     if not ID.fullmatch(message.id):
         raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
     if message.id.startswith(SEALED) and not hmac.compare_digest(
@@ -95,7 +95,7 @@ def check_running_lanes(lanes: int | None) -> None:
 
 
 def check_span(message: Account) -> None:
-    """Raises InvalidValue for times that cannot be (NaN is none, either)."""
+    """Raises InvalidValue for times that cannot be (as NaN)."""
     if not 0 <= message.start <= message.end < MAX_COUNT:
         raise InvalidValue("accounts are asked for from one Unix time until a later one")
 

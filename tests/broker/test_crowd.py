@@ -18,9 +18,9 @@ from jupyter_gpushare.broker.transport.rate_limit import (
     PERIOD_SECONDS,
     SAVED_SECONDS,
     SLICE_SECONDS,
-    Antechamber,
-    Crowd,
-    Party,
+    Budget,
+    RateLimiter,
+    SilentConnections,
 )
 from jupyter_gpushare.errors import ConnectionLost, LimitExceeded
 from jupyter_gpushare.settings import Settings
@@ -56,15 +56,15 @@ class Loop:
 class Chatterbox:
     """A connection with `messages` messages, each of which costs a slice."""
 
-    def __init__(self, crowd: Crowd, party: Party, messages: int) -> None:
-        self._crowd, self._party, self.messages = crowd, party, messages
+    def __init__(self, rate_limiter: RateLimiter, budget: Budget, messages: int) -> None:
+        self._rate_limiter, self._budget, self.messages = rate_limiter, budget, messages
 
     def work(self) -> None:
-        if self.messages and self._party.has_time:
+        if self.messages and self._budget.has_time:
             self.messages -= 1
-            self._party.spend(SLICE_SECONDS)
+            self._budget.spend(SLICE_SECONDS)
         if self.messages:
-            self._crowd.wait(self._party, self)
+            self._rate_limiter.wait(self._budget, self)
 
 
 @pytest.fixture
@@ -73,34 +73,40 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def crowd(loop: Loop) -> Crowd:
-    return Crowd(2, loop.later)
+def rate_limiter(loop: Loop) -> RateLimiter:
+    return RateLimiter(2, loop.later)
 
 
-def test_a_user_with_too_many_connections_is_refused_and_others_are_not(crowd: Crowd) -> None:
-    first = crowd.join("eve")
-    assert crowd.join("eve") is first
+def test_a_user_with_too_many_connections_is_refused_and_others_are_not(
+    rate_limiter: RateLimiter,
+) -> None:
+    first = rate_limiter.join("eve")
+    assert rate_limiter.join("eve") is first
     with pytest.raises(LimitExceeded, match="eve has 2 connections to the broker"):
-        crowd.join("eve")
-    crowd.join("ada")
-    crowd.leave(first)
-    assert crowd.join("eve") is first
+        rate_limiter.join("eve")
+    rate_limiter.join("ada")
+    rate_limiter.leave(first)
+    assert rate_limiter.join("eve") is first
 
 
-def test_a_user_has_a_slice_in_each_period_whatever_the_connections(crowd: Crowd) -> None:
-    party = crowd.join("eve")
-    party.begin(1.0)
-    party.spend(SLICE_SECONDS)
-    crowd.join("eve").begin(1.0 + PERIOD_SECONDS / 2)
-    assert not party.has_time
-    party.begin(1.0 + PERIOD_SECONDS)
-    assert party.has_time
+def test_a_user_has_a_slice_in_each_period_whatever_the_connections(
+    rate_limiter: RateLimiter,
+) -> None:
+    budget = rate_limiter.join("eve")
+    budget.begin(1.0)
+    budget.spend(SLICE_SECONDS)
+    rate_limiter.join("eve").begin(1.0 + PERIOD_SECONDS / 2)
+    assert not budget.has_time
+    budget.begin(1.0 + PERIOD_SECONDS)
+    assert budget.has_time
 
 
-def test_all_waiting_users_are_served_before_one_of_them_is_again(loop: Loop, crowd: Crowd) -> None:
-    eve, ada = (crowd.join(user) for user in ("eve", "ada"))
-    floods = [Chatterbox(crowd, eve, 3) for _ in range(2)]
-    quiet = Chatterbox(crowd, ada, 1)
+def test_all_users_who_wait_are_looked_after_before_one_of_them_is_again(
+    loop: Loop, rate_limiter: RateLimiter
+) -> None:
+    eve, ada = (rate_limiter.join(user) for user in ("eve", "ada"))
+    floods = [Chatterbox(rate_limiter, eve, 3) for _ in range(2)]
+    quiet = Chatterbox(rate_limiter, ada, 1)
     for one in (*floods, quiet):
         one.work()
     assert ([flood.messages for flood in floods], quiet.messages) == ([2, 3], 0)
@@ -109,22 +115,24 @@ def test_all_waiting_users_are_served_before_one_of_them_is_again(loop: Loop, cr
     assert [flood.messages for flood in floods] == [1, 2], "so are connections of a user"
 
 
-def test_a_user_that_exceeds_the_budget_has_a_part_of_the_loop_once_its_savings_are_spent() -> None:
-    party, now, spent = Party("eve"), 0.0, 0.0
+def test_who_goes_on_and_on_has_a_part_of_the_loop_once_what_was_saved_is_spent() -> None:
+    budget, now, spent = Budget("eve"), 0.0, 0.0
     while now < 100 * SAVED_SECONDS:
-        party.refresh(now)
-        step = SLICE_SECONDS if party.has_time else 0.0
-        party.spend(step)
+        budget.refresh(now)
+        step = SLICE_SECONDS if budget.has_time else 0.0
+        budget.spend(step)
         spent += step
         now += max(step, SLICE_SECONDS / 4)
     assert spent == pytest.approx(SAVED_SECONDS + PART * now, rel=0.02)
 
 
-def test_the_processor_rests_where_no_user_has_savings(loop: Loop, crowd: Crowd) -> None:
-    party = crowd.join("eve")
-    Chatterbox(crowd, party, 1)
-    party.spend(2 * SAVED_SECONDS)
-    crowd.wait(party, Chatterbox(crowd, party, 1))
+def test_where_nobody_has_anything_saved_the_processor_rests(
+    loop: Loop, rate_limiter: RateLimiter
+) -> None:
+    budget = rate_limiter.join("eve")
+    Chatterbox(rate_limiter, budget, 1)
+    budget.spend(2 * SAVED_SECONDS)
+    rate_limiter.wait(budget, Chatterbox(rate_limiter, budget, 1))
     assert loop.delays == [PERIOD_SECONDS]
 
 
@@ -132,31 +140,31 @@ class Caller:
     """A connection that has not been authenticated yet."""
 
     def __init__(
-        self, antechamber: Antechamber, pid: int, uid: int = 7, spoke: bool = False
+        self, silent_connections: SilentConnections, pid: int, uid: int = 7, spoke: bool = False
     ) -> None:
         self.uid, self.pid, self.has_spoken, self.is_open = uid, pid, spoke, True
-        antechamber.join(self)
+        silent_connections.join(self)
 
-    def give_way(self) -> None:
+    def end_silent(self) -> None:
         self.is_open = False
 
 
-def test_the_oldest_silent_connection_of_a_process_is_closed_for_a_new_one() -> None:
-    antechamber = Antechamber(1000)
-    spoke = Caller(antechamber, 1, spoke=True)
-    other = Caller(antechamber, 2)
-    silent = [Caller(antechamber, 1) for _ in range(MOST_SILENT + 2)]
+def test_the_oldest_silent_connection_of_a_process_gives_way_to_a_new_one() -> None:
+    silent_connections = SilentConnections(1000)
+    spoke = Caller(silent_connections, 1, spoke=True)
+    other = Caller(silent_connections, 2)
+    silent = [Caller(silent_connections, 1) for _ in range(MOST_SILENT + 2)]
     assert [one.is_open for one in silent] == [False] * 3 + [True] * (MOST_SILENT - 1)
     assert (spoke.is_open, other.is_open) == (True, True)
-    antechamber.leave(silent[-1])
-    assert Caller(antechamber, 1).is_open
+    silent_connections.leave(silent[-1])
+    assert Caller(silent_connections, 1).is_open
     assert silent[3].is_open
 
 
-def test_of_invisible_processes_the_oldest_connection_of_the_uid_is_closed() -> None:
-    antechamber = Antechamber(100)
-    callers = [Caller(antechamber, 0) for _ in range(101)]
-    stranger = Caller(antechamber, 0, uid=8)
+def test_of_processes_that_cannot_be_seen_the_oldest_connection_of_the_uid_gives_way() -> None:
+    silent_connections = SilentConnections(100)
+    callers = [Caller(silent_connections, 0) for _ in range(101)]
+    stranger = Caller(silent_connections, 0, uid=8)
     assert [one.is_open for one in callers] == [False] + [True] * 100
     assert stranger.is_open
 
@@ -172,9 +180,9 @@ class Sleeper:
 
 
 def test_the_connection_that_has_read_least_ends_where_a_user_leaves_too_much_unread(
-    crowd: Crowd,
+    rate_limiter: RateLimiter,
 ) -> None:
-    eve, ada = crowd.party("eve"), crowd.party("ada")
+    eve, ada = rate_limiter.budget("eve"), rate_limiter.budget("ada")
     sleepers = [Sleeper(MAX_BACKLOG_BYTES // 4 + number) for number in range(5)]
     other = Sleeper(MAX_BACKLOG_BYTES // 2)
     ada.falls_behind(other, 0)

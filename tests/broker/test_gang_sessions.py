@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.broker.accounting.accounts import Accounts
-from jupyter_gpushare.broker.grants.recovery import Roll
+from jupyter_gpushare.broker.grants.recovery import RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
@@ -63,8 +63,8 @@ class Host:
         self.notebooks: dict[str, Notebook] = {}
         self.accounts = Accounts()
         self._journal = os.memfd_create("journal")
-        roll = Roll(self._journal)
-        self.service = Service(load({}), GPUS, started=0.0, accounts=self.accounts, roll=roll)
+        journal = RecoveryJournal(self._journal)
+        self.service = Service(load({}), GPUS, started=0.0, accounts=self.accounts, journal=journal)
 
     def close(self) -> None:
         self.accounts.close()
@@ -86,7 +86,7 @@ class Host:
             started=0.0,
             grants_from=self.now + 1.0,
             accounts=self.accounts,
-            roll=Roll(self._journal),
+            journal=RecoveryJournal(self._journal),
         )
         for notebook in self.notebooks.values():
             notebook.register()

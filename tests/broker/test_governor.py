@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.broker.grants.recovery import Held, Roll
+from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
@@ -111,7 +111,7 @@ class Broker:
         text: str = GROUPS,
         devices: Sequence[Device] = DEVICES,
         grants_from: float = 0.0,
-        roll: Roll | None = None,
+        journal: RecoveryJournal | None = None,
     ) -> None:
         self.path = path
         path.write_text(text)
@@ -122,7 +122,7 @@ class Broker:
             devices,
             started=0.0,
             grants_from=grants_from,
-            roll=roll,
+            journal=journal,
             clock=lambda: self.unix,
         )
 
@@ -348,17 +348,17 @@ def test_a_session_that_opens_again_is_one_notebook(strict: Broker) -> None:
     assert (bob.refusal, len(bob.heard_of(Opened))) == (None, 2)
 
 
-def test_a_session_that_comes_back_with_a_turn_after_a_crash_keeps_it(path: Path) -> None:
-    broker = Broker(path, QUOTAS, grants_from=2.0, roll=roll_of(Held("b2", 3, "")))
+def test_who_comes_back_with_a_turn_after_a_crash_goes_on_with_it(path: Path) -> None:
+    broker = Broker(path, QUOTAS, grants_from=2.0, journal=journal_of(Held("b2", 3, "")))
     assert broker.client("bob").opens("b1").heard_of(Opened)
     assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(Opened)
     assert broker.states()["b2"] == "running"
 
 
-def roll_of(*held: Held) -> Roll:
-    roll = Roll()
-    roll.absent = {*held}
-    return roll
+def journal_of(*held: Held) -> RecoveryJournal:
+    journal = RecoveryJournal()
+    journal.missing = {*held}
+    return journal
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.broker.snapshot.history import MAX_TURNS, TWELFTHS, History, Holder
+from jupyter_gpushare.broker.snapshot.history import MAX_TURNS, TWELFTHS, History
 from jupyter_gpushare.wire.snapshot import (
     TurnView,
     UserView,
 )
 
-ADA, GRACE = Holder("ada", 1), Holder("grace", 1)
+ADA, GRACE = ("ada", 1), ("grace", 1)
 
 
 def test_a_present_turn_has_no_end() -> None:

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.broker.access.authentication import (
-    GUESSES,
+    MOST_FAILED,
     QUESTIONS_A_SECOND,
     QUESTIONS_AT_ONCE,
-    Door,
-    Guesses,
-    Pace,
+    Authentication,
+    FailedAttempts,
+    HubRate,
 )
 from jupyter_gpushare.broker.access.tickets import LIFE_SECONDS, MOST_OF_A_USER, Tickets
 from jupyter_gpushare.broker.peer import Peer
@@ -458,7 +458,7 @@ def test_where_users_are_unix_users_no_tickets_are_registered(settings: Any) -> 
 class Server(Peer):
     """It only has to answer whose it is."""
 
-    pid, uid, may_vouch = 7, 7, True
+    pid, uid, may_issue_tokens = 7, 7, True
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -493,62 +493,62 @@ def test_unused_tickets_are_limited_by_user_whatever_the_number_of_servers() -> 
     tickets.add(digest("later"), ada, now=LIFE_SECONDS)
 
 
-# --- failed attempts ------------------------------------------------------------------------------
+# --- failed attempts --------------------------------------------------------------------------
 
 
-def test_a_process_with_too_many_failed_attempts_is_not_answered_for_a_while_and_others_are() -> (
-    None
-):
-    guesses, ada, bob = Guesses(), Server("ada"), Server("bob")
+def test_who_guesses_too_often_is_not_heard_for_a_while_and_others_are() -> None:
+    failed, ada, bob = FailedAttempts(), Server("ada"), Server("bob")
     bob.pid = 8  # type: ignore[misc]
-    for _ in range(GUESSES):
-        guesses.begin(ada, now=0.0)
+    for _ in range(MOST_FAILED):
+        failed.begin(ada, now=0.0)
     with pytest.raises(LimitExceeded, match="too many"):
-        guesses.begin(ada, now=59.0)
-    guesses.begin(bob, now=59.0)
-    guesses.begin(ada, now=60.0)
+        failed.begin(ada, now=59.0)
+    failed.begin(bob, now=59.0)
+    failed.begin(ada, now=60.0)
 
 
-def test_a_right_token_is_no_failed_attempt() -> None:
-    guesses, ada = Guesses(), Server("ada")
-    for _ in range(10 * GUESSES):
-        guesses.begin(ada, now=0.0)
-        guesses.was_none(ada)
+def test_what_was_right_is_no_guess() -> None:
+    failed, ada = FailedAttempts(), Server("ada")
+    for _ in range(10 * MOST_FAILED):
+        failed.begin(ada, now=0.0)
+        failed.was_none(ada)
 
 
-def test_failed_attempts_of_invisible_processes_lock_no_user_out() -> None:
-    guesses, container = Guesses(), Server("ada")
+def test_guesses_of_processes_that_cannot_be_seen_lock_nobody_out() -> None:
+    failed, container = FailedAttempts(), Server("ada")
     container.pid = 0  # type: ignore[misc]
     for _ in range(1000):
-        guesses.begin(container, now=0.0)
+        failed.begin(container, now=0.0)
 
 
 async def test_a_right_token_is_let_in_while_wrong_ones_of_its_unix_user_wait(hub: Any) -> None:
-    door = Door(load({}, hub_api_url=hub.api_url), Tickets())
+    authentication = Authentication(load({}, hub_api_url=hub.api_url), Tickets())
     peers = [Server("") for _ in range(QUESTIONS_AT_ONCE + 20)]
     for peer in peers:
         peer.pid = 0  # type: ignore[misc]
-    guesses = [
-        asyncio.create_task(door.identify(peer, Hello(PROTOCOL, token=f"guess{number}"), 0.0))
+    failed = [
+        asyncio.create_task(
+            authentication.identify(peer, Hello(PROTOCOL, token=f"guess{number}"), 0.0)
+        )
         for number, peer in enumerate(peers)
     ]
     await asyncio.sleep(0)
-    assert door._paces[7].waiting == 20
+    assert authentication._rates[7].waiting == 20
     right = Hello(PROTOCOL, token=hub.user("ada"))
-    identity = await door.identify(peers[0], right, 0.0)
+    identity = await authentication.identify(peers[0], right, 0.0)
     assert identity.user == "ada"
-    refused = await asyncio.gather(*guesses, return_exceptions=True)
+    refused = await asyncio.gather(*failed, return_exceptions=True)
     assert {type(one) for one in refused} == {NotPermitted}
 
 
 def test_only_wrong_tokens_slow_a_unix_user_down() -> None:
-    pace = Pace()
+    rate = HubRate()
     for _ in range(10 * QUESTIONS_AT_ONCE):
-        assert pace.take(1.0)
-        pace.give_back()
-    taken = [pace.take(1.0) for _ in range(2 * QUESTIONS_AT_ONCE)]
+        assert rate.take(1.0)
+        rate.give_back()
+    taken = [rate.take(1.0) for _ in range(2 * QUESTIONS_AT_ONCE)]
     assert taken == [True] * QUESTIONS_AT_ONCE + [False] * QUESTIONS_AT_ONCE
-    assert pace.take(1.0 + 1.5 / QUESTIONS_A_SECOND)
+    assert rate.take(1.0 + 1.5 / QUESTIONS_A_SECOND)
 
 
 GUESSING = """
@@ -563,11 +563,11 @@ for frame in sys.argv[2:]:
 
 
 def test_forks_do_not_make_the_hub_work_faster(hub: Any, hub_broker: Any) -> None:
-    """Each of them has fewer failed attempts than a process may."""
+    """Each of them fails less often than a process may."""
     began = time.monotonic()
     forks = []
     for fork in range(8):
-        tokens = [f"guess-{fork}-{number}" for number in range(GUESSES - 1)]
+        tokens = [f"guess-{fork}-{number}" for number in range(MOST_FAILED - 1)]
         frames = [encode(Hello(PROTOCOL, token=token)).hex() for token in tokens]
         command = [sys.executable, "-S", "-c", GUESSING, hub_broker.settings.socket, *frames]
         forks.append(subprocess.Popen(command))
@@ -586,10 +586,10 @@ def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_t
 ) -> None:
     token = hub.user("ada")
     enter(token=token)
-    for number in range(2 * GUESSES):
+    for number in range(2 * MOST_FAILED):
         with pytest.raises((NotPermitted, LimitExceeded)):
             enter(token=f"guess{number}")
-    assert len(hub.asked) == 1 + GUESSES
+    assert len(hub.asked) == 1 + MOST_FAILED
     assert enter(token=token).welcome.user == "ada"
 
 

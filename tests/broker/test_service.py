@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.broker.grants.recovery import Held, Roll
+from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.connection import Connection
 from jupyter_gpushare.broker.transport.server import Endpoint
@@ -360,10 +360,10 @@ def test_a_preemption_request_comes_when_the_quantum_is_over_and_not_before() ->
     assert second.heard_of(Grant)
 
 
-def test_after_a_crash_no_session_is_granted_before_old_holders_had_time_to_come() -> None:
-    roll = Roll()
-    roll.absent = {Held("holder", 7, "")}
-    service = Service(load({}), DEVICES, started=0.0, grants_from=10.0, roll=roll)
+def test_after_a_crash_nobody_is_granted_before_old_holders_had_time_to_come() -> None:
+    journal = RecoveryJournal()
+    journal.missing = {Held("holder", 7, "")}
+    service = Service(load({}), DEVICES, started=0.0, grants_from=10.0, journal=journal)
     waiter = Notebook(service, "waiter")
     waiter.says(Request(1), 9.0)
     assert service.next_event(9.0) == 10.0

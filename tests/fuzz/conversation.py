@@ -12,7 +12,7 @@ import msgspec
 from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.admin.rulebook import RulebookFile
-from jupyter_gpushare.broker.grants.recovery import Roll
+from jupyter_gpushare.broker.grants.recovery import RecoveryJournal
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
@@ -82,7 +82,7 @@ class Client(Peer):
 
     def __init__(self, user: str, is_owner: bool = False) -> None:
         self.uid, self.pid, self.user, self.is_owner = 54321, 1, user, is_owner
-        self.may_vouch = user == "tutor"
+        self.may_issue_tokens = user == "tutor"
         self.heard: list[Message] = []
         self.is_open = True
         self.frames = Frames()
@@ -146,7 +146,7 @@ class Broker:
             grants_from=grants_from,
             rulebook=RULEBOOK,
             accounts=ACCOUNTS,
-            roll=Roll(self._journal, neighbour.OPEN.mailbox.__eq__),
+            journal=RecoveryJournal(self._journal, neighbour.OPEN.mailbox.__eq__),
             clock=lambda: CLOCK.now,
         )
         self.neighbour = Client(neighbour.NAME)
@@ -251,6 +251,7 @@ class Broker:
 
     def check(self) -> None:
         assert self.service._host.is_valid() == "", self.service._host.is_valid()
+        assert self.service.is_valid() == "", self.service.is_valid()
         self._check_limits()
         snapshot = self.look()
         for device in snapshot.devices:
@@ -285,13 +286,11 @@ class Broker:
             assert state not in neighbour.STILL, f"{said.id} has turn {said.turn}"
 
     def _check_limits(self) -> None:
-        """Return the ids of sessions that are open or released."""
-        places = [*self.service._places.values(), *dict(self.service._caretaker.places()).values()]
-        assert len(places) <= SETTINGS.max_sessions
-        of = Counter(place.peer.user for place in places)
+        """Of sessions that are open or rest."""
+        known = self.service.sessions.all_known()
+        assert len(known) <= SETTINGS.max_sessions
+        of = Counter(record.peer.user for record in known)
         assert all(count <= SETTINGS.max_sessions_per_user for count in of.values()), of
-        resting = [place.peer for _, place in self.service._caretaker.places()]
-        assert len(resting) == len({*resting}), "a connection has one session that rests"
 
     def finish(self) -> None:
         """All but the neighbour go; it gives its turn back and gets the next one."""

@@ -140,7 +140,7 @@ class Listening:
         await self.loop.connect_accepted_socket(lambda: Connection(self.endpoint), end.theirs)
         ticket = os.urandom(8).hex()
         giver = Client(user, user == "admin")
-        giver.may_vouch = True
+        giver.may_issue_tokens = True
         digest = hashlib.sha256(ticket.encode()).hexdigest()
         self.service.tickets.add(digest, giver, self.loop.time())
         end.say(encode(Hello(PROTOCOL, ticket=ticket)))

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from jupyter_gpushare._core import Host as Devices
 from jupyter_gpushare._core import HostLaneMemory, IdleTurn, Picture
 from jupyter_gpushare.broker.accounting.accounts import Accounts
-from jupyter_gpushare.broker.grants.recovery import Held, Roll
+from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.client.memory import WholeProcess
@@ -378,7 +378,7 @@ class Broker:
     """A broker process: its service, the alarm of its endpoint, and its connections."""
 
     def __init__(
-        self, settings: Settings, lockstep: Lockstep, was_in_use: bool, roll: Roll
+        self, settings: Settings, lockstep: Lockstep, was_in_use: bool, journal: RecoveryJournal
     ) -> None:
         self._lockstep = lockstep
         self._accounts = Accounts(clock=lambda: lockstep.now, now=lockstep.now)
@@ -391,7 +391,7 @@ class Broker:
             started=0.0,
             grants_from=grants_from,
             accounts=self._accounts,
-            roll=roll,
+            journal=journal,
             clock=lambda: lockstep.now,
         )
         self.lines: list[Line] = []
@@ -522,9 +522,9 @@ class Host:
         self.notebooks.remove(notebook)
 
     def start_broker(self) -> None:
-        roll = Roll(self._roll_file)
-        self.broker = Broker(self.settings, self.lockstep, self._was_in_use, roll)
-        self.broker.ring()  # its recovery ends although no session comes
+        journal = RecoveryJournal(self._roll_file)
+        self.broker = Broker(self.settings, self.lockstep, self._was_in_use, journal)
+        self.broker.ring()  # its recovery ends although nobody comes
 
     def end_broker(self, told: int = 0) -> None:
         """However it ends, if it had sessions. Of its messages, each client is told this number,
@@ -648,7 +648,7 @@ class Host:
                 return
             self.pass_time(STEP_SECONDS)
         away = [each for each in self.here if each.session._client is None]
-        absent = self.broker.service._roll.absent if self.broker.is_recovering else ()
+        absent = self.broker.service.journal.missing if self.broker.is_recovering else ()
         raise AssertionError(f"{away} do not find the broker, and it waits for {absent}")
 
     def _all_are_connected(self) -> bool:
@@ -662,6 +662,7 @@ class Host:
         """These hold at any time."""
         if self.broker is not None:
             assert self.broker.scheduler.is_valid() == ""
+            assert self.broker.service.is_valid() == ""
         holders = [each for each in self.here if each.has_turn]
         lanes = [each.memory.lane for each in holders if each.memory.lane is not None]
         assert len(lanes) == len(set(lanes)), f"{holders} have one lane"
@@ -672,7 +673,7 @@ class Host:
         assert not out, f"{out} compute with their memory paged out"
         uncounted = [each for each in self.here if each.session._resting and each.memory.live()]
         assert not uncounted, f"{uncounted} rest, and have memory on the device"
-        on_roll = Roll(self._roll_file).absent
+        on_roll = RecoveryJournal(self._roll_file).missing
         unknown = [
             each
             for each in holders

@@ -36,14 +36,14 @@ MUTANTS = {
         "csrc/core/assign.cpp", "  if (waiting.promised) return false;\n", ""
     ),
     "a broker that starts waits for no session that has a turn": Mutant(
-        "jupyter_gpushare/broker/service.py",
-        "return self._roll.is_complete() or now >= ",
+        "jupyter_gpushare/broker/grants/recovery.py",
+        "return not self._journal.missing or now >= ",
         "return now >= self._grants_from or now >= ",
     ),
     "a turn that may begin by a handoff is not in the recovery journal": Mutant(
         "jupyter_gpushare/broker/grants/grants.py",
-        "for turns in (self._granted, self._handed)\n                for session, told in",
-        "for turns in (self._granted,)\n                for session, told in",
+        "for grant in record.told\n            }\n",
+        "for grant in record.told\n                if grant is record.granted\n            }\n",
     ),
     "an interrupted wait leaves its request at the broker": Mutant(
         "jupyter_gpushare/client/session.py",
@@ -80,7 +80,7 @@ MUTANTS = {
         "test_orders.py",
     ),
     "the broker takes an answer from before a page-in for the newest word": Mutant(
-        "jupyter_gpushare/broker/service.py",
+        "jupyter_gpushare/broker/turns.py",
         "if message.page_ins in (None, peer.page_ins):",
         "if True:",
         "test_orders.py",

@@ -7,19 +7,19 @@
    policy that prevents starvation; a preemption request may come at any time while a session waits.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
-     ask            session.py enter, _begin_wait; broker/service.py _request; Scheduler::request
-     take           session.py _take: Grant, Yield; a direct handoff, `mailbox.py` receive
-     part           session.py _part, boundary, leave; service.py _finish; Scheduler::finish
+     ask            session.py enter, _begin_wait; broker/turns.py request; Scheduler::request
+     take           session.py _take: Grant, Yield; a letter, mailbox.py receive
+     part           session.py _part, boundary, leave; turns.py finish; Scheduler::finish
      interrupt      session.py _withdraw: Finish before the Grant has come, or as it comes
-     reconnect      session.py _registration, _register; service.py _open; Scheduler::open
-     hear           broker/connection.py buffer_updated, connection_lost; service.py handle, lost
+     reconnect      session.py _registration, _register; admission.py open; Scheduler::open
+     hear           broker/transport/connection.py buffer_updated, connection_lost; service.py handle, lost
      assign         assign.cpp assign, start_successor, grant
-     ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/turns.py successor
-     broker_ends    a crash, or an end in good order: messages that it had sent may arrive or not
-     recovered      service.py _have_come_back: all sessions on the recovery journal have come back, or
-                    have ended (recovery.py); one without a turn may still be away. The lease that it
-                    waits at most does not pass
-     killed         the end of a kernel: its messages are heard, or the last of them are lost
+     ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/grants/grants.py _successor
+     broker_ends    a crash, or an end in good order: what it had sent may arrive or not
+     recovered      recovery.py try_to_end: all holders in the journal have come back, or have
+                    ended; who has no turn may be away still. The lease that it waits at
+                    most does not pass
+     killed         the end of a kernel: what it had said is heard, or the last of it is lost
 
    With -DFORGETS_SUCCESSORS the broker grants another lane to a session that it has named as the
    successor in one, as soon as that lane is free. With -DOLD_LETTERS a session takes

@@ -1,1 +1,1 @@
-"""Who a connection stands for and what it may do: identity, authentication, permissions."""
+"""The user of a connection, and what it may do: identity, authentication, permissions."""

@@ -1,4 +1,4 @@
-"""Who a connection is, before it may say anything else."""
+"""Authentication: the user of a connection, before it may say anything else."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from .identity import Identity
 from .jupyterhub import Hub
 from .tickets import Tickets
 
-GUESSES = 20  # wrong or unanswered ones of a process in a window
+MOST_FAILED = 20  # wrong or unanswered tokens of a process in a window
 QUESTIONS_AT_ONCE = 40  # about tokens of one Unix user that were not right
 QUESTIONS_A_SECOND = 10.0  # more of them
 MOST_WAITING = 400  # tokens of a Unix user that are to be asked about
 WINDOW_SECONDS = 60.0
-MOST_GUESSERS = 1000
+MOST_PROCESSES = 1000
 
 
-class _Guesser(NamedTuple):
+class _Attempts(NamedTuple):
     wrong: int
     until: float
 
 
-class Guesses:
-    """How many wrong tokens a process has shown of late. Times are seconds.
+class FailedAttempts:
+    """How many wrong tokens each process has shown in the last window. Times are seconds.
 
-    Nobody finds a token by trying; but whoever tries makes the hub work. Where processes cannot be
-    seen, as those of other containers, their pace alone is limited: a limit of all of them
+    No token is found by trying, but each attempt makes the hub work. Where processes cannot be
+    seen, as those of other containers, their rate alone is limited: a limit of all of them
     together would let one keep the others out.
     """
 
     def __init__(self) -> None:
-        self._of: OrderedDict[tuple[int, int], _Guesser] = OrderedDict()
+        self._of: OrderedDict[tuple[int, int], _Attempts] = OrderedDict()
 
     def begin(self, peer: Peer, now: float) -> None:
         """It counts as wrong until it turns out to be right. Raises LimitExceeded."""
         if not peer.pid:
             return
         who = (peer.uid, peer.pid)
-        guesser = self._of.get(who)
-        if guesser is None or now >= guesser.until:
-            guesser = _Guesser(0, now + WINDOW_SECONDS)
-        if guesser.wrong >= GUESSES:
+        attempts = self._of.get(who)
+        if attempts is None or now >= attempts.until:
+            attempts = _Attempts(0, now + WINDOW_SECONDS)
+        if attempts.wrong >= MOST_FAILED:
             raise LimitExceeded(
                 f"too many wrong tokens came from this process: wait for {WINDOW_SECONDS:g} s"
             )
-        self._of[who] = guesser._replace(wrong=guesser.wrong + 1)
-        if len(self._of) > MOST_GUESSERS:
+        self._of[who] = attempts._replace(wrong=attempts.wrong + 1)
+        if len(self._of) > MOST_PROCESSES:
             self._of.popitem(last=False)
 
     def was_none(self, peer: Peer) -> None:
-        """It was right, or nobody could say."""
+        """The token was right, or the hub did not answer."""
         who = (peer.uid, peer.pid)
-        if (guesser := self._of.get(who)) is not None:
-            self._of[who] = guesser._replace(wrong=max(0, guesser.wrong - 1))
+        if (attempts := self._of.get(who)) is not None:
+            self._of[who] = attempts._replace(wrong=max(0, attempts.wrong - 1))
 
 
-class Pace:
+class HubRate:
     """How fast the hub is asked about tokens of one Unix user, however many processes show them.
     Right ones cost nothing. Times are monotonic seconds."""
 
@@ -83,7 +83,8 @@ class Pace:
         self._saved += 1.0
 
     async def wait(self) -> None:
-        """Who is next is chance, so nobody waits for all who came before. Raises LimitExceeded."""
+        """Wait for a time that is drawn by chance, so that no token waits for all that came before.
+        Raises LimitExceeded."""
         if self.waiting >= MOST_WAITING:
             raise LimitExceeded(
                 f"{MOST_WAITING} tokens of this Unix user wait for JupyterHub's word: try again"
@@ -96,36 +97,38 @@ class Pace:
             self.waiting -= 1
 
 
-class Door:
-    """Where users are a hub's: lets in who shows a token of it, or a ticket."""
+class Authentication:
+    """Where users are a hub's: lets in clients that show a token of it, or a one-time token."""
 
     def __init__(self, settings: Settings, tickets: Tickets) -> None:
         self._hub = Hub(settings)
         self._tickets = tickets
-        self._guesses = Guesses()
-        self._paces: defaultdict[int, Pace] = defaultdict(Pace)  # by Unix user
+        self._failed = FailedAttempts()
+        self._rates: defaultdict[int, HubRate] = defaultdict(HubRate)  # by Unix user
 
     async def identify(self, peer: Peer, hello: Hello, now: float) -> Identity:
         """Raises NotPermitted, LimitExceeded, or BrokerUnavailable while the hub is away."""
-        if not hello.token:  # which makes nobody work, and is too long to be guessed
-            peer.voucher = giver = self._tickets.use(hello.ticket, now)
+        if (
+            not hello.token
+        ):  # a one-time token: it costs nothing to check, and is too long to be found by trying
+            peer.issuer = giver = self._tickets.use(hello.ticket, now)
             return Identity(giver.user, giver.groups, giver.is_owner)
         if self._hub.knows(hello.token):
             return await self._hub.identify(hello.token)
-        self._guesses.begin(peer, now)
+        self._failed.begin(peer, now)
         try:
             identity = await self._asked(peer, hello.token)
         except NotPermitted:
             raise
-        except BaseException:  # nobody could say
-            self._guesses.was_none(peer)
+        except BaseException:  # the hub did not answer
+            self._failed.was_none(peer)
             raise
-        self._guesses.was_none(peer)
+        self._failed.was_none(peer)
         return identity
 
     async def _asked(self, peer: Peer, token: str) -> Identity:
-        pace = self._paces[peer.uid]
-        await pace.wait()
+        rate = self._rates[peer.uid]
+        await rate.wait()
         identity = await self._hub.identify(token)
-        pace.give_back()
+        rate.give_back()
         return identity

@@ -1,4 +1,4 @@
-"""Whom a connection stands for: the Unix user of its process."""
+"""The user that a connection stands for: the Unix user of its process."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import pwd
 from functools import lru_cache
 from typing import NamedTuple
 
-FRESH_SECONDS = 60.0  # a user who joins a group is in it so much later at most
+FRESH_SECONDS = 60.0  # for which the groups of a user are kept
 
 
 class Identity(NamedTuple):
-    """A user. An owner may do everything; who may vouch does so for kernels of the same user."""
+    """A user. An owner of the broker has all permissions. A Jupyter server that may issue one-time
+    tokens does so for kernels of the same user."""
 
     user: str
     groups: frozenset[str] = frozenset()
     is_owner: bool = False
-    may_vouch: bool = False
+    may_issue_tokens: bool = False
 
 
-NOBODY = Identity("")  # has to show first who it is
+NOBODY = Identity("")  # until the client has shown a token
 
 
 def of_process(uid: int, now: float) -> Identity:
-    """By the system's word. Root and whoever runs the broker own it."""
+    """By the operating system's word. Root and the user that runs the broker own it."""
     return _looked_up(uid, int(now / FRESH_SECONDS))
 
 

@@ -23,8 +23,8 @@ OF_AN_ADMIN = {ADMINISTRATOR, "admin:users"}  # scopes, one of which makes an ad
 OF_A_SERVER = "access:servers!server="  # so begins a scope of the token of a server
 OWN_SERVICE = "gpushare"
 ANSWER_SECONDS = 5.0
-PAUSES_SECONDS = (0.1, 0.3, 1.0)  # between tries, before somebody new is told to come again
-REFUSED_SECONDS = 10.0  # a refusal holds so long
+PAUSES_SECONDS = (0.1, 0.3, 1.0)  # between tries, before a new client is told to come again
+REFUSED_SECONDS = 10.0  # for which a refusal is kept
 AWAY_SECONDS = 5.0  # and what is known, until a hub that is away is asked again
 MOST_KNOWN = 10_000
 MOST_REFUSED = 1_000
@@ -85,7 +85,7 @@ class Hub:
     def _answered(self, digest: bytes, done: asyncio.Task[Identity]) -> None:
         del self._questions[digest]
         if not done.cancelled():
-            done.exception()  # whoever asked may have gone
+            done.exception()  # the client that asked may have gone
 
     async def _ask(self, token: str, digest: bytes) -> Identity:
         for pause in (*PAUSES_SECONDS, 0.0):
@@ -105,8 +105,8 @@ class Hub:
         raise BrokerUnavailable(AWAY)
 
     async def _look_up(self, token: str, digest: bytes) -> Verdict:
-        """Raises OSError where the hub does not answer, or as no hub does. What nobody has known
-        yet holds up no question about what is known."""
+        """Raises OSError where the hub does not answer, or as no hub does. Questions about new
+        tokens do not delay those about known ones."""
         threads = self._threads if digest in self._known else self._threads_for_new
         answer = await asyncio.get_running_loop().run_in_executor(
             threads, web.ask, "GET", self._url, token, ANSWER_SECONDS
@@ -141,8 +141,8 @@ class Hub:
             return f"{model.name} has not the scope {needed}, which this broker asks for"
         user = f"service:{model.name}" if is_service else model.name
         is_server = any(scope.startswith(OF_A_SERVER) for scope in model.scopes)
-        may_vouch = is_server and not is_service
-        return Identity(user, frozenset(model.groups), is_owner, may_vouch)
+        may_issue_tokens = is_server and not is_service
+        return Identity(user, frozenset(model.groups), is_owner, may_issue_tokens)
 
     def _remember(self, digest: bytes, verdict: Verdict, seconds: float) -> None:
         self._known.pop(digest, None)

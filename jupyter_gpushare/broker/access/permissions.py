@@ -1,4 +1,4 @@
-"""Who may do what: one table of deeds, and of the roles in which somebody may do them."""
+"""Permissions: one table of them, each with the roles that have it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..peer import Peer
 
 
 class Role(Enum):
-    """What somebody is to a notebook or a group; the value is how people say it."""
+    """What a user is to a notebook or a group; the value is how people say it."""
 
     OWNER = "its owner"
     TEACHER = "a teacher of the group"
     ADMIN = "an admin"
 
 
-class Deed(Enum):
+class Permission(Enum):
     """The value completes "only ... may"."""
 
     SEE_NAME = "see the name of this notebook"
@@ -31,29 +31,29 @@ class Deed(Enum):
     END_BROKER = "end the broker"
 
 
-MAY: dict[Deed, tuple[Role, ...]] = {
-    Deed.SEE_NAME: (Role.OWNER, Role.TEACHER, Role.ADMIN),
-    Deed.SET_WEIGHT: (Role.OWNER, Role.TEACHER, Role.ADMIN),
-    Deed.CHANGE: (Role.OWNER, Role.ADMIN),
-    Deed.RAISE_PRIORITY: (Role.ADMIN,),
-    Deed.HOLD_CLASS: (Role.TEACHER, Role.ADMIN),
-    Deed.CHOOSE_POLICY: (Role.ADMIN,),
-    Deed.END_BROKER: (Role.ADMIN,),
+MAY: dict[Permission, tuple[Role, ...]] = {
+    Permission.SEE_NAME: (Role.OWNER, Role.TEACHER, Role.ADMIN),
+    Permission.SET_WEIGHT: (Role.OWNER, Role.TEACHER, Role.ADMIN),
+    Permission.CHANGE: (Role.OWNER, Role.ADMIN),
+    Permission.RAISE_PRIORITY: (Role.ADMIN,),
+    Permission.HOLD_CLASS: (Role.TEACHER, Role.ADMIN),
+    Permission.CHOOSE_POLICY: (Role.ADMIN,),
+    Permission.END_BROKER: (Role.ADMIN,),
 }
 
 
-class Object(NamedTuple):
-    """Whose notebook, or which group; both empty where it concerns all."""
+class Resource(NamedTuple):
+    """A notebook of its owner, or a group; both empty where it concerns all."""
 
     owner: str = ""
     group: str = ""
 
 
-EVERYTHING = Object()
+EVERYTHING = Resource()
 
 
 class Person(NamedTuple):
-    """Who asks, or looks: people of whom the rules say the same are equal."""
+    """A user who asks, or looks: people of whom the rules say the same are equal."""
 
     user: str
     teaches: frozenset[str] = frozenset()
@@ -64,15 +64,15 @@ class Person(NamedTuple):
         is_admin = peer.is_owner or (bool(peer.user) and peer.user in rules.admins)
         return cls(peer.user, rules.taught_by(peer.user), is_admin)
 
-    def may(self, deed: Deed, what: Object = EVERYTHING) -> bool:
-        return any(role in MAY[deed] for role in self.roles(what))
+    def may(self, permission: Permission, what: Resource = EVERYTHING) -> bool:
+        return any(role in MAY[permission] for role in self.roles(what))
 
-    def check(self, deed: Deed, what: Object = EVERYTHING) -> None:
-        """Raises NotPermitted, which says who may."""
-        if not self.may(deed, what):
-            raise NotPermitted(f"only {_either(MAY[deed])} may {deed.value}")
+    def check(self, permission: Permission, what: Resource = EVERYTHING) -> None:
+        """Raises NotPermitted, which names the roles that may."""
+        if not self.may(permission, what):
+            raise NotPermitted(f"only {_either(MAY[permission])} may {permission.value}")
 
-    def roles(self, what: Object) -> Iterator[Role]:
+    def roles(self, what: Resource) -> Iterator[Role]:
         if self.is_admin:
             yield Role.ADMIN
         if what.owner and what.owner == self.user:

@@ -1,4 +1,4 @@
-"""Tickets that Jupyter servers have vouched for: each opens one connection, once and soon."""
+"""One-time tokens that Jupyter servers have issued: each opens one connection, once and soon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import InvalidValue, LimitExceeded, NotPermitted
 from ..peer import Peer
 
 LIFE_SECONDS = 60.0
-MOST_OF_A_USER = 1000  # that nobody has used yet, of all servers and programs of the user
+MOST_OF_A_USER = 1000  # unused ones, of all servers and programs of the user
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -21,7 +21,7 @@ class _Ticket(NamedTuple):
 
 
 class Tickets:
-    """By their digests: what the broker holds opens nothing."""
+    """Owns the digests of the one-time tokens that are valid: a digest opens nothing."""
 
     def __init__(self) -> None:
         self._valid: dict[str, _Ticket] = {}
@@ -29,7 +29,7 @@ class Tickets:
 
     def add(self, digest: str, giver: Peer, now: float) -> None:
         """Raises NotPermitted, InvalidValue or LimitExceeded."""
-        if not giver.may_vouch:
+        if not giver.may_issue_tokens:
             raise NotPermitted(
                 "only a Jupyter server that has shown the token its hub gave it may vouch: the"
                 " scope access:servers!server tells it from others, and belongs to the role server"
@@ -45,7 +45,8 @@ class Tickets:
         self._of[giver.user] += 1
 
     def use(self, ticket: str, now: float) -> Peer:
-        """Who gave it, for whose user it stands; it is used up. Raises NotPermitted."""
+        """Use a one-time token up; the server that issued it, for whose user it stands. Raises
+        NotPermitted."""
         self._forget_old(now)
         found = self._take(hashlib.sha256(ticket.encode()).hexdigest())
         if found is None:
@@ -56,13 +57,13 @@ class Tickets:
         return found.giver
 
     def forget(self, giver: Peer) -> None:
-        """It has gone, and what it vouched for with it."""
+        """The server has gone, and its unused one-time tokens with it."""
         if self._of[giver.user]:
             for digest in [digest for digest, one in self._valid.items() if one.giver is giver]:
                 self._take(digest)
 
     def _forget_old(self, now: float) -> None:
-        """They end in the order in which they came."""
+        """The tokens end in the order in which they came."""
         while self._valid and (oldest := next(iter(self._valid.items())))[1].ends <= now:
             self._take(oldest[0])
 

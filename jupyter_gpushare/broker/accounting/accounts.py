@@ -3,7 +3,7 @@
 A session that comes back says what it has had (`past`). What is counted here already stands, and
 of the rest it is believed what it can have had since then: so one that had the turn when a broker
 crashed brings what was not counted yet, and nothing is counted twice, whatever it says. Writing and
-reading is done by a thread of its own, in batches: a slow disk holds up nobody's turn.
+reading is done by a thread of its own, in batches: a slow disk delays no turn.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ..admin.rulebook import Accounting, Zone
 from .ledger import HOUR_SECONDS, Counted, Key, Ledger, Scope, Use
 
 WRITE_SECONDS = 5.0  # between two batches
-RETURN_SECONDS = 1800.0  # who was away for longer is counted anew
-GAP_SECONDS = 10.0  # nobody knows what memory a session had in a longer one
+RETURN_SECONDS = 1800.0  # a session that was away for longer is counted anew
+GAP_SECONDS = 10.0  # in a longer one it is not known what memory a session had
 FORGET_SECONDS = 300.0
 MOST_OF_A_USER = 1000  # sessions that were lost and may come back
-MOST_LOST = 20_000  # of all users, until it is looked who has too many
+MOST_LOST = 20_000  # of all users, until it is looked which users have too many
 DAY_SECONDS = 86400
 MAX_NAMES = 200  # of a user's notebooks in an hour; the others are one
 OTHERS = "(others)"
@@ -146,7 +146,7 @@ class Accounts:
     def past(self, now: float, session: str, user: str, said: Past, had_a_turn: bool) -> Past:
         """What is believed of what a session says it has had: what is counted, with at most the
         time that has passed since then; and of the device only where it `had_a_turn` meanwhile.
-        Who is not known here has had nothing yet."""
+        A session that is not known here has had nothing yet."""
         before = self._counted.get(session)
         if before is None or before.user != user:
             return Past(0.0, 0.0)
@@ -160,7 +160,7 @@ class Accounts:
         return self._users.get(user, 0.0)
 
     def used_today_by_group(self, group: str) -> float:
-        """The same, of all who were in the group then."""
+        """The same, of all users that were in the group then."""
         return self._groups.get(group, 0.0)
 
     def _count(self, now: float, session: str, seen: Seen) -> None:
@@ -168,7 +168,7 @@ class Accounts:
         self._counted[session] = Counted(seen.user, seen.device_seconds, seen.waited_seconds, now)
         self._changed.add(session)
         if before is None or before.user != seen.user:
-            before = self._counted[session]  # what it had before, nobody here has seen
+            before = self._counted[session]  # what it had before was not seen here
         use = _difference(now, before, seen, self._turns.pop(session, 0))
         if any(use):
             key = Key(self._hour, seen.user, seen.group, self._name(seen), seen.device)

@@ -89,7 +89,7 @@ class Counted(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """Whose figures somebody may see: all, or those of a user and of some groups."""
+    """The figures that a person may see: all, or those of a user and of some groups."""
 
     everything: bool
     user: str = ""

@@ -1,4 +1,4 @@
-"""Who has asked for reports of what was used, until the database has been read."""
+"""Reports of what was used, which are answered when the database has been read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORTS_OF_A_USER = 4  # at a time
 
 
 class Reports:
-    """That are being made from `accounts`: one for a connection, a few for a user."""
+    """Owns the reports that are being made: one for a connection, a few for a user."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts

@@ -1,11 +1,12 @@
-"""Looks after notebooks in which nothing runs for long, and after holders that hang.
+"""Idle culling, and what is done about overdue turns: escalation steps, and which are due when.
 
-It says what is due, and keeps those who have given their places to others until their next cell.
+Nothing is done here: Enforcement takes the steps, and the Jupyter servers take the severe ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ... import _core
@@ -13,20 +14,37 @@ from ...format import duration
 from ...wire.snapshot import (
     ACTIVE,
     Intervention,
-    RestingView,
 )
-from ..grants.grants import Place
-from ..peer import Peer
-from ..snapshot.names import Namer
-from .escalation import IDLE, OVERDUE, Ladder, Step
-from .rulebook import Rulebook
+from ..sessions import Sessions
+from .rulebook import Idle, Overdue, Rulebook
 
 
-class Resting(NamedTuple):
-    """A session without a place: its memory is on disk, and its process waits for a cell."""
+class Step(NamedTuple):
+    """`key` of the rules says after how many seconds; `sentence` tells a user, if there is any.
 
-    place: Place  # that it had
-    bytes: int
+    `is_severe` where only the Jupyter server can take it, which owns the kernel.
+    """
+
+    name: str
+    key: str
+    sentence: str
+    is_severe: bool = False
+
+
+IDLE = (
+    Step("caches", "give_back_caches_after", ""),
+    Step("page_out", "page_out_after", "Its memory was asked to go to disk until the next cell."),
+    Step(
+        "release",
+        "release_after",
+        "It was asked to give its place to others; the next cell may have to wait for one.",
+    ),
+    Step("cull", "cull_after", "Its kernel is to be shut down.", is_severe=True),
+)
+OVERDUE = (
+    Step("interrupt", "interrupt_after", "So its cell is interrupted.", is_severe=True),
+    Step("end", "end_after", "So its kernel is ended.", is_severe=True),
+)
 
 
 class Due(NamedTuple):
@@ -37,64 +55,80 @@ class Due(NamedTuple):
     sentence: str
 
 
-class Caretaker:
-    """Times are monotonic seconds."""
+@dataclass
+class Progress:
+    """Since when a session has been idle, or overdue, and the steps that were taken."""
 
-    def __init__(self) -> None:
-        self._idle = Ladder(IDLE)
-        self._overdue = Ladder(OVERDUE)
-        self._resting: dict[str, Resting] = {}
+    since: float
+    taken: list[Step] = field(default_factory=list)
+
+
+class Escalation:
+    """Owns the progress of each session that is idle, or overdue; a session that is so no more
+    begins with the first step the next time. Times are monotonic seconds."""
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self._steps = steps
+        self._progress: dict[str, Progress] = {}
+
+    def follow(
+        self, now: float, sessions: Collection[str], rules: Idle | Overdue
+    ) -> Iterator[tuple[str, Step]]:
+        """Note which sessions are so now; the steps that are due, the mildest first."""
+        for session in self._progress.keys() - {*sessions}:
+            del self._progress[session]
+        for session in sessions:
+            progress = self._progress.setdefault(session, Progress(now))
+            for step in self._due(progress, now, rules):
+                progress.taken.append(step)
+                yield session, step
+
+    def seconds(self, session: str, now: float) -> float | None:
+        """For how long it has been so, or None."""
+        progress = self._progress.get(session)
+        return None if progress is None else now - progress.since
+
+    def name(self, session: str) -> str:
+        """The name of the highest step that was taken, or empty."""
+        progress = self._progress.get(session)
+        return "" if progress is None or not progress.taken else self._highest(progress).name
+
+    def severe(self) -> Iterator[tuple[str, Step]]:
+        """The sessions to which the Jupyter server that owns their kernel has to do something."""
+        for session, progress in self._progress.items():
+            if progress.taken and (step := self._highest(progress)).is_severe:
+                yield session, step
+
+    def _due(self, progress: Progress, now: float, rules: Idle | Overdue) -> list[Step]:
+        lasted = now - progress.since
+        left = [step for step in self._steps if step not in progress.taken]
+        return [step for step in left if 0 < (getattr(rules, step.key) or 0.0) <= lasted]
+
+    def _highest(self, progress: Progress) -> Step:
+        return max(progress.taken, key=self._steps.index)
+
+
+class IdleCulling:
+    """Says which steps are due, for sessions that are idle and for holders that are overdue. Times
+    are monotonic seconds."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._idle = Escalation(IDLE)
+        self._overdue = Escalation(OVERDUE)
 
     def follow(
         self, now: float, states: Iterable[_core.SessionState], rules: Rulebook
     ) -> Iterator[Due]:
-        """Note who is idle, and who is overdue; what is due by the rules."""
+        """Note which sessions are idle, and which are overdue; what is due by the rules."""
         present = list(states)
         idle = {state.id for state in present if not state.busy and state.state not in ACTIVE}
         overdue = {state.id for state in present if state.state == "overdue"}
-        for session, step in self._idle.follow(now, idle | self._resting.keys(), rules.idle):
+        resting = self._sessions.resting().keys()
+        for session, step in self._idle.follow(now, idle | resting, rules.idle):
             yield Due(session, step, self._sentence(session, step, now))
         for session, step in self._overdue.follow(now, overdue, rules.overdue):
             yield Due(session, step, self._sentence(session, step, now))
-
-    # --- who rests -----------------------------------------------------------------------------
-
-    def rests(self, session: str, resting: Resting) -> None:
-        self._resting[session] = resting
-
-    def wake(self, session: str) -> None:
-        """It is open again."""
-        self._resting.pop(session, None)
-
-    def resting_of(self, peer: Peer) -> str | None:
-        """The session that rests on a connection, which carries one."""
-        resting = (name for name, one in self._resting.items() if one.place.peer is peer)
-        return next(resting, None)
-
-    def places(self) -> list[tuple[str, Place]]:
-        """All who rest, each with the place that it had."""
-        return [(session, one.place) for session, one in self._resting.items()]
-
-    def place(self, session: str) -> Place | None:
-        """That it had before it rested; None, if it does not rest."""
-        return self._resting[session].place if session in self._resting else None
-
-    def resting_views(self, device: str, namer: Namer, now: float) -> list[RestingView]:
-        return [
-            RestingView(
-                id=session,
-                name=namer(session),
-                user=one.place.peer.user,
-                pid=one.place.peer.pid,
-                paged_out_bytes=one.bytes,
-                idle_seconds=self.idle_seconds(session, now) or 0.0,
-                idle_step=self.idle_step(session),
-            )
-            for session, one in self._resting.items()
-            if device in one.place.devices
-        ]
-
-    # --- what people see -----------------------------------------------------------------------
 
     def idle_seconds(self, session: str, now: float) -> float | None:
         return self._idle.seconds(session, now)
@@ -106,8 +140,8 @@ class Caretaker:
         """What only the Jupyter servers can do, each for its own kernels."""
         return [
             Intervention(session, step.name, self._sentence(session, step, now))
-            for ladder in (self._idle, self._overdue)
-            for session, step in ladder.severe()
+            for escalation in (self._idle, self._overdue)
+            for session, step in escalation.severe()
         ]
 
     def _sentence(self, session: str, step: Step, now: float) -> str:

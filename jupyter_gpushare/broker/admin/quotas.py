@@ -1,7 +1,7 @@
-"""Nobody has more than the rules allow: memory and notebooks, waits, and seconds of a day.
+"""Quotas of the rules: memory and notebooks, waits, and device seconds of a day.
 
-What a notebook asks for is refused at once. What it has had already ends at the next boundary: then
-it is held back, and its sentence says by which rule.
+A demand above a quota is refused at once. Use above a quota ends at the next boundary: then the
+session is throttled, and its sentence says by which rule.
 """
 
 from __future__ import annotations
@@ -9,29 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from ... import _core
 from ...errors import OverQuota
 from ...format import duration, size
 from ...wire.messages import Demand
 from ...wire.snapshot import WAITING
+from ..sessions import SessionRecord, Sessions
 from .rulebook import Limit, Rulebook
-from .standing import Standing
 
 MEMORY = ("persistent", "lane")
-
-
-class Claim(NamedTuple):
-    """What one session was allowed to have, on each of its devices."""
-
-    user: str
-    group: str
-    devices: tuple[str, ...]
-    persistent_bytes: int = 0
-    ephemeral_bytes: int = 0
-
-    def with_demand(self, demand: Demand) -> Claim:
-        return self._replace(
-            persistent_bytes=demand.persistent_bytes, ephemeral_bytes=demand.ephemeral_bytes
-        )
+Claim = tuple[Demand, int]  # what a session may have on each of its devices, and their number
 
 
 class Used(Protocol):
@@ -42,7 +29,7 @@ class Used(Protocol):
 
 
 class Measure(NamedTuple):
-    """How claims add up to what a rule limits, and how people say so much of it."""
+    """How claims add up to what a rule limits, and how people say that amount."""
 
     amount: Callable[[Sequence[Claim]], int]
     figure: Callable[[int], str]
@@ -50,12 +37,12 @@ class Measure(NamedTuple):
 
 
 def persistent_bytes(claims: Iterable[Claim]) -> int:
-    return sum(claim.persistent_bytes * len(claim.devices) for claim in claims)
+    return sum(demand.persistent_bytes * devices for demand, devices in claims)
 
 
 def lane_bytes(claims: Iterable[Claim]) -> int:
-    """Those of one user, or of one group, that are on a device have it in turn."""
-    return max((claim.ephemeral_bytes for claim in claims), default=0)
+    """Sessions of one user, or of one group, that are on a device have it in turn."""
+    return max((demand.ephemeral_bytes for demand, _ in claims), default=0)
 
 
 MEASURES = {
@@ -66,70 +53,54 @@ MEASURES = {
 
 
 class Quotas:
-    """Of all sessions of a broker."""
+    """Compares the records of all sessions with the rules. Owns the order in which sessions began
+    to want the device."""
 
-    def __init__(self) -> None:
-        self._claims: dict[str, Claim] = {}
-        self._wanting: dict[str, None] = {}  # sessions, as they began to want the device
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._wanting: dict[str, None] = {}
 
-    def check_newcomer(self, rules: Rulebook, session: str, claim: Claim) -> None:
-        """Raises OverQuota where one more with this would be too much."""
-        self._check(rules, session, claim, (*MEMORY, "sessions"))
+    def check_newcomer(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> None:
+        """Raises OverQuota where one more session with this demand would be too much."""
+        self._check(rules, record, demand, (*MEMORY, "sessions"))
 
-    def adopt(self, session: str, claim: Claim) -> None:
-        """It is here, with what it has already."""
-        self._claims[session] = claim
+    def check_memory(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> None:
+        """Raises OverQuota where the demand is too much for a session that is here."""
+        self._check(rules, record, demand, MEMORY)
 
-    def check_memory(self, rules: Rulebook, session: str, claim: Claim) -> None:
-        """Raises OverQuota where so much is too much."""
-        self._check(rules, session, claim, MEMORY)
-
-    def check_demand(self, rules: Rulebook, session: str, demand: Demand) -> None:
-        """The same, of one that is here."""
-        self.check_memory(rules, session, self._claims[session].with_demand(demand))
-
-    def claim(self, session: str, demand: Demand) -> None:
-        """It may have so much. What is refused does not count, or others would pay for it."""
-        self._claims[session] = self._claims[session].with_demand(demand)
-
-    def rests(self, session: str, claim: Claim) -> None:
-        """It has given its memory back, and is a notebook still."""
-        self._claims[session] = claim.with_demand(Demand())
-
-    def allowed(self, session: str) -> Claim:
-        return self._claims[session]
-
-    def beside(self, session: str, user: str, device: str) -> list[Claim]:
-        """What the user's other sessions have on that device."""
+    def beside(self, record: SessionRecord, device: str) -> list[Claim]:
+        """What other sessions of the same user may have on that device."""
         return [
-            claim._replace(devices=(device,))
-            for other, claim in self._claims.items()
-            if other != session and claim.user == user and device in claim.devices
+            (other.allowed, 1)
+            for other in self._others(record)
+            if other.user == record.user and device in other.devices
         ]
 
     def users(self, group: str, device: str) -> set[str]:
-        """Those of the group who have notebooks there."""
-        there = (claim for claim in self._claims.values() if device in claim.devices)
-        return {claim.user for claim in there if claim.group == group}
+        """Users of the group who have notebooks there."""
+        there = (record for record in self._sessions.all_known() if device in record.devices)
+        return {record.user for record in there if record.group == group}
 
     def forget(self, session: str) -> None:
-        self._claims.pop(session, None)
         self._wanting.pop(session, None)
 
-    def held_back(
-        self, rules: Rulebook, standings: Sequence[Standing], used: Used
+    def throttled(
+        self, rules: Rulebook, states: Sequence[_core.SessionState], used: Used
     ) -> dict[str, str]:
-        """Why some may not go on now: session and sentence."""
-        self._note_wanting(standings)
-        return {**self._too_many_waiting(rules, standings), **_used_up(rules, standings, used)}
+        """Why some sessions may not go on now: session and sentence."""
+        self._note_wanting(states)
+        return {**self._too_many_waiting(rules, states), **self._used_up(rules, states, used)}
 
     # --- parts ---------------------------------------------------------------------------------
 
-    def _check(self, rules: Rulebook, session: str, claim: Claim, keys: Iterable[str]) -> None:
+    def _check(
+        self, rules: Rulebook, record: SessionRecord, demand: Demand, keys: Iterable[str]
+    ) -> None:
+        claim = (demand, len(record.devices))
         for key in keys:
             measure = MEASURES[key]
-            for limit in rules.limits(key, claim.user, claim.group):
-                others = self._of(limit, session)
+            for limit in rules.limits(key, record.user, record.group):
+                others = self._claims_beside(limit, record)
                 if (amount := measure.amount([*others, claim])) > limit.amount:
                     raise OverQuota(
                         f"{limit.holder} would have {measure.figure(amount)} {measure.what}, where"
@@ -137,26 +108,31 @@ class Quotas:
                         f"{whom_to_ask(rules)}"
                     )
 
-    def _of(self, limit: Limit, session: str) -> list[Claim]:
-        """What the other sessions of the limit's user or group have."""
+    def _claims_beside(self, limit: Limit, record: SessionRecord) -> list[Claim]:
+        """What the other sessions of the limit's user or group may have."""
         return [
-            claim
-            for other, claim in self._claims.items()
-            if other != session and limit.holder == (claim.group if limit.is_group else claim.user)
+            (other.allowed, len(other.devices))
+            for other in self._others(record)
+            if limit.holder == (other.group if limit.is_group else other.user)
         ]
 
-    def _note_wanting(self, standings: Iterable[Standing]) -> None:
-        now = {standing.session for standing in standings if standing.state in WAITING}
-        stayed = {session: None for session in self._wanting if session in now}
-        self._wanting = stayed | dict.fromkeys(s.session for s in standings if s.session in now)
+    def _others(self, record: SessionRecord) -> list[SessionRecord]:
+        """All other sessions, with those that rest: each is a notebook still."""
+        return [other for other in self._sessions.all_known() if other.id != record.id]
 
-    def _too_many_waiting(self, rules: Rulebook, standings: Iterable[Standing]) -> dict[str, str]:
-        by_session = {standing.session: standing for standing in standings}
+    def _note_wanting(self, states: Iterable[_core.SessionState]) -> None:
+        now = {state.id for state in states if state.state in WAITING}
+        stayed = {session: None for session in self._wanting if session in now}
+        self._wanting = stayed | dict.fromkeys(one.id for one in states if one.id in now)
+
+    def _too_many_waiting(
+        self, rules: Rulebook, states: Iterable[_core.SessionState]
+    ) -> dict[str, str]:
+        users = {state.id: state.user for state in states}
         waits: dict[Limit, int] = {}
         found = {}
-        for session in self._wanting:  # who began first waits
-            standing = by_session[session]
-            limits = list(rules.limits("waiting", standing.user, standing.group))
+        for session in self._wanting:  # the first that began to want the device may wait
+            limits = list(rules.limits("waiting", users[session], self._sessions[session].group))
             full = next((limit for limit in limits if waits.get(limit, 0) >= limit.amount), None)
             if full is not None:
                 found[session] = (
@@ -168,21 +144,21 @@ class Quotas:
                 waits[limit] = waits.get(limit, 0) + 1
         return found
 
-
-def _used_up(rules: Rulebook, standings: Iterable[Standing], used: Used) -> dict[str, str]:
-    found = {}
-    for standing in standings:
-        for limit in rules.limits("device_seconds_per_day", standing.user, standing.group):
-            seconds = (used.used_today_by_group if limit.is_group else used.used_today)(
-                limit.holder
-            )
-            if seconds >= limit.amount:
-                found[standing.session] = (
-                    f"held back until midnight: {limit.holder} has had"
-                    f" {duration(limit.amount)} of the device today, the most by the rule"
-                    f" {limit.rule}{whom_to_ask(rules)}"
-                )
-    return found
+    def _used_up(
+        self, rules: Rulebook, states: Iterable[_core.SessionState], used: Used
+    ) -> dict[str, str]:
+        found = {}
+        for state in states:
+            group = self._sessions[state.id].group
+            for limit in rules.limits("device_seconds_per_day", state.user, group):
+                read = used.used_today_by_group if limit.is_group else used.used_today
+                if read(limit.holder) >= limit.amount:
+                    found[state.id] = (
+                        f"held back until midnight: {limit.holder} has had"
+                        f" {duration(limit.amount)} of the device today, the most by the rule"
+                        f" {limit.rule}{whom_to_ask(rules)}"
+                    )
+        return found
 
 
 def whom_to_ask(rules: Rulebook) -> str:

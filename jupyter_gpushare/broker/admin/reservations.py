@@ -18,12 +18,12 @@ from ...wire.snapshot import (
 from .rulebook import MAX_WEIGHT, Reservation, Rulebook, Zone
 
 LONGEST_CLASS_SECONDS = 86400.0
-AHEAD_SECONDS = 86400.0  # that long before it begins everybody is told
+AHEAD_SECONDS = 86400.0  # before it begins a reservation is shown
 CLASS_POLICY = "classroom"
 
 
 class Class(NamedTuple):
-    """`ends` None: when somebody ends it. `policy` comes back then."""
+    """`ends` None: it goes on until a teacher or an admin ends it. `policy` comes back then."""
 
     group: str
     ends: float | None

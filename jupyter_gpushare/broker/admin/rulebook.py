@@ -1,4 +1,4 @@
-"""The admin's file: who is in which group, who may do what, and what nobody may have more of.
+"""The admin's file: groups, their members and teachers, quotas, reservations, idle culling.
 
 A frozen struct for each table and a row for each key, whose description says what would be right:
 errors and docs/how-to/rulebook.md say the same. Nothing is enforced here; the broker reads it.
@@ -98,7 +98,7 @@ class Zone(str):
         return datetime.fromtimestamp(unix, self.rules)
 
     def unix(self, day: date, clock: int) -> float:
-        """When clocks there show so many minutes past the midnight that `day` begins with."""
+        """When clocks there show `clock` minutes past the midnight that `day` begins with."""
         shown = datetime.combine(day + timedelta(clock // DAY_MINUTES), time(), self.rules)
         return shown.replace(hour=clock % DAY_MINUTES // 60, minute=clock % 60).timestamp()
 
@@ -172,7 +172,7 @@ class Quotas(Quota, frozen=True):
 
 
 class Limit(NamedTuple):
-    """So much a user or a group may have, by this key of the file."""
+    """The most that a user or a group may have, by this key of the file."""
 
     amount: float
     rule: str
@@ -276,16 +276,16 @@ class Rulebook(Table, frozen=True):
     accounting: Accounting = Accounting()
 
     def group_of(self, user: str, groups: Collection[str] = ()) -> str:
-        """The first group of the file that has the user, who is in these Unix or hub groups."""
-        has_him = (name for name, group in self.groups.items() if group.has(user, groups))
-        return next(has_him, "")
+        """The first group of the file that has the user, by name or by Unix or hub group."""
+        having = (name for name, group in self.groups.items() if group.has(user, groups))
+        return next(having, "")
 
     def taught_by(self, user: str) -> frozenset[str]:
         """The groups of which the user is a teacher."""
         return frozenset(name for name, group in self.groups.items() if user in group.teachers)
 
     def domain_of(self, user: str, group: str) -> str:
-        """Who shares the memory of lanes. No name of a user can be taken for that of a group."""
+        """The trust domain. No name of a user can be taken for that of a group."""
         is_trusted = group in self.groups and self.groups[group].trusted
         return f"group:{group}" if is_trusted else f"user:{user}"
 
@@ -356,8 +356,8 @@ def _text(path: str | Path, is_draft: bool) -> str:
 
 
 def _check_folders(path: Path) -> None:
-    """Whoever may put another file in the place of the rules makes them. In a folder of root's
-    where each has only files of their own, as /tmp, that is nobody else."""
+    """A user that may put another file in the place of the rules makes them. In a folder of root's
+    where users can replace only files of their own, as /tmp, no other user can."""
     closest = {path.absolute().parent, path.resolve().parent}
     for folder in {*path.absolute().parents, *path.resolve().parents}:
         status = folder.stat()

@@ -1,12 +1,12 @@
-"""What the admin's rules ask of the schedulers now; nothing is done here."""
+"""The rule engine: what the admin's rules ask of the scheduler now. Enforcement carries it out."""
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ... import _core
 from ...errors import InvalidValue, OverQuota
 from ...format import size
 from ...wire.messages import (
@@ -19,41 +19,42 @@ from ...wire.snapshot import (
     GroupView,
     ReservationView,
 )
-from ..access.permissions import Deed, Object, Person
+from ..access.permissions import Permission, Person, Resource
 from ..peer import Peer
+from ..sessions import SessionRecord, Sessions
 from . import quotas, reservations
-from .quotas import Claim, Quotas, Used
+from .quotas import Quotas, Used
 from .reservations import Classes
 from .rulebook import Rulebook, RulebookFile
-from .standing import Standing
 
-ALL_SEEING = Person("", is_admin=True)
 NO_RULES = Rulebook()
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
-class Orders(NamedTuple):
-    """For one device: whom to hold back, with why, and the weights of groups and users."""
+class Directives(NamedTuple):
+    """For one device: the sessions to throttle, each with a sentence that says why, and the weights
+    of groups and users."""
 
-    held_back: dict[str, str]
+    throttled: dict[str, str]
     groups: dict[str, float]
     users: dict[str, float]
 
 
 class Plans(NamedTuple):
-    """Who has a device for themselves, now or soon; all may see it."""
+    """The groups that have a device for themselves, now or soon; all may see it."""
 
     classes: list[ClassView]
     reservations: list[ReservationView]
 
 
-class Governor:
-    """Times are Unix time."""
+class RuleEngine:
+    """Owns the rules that are in force, the quotas and the classes. Times are Unix time."""
 
-    def __init__(self, file: RulebookFile, used: Used) -> None:
+    def __init__(self, file: RulebookFile, used: Used, sessions: Sessions) -> None:
         self._file = file
         self._used = used
-        self.quotas = Quotas()
+        self._sessions = sessions
+        self.quotas = Quotas(sessions)
         self.classes = Classes()
 
     # --- the rules -----------------------------------------------------------------------------
@@ -69,7 +70,7 @@ class Governor:
 
     @property
     def has_rules(self) -> bool:
-        """Without them there is nothing to order."""
+        """Without rules there are no directives."""
         return self.rules != NO_RULES
 
     def follow_file(self) -> bool:
@@ -96,29 +97,37 @@ class Governor:
     def plans(self, unix: float) -> Plans:
         return Plans(self.classes.shown(), reservations.shown(self.rules, unix))
 
-    def orders(self, standings: Sequence[Standing], unix: float) -> dict[str, Orders]:
-        """For each device on which there are sessions; `standings` are those of all of them."""
-        held = self.quotas.held_back(self.rules, standings, self._used)
-        by_device: defaultdict[str, list[Standing]] = defaultdict(list)
-        for standing in standings:
-            by_device[standing.device].append(standing)
+    def directives(
+        self, states: Mapping[str, Sequence[_core.SessionState]], unix: float
+    ) -> dict[str, Directives]:
+        """For each device on which there are sessions; `states` are those of all of them."""
+        everywhere = [state for here in states.values() for state in here]
+        throttled = self.quotas.throttled(self.rules, everywhere, self._used)
         return {
-            device: self._orders(device, here, held, unix) for device, here in by_device.items()
+            device: self._directives(device, here, throttled, unix)
+            for device, here in states.items()
+            if here
         }
 
-    def _orders(
-        self, device: str, here: Sequence[Standing], held: Mapping[str, str], unix: float
-    ) -> Orders:
-        active = {one.group for one in here if one.state in ACTIVE}
-        sentences = {one.session: held[one.session] for one in here if one.session in held}
-        return Orders(
+    def _directives(
+        self,
+        device: str,
+        here: Sequence[_core.SessionState],
+        throttled: Mapping[str, str],
+        unix: float,
+    ) -> Directives:
+        active = {self._group(one) for one in here if one.state in ACTIVE}
+        sentences = {one.id: throttled[one.id] for one in here if one.id in throttled}
+        return Directives(
             sentences | self._others(device, here, unix),
             reservations.group_weights(self.rules, device, active, unix),
             self.rules.user_weights,
         )
 
-    def _others(self, device: str, here: Sequence[Standing], unix: float) -> dict[str, str]:
-        """Those of other groups, where one group has the device."""
+    def _others(
+        self, device: str, here: Sequence[_core.SessionState], unix: float
+    ) -> dict[str, str]:
+        """The sessions of other groups, where one group has the device."""
         zone = self.rules.time_zone
         if (one := self.classes.on(device)) is not None:
             group, sentence = one.group, reservations.why_class(one, zone)
@@ -126,11 +135,14 @@ class Governor:
             group, sentence = reserved.group, reservations.why_reserved(reserved, zone, unix)
         else:
             return {}
-        return {one.session: sentence for one in here if not self._is_of(one, group)}
+        return {state.id: sentence for state in here if not self._is_of(state, group)}
 
-    def _is_of(self, standing: Standing, group: str) -> bool:
-        """In the group, or teaching it."""
-        return standing.group == group or group in self.rules.taught_by(standing.user)
+    def _is_of(self, state: _core.SessionState, group: str) -> bool:
+        """Whether its user is in the group, or teaches it."""
+        return self._group(state) == group or group in self.rules.taught_by(state.user)
+
+    def _group(self, state: _core.SessionState) -> str:
+        return self._sessions[state.id].group
 
     # --- classes -------------------------------------------------------------------------------
 
@@ -153,41 +165,37 @@ class Governor:
         if group not in self.rules.groups:
             there = ", ".join(self.rules.groups) or "none: the broker has no rules"
             raise InvalidValue(f"there is no group {group!r}; there is {there}")
-        person.check(Deed.HOLD_CLASS, Object(group=group))
+        person.check(Permission.HOLD_CLASS, Resource(group=group))
 
     # --- memory --------------------------------------------------------------------------------
 
-    def check_newcomer(self, session: str, claim: Claim, capacity_bytes: int) -> None:
-        """Raises OverQuota."""
-        self._check_part(session, claim, capacity_bytes)
-        self.quotas.check_newcomer(self.rules, session, claim)
+    def check_newcomer(self, record: SessionRecord, demand: Demand, capacity_bytes: int) -> None:
+        """Raises OverQuota where one more session with this demand would be too much."""
+        self._check_part(record, demand, capacity_bytes)
+        self.quotas.check_newcomer(self.rules, record, demand)
 
-    def check_memory(self, session: str, claim: Claim, capacity_bytes: int) -> None:
-        """Raises OverQuota where one that has its turn already would have too much."""
-        self._check_part(session, claim, capacity_bytes)
-        self.quotas.check_memory(self.rules, session, claim)
+    def check_memory(self, record: SessionRecord, demand: Demand, capacity_bytes: int) -> None:
+        """Raises OverQuota where it is more than the rules, or equal parts in a class, allow to a
+        session that is here, or has its turn already."""
+        self._check_part(record, demand, capacity_bytes)
+        self.quotas.check_memory(self.rules, record, demand)
 
-    def check_demand(self, session: str, demand: Demand, capacity_bytes: int) -> None:
-        """Raises OverQuota where it is more than the rules, or equal parts in a class, allow."""
-        allowed = self.quotas.allowed(session)
-        self._check_part(session, allowed.with_demand(demand), capacity_bytes)
-        self.quotas.check_demand(self.rules, session, demand)
+    def _check_part(self, record: SessionRecord, demand: Demand, capacity_bytes: int) -> None:
+        for device in record.devices:
+            self._check_part_of(device, record, demand, capacity_bytes)
 
-    def _check_part(self, session: str, claim: Claim, capacity_bytes: int) -> None:
-        for device in claim.devices:
-            self._check_part_of(device, session, claim, capacity_bytes)
-
-    def _check_part_of(self, device: str, session: str, claim: Claim, capacity_bytes: int) -> None:
-        one = self.classes.on(device)
-        if one is None or one.group != claim.group or one.group in self.rules.taught_by(claim.user):
+    def _check_part_of(
+        self, device: str, record: SessionRecord, demand: Demand, capacity_bytes: int
+    ) -> None:
+        one, user = self.classes.on(device), record.user
+        if one is None or one.group != record.group or one.group in self.rules.taught_by(user):
             return
         students = self._students(one.group, device)
-        here = claim._replace(devices=(device,))
-        claims = [*self.quotas.beside(session, claim.user, device), here]
+        claims = [*self.quotas.beside(record, device), (demand, 1)]
         wanted = quotas.persistent_bytes(claims) + quotas.lane_bytes(claims)
         if wanted > capacity_bytes // students:
             raise OverQuota(
-                f"{claim.user} would have {size(wanted)} of the device; each of the {students} of"
+                f"{user} would have {size(wanted)} of the device; each of the {students} of"
                 f" the class of {one.group} has {size(capacity_bytes // students)} while it lasts"
                 f"{quotas.whom_to_ask(self.rules)}"
             )

@@ -1,12 +1,11 @@
-"""What each session was told of its turn, and of the memory of the lane that it has it in."""
+"""What each session is told of its turn, and of the memory of the lane that its turn is in."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from ... import _core
 from ...devices import Device
@@ -14,161 +13,146 @@ from ...wire import chunks
 from ...wire.mailbox import write_letter
 from ...wire.messages import (
     Grant,
+    PageIn,
+    PageOut,
     Successor,
     Trim,
+    Yield,
 )
+from ..accounting.accounts import Accounts
 from ..peer import Peer
+from ..sessions import SessionRecord, Sessions
 from .lane_memory import Lanes, Piece
-from .recovery import Held, Roll
+from .recovery import Held, RecoveryJournal
 
-RETURN_SECONDS = 30.0  # within which who has lost its connection in its turn goes on with it
+RETURN_SECONDS = 30.0  # within which a session that has lost its connection goes on with its turn
 MOST_LOST = 1000
 
 
-class Place(NamedTuple):
-    """Where a session's messages go, on which device it is, and with whom it shares memory.
-
-    `name` and `group` are for people and rules; the scheduler's sentences have no names in them.
-    Of a gang `device` is the first; it has no memory of lanes.
-    """
-
-    peer: Peer
-    device: str
-    domain: str
-    mailbox: str
-    key: str
-    name: str = ""
-    group: str = ""
-    gang: tuple[str, ...] = ()  # all of its devices, where it has several at once
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        return self.gang or (self.device,)
-
-
-class Turns:
-    """Of all sessions of a broker. `lane_bytes` says how large a lane of a device is by now."""
+class Grants:
+    """Owns the turns that sessions were told of, and the memory of all lanes."""
 
     def __init__(
         self,
         devices: Mapping[str, Device],
-        places: Mapping[str, Place],
-        lane_bytes: Callable[[str, int], int],
-        roll: Roll,
+        sessions: Sessions,
+        host: _core.Host,
+        accounts: Accounts,
+        journal: RecoveryJournal,
     ) -> None:
         self._devices = devices
-        self._places = places
-        self._lane_bytes = lane_bytes
-        self._roll = roll
+        self._sessions = sessions
+        self._host = host
+        self._accounts = accounts
+        self._journal = journal
         self._lanes = {
             device.name: Lanes(device.make_lane_memory, partial(self._trim, device.name))
             for device in devices.values()
             if device.make_lane_memory is not None
         }
-        self._granted: dict[str, Grant] = {}  # session -> the turn that it has, as it was told
-        self._handed: dict[str, Grant] = {}  # session -> the turn that it may have by letter
+        # The records that have `granted` or `handed`, in the order in which they were told first.
+        self._told: dict[str, SessionRecord] = {}
         # Session -> a turn that it may bring back, and until when: monotonic seconds.
-        self._lost = {held.session: (held.turn, math.inf) for held in roll.absent}
-        self._brought: set[str] = set()  # sessions that have brought back the turn that they have
+        self._lost = {held.session: (held.turn, math.inf) for held in journal.missing}
+
+    def enact(self, decision: _core.Decision) -> None:
+        """Tell the sessions what was decided. Every event comes through here, so what viewers have
+        seen is old."""
+        self._sessions.note_change()
+        if decision:
+            for session in decision.page_ins:  # before its grant
+                self._page_in(self._sessions[session].peer)
+            for grant in decision.grants:
+                self._tell(self._sessions[grant.session], grant.turn, grant.lane)
+                self._accounts.granted(grant.session)
+            for wish in decision.yields:
+                successor = self._successor(wish.successor)
+                self._sessions[wish.session].peer.send_soon(Yield(wish.turn, successor))
+            for session in decision.page_outs:
+                self._sessions[session].peer.send(PageOut())
+        self._tell_of_growth()
 
     # --- turns begin and end -------------------------------------------------------------------
 
-    def grant(self, given: _core.Grant) -> None:
-        """A gang's is of all of its devices, and of a lane in none of them."""
-        self._tell(given.session, given.turn, given.lane)
-
     def bears_out(self, session: str, turn: int, now: float) -> bool:
-        """Whether the session has this turn by what this broker, or the one before, has given."""
-        given = (turns.get(session) for turns in (self._granted, self._handed))
+        """Whether the session has this turn, by what this broker or the one before has granted."""
         lost, until = self._lost.get(session, (-1, 0.0))
-        return turn in [one.turn for one in given if one] or (turn == lost and now < until)
+        record = self._told.get(session)
+        told = record is not None and any(grant.turn == turn for grant in record.told)
+        return told or (turn == lost and now < until)
 
     def is_of_before(self, session: str) -> bool:
         """Whether it had its turn under the broker before, which has not counted all of it."""
         return self._lost.get(session, (0, 0.0))[1] == math.inf
 
-    def adopt(self, session: str, turn: int) -> None:
+    def adopt(self, record: SessionRecord, turn: int) -> None:
         """It has had this turn since before its connection, with memory that is its own by now."""
-        self._granted[session] = Grant(turn, 0)
-        self._brought.add(session)
-        self._call_roll()
+        self._grant(record, Grant(turn, 0))
+        record.brought_turn = True
+        self._write_journal()
 
     def is_back(self, session: str) -> None:
-        """With its turn or without: nobody brings one back later."""
+        """With its turn or without: the turn cannot be brought back later."""
         self._lost.pop(session, None)
-        self._roll.is_back(session)
+        self._journal.is_back(session)
 
-    def lost(self, session: str, now: float) -> None:
+    def lost(self, record: SessionRecord, now: float) -> None:
         """Its connection ended. A turn is brought back once: else it could be kept past its
         deadline by leaving again and again, or turns be saved up for when others wait."""
-        told = self._granted.get(session) or self._handed.get(session)
-        if told is not None and session not in self._brought:
-            self._lost[session] = (told.turn, now + RETURN_SECONDS)
+        told = next(record.told, None)
+        if told is not None and not record.brought_turn:
+            self._lost[record.id] = (told.turn, now + RETURN_SECONDS)
         if len(self._lost) > MOST_LOST:
             self._lost = {name: lost for name, lost in self._lost.items() if now < lost[1]}
             self._lost = dict([*self._lost.items()][-MOST_LOST:])
 
-    def are_over(self, session: str, last: int) -> None:
-        """Those up to `last`: what was told of them does not count any more."""
-        for turns in (self._granted, self._handed):
-            if session in turns and turns[session].turn <= last:
-                del turns[session]
-        if session not in self._granted:
-            self._brought.discard(session)
-        self._call_roll()
+    def end_up_to(self, record: SessionRecord, last: int) -> None:
+        """The turns up to `last` are over: what was told of them does not count any more."""
+        if record.granted is not None and record.granted.turn <= last:
+            record.granted = None
+        if record.handed is not None and record.handed.turn <= last:
+            record.handed = None
+        if record.granted is None:
+            record.brought_turn = False
+        self._drop_if_untold(record)
+        self._write_journal()
 
-    def forget(self, session: str) -> None:
-        self._granted.pop(session, None)
-        self._handed.pop(session, None)
-        self._brought.discard(session)
-        self._call_roll()
+    def forget(self, record: SessionRecord) -> None:
+        """The session closes."""
+        self._untell(record)
+        record.brought_turn = False
+        self._write_journal()
 
-    def holders(self, device: str) -> Iterator[tuple[str, int]]:
+    def holders(self, device: str) -> Iterator[tuple[SessionRecord, int]]:
         """The sessions of a device that have a turn, each with its lane."""
-        for session, grant in self._granted.items():
-            if device in self._places[session].devices:
-                yield session, grant.lane
+        for record in self._told.values():
+            if record.granted is not None and device in record.devices:
+                yield record, record.granted.lane
 
-    def successor(self, following: _core.Grant | None) -> Successor | None:
-        """Nobody who could not be handed the lane as well: then the broker's own Grant does it."""
-        if following is None:
-            return None
-        place = self._places[following.session]
-        piece = self._piece(place, following.lane)
-        number, size = (piece.number, self._size(place, following.lane)) if piece else (0, 0)
-        has_mailbox = place.mailbox and place.key
-        if not has_mailbox or (piece and not self._has(place, piece, size)):
-            return None
-        self._handed[following.session] = grant = Grant(
-            following.turn, following.lane, size, number, place.peer.chunks
-        )
-        self._call_roll()
-        return Successor(place.mailbox, write_letter(place.key, grant))
+    def is_valid(self) -> str:
+        """Empty, or the first broken invariant in words."""
+        told = {record.id: record for record in self._sessions if any(record.told)}
+        if told != self._told:
+            return f"{told.keys() ^ self._told.keys()} were told otherwise than their records say"
+        return ""
 
-    # --- lanes grow and shrink -----------------------------------------------------------------
-
-    def tell_holders(self) -> None:
-        """A lane may have grown while somebody has its turn; one that shrank does so after it."""
-        for session, told in tuple(self._granted.items()):
-            if told.lane and self._size(self._places[session], told.lane) > told.bytes:
-                self._tell(session, told.turn, told.lane)
+    # --- memory of lanes -----------------------------------------------------------------------
 
     def follow_lanes(self) -> None:
         """Give back what lanes that have shrunk or closed do not need any more."""
         for device, lanes in self._lanes.items():
             lanes.follow(partial(self._staying_bytes, device))
 
-    def leave_lane_to(self, peer: Peer, session: str) -> None:
-        """A holder that is not dead may still write to the lane: the others get another one."""
-        place = self._places[session]
-        for turns in (self._granted, self._handed):
-            told = turns.pop(session, None)
-            if told and told.memory and peer.is_alive():
-                self._lanes[place.device].abandon(told.lane, place.domain)
+    def leave_lane_to(self, record: SessionRecord) -> None:
+        """A holder whose process lives may still write to the lane: the others get another one."""
+        for told in record.told:
+            if told.memory and record.peer.is_alive():
+                self._lanes[record.device].abandon(told.lane, record.domain)
+        self._untell(record)
 
     def leave_domain(self, domain: str) -> None:
-        """One who maps the memory of a domain belongs to it no more: turns of the others that begin
-        from now on have other memory. Only what somebody is in stays as it is."""
+        """A session that maps the memory of a domain belongs to it no more: turns of the others
+        that begin from now on have other memory. Memory that a turn is in stays as it is."""
         for device, lanes in self._lanes.items():
             for lane in lanes.of(domain):
                 if not self._is_in(device, lane, domain):
@@ -176,9 +160,9 @@ class Turns:
                 lanes.abandon(lane, domain)
 
     def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
-        """Chunks that a session has made for the lane that it has the turn in.
+        """Keep chunks that a session has made for the lane that it has the turn in.
 
-        Others are for nobody: the session keeps them for itself, as long as it has the lane.
+        The broker needs no others: the session keeps them for itself, as long as it has the lane.
         """
         kept = self._wanting(peer, batch.memory)
         if kept is None or batch.first != len(kept.descriptors):
@@ -187,72 +171,117 @@ class Turns:
             kept.descriptors += batch.descriptors
             peer.chunks = len(kept.descriptors)
 
-    # --- parts ---------------------------------------------------------------------------------
+    # --- what is told --------------------------------------------------------------------------
 
-    def _tell(self, session: str, turn: int, lane: int) -> None:
-        """Give a turn, or say how the lane of a turn has changed."""
-        place = self._places[session]
-        piece = self._piece(place, lane)
-        number, size = (piece.number, self._size(place, lane)) if piece else (0, 0)
-        if piece is not None and self._devices[place.device].chunk_bytes:
-            self._send_chunks(place, piece)
-        self._granted[session] = message = Grant(turn, lane, size, number, place.peer.chunks)
-        self._call_roll()
-        if piece is None or place.peer.memory == number:
-            place.peer.send(message)
+    def _page_in(self, peer: Peer) -> None:
+        peer.page_ins += 1
+        peer.send(PageIn())
+
+    def _tell(self, record: SessionRecord, turn: int, lane: int) -> None:
+        """Grant a turn, or say how the lane of a turn has changed. A gang's turn is on all of its
+        devices, and in no lane."""
+        peer, piece = record.peer, self._piece(record, lane)
+        number, size = (piece.number, self._size(record, lane)) if piece else (0, 0)
+        if piece is not None and self._devices[record.device].chunk_bytes:
+            self._send_chunks(peer, piece)
+        message = self._grant(record, Grant(turn, lane, size, number, peer.chunks))
+        self._write_journal()
+        if piece is None or peer.memory == number:
+            peer.send(message)
         else:
-            place.peer.memory = number
-            place.peer.send_with(message, piece.memory.descriptors[0])
+            peer.memory = number
+            peer.send_with(message, piece.memory.descriptors[0])
 
-    def _call_roll(self) -> None:
-        self._roll.note(
+    def _successor(self, following: _core.Grant | None) -> Successor | None:
+        """None where the successor lacks the lane's memory: then it gets a Grant from the broker
+        after the turn."""
+        if following is None:
+            return None
+        record = self._sessions[following.session]
+        piece = self._piece(record, following.lane)
+        number, size = (piece.number, self._size(record, following.lane)) if piece else (0, 0)
+        has_slot = record.mailbox and record.key
+        if not has_slot or (piece and not self._has(record, piece, size)):
+            return None
+        grant = Grant(following.turn, following.lane, size, number, record.peer.chunks)
+        record.handed = grant
+        self._told[record.id] = record
+        self._write_journal()
+        return Successor(record.mailbox, write_letter(record.key, grant))
+
+    def _tell_of_growth(self) -> None:
+        """A lane may have grown during a turn in it; it shrinks only after the turn."""
+        for record in tuple(self._told.values()):
+            told = record.granted
+            if told and told.lane and self._size(record, told.lane) > told.bytes:
+                self._tell(record, told.turn, told.lane)
+
+    # --- which turns are told ------------------------------------------------------------------
+
+    def _grant(self, record: SessionRecord, grant: Grant) -> Grant:
+        record.granted = grant
+        self._told[record.id] = record
+        return grant
+
+    def _untell(self, record: SessionRecord) -> None:
+        record.granted = record.handed = None
+        self._drop_if_untold(record)
+
+    def _drop_if_untold(self, record: SessionRecord) -> None:
+        if record.granted is None and record.handed is None:
+            self._told.pop(record.id, None)
+
+    def _write_journal(self) -> None:
+        """Called before a session is told of its turn, so no broker after this one misses it."""
+        self._journal.note(
             {
-                Held(session, told.turn, self._places[session].mailbox)
-                for turns in (self._granted, self._handed)
-                for session, told in turns.items()
+                Held(record.id, grant.turn, record.mailbox)
+                for record in self._told.values()
+                for grant in record.told
             }
         )
 
-    def _size(self, place: Place, lane: int) -> int:
-        return self._lane_bytes(place.device, lane)
+    # --- sizes of lanes ------------------------------------------------------------------------
 
-    def _piece(self, place: Place, lane: int) -> Piece | None:
-        """None where there is none to be had: then the turn has no memory of the lane's."""
-        if place.device in self._lanes and self._size(place, lane):
+    def _size(self, record: SessionRecord, lane: int) -> int:
+        return self._host.lane_bytes(record.device, lane)
+
+    def _piece(self, record: SessionRecord, lane: int) -> Piece | None:
+        """None where the system has no memory: then the turn has none of the lane's."""
+        if record.device in self._lanes and self._size(record, lane):
             with contextlib.suppress(RuntimeError):
-                return self._lanes[place.device].use(lane, place.domain)
+                return self._lanes[record.device].use(lane, record.domain)
         return None
 
     def _staying_bytes(self, device: str, lane: int) -> int:
-        """What has to stay: at least what whoever is in the lane, or may be by now, was told."""
+        """What has to stay: at least what each session that has its turn there was told."""
         told = (
             grant.bytes
-            for turns in (self._granted, self._handed)
-            for session, grant in turns.items()
-            if grant.lane == lane and self._places[session].device == device
+            for record in self._told.values()
+            for grant in record.told
+            if grant.lane == lane and record.device == device
         )
-        return max(self._lane_bytes(device, lane), *told, 0)
+        return max(self._host.lane_bytes(device, lane), *told, 0)
+
+    def _is_in(self, device: str, lane: int, domain: str) -> bool:
+        """Whether a session has a turn there, or may have one by a direct handoff."""
+        return any(
+            grant.lane == lane and (record.device, record.domain) == (device, domain)
+            for record in self._told.values()
+            for grant in record.told
+        )
 
     # --- chunks, where lanes are made of them --------------------------------------------------
 
-    def _is_in(self, device: str, lane: int, domain: str) -> bool:
-        """Whether somebody has a turn there, or may have by letter."""
-        return any(
-            grant.lane == lane and (place.device, place.domain) == (device, domain)
-            for turns in (self._granted, self._handed)
-            for session, grant in turns.items()
-            for place in [self._places[session]]
-        )
+    def _has(self, record: SessionRecord, piece: Piece, size: int) -> bool:
+        """Whether the session has all that it needs to use the first `size` bytes of the piece."""
+        peer, chunk = record.peer, self._devices[record.device].chunk_bytes
+        has_all = not chunk or peer.chunks >= chunks.count(size, chunk)
+        return peer.memory == piece.number and has_all
 
-    def _has(self, place: Place, piece: Piece, size: int) -> bool:
-        """Whether it needs nothing more to use so much of the piece."""
-        chunk = self._devices[place.device].chunk_bytes
-        has_all = not chunk or place.peer.chunks >= chunks.count(size, chunk)
-        return place.peer.memory == piece.number and has_all
-
-    def _send_chunks(self, place: Place, piece: Piece) -> None:
-        """Those that the session has not got; it makes what is missing."""
-        peer, there = place.peer, piece.memory.descriptors
+    def _send_chunks(self, peer: Peer, piece: Piece) -> None:
+        """Send the chunks that the session has not got; it makes what is missing."""
+        there = piece.memory.descriptors
         if peer.memory != piece.number:
             peer.memory, peer.chunks = piece.number, 0
         if peer.chunks < len(there):
@@ -261,25 +290,23 @@ class Turns:
 
     def _wanting(self, peer: Peer, number: int) -> chunks.Kept | None:
         """That memory, if it lacks chunks in a turn of this peer's."""
-        told = self._granted.get(peer.session or "")
-        if peer.session is None or told is None or told.memory != number:
+        record = self._told.get(peer.session or "")
+        if record is None or (told := record.granted) is None or told.memory != number:
             return None
-        device = self._places[peer.session].device
-        piece = self._lanes[device].numbered(number)
+        piece = self._lanes[record.device].numbered(number)
         if piece is None or not isinstance(piece.memory, chunks.Kept):
             return None
-        lacks = len(piece.memory.descriptors) < chunks.count(
-            told.bytes, self._devices[device].chunk_bytes
-        )
+        chunk = self._devices[record.device].chunk_bytes
+        lacks = len(piece.memory.descriptors) < chunks.count(told.bytes, chunk)
         return piece.memory if lacks else None
 
     def _trim(self, device: str, piece: Piece, size: int) -> None:
-        """Nobody is known to have more chunks of a piece than the broker, so most often, ten times
-        a second, there is nobody to tell."""
+        """Tell the sessions that have more chunks of a piece than it keeps. None has more than the
+        broker knows of, so most often, ten times a second, there is nothing to tell."""
         chunk = self._devices[device].chunk_bytes
         if not chunk or len(piece.memory.descriptors) <= (kept := chunks.count(size, chunk)):
             return
-        for peer in (place.peer for place in self._places.values()):
+        for peer in (record.peer for record in self._sessions):
             if peer.memory == piece.number and peer.chunks > kept:
                 peer.chunks = kept
                 peer.send(Trim(piece.number, size))

@@ -1,7 +1,8 @@
 """Which sessions have turns, written where the next broker finds it however this one ends.
 
-It waits for them: one that computes may be unable to come back at once, as where its process is
-stopped or a library holds Python's lock, and who had its turn meanwhile would compute beside it.
+A broker that starts waits for these sessions: one that computes may be unable to come back at once,
+as where its process is stopped or a library holds Python's lock, and a session that was granted its
+turn meanwhile would compute beside it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from collections.abc import Callable, Iterator, Set
 from itertools import takewhile
 from typing import NamedTuple
 
+from ... import _core
+
+JOURNAL_SECONDS = 0.05  # between two looks whether all missing holders have come back
 LINE = re.compile(r"([A-Za-z0-9_-]{1,64}) ([0-9]{1,19}) ([A-Za-z0-9_-]{0,64})")
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
 def is_open(mailbox: str) -> bool:
-    """Whether the session with this mailbox is, connected or not: its name ends with it."""
+    """Whether the session with this handoff slot lives, connected or not: the slot ends with it."""
     if not mailbox:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
@@ -32,48 +36,47 @@ def is_open(mailbox: str) -> bool:
 
 
 class Held(NamedTuple):
-    """A turn that a session has, or may have by letter; without a mailbox it cannot be seen
-    whether the session has ended."""
+    """A turn that a session has, or may have by a direct handoff. Without a handoff slot it cannot
+    be seen whether the session has ended."""
 
     session: str
     turn: int
     mailbox: str
 
 
-class Roll:
-    """Of turns that are held. `absent` are those under the broker before whose sessions have not
-    come back: those in the file."""
+class RecoveryJournal:
+    """Owns the file of turns that are held. The holders in `missing` had turns under the broker
+    before, by that file, and have not come back."""
 
     def __init__(self, file: int | None = None, is_open: Callable[[str], bool] = is_open) -> None:
-        """`file` is a descriptor to read and write, which is closed by whoever opened it; without
-        one nothing is kept."""
+        """`file` is a descriptor to read and write, which its opener closes; without one nothing is
+        kept."""
         self._file = file
         self._is_open = is_open
-        self.absent = set() if file is None else set(_read(file))
-        self._written = frozenset(self.absent)
+        self.missing = set() if file is None else set(_read(file))
+        self._written = frozenset(self.missing)
         self._has_failed = False
 
     def note(self, held: Set[Held]) -> None:
-        """These are held; said before their sessions are told."""
-        held = frozenset(held | self.absent)
+        """Write that these are held, before their sessions are told."""
+        held = frozenset(held | self.missing)
         if self._file is not None and held != self._written:
             self._written = held
             self.copy_to(self._file)
 
     def leave(self) -> None:
-        """It stays as it is, for the next broker."""
+        """Leave the file as it is, for the next broker."""
         self._file = None
 
     def is_back(self, session: str) -> None:
-        self.absent = {held for held in self.absent if held.session != session}
+        self.missing = {held for held in self.missing if held.session != session}
 
-    def is_complete(self) -> bool:
-        """Whether nobody is absent whose session has not ended."""
-        self.absent = {held for held in self.absent if self._is_open(held.mailbox)}
-        return not self.absent
+    def drop_ended(self) -> None:
+        """Holders whose session has ended are missing no more."""
+        self.missing = {held for held in self.missing if self._is_open(held.mailbox)}
 
     def copy_to(self, file: int) -> None:
-        """In one go, up to an empty line; what is behind it is of before."""
+        """Write all in one go, up to an empty line; what follows that is old."""
         lines = [" ".join(map(str, held)) + "\n" for held in sorted(self._written)]
         try:
             os.pwrite(file, "".join([*lines, "\n"]).encode(), 0)
@@ -83,8 +86,52 @@ class Roll:
             self._has_failed = True
 
 
+class Recovery:
+    """Says when this broker may grant turns: after a crash the sessions that hold turns must be
+    heard first. Times are monotonic seconds."""
+
+    def __init__(
+        self,
+        host: _core.Host,
+        journal: RecoveryJournal,
+        *,
+        grants_from: float,
+        lease_seconds: float,
+    ) -> None:
+        """No turn is granted before `grants_from`, nor for a lease after it while a holder is
+        missing. `grants_from` 0: there is nothing to recover."""
+        self._host = host
+        self._journal = journal
+        self._grants_from = grants_from
+        self._until = grants_from + lease_seconds
+        self._host.set_recovering(0.0, grants_from > 0.0)
+
+    def next_event(self, now: float) -> float | None:
+        """When `try_to_end` has to be called next, or None."""
+        if not self._host.recovering:
+            return None
+        return max(self._grants_from, now + JOURNAL_SECONDS)
+
+    def try_to_end(self, now: float) -> _core.Decision | None:
+        """What follows if the recovery ends now; None if it goes on, or there is none."""
+        if not self._host.recovering or now < self._grants_from:
+            return None
+        self._journal.drop_ended()
+        if not self._may_end(now):
+            return None
+        for held in self._journal.missing:
+            log.warning("the session %s had turn %d, and is away", held.session, held.turn)
+        self._journal.missing.clear()
+        return self._host.set_recovering(now, False)
+
+    def _may_end(self, now: float) -> bool:
+        """All holders are back, or they had a lease's time for it, and are overdue. Those compute
+        in memory of their own, since no lane of this broker is theirs."""
+        return not self._journal.missing or now >= self._until
+
+
 def _read(file: int) -> Iterator[Held]:
-    """What is no such line, as after a disk was full, says nothing."""
+    """Lines of another form, as after a disk was full, are ignored."""
     text = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
     for line in takewhile(bool, text.split("\n")):
         if (found := LINE.fullmatch(line)) is not None:

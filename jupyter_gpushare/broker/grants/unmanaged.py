@@ -1,4 +1,4 @@
-"""Memory of a GPU that programs have which are no sessions: nobody asked them, and it is gone."""
+"""Unmanaged memory: memory of a GPU that programs have which are no sessions."""
 
 from __future__ import annotations
 
@@ -7,29 +7,43 @@ from collections.abc import Iterable, Set
 from ... import _core
 from ...devices import Device
 from ...devices.nvml import Usage
+from ..peer import Peer
+from ..sessions import Sessions
+from .grants import Grants
 
 INTERVAL_SECONDS = 1.0  # between two questions to a driver
 
 
-class Foreign:
-    """Asks the drivers now and then."""
+class UnmanagedMemory:
+    """Asks the drivers now and then, and tells the scheduler what has changed."""
 
-    def __init__(self, devices: Iterable[Device]) -> None:
+    def __init__(
+        self, devices: Iterable[Device], host: _core.Host, sessions: Sessions, grants: Grants
+    ) -> None:
         self._ask = {device.name: device.usage for device in devices if device.usage}
         self._due = dict.fromkeys(self._ask, 0.0)
+        self._host = host
+        self._sessions = sessions
+        self._grants = grants
 
-    def is_due(self, device: str, now: float) -> bool:
-        return now >= self._due.get(device, float("inf"))
-
-    def ask(self, device: str, ours: Set[int], picture: _core.Picture, now: float) -> int | None:
-        """Bytes; None where the driver does not answer, and what it said last holds."""
+    def count(self, device: str, now: float, newcomer: Peer | None = None) -> None:
+        """Once a second; not after a crash, before the sessions of the broker before had time to
+        come back. A driver that does not answer changes nothing."""
+        if self._host.recovering or now < self._due.get(device, float("inf")):
+            return
         self._due[device] = now + INTERVAL_SECONDS
+        peers = [record.peer for record in self._sessions if device in record.devices]
+        ours = {peer.pid for peer in (*peers, newcomer) if peer is not None}
+        picture = self._host.picture(device, now)
         usage = self._ask[device]()
-        return None if usage is None else foreign_bytes(usage, ours, picture)
+        size = None if usage is None else unmanaged_bytes(usage, ours, picture)
+        if size is not None and size != self._host.foreign(device):
+            self._grants.enact(self._host.set_foreign(now, device, size))
 
 
-def foreign_bytes(usage: Usage, ours: Set[int], picture: _core.Picture) -> int | None:
-    """What all have but `ours`, the processes of the device's sessions; None if nobody can say now.
+def unmanaged_bytes(usage: Usage, ours: Set[int], picture: _core.Picture) -> int | None:
+    """What all programs have but `ours`, the processes of the device's sessions; None if that
+    cannot be told now.
 
     Where the driver tells the memory of each process, that of the others counts. Where it does not,
     or some of ours are of another container (their number is 0 here), or the driver numbers

@@ -1,9 +1,9 @@
-"""Who had a device: turn by turn for a minute, and each user's seconds for an hour.
+"""The turns on a device for a minute, and each user's seconds on it for an hour.
 
 A new broker knows no more than it has seen, and tells of no time before.
 
-Lookers that come now know the last minute too. What is kept is bounded, whatever happens: turns of
-a session that follow each other closely are one, and there are at most MAX_TURNS.
+Viewers that come now see the last minute too. What is kept is bounded: turns of a session that
+follow each other closely are one, and there are at most MAX_TURNS.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ...wire.snapshot import (
     TurnView,
@@ -21,16 +20,9 @@ from ...wire.snapshot import (
 
 TURNS_SECONDS = 60.0
 MAX_TURNS = 240
-TOGETHER_SECONDS = 2.0  # what begins so soon after a turn began is part of it
+TOGETHER_SECONDS = 2.0  # a turn of the same session that begins within them is part of it
 TWELFTH_SECONDS = 300.0
 TWELFTHS = 12
-
-
-class Holder(NamedTuple):
-    """Whoever has a turn: its user, and the lane (0 where it brought the turn with it)."""
-
-    user: str
-    lane: int
 
 
 @dataclass(eq=False)
@@ -38,7 +30,8 @@ class Turn:
     """`held` seconds of it are turns that are over; the present one goes on since `resumed`."""
 
     session: str
-    holder: Holder
+    user: str
+    lane: int  # 0 where the session brought its turn from the broker before
     began: float
     resumed: float
     ended: float | None = None
@@ -46,7 +39,7 @@ class Turn:
 
 
 class History:
-    """Of one device. Times are monotonic seconds."""
+    """Owns the past of one device. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._began = math.inf
@@ -54,46 +47,47 @@ class History:
         self._over: deque[Turn] = deque(maxlen=MAX_TURNS)  # as they ended
         self._used: defaultdict[str, defaultdict[int, float]] = defaultdict(_seconds)
 
-    def follow(self, now: float, holders: Mapping[str, Holder]) -> None:
-        """Note who has turns now, by session; whoever had one and is not named has finished."""
+    def follow(self, now: float, holders: Mapping[str, tuple[str, int]]) -> None:
+        """Note the sessions that have turns now, each with its user and its lane. A session that
+        had a turn and is not named has finished."""
         self._began = min(self._began, now)
         for session in self._running.keys() - holders.keys():
             self._end(now, self._running.pop(session))
-        for session, holder in holders.items():
+        for session, (user, lane) in holders.items():
             if session not in self._running:
-                self._running[session] = self._begin(now, session, holder)
+                self._running[session] = self._begin(now, session, user, lane)
 
     def turns(self, now: float) -> list[TurnView]:
-        """Those of the last minute, oldest first."""
+        """The turns of the last minute, oldest first."""
         self._forget(now)
         turns = sorted([*self._over, *self._running.values()], key=lambda turn: turn.began)
         return [_turn_view(turn, now) for turn in turns]
 
     def users(self, now: float) -> list[UserView]:
-        """Those who had turns in the last hour, by name."""
+        """The users that had turns in the last hour, by name."""
         self._forget(now)
         used = {user: seconds.copy() for user, seconds in self._used.items()}
         for turn in self._running.values():
-            _add(used.setdefault(turn.holder.user, _seconds()), turn.resumed, now)
+            _add(used.setdefault(turn.user, _seconds()), turn.resumed, now)
         return [UserView(user, self._last_hour(used[user], now)) for user in sorted(used)]
 
-    def _begin(self, now: float, session: str, holder: Holder) -> Turn:
+    def _begin(self, now: float, session: str, user: str, lane: int) -> Turn:
         """A new turn, or one that has just ended goes on."""
         for place in reversed(range(len(self._over))):
             turn = self._over[place]
             if turn.began <= now - TOGETHER_SECONDS:
                 break
-            if turn.session == session and turn.holder.lane == holder.lane:
+            if turn.session == session and turn.lane == lane:
                 del self._over[place]
                 turn.resumed, turn.ended = now, None
                 return turn
-        return Turn(session, holder, now, now)
+        return Turn(session, user, lane, now, now)
 
     def _end(self, now: float, turn: Turn) -> None:
         turn.held += now - turn.resumed
         turn.ended = now
         self._over.append(turn)
-        _add(self._used[turn.holder.user], turn.resumed, now)
+        _add(self._used[turn.user], turn.resumed, now)
 
     def _last_hour(self, seconds: Mapping[int, float], now: float) -> list[float]:
         newest = _twelfth(now)
@@ -129,7 +123,7 @@ def _forget_before(oldest: int, seconds: defaultdict[int, float]) -> None:
 
 
 def _add(seconds: defaultdict[int, float], began: float, ended: float) -> None:
-    """As far as it lies in the hour that has just ended; older seconds go, looked at or not."""
+    """Add the part that lies in the hour that has just ended; older seconds are dropped."""
     oldest = _oldest(ended)
     _forget_before(oldest, seconds)
     for twelfth, length in _cut(max(began, oldest * TWELFTH_SECONDS), ended):
@@ -137,7 +131,7 @@ def _add(seconds: defaultdict[int, float], began: float, ended: float) -> None:
 
 
 def _cut(began: float, ended: float) -> Iterator[tuple[int, float]]:
-    """The twelfths that a stretch of time lies in, and how much of it lies in each."""
+    """The twelfths that a stretch of time lies in, and the seconds of it in each."""
     for twelfth in range(_twelfth(began), _twelfth(ended) + 1):
         start, end = twelfth * TWELFTH_SECONDS, (twelfth + 1) * TWELFTH_SECONDS
         yield twelfth, min(ended, end) - max(began, start)
@@ -147,7 +141,7 @@ def _turn_view(turn: Turn, now: float) -> TurnView:
     is_over = turn.ended is not None
     return TurnView(
         session=turn.session,
-        lane=turn.holder.lane,
+        lane=turn.lane,
         began=round(now - turn.began, 2),
         ended=round(now - turn.ended, 2) if turn.ended is not None else None,
         held=round(turn.held + (0.0 if is_over else now - turn.resumed), 2),

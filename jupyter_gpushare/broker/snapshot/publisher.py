@@ -1,28 +1,25 @@
-"""Who looks at the broker or waits there, and which names each of them may see."""
+"""Publishes snapshots to subscribers, and tells waiting sessions why they wait."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 
 from ... import _core
 from ...wire import framing
 from ...wire.messages import Wait
-from ...wire.snapshot import Snapshot
-from ..access.permissions import Deed, Object, Person
-from ..admin.idle import Caretaker
-from ..admin.rules import ALL_SEEING, Governor
-from ..grants.grants import Place
+from ..access.permissions import Person
+from ..admin.rules import RuleEngine
 from ..peer import Peer
+from ..sessions import Sessions
 from . import names
-from .names import Namer
+from .builder import SnapshotBuilder
+from .visibility import ALL_SEEING, Visibility
 
 LEAST_WATCH_SECONDS = 0.05
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
-FRESH_SECONDS = 0.05  # what is older tells its seconds wrong
+FRESH_SECONDS = 0.05  # the durations in an older snapshot are wrong
 
 
-class Watcher:
-    """A looker that wants each change, at most one per interval."""
+class Subscription:
+    """A viewer that wants each change, at most one per interval."""
 
     def __init__(self, interval: float) -> None:
         self.interval = max(interval, LEAST_WATCH_SECONDS)
@@ -30,80 +27,61 @@ class Watcher:
         self.due = 0.0
 
 
-class Audience:
-    """`picture` makes the snapshot of a moment, with the names that a namer knows; `sequence` says
-    whether there is a newer one. Seconds are monotonic."""
+class Publisher:
+    """Owns the subscriptions, and the newest snapshot as bytes. Seconds are monotonic."""
 
     def __init__(
         self,
-        governor: Governor,
-        places: Mapping[str, Place],
-        caretaker: Caretaker,
-        picture: Callable[[float, Namer], Snapshot],
+        sessions: Sessions,
+        rules: RuleEngine,
+        visibility: Visibility,
+        builder: SnapshotBuilder,
     ) -> None:
-        self._governor = governor
-        self._places = places
-        self._caretaker = caretaker
-        self._picture = picture
-        self._watchers: dict[Peer, Watcher] = {}
+        self._sessions = sessions
+        self._rules = rules
+        self._visibility = visibility
+        self._builder = builder
+        self._subscriptions: dict[Peer, Subscription] = {}
         self._encoded = (-1, 0.0, names.Body(b"", names.mark))  # sequence, time, newest snapshot
         self._frames: dict[tuple[str, ...], bytes] = {}  # of that one, by whose names are in it
-        self._visible: dict[Person, tuple[str, ...]] = {}
 
-    def watch(self, peer: Peer, interval: float) -> None:
-        self._watchers[peer] = Watcher(interval)
+    def subscribe(self, peer: Peer, interval: float) -> None:
+        self._subscriptions[peer] = Subscription(interval)
 
-    def watchers_beside(self, peer: Peer) -> int:
-        """Others of the same user."""
-        return sum(one.user == peer.user for one in self._watchers if one is not peer)
+    def unsubscribe(self, peer: Peer) -> None:
+        self._subscriptions.pop(peer, None)
 
-    def leave(self, peer: Peer) -> None:
-        self._watchers.pop(peer, None)
+    def subscribers_beside(self, peer: Peer) -> int:
+        """How many others the same user has."""
+        return sum(one.user == peer.user for one in self._subscriptions if one is not peer)
 
-    def look_around(self) -> None:
-        """Sessions have come or gone, or the rules are others: so are the names to be seen."""
-        self._visible.clear()
+    def publish(self, now: float) -> None:
+        """Send the newest snapshot to all subscribers except those that have seen it, had one just
+        now, or do not read."""
+        sequence = self._sessions.sequence
+        for peer, one in self._subscriptions.items():
+            if one.seen != sequence and now >= one.due and not peer.is_behind():
+                one.seen, one.due = sequence, now + one.interval
+                self.show(peer, now)
 
-    def show_all(self, sequence: int, now: float) -> None:
-        """The newest snapshot to all who watch, but those who have seen it, had one just now, or do
-        not read."""
-        for peer, watcher in self._watchers.items():
-            if watcher.seen != sequence and now >= watcher.due and not peer.is_behind():
-                watcher.seen, watcher.due = sequence, now + watcher.interval
-                self.show(peer, sequence, now)
-
-    def show(self, peer: Peer, sequence: int, now: float) -> None:
-        peer.send_frame(self._frame(self._governor.person(peer), sequence, now))
+    def show(self, peer: Peer, now: float) -> None:
+        peer.send_frame(self._frame(self._rules.person(peer), now))
 
     def tell_waiters(self, device: str, picture: _core.Picture) -> None:
-        """Why they wait, and for whom."""
+        """Tell the sessions that wait for a device why they wait, and for which one."""
         holders = {lane.id: names.mark(lane.holder) for lane in picture.lanes if lane.holder}
-        anybody = next(iter(holders.values()), None)
+        first = next(iter(holders.values()), None)
         for state in picture.sessions:
-            place = self._places[state.id]
-            if place.device != device:  # a gang, which is told once
+            record = self._sessions[state.id]
+            if record.device != device:  # a gang, which is told once
                 continue
             if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
-                holder = None if place.gang else holders.get(state.lane or 0, anybody)
-                self._tell(place.peer, state, holder)
-
-    def namer(self, person: Person) -> Namer:
-        """Names of notebooks as this person may see them."""
-
-        def name(session: str) -> str:
-            place = self._place_of(session)
-            if place is not None and self._may_see_name(person, place):
-                return place.name
-            return self._hidden_name(session)
-
-        return name
-
-    def namer_for(self, peer: Peer) -> Namer:
-        return self.namer(self._governor.person(peer))
+                holder = None if record.gang else holders.get(state.lane or 0, first)
+                self._tell(record.peer, state, holder)
 
     def _tell(self, peer: Peer, state: _core.SessionState, holder: str | None) -> None:
         if not peer.is_behind():
-            namer = self.namer_for(peer)
+            namer = self._visibility.namer_for(peer)
             peer.send(
                 Wait(
                     turn=state.turn,
@@ -115,39 +93,17 @@ class Audience:
                 )
             )
 
-    def _frame(self, person: Person, sequence: int, now: float) -> bytes:
-        """The encoded snapshot, made once for all lookers, and put together once for all who see
-        the same names."""
+    def _frame(self, person: Person, now: float) -> bytes:
+        """The encoded snapshot, made once for all viewers, and put together once for all viewers
+        that see the same names."""
         last, made, _ = self._encoded
-        if last != sequence or now - made > FRESH_SECONDS:
-            body = framing.encode_body(self._picture(now, names.mark))
-            self._encoded = (sequence, now, names.Body(body, self._hidden_name))
+        if last != self._sessions.sequence or now - made > FRESH_SECONDS:
+            body = framing.encode_body(self._builder.build(now, names.mark))
+            encoded = names.Body(body, self._visibility.hidden)
+            self._encoded = (self._sessions.sequence, now, encoded)
             self._frames = {}
-        visible = self._visible_to(person)
+        visible = self._visibility.visible_to(person)
         if visible not in self._frames:
-            body = self._encoded[2].showing(visible, self.namer(ALL_SEEING))
+            body = self._encoded[2].showing(visible, self._visibility.namer(ALL_SEEING))
             self._frames[visible] = framing.frame(body)
         return self._frames[visible]
-
-    def _place_of(self, session: str) -> Place | None:
-        """Also of who rests."""
-        return self._places.get(session) or self._caretaker.place(session)
-
-    def _hidden_name(self, session: str) -> str:
-        place = self._place_of(session)
-        return names.GONE if place is None else names.hidden(place.peer.user)
-
-    def _visible_to(self, person: Person) -> tuple[str, ...]:
-        """The sessions whose names they may see; asked often, and changed seldom."""
-        if person not in self._visible:
-            self._visible[person] = tuple(
-                session
-                for session, place in [*self._places.items(), *self._caretaker.places()]
-                if self._may_see_name(person, place)
-            )
-        return self._visible[person]
-
-    def _may_see_name(self, person: Person, place: Place) -> bool:
-        return self._governor.rules.notebook_names == "everybody" or person.may(
-            Deed.SEE_NAME, Object(place.peer.user, place.group)
-        )

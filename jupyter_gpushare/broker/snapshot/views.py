@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from ... import _core
 from ...wire.messages import (
     MAX_NAME_LENGTH,
     Demand,
     Open,
 )
-from ...wire.snapshot import DeviceView, LaneView, SessionView, TurnView, UserView, queue_rank
-from ..accounting.accounts import Seen
-from ..admin.idle import Caretaker
-from ..admin.standing import Standing
-from ..grants.grants import Place
+from ...wire.snapshot import (
+    DeviceView,
+    LaneView,
+    RestingView,
+    SessionView,
+    TurnView,
+    UserView,
+    queue_rank,
+)
+from ..admin.idle import IdleCulling
+from ..sessions import SessionRecord, Sessions
 from . import names
 from .names import Namer
 
@@ -23,12 +27,12 @@ def demand(wanted: Demand) -> _core.Demand:
     return _core.Demand(wanted.persistent_bytes, wanted.ephemeral_bytes, wanted.measured)
 
 
-def spec(place: Place, message: Open) -> _core.SessionSpec:
-    """One that does not wait: a turn is asked for when it is there."""
+def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
+    """Of a session that does not wait: its turn is requested once it is open."""
     return _core.SessionSpec(
-        user=place.peer.user,
-        group=place.group,
-        domain=place.domain,
+        user=record.user,
+        group=record.group,
+        domain=record.domain,
         name=names.mark(message.id),
         weight=message.weight,
         priority=message.priority,
@@ -46,7 +50,7 @@ def spec(place: Place, message: Open) -> _core.SessionSpec:
 
 
 def printable(name: str) -> str:
-    """Somebody's words for other people's screens and logs: one line, not endless."""
+    """A user's words for other people's screens and logs: one line, of bounded length."""
     shown = name[:MAX_NAME_LENGTH]  # before all else: it may be very long
     return "".join(letter if letter.isprintable() else "?" for letter in shown) or "unnamed"
 
@@ -54,11 +58,11 @@ def printable(name: str) -> str:
 def device_view(
     name: str,
     picture: _core.Picture,
-    places: Mapping[str, Place],
+    sessions: Sessions,
     turns: list[TurnView],
     users: list[UserView],
     namer: Namer,
-    caretaker: Caretaker,
+    idle: IdleCulling,
     now: float,
 ) -> DeviceView:
     return DeviceView(
@@ -74,59 +78,30 @@ def device_view(
         ],
         sessions=sorted(
             [
-                session_view(state, places[state.id], namer, caretaker, now)
+                session_view(state, sessions[state.id], namer, idle, now)
                 for state in picture.sessions
             ],
             key=queue_rank,
         ),
-        resting=caretaker.resting_views(name, namer, now),
+        resting=[
+            resting_view(record, namer, idle, now)
+            for record in sessions.resting().values()
+            if name in record.devices
+        ],
         turns=turns,
         users=users,
     )
 
 
-def account(session: str, place: Place, device: str) -> str:
-    """What the accounts know a session by: a gang uses each of its devices, and waits once."""
-    return session if device == place.device else f"{session} on {device}"
-
-
-def seen(
-    device: str, picture: _core.Picture, places: Mapping[str, Place], only: str | None
-) -> dict[str, Seen]:
-    """The sessions of a device as the accounts see them, or one of them."""
-    lanes = {lane.id: lane.bytes for lane in picture.lanes}
-    return {
-        account(state.id, places[state.id], device): Seen(
-            user=state.user,
-            group=places[state.id].group,
-            notebook=places[state.id].name,
-            device=device,
-            device_seconds=state.device_seconds,
-            waited_seconds=state.waited_seconds if device == places[state.id].device else 0.0,
-            persistent_bytes=max(0, state.demand.persistent - state.paged_out_bytes),
-            lane_bytes=lanes.get(state.lane or 0, 0),
-        )
-        for state in picture.sessions
-        if only in (None, state.id)
-    }
-
-
-def standings(
-    device: str, picture: _core.Picture, places: Mapping[str, Place]
-) -> Iterator[Standing]:
-    for state in picture.sessions:
-        yield Standing(state.id, state.user, places[state.id].group, device, state.state)
-
-
 def session_view(
-    state: _core.SessionState, place: Place, namer: Namer, caretaker: Caretaker, now: float
+    state: _core.SessionState, record: SessionRecord, namer: Namer, idle: IdleCulling, now: float
 ) -> SessionView:
     return SessionView(
         id=state.id,
         name=names.unmarked(state.name, namer),
         user=state.user,
-        group=place.group,
-        pid=place.peer.pid,
+        group=record.group,
+        pid=record.peer.pid,
         state=state.state,
         persistent_bytes=state.demand.persistent,
         ephemeral_bytes=state.demand.ephemeral,
@@ -144,7 +119,19 @@ def session_view(
         busy=state.busy,
         weight=state.weight,
         priority=state.priority,
-        idle_seconds=caretaker.idle_seconds(state.id, now),
-        idle_step=caretaker.idle_step(state.id),
-        gang=list(place.gang),
+        idle_seconds=idle.idle_seconds(state.id, now),
+        idle_step=idle.idle_step(state.id),
+        gang=list(record.gang),
+    )
+
+
+def resting_view(record: SessionRecord, namer: Namer, idle: IdleCulling, now: float) -> RestingView:
+    return RestingView(
+        id=record.id,
+        name=namer(record.id),
+        user=record.peer.user,
+        pid=record.peer.pid,
+        paged_out_bytes=record.resting_bytes,
+        idle_seconds=idle.idle_seconds(record.id, now) or 0.0,
+        idle_step=idle.idle_step(record.id),
     )

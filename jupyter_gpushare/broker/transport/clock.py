@@ -11,9 +11,9 @@ LONGEST_SECONDS = 10.0  # that one look adds
 class SteadyClock:
     """As the system's monotonic clock, of which one look adds LONGEST_SECONDS at most.
 
-    While somebody is connected the broker looks ten times a second. If more time has passed, the
+    While a client is connected the broker looks ten times a second. If more time has passed, the
     clock has leapt (a virtual machine that was moved, or stood still), or the broker itself stood
-    still; nobody knows what notebooks did then, so nobody is charged for it.
+    still; it is not known what notebooks did then, so none is charged for it.
     """
 
     def __init__(self, source: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +28,7 @@ class SteadyClock:
         return self._seen - self._ahead
 
     def resume(self) -> float:
-        """After a time in which nobody was there to be charged, and nobody looked: it counts."""
+        """Count a time in which no client was there to be charged."""
         self._seen = self._source()
         return self._seen - self._ahead
 

@@ -1,4 +1,4 @@
-"""One client of the broker: its bytes cut into messages, its rate, and who it is."""
+"""One client of the broker: its bytes cut into messages, its rate, and its user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import GpuShareError, LimitExceeded, ProtocolError
 from ...wire import framing
-from ...wire.framing import ToBroker
 from ...wire.launch import other_end
 from ...wire.messages import (
     Error,
@@ -24,13 +23,13 @@ from ...wire.messages import (
 from ..access.identity import Identity
 from ..peer import Peer
 from ..snapshot.views import printable
-from .rate_limit import Party
+from .rate_limit import Budget
 
 if TYPE_CHECKING:
     from .server import Endpoint
 
 RATE_WINDOW_SECONDS = 10.0
-MESSAGES_AT_ONCE = 8  # then other connections are looked after, also of the same user
+MESSAGES_AT_ONCE = 8  # then other connections are served, also of the same user
 MAX_BACKLOG_BYTES = 1 << 20  # a session that reads none of its own few messages is stuck
 SILENT = "too many connections of this process have not said who they are: say Hello at once"
 EXITING = 0x4  # the kernel's PF_EXITING: this thread will not return to its program
@@ -39,7 +38,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Connection(asyncio.BufferedProtocol, Peer):
-    """One client: cuts its bytes into messages, and says who it is.
+    """One client: cuts its bytes into messages, and finds out its user.
 
     Buffered, because asyncio's plain protocol allocates 256 KiB for each message that it reads.
     """
@@ -48,11 +47,13 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._endpoint = endpoint
         self._frames = framing.Frames()
         self._heard: deque[bytes] = deque()  # messages that are to be handled
-        self._party: Party | None = None
-        self._counts = False  # to its party's connections, since it has said who it is
+        self._budget: Budget | None = None
+        self._counts = False  # to the connections of its user, since it has said who it is
         self._window_end = 0.0
         self._in_window = 0
-        self._greeting: asyncio.Task[Identity] | None = None  # as long as it is asked who speaks
+        self._greeting: asyncio.Task[Identity] | None = (
+            None  # as long as its user is being found out
+        )
         self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
         self.timer: asyncio.TimerHandle | None = None  # with it, as long as it says nothing
 
@@ -62,7 +63,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self.pid, self.uid = other_end(transport.get_extra_info("socket"))
         self._endpoint.joined(self)
         self.stands_for(self._endpoint.identity(self.uid))
-        self._endpoint.antechamber.join(self)
+        self._endpoint.silent_connections.join(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Filled and emptied in one go, so that one buffer serves all connections."""
@@ -77,21 +78,25 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self.work()
 
     def work(self) -> None:
-        """Handle what there is, as long as its user has time and it is known who speaks; the rest
-        waits, and is read no further: nothing is kept for somebody who has shown nothing."""
-        if self._party is None:
+        """Handle what there is, as long as its user is known and has time; the rest waits, and is
+        read no further: nothing is kept for a client that has shown nothing."""
+        if self._budget is None:
             return  # it has gone
-        self._party.begin(time.monotonic())
+        self._budget.begin(time.monotonic())
         now = self._endpoint.now()
         used = time.thread_time()  # or a user would pay for what else runs on the processors
         try:
             for _ in range(MESSAGES_AT_ONCE):
-                if not self._heard or self._greeting is not None or not self._party.has_time:
+                if not self._heard or self._greeting is not None or not self._budget.has_time:
                     break
                 self._count(now)
-                self._hear(framing.decode_from_client(self._heard.popleft()), now)
+                message = framing.decode_from_client(self._heard.popleft())
+                if isinstance(message, Hello):
+                    self._greet(message, now)
+                else:
+                    self._endpoint.service.handle(self, message, now)
                 before, used, now = used, time.thread_time(), self._endpoint.now()
-                self._party.spend(used - before)
+                self._budget.spend(used - before)
         except (ProtocolError, LimitExceeded) as error:
             self._refuse(error)
         except Exception:  # a border: others wait, whatever has become of this one
@@ -103,21 +108,22 @@ class Connection(asyncio.BufferedProtocol, Peer):
     def _wait_for_time(self) -> None:
         if self._greeting is not None:
             self._transport.pause_reading()
-        elif self._heard and self._party is not None:
+        elif self._heard and self._budget is not None:
             self._transport.pause_reading()
-            self._endpoint.crowd.wait(self._party, self)
+            self._endpoint.rate_limiter.wait(self._budget, self)
         else:
             self._transport.resume_reading()
 
-    def _hear(self, message: ToBroker, now: float) -> None:
-        if isinstance(message, Hello) and self.user:
+    def _greet(self, hello: Hello, now: float) -> None:
+        """Take a Hello; what is behind it waits where the hub has to be asked first."""
+        if not self.user and (hello.token or hello.ticket):
+            self._endpoint.silent_connections.leave(self)
+            self._greeting = self._endpoint.identify(self, hello)
+            self._greeting.add_done_callback(partial(self._identified, hello))
+            return
+        if self.user:
             self._enter()
-        if isinstance(message, Hello) and not self.user and (message.token or message.ticket):
-            self._endpoint.antechamber.leave(self)
-            self._greeting = self._endpoint.identify(self, message)
-            self._greeting.add_done_callback(partial(self._identified, message))
-        else:
-            self._endpoint.service.handle(self, message, now)
+        self._endpoint.service.handle(self, hello, now)
 
     def _identified(self, hello: Hello, done: asyncio.Task[Identity]) -> None:
         self._greeting = None
@@ -129,7 +135,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         except GpuShareError as error:
             self._refuse(error)
             return
-        except Exception:  # a border: nobody else waits for this
+        except Exception:  # a border: no other client waits for this
             log.exception("process %d could not be identified", self.pid)
             self.close()
             return
@@ -143,49 +149,50 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def _checked(self, done: asyncio.Task[None]) -> None:
         if not done.cancelled() and isinstance(error := done.exception(), GpuShareError):
-            for connection in (self, *self._endpoint.vouched_by(self)):
+            for connection in (self, *self._endpoint.let_in_by(self)):
                 connection._refuse(error)
 
     def stands_for(self, identity: Identity) -> None:
         self.user, self.groups = identity.user, identity.groups
-        self.is_owner, self.may_vouch = identity.is_owner, identity.may_vouch
-        self._belong(self._endpoint.crowd.party(self.user or f"uid {self.uid}"))
+        self.is_owner, self.may_issue_tokens = identity.is_owner, identity.may_issue_tokens
+        self._belong(self._endpoint.rate_limiter.budget(self.user or f"uid {self.uid}"))
 
-    def _belong(self, party: Party) -> None:
-        """Raises LimitExceeded where this user has too many connections."""
-        if self._party is party:
+    def _belong(self, budget: Budget) -> None:
+        """Use the budget of this user from now on. Raises LimitExceeded where the user has too many
+        connections."""
+        if self._budget is budget:
             return
         if self._counts:
-            self._endpoint.crowd.join(party.user)
-        self._leave_party()
-        self._party = party
+            self._endpoint.rate_limiter.join(budget.user)
+        self._leave_budget()
+        self._budget = budget
 
     def _enter(self) -> None:
         """It has said who it is, and counts from now on. Raises LimitExceeded."""
-        self._endpoint.antechamber.leave(self)
-        if not self._counts and self._party is not None:
-            self._endpoint.crowd.join(self._party.user)
+        self._endpoint.silent_connections.leave(self)
+        if not self._counts and self._budget is not None:
+            self._endpoint.rate_limiter.join(self._budget.user)
             self._counts = True
 
-    def _leave_party(self) -> None:
-        if self._party is not None:
-            self._party.behind.discard(self)
+    def _leave_budget(self) -> None:
+        if self._budget is not None:
+            self._budget.behind.discard(self)
             if self._counts:
-                self._endpoint.crowd.leave(self._party)
-        self._party = None
+                self._endpoint.rate_limiter.leave(self._budget)
+        self._budget = None
 
     @property
     def has_spoken(self) -> bool:
         return bool(self._heard)
 
-    def give_way(self) -> None:
-        """To others of its process that have not said either who they are."""
+    def end_silent(self) -> None:
+        """To other connections of its process that have not said their user either."""
         self.send(Error(LimitExceeded.code, SILENT))
         self.close()
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.user, self.groups, self.is_owner, self.may_vouch)
+        return Identity(self.user, self.groups, self.is_owner, self.may_issue_tokens)
 
     @property
     def is_silent(self) -> bool:
@@ -197,8 +204,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
             if asking is not None:
                 asking.cancel()
         self._heard.clear()
-        self._endpoint.antechamber.leave(self)
-        self._leave_party()
+        self._endpoint.silent_connections.leave(self)
+        self._leave_budget()
         if self.channel is not None:
             self._endpoint.forget(self.channel)
             self.channel.close()
@@ -209,7 +216,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self.send_frame(b"".join(map(framing.encode, messages)))
 
     def send_soon(self, message: Message) -> None:
-        """Whoever is asked for its turn wakes its successor at once. By then the broker sleeps, or
+        """A session that yields its turn wakes its successor at once. By then the broker sleeps, or
         the two of them would wait for its processor where there are few."""
         self._endpoint.soon(partial(self.send, message))
 
@@ -219,8 +226,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._transport.write(frame)
         if self.unread_bytes > MAX_BACKLOG_BYTES + len(frame):
             self.stop()
-        elif self.unread_bytes and self._party is not None:
-            self._party.falls_behind(self, len(frame))
+        elif self.unread_bytes and self._budget is not None:
+            self._budget.falls_behind(self, len(frame))
 
     @property
     def unread_bytes(self) -> int:
@@ -302,7 +309,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
 
     def _refuse(self, error: GpuShareError) -> None:
         """What cannot be read cannot be trusted to be in step: say why, then close."""
-        why = printable(str(error))  # or who is refused could write lines of the log
+        why = printable(str(error))  # or a client that is refused could write lines of the log
         log.warning("process %d of %s: %s", self.pid, self.user or f"uid {self.uid}", why)
         self._heard.clear()
         self.send(Error(error.code, str(error)))

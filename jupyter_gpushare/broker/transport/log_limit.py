@@ -1,4 +1,4 @@
-"""Whoever makes the broker complain does not fill the disk that its log is on."""
+"""Limits the lines of the log: a client that makes the broker complain does not fill the disk."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ WINDOW_SECONDS = 10.0
 
 
 class Throttle(logging.Filter):
-    """Lets so many lines through, and tells with the first of the next window how many it did
-    not."""
+    """Lets MOST_LINES of a window through, and tells with the first line of the next window how
+    many were left out."""
 
     def __init__(self) -> None:
         super().__init__()

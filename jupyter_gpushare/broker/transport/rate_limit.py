@@ -1,8 +1,9 @@
-"""Who is connected, by user: how many connections each has, and whose messages are next.
+"""Rate limits per user: how many connections each has, and whose messages are next.
 
-The broker is one loop. A user whose messages take longer than a slice of it waits until all others
-were looked after, whatever the number of connections that they come on; and who goes on like that
-has but a part of the loop, also where nobody else wants it, since the processors have other work.
+The broker is one event loop. A user whose messages take longer than a slice of it waits until all
+other users were served, whatever the number of connections that the messages come on. A user that
+goes on like that is limited to a part of the loop, even when it is otherwise idle, since the
+processors have other work.
 """
 
 from __future__ import annotations
@@ -15,20 +16,18 @@ from typing import Any, Protocol
 from ...errors import LimitExceeded
 
 SLICE_SECONDS = 0.002  # of the loop, for one user
-PERIOD_SECONDS = 0.01  # between the slices of who has nothing saved
-PART = 0.5  # of the loop, for a user who goes on and on
+PERIOD_SECONDS = 0.01  # between the slices of a user that has nothing saved
+PART = 0.5  # of the loop, for a user that has nothing saved
 SAVED_SECONDS = 1.0  # of the loop at most: so all notebooks of a user come back at once
-MOST_SILENT = 32  # connections of a process that have not said yet who they are
-MAX_BACKLOG_BYTES = (
-    32 << 20
-)  # that all connections of a user together leave unread, and one message
+MOST_SILENT = 32  # connections of a process that have not said Hello yet
+MAX_BACKLOG_BYTES = 32 << 20  # that all connections of a user leave unread, and one message
 
 
 class Speaker(Protocol):
     """A connection that has said more than was handled."""
 
     def work(self) -> None:
-        """Handle what its party has time for; then it waits again, if anything is left."""
+        """Handle what its budget has time for; then it waits again, if anything is left."""
 
 
 class Reader(Protocol):
@@ -42,22 +41,22 @@ class Reader(Protocol):
 
 
 class Silent(Protocol):
-    """A connection that has not said yet who it is."""
+    """A connection that has not said Hello yet."""
 
     uid: int
     pid: int
 
     @property
     def has_spoken(self) -> bool:
-        """It has, and is to be heard yet."""
+        """Whether it has, and its messages are to be handled yet."""
 
-    def give_way(self) -> None: ...
+    def end_silent(self) -> None: ...
 
 
-class Antechamber:
-    """Those who have not said yet who they are: few of a process, whose id is 0 where it cannot be
-    seen, and of a Unix user no more than it may have connections. Where there are more, the oldest
-    gives way: so they keep nobody out who speaks at once."""
+class SilentConnections:
+    """Owns the connections that have not said Hello yet: few of a process, whose id is 0 where it
+    cannot be seen, and of a Unix user no more than it may have connections. Where there are more,
+    the oldest is ended: so they keep out no client that says Hello at once."""
 
     def __init__(self, most_of_a_uid: int) -> None:
         self._most_of_a_uid = most_of_a_uid
@@ -82,11 +81,13 @@ class Antechamber:
 
     def _end(self, one: Silent) -> None:
         self.leave(one)
-        one.give_way()
+        one.end_silent()
 
 
-class Party:
-    """The connections of one user. Times are monotonic seconds."""
+class Budget:
+    """The connections of one user, and the time of the loop that it may use. A token bucket:
+    `saved` seconds are used up by messages, and come back with time. Times are monotonic
+    seconds."""
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -97,12 +98,12 @@ class Party:
         self._since = self._used = 0.0
 
     def begin(self, now: float) -> None:
-        """Somebody of it speaks."""
+        """A connection of this user is served."""
         if now - self._since >= PERIOD_SECONDS:
             self.refresh(now)
 
     def refresh(self, now: float) -> None:
-        """It has a slice again, if it has saved anything."""
+        """The user has a slice again, if it has saved anything."""
         self.saved = min(SAVED_SECONDS, self.saved + PART * (now - self._since))
         self._since, self._used = now, 0.0
 
@@ -112,8 +113,8 @@ class Party:
         self.saved -= seconds
 
     def falls_behind(self, reader: Reader, last_bytes: int) -> None:
-        """It has not read all, of which so much was sent last. Where that is too much of all of
-        them, the one that has read least ends."""
+        """The reader has not read all, of which `last_bytes` were sent last. Where all connections
+        of the user leave too much, the one that has read least ends."""
         self.behind = {each for each in (*self.behind, reader) if each.unread_bytes}
         if sum(each.unread_bytes for each in self.behind) > MAX_BACKLOG_BYTES + last_bytes:
             max(self.behind, key=lambda each: each.unread_bytes).stop()
@@ -123,58 +124,58 @@ class Party:
         return self._used < SLICE_SECONDS and self.saved > 0.0
 
 
-class Crowd:
-    """All parties. `later` calls something after so many seconds, when all others who have said
-    something by then were looked after."""
+class RateLimiter:
+    """Owns the budgets of all users. `later` calls a function after a time in seconds, and after
+    all other connections that have sent something by then were served."""
 
     def __init__(
         self, most_connections: int, later: Callable[[float, Callable[[], None]], Any]
     ) -> None:
         self._most = most_connections
         self._later = later
-        self._parties: dict[str, Party] = {}
-        self._waiting: dict[Party, None] = {}  # in the order in which they came
+        self._budgets: dict[str, Budget] = {}
+        self._waiting: dict[Budget, None] = {}  # in the order in which they came
         self._is_due = False
 
-    def party(self, user: str) -> Party:
-        return self._parties.setdefault(user, Party(user))
+    def budget(self, user: str) -> Budget:
+        return self._budgets.setdefault(user, Budget(user))
 
-    def join(self, user: str) -> Party:
+    def join(self, user: str) -> Budget:
         """Raises LimitExceeded where the user has too many connections."""
-        party = self.party(user)
-        if party.connections >= self._most:
+        budget = self.budget(user)
+        if budget.connections >= self._most:
             raise LimitExceeded(
                 f"{user} has {self._most} connections to the broker, which is the limit"
                 " (setting max_connections_per_user): end what leaves them open"
             )
-        party.connections += 1
-        return party
+        budget.connections += 1
+        return budget
 
-    def leave(self, party: Party) -> None:
-        """The party stays: who leaves and comes back has saved no more by it."""
-        party.connections -= 1
+    def leave(self, budget: Budget) -> None:
+        """The budget stays: a user that leaves and comes back has saved no more by it."""
+        budget.connections -= 1
 
-    def wait(self, party: Party, speaker: Speaker) -> None:
-        """There is no time for what else it has said."""
-        party.waiting.append(speaker)
-        self._waiting[party] = None
+    def wait(self, budget: Budget, speaker: Speaker) -> None:
+        """There is no time for what else this connection has said."""
+        budget.waiting.append(speaker)
+        self._waiting[budget] = None
         self._be_called()
 
     def _be_called(self) -> None:
         if self._waiting and not self._is_due:
             self._is_due = True
-            has_saved = any(party.saved > 0.0 for party in self._waiting)
+            has_saved = any(budget.saved > 0.0 for budget in self._waiting)
             self._later(0.0 if has_saved else PERIOD_SECONDS, self._serve)
 
     def _serve(self) -> None:
-        """A slice for each party that waits. Who has more to say waits again."""
+        """A slice for each user that waits; one that has said more waits again."""
         due, self._waiting = self._waiting, {}
-        for party in due:
-            party.refresh(time.monotonic())
-            for _ in range(len(party.waiting)):
-                if party.has_time:
-                    party.waiting.popleft().work()
-            if party.waiting:
-                self._waiting[party] = None
+        for budget in due:
+            budget.refresh(time.monotonic())
+            for _ in range(len(budget.waiting)):
+                if budget.has_time:
+                    budget.waiting.popleft().work()
+            if budget.waiting:
+                self._waiting[budget] = None
         self._is_due = False
         self._be_called()

@@ -20,30 +20,30 @@ from ...settings import Settings, socket_path
 from ...wire.fd_channel import Channel
 from ...wire.launch import checked, is_shared, make_directory
 from ...wire.messages import Hello
-from ..access.authentication import Door
+from ..access.authentication import Authentication
 from ..access.identity import NOBODY, Identity, of_process
 from ..accounting.accounts import Accounts
 from ..admin.rulebook import RulebookFile
-from ..grants.recovery import Roll
+from ..grants.recovery import RecoveryJournal
 from ..service import Service
 from .clock import SteadyClock
 from .connection import Connection
-from .rate_limit import Antechamber, Crowd
-from .socket_file import SocketFile, leave_word, listen, open_lock, open_roll, own_socket
+from .rate_limit import RateLimiter, SilentConnections
+from .socket_file import SocketFile, leave_word, listen, open_journal, open_lock, own_socket
 
 TICK_SECONDS = 0.1
 SOCKET_LOOK_SECONDS = 0.1  # between two looks whether the socket's file is there
 RECEIVE_BYTES = 1 << 16
-GREETING_SECONDS = 10.0  # who says nothing for so long is no client
-LEAST_CHECK_SECONDS = 1.0  # between two questions whether a connection's token is still known
-ACCEPTED_AT_ONCE = 8  # then those who are there are looked after
+GREETING_SECONDS = 10.0  # a connection that has said nothing by then is no client
+LEAST_CHECK_SECONDS = 1.0  # between two checks that the hub still knows a connection's token
+ACCEPTED_AT_ONCE = 8  # connections; then those that are there are served
 BACKLOG_CONNECTIONS = 256  # that wait to be accepted
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Endpoint:
-    """Listens, keeps the deadlines of the service, and ends by itself when nobody is there."""
+    """Listens, keeps the deadlines of the service, and ends by itself when no client is there."""
 
     def __init__(
         self, settings: Settings, service: Service, clock: SteadyClock | None = None
@@ -53,9 +53,11 @@ class Endpoint:
         self.settings = settings
         self.service = service
         self.buffer = memoryview(bytearray(RECEIVE_BYTES))
-        self.crowd = Crowd(settings.max_connections_per_user, self._loop.call_later)
-        self.antechamber = Antechamber(settings.max_connections_per_user)
-        self._door = Door(settings, service.tickets) if settings.hub_api_url else None
+        self.rate_limiter = RateLimiter(settings.max_connections_per_user, self._loop.call_later)
+        self.silent_connections = SilentConnections(settings.max_connections_per_user)
+        self._authentication = (
+            Authentication(settings, service.tickets) if settings.hub_api_url else None
+        )
         self._connections: set[Connection] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -64,7 +66,7 @@ class Endpoint:
         self._count_idle()
 
     async def serve(self, listener: socket.socket, file: SocketFile) -> bool:
-        """Serve until told to stop, by a message, a signal, or loneliness; whether there were
+        """Serve until a message, a signal or the lack of clients ends it; whether there were
         sessions then."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopped.set)
@@ -82,7 +84,7 @@ class Endpoint:
         return was_in_use
 
     def _look_for(self, file: SocketFile) -> None:
-        """A broker that nobody finds any more ends, so that there can be one that is found:
+        """A broker that cannot be found any more ends, so that there can be one that is found:
         sessions bring what they have to the next."""
         if file.is_there():
             self._loop.call_later(SOCKET_LOOK_SECONDS, self._look_for, file)
@@ -91,30 +93,30 @@ class Endpoint:
             self._stopped.set()
 
     def identity(self, uid: int) -> Identity:
-        """Whom a process stands for that has said nothing yet."""
-        return NOBODY if self._door is not None else of_process(uid, self.now())
+        """The user that a process stands for before it has said anything."""
+        return NOBODY if self._authentication is not None else of_process(uid, self.now())
 
     def identify(self, connection: Connection, hello: Hello) -> asyncio.Task[Identity]:
-        assert self._door is not None  # or everybody is known from the start
-        return self._loop.create_task(self._door.identify(connection, hello, self.now()))
+        assert self._authentication is not None  # or each user is known from the start
+        return self._loop.create_task(self._authentication.identify(connection, hello, self.now()))
 
     def keep_checking(self, connection: Connection, hello: Hello) -> asyncio.Task[None]:
-        """Whoever stays connected has no rights that the hub has taken by now."""
+        """A client that stays connected loses the rights that the hub takes."""
         return self._loop.create_task(self._keep_checking(connection, hello))
 
     async def _keep_checking(self, connection: Connection, hello: Hello) -> None:
         """Raises NotPermitted as soon as the hub does not know the token any more."""
-        assert self._door is not None
+        assert self._authentication is not None
         while True:
             await asyncio.sleep(max(self.settings.hub_cache_seconds, LEAST_CHECK_SECONDS))
-            with contextlib.suppress(BrokerUnavailable, LimitExceeded):  # nobody can say now
-                identity = await self._door.identify(connection, hello, self.now())
-                for each in (connection, *self.vouched_by(connection)):
-                    self._follow(each, identity._replace(may_vouch=each is connection))
+            with contextlib.suppress(BrokerUnavailable, LimitExceeded):  # the hub is silent now
+                identity = await self._authentication.identify(connection, hello, self.now())
+                for each in (connection, *self.let_in_by(connection)):
+                    self._follow(each, identity._replace(may_issue_tokens=each is connection))
 
-    def vouched_by(self, server: Connection) -> list[Connection]:
-        """The kernels that it has let in, and that are connected."""
-        return [each for each in self._connections if each.voucher is server]
+    def let_in_by(self, server: Connection) -> list[Connection]:
+        """The connected kernels that came with its one-time tokens."""
+        return [each for each in self._connections if each.issuer is server]
 
     def _follow(self, connection: Connection, identity: Identity) -> None:
         if identity != connection.identity:
@@ -132,11 +134,11 @@ class Endpoint:
         self._loop.remove_reader(channel.fileno())
 
     def now(self) -> float:
-        """The broker's time. While nobody is connected it is not looked at ten times a second."""
+        """The broker's time. While no client is connected it is not read ten times a second."""
         return self._clock() if self._connections else self._clock.resume()
 
     def joined(self, connection: Connection) -> None:
-        self.now()  # before somebody is there whom a leap until now could be charged to
+        self.now()  # before there is a session that a leap until now could be charged to
         self._connections.add(connection)
         if self._idle is not None:
             self._idle.cancel()
@@ -149,8 +151,8 @@ class Endpoint:
     def left(self, connection: Connection) -> None:
         now = self.now()
         self._connections.discard(connection)
-        if connection.timer is not None:
-            connection.timer.cancel()  # or who comes and goes in a loop would be kept in memory
+        if connection.patience is not None:
+            connection.patience.cancel()  # or it would keep the connection in memory
         self.service.lost(connection, now)
         self.happened(now)
         if not self._connections:
@@ -210,21 +212,21 @@ def run(settings: Settings) -> None:
     _check_policy(settings.policy)
     make_directory(path.parent, is_shared(settings))
     _raise_descriptor_limit()
-    with open_lock(path.with_suffix(".lock")) as lock, open_roll(path) as roll_file:
+    with open_lock(path.with_suffix(".lock")) as lock, open_journal(path) as journal_file:
         was_in_use = own_socket(lock, path)
         listener = listen(path, settings)
         file = SocketFile(path)
         log.info("broker %d listens on %s", os.getpid(), path)
         accounts = Accounts.of(settings)
-        roll = Roll(roll_file.fileno())
+        journal = RecoveryJournal(journal_file.fileno())
         is_in_use = asyncio.run(
-            _serve(settings, rulebook, accounts, roll, listener, file, was_in_use)
+            _serve(settings, rulebook, accounts, journal, listener, file, was_in_use)
         )
         accounts.close()
         if not is_in_use:
             lock.truncate(0)
         elif not file.is_there():
-            leave_word(path, settings, roll)
+            leave_word(path, settings, journal)
         file.remove()
     log.info("broker %d ends", os.getpid())
 
@@ -233,13 +235,13 @@ async def _serve(
     settings: Settings,
     rulebook: RulebookFile,
     accounts: Accounts,
-    roll: Roll,
+    journal: RecoveryJournal,
     listener: socket.socket,
     file: SocketFile,
     was_in_use: bool,
 ) -> bool:
     """Whether there were sessions at the end, as there may have been at that of the one before:
-    they come to the next broker, which must hear first who of them has a turn."""
+    they come to the next broker, which must hear first which of them have a turn."""
     clock = SteadyClock()
     grants_from = clock() + settings.recovery_seconds if was_in_use else 0.0
     service = Service(
@@ -249,7 +251,7 @@ async def _serve(
         grants_from=grants_from,
         rulebook=rulebook,
         accounts=accounts,
-        roll=roll,
+        journal=journal,
     )
     is_in_use = await Endpoint(settings, service, clock).serve(listener, file)
     service.close(clock())

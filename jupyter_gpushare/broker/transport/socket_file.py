@@ -14,9 +14,9 @@ from typing import IO
 from ...errors import BrokerUnavailable, GpuShareError, InvalidValue
 from ...settings import Settings
 from ...wire.launch import RETRY_SECONDS, is_shared, make_directory, open_own, try_connect
-from ..grants.recovery import Roll
+from ..grants.recovery import RecoveryJournal
 
-ENDING_SECONDS = 2.0  # that a broker which nobody can reach any more may take to end
+ENDING_SECONDS = 2.0  # that a broker that cannot be reached any more may take to end
 
 
 class AlreadyRunning(GpuShareError):
@@ -48,7 +48,7 @@ class SocketFile:
 
 
 def open_lock(path: Path) -> IO[str]:
-    """For nobody else, who could take the lock as well. What lies there may be anything."""
+    """Open it for this user alone: others could take the lock as well. It may contain anything."""
     return open(open_own(path, os.O_APPEND), "a+", errors="replace")
 
 
@@ -69,20 +69,20 @@ def own_socket(lock: IO[str], path: Path) -> bool:
     return was_in_use
 
 
-def leave_word(path: Path, settings: Settings, roll: Roll) -> None:
-    """The lock is gone, with its directory, from a broker that had sessions: who comes next finds
+def leave_word(path: Path, settings: Settings, journal: RecoveryJournal) -> None:
+    """The lock is gone, with its directory, from a broker that had sessions: the next broker finds
     another one, which says so. It need not be there, or may be the next one's already."""
     with contextlib.suppress(GpuShareError, OSError):
         make_directory(path.parent, is_shared(settings))
         with open_lock(path.with_suffix(".lock")) as lock:
             if _is_taken(lock):
                 _sign(lock)
-                with open_roll(path) as file:
-                    roll.copy_to(file.fileno())
+                with open_journal(path) as file:
+                    journal.copy_to(file.fileno())
 
 
-def open_roll(path: Path) -> IO[bytes]:
-    """Of the broker at this socket, which reads and writes it by its descriptor."""
+def open_journal(path: Path) -> IO[bytes]:
+    """The recovery journal of the broker at this socket, to read and write by its descriptor."""
     return open(open_own(path.with_suffix(".turns")), "rb")
 
 
@@ -108,7 +108,7 @@ def _sign(lock: IO[str]) -> None:
 def listen(path: Path, settings: Settings) -> socket.socket:
     """Under the lock a socket file that lies there is a dead broker's.
 
-    Nobody can connect before it listens, and by then it has its group and mode.
+    No client can connect before it listens, and by then it has its group and mode.
     """
     try:
         path.unlink(missing_ok=True)

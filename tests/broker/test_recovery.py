@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare.broker.grants.recovery import Held, Roll
+from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
@@ -66,30 +66,31 @@ def file(tmp_path: Path) -> Iterator[int]:
 # --- the file -----------------------------------------------------------------------------------
 
 
-def test_the_next_broker_knows_which_sessions_had_turns_last(file: int) -> None:
-    roll = Roll(file)
-    roll.note({ADAS, BOBS, EVES})
-    roll.note({BOBS})
-    assert Roll(file).absent == {BOBS}
-    roll.note(set())
-    assert Roll(file).absent == set()
+def test_the_next_broker_knows_who_had_turns_last(file: int) -> None:
+    journal = RecoveryJournal(file)
+    journal.note({ADAS, BOBS, EVES})
+    journal.note({BOBS})
+    assert RecoveryJournal(file).missing == {BOBS}
+    journal.note(set())
+    assert RecoveryJournal(file).missing == set()
 
 
-def test_a_missing_holder_is_known_to_the_broker_after_the_next_too(file: int) -> None:
-    Roll(file).note({ADAS})
-    Roll(file).note({BOBS})
-    assert Roll(file).absent == {ADAS, BOBS}
+def test_who_has_not_come_back_is_known_to_the_broker_after_the_next_too(file: int) -> None:
+    RecoveryJournal(file).note({ADAS})
+    RecoveryJournal(file).note({BOBS})
+    assert RecoveryJournal(file).missing == {ADAS, BOBS}
 
 
 def test_a_holder_that_has_ended_is_not_waited_for(file: int) -> None:
     mailbox = Mailbox()
     here, unseen = Held("ada", 1, mailbox.name), Held("ada", 1, "")
-    Roll(file).note({here, BOBS, unseen})
-    roll = Roll(file)
-    assert not roll.is_complete()
-    assert roll.absent == {here}
+    RecoveryJournal(file).note({here, BOBS, unseen})
+    journal = RecoveryJournal(file)
+    journal.drop_ended()
+    assert journal.missing == {here}
     mailbox.close()
-    assert roll.is_complete()
+    journal.drop_ended()
+    assert journal.missing == set()
 
 
 @pytest.mark.parametrize(
@@ -97,17 +98,17 @@ def test_a_holder_that_has_ended_is_not_waited_for(file: int) -> None:
 )
 def test_a_file_of_another_kind_makes_no_session_wait(file: int, text: bytes) -> None:
     os.write(file, text)
-    assert Roll(file).is_complete()
+    assert RecoveryJournal(file).missing == set()
 
 
 def test_a_full_disk_is_reported_once_and_costs_no_turn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with open("/dev/full", "r+b", buffering=0) as full, caplog.at_level(logging.WARNING):
-        roll = Roll()
-        roll._file = full.fileno()
-        roll.note({ADAS})
-        roll.note({BOBS})
+        journal = RecoveryJournal()
+        journal._file = full.fileno()
+        journal.note({ADAS})
+        journal.note({BOBS})
     (record,) = caplog.records
     assert "cannot know who has turns: [Errno 28] No space left on device" in record.message
 
@@ -146,9 +147,9 @@ class Host:
         self.start()
 
     def start(self, grants_from: float = 0.0) -> None:
-        roll = Roll(self._file, self.here.__contains__)
+        journal = RecoveryJournal(self._file, self.here.__contains__)
         self.service = Service(
-            self.settings, [HOST], started=0.0, grants_from=grants_from, roll=roll
+            self.settings, [HOST], started=0.0, grants_from=grants_from, journal=journal
         )
 
     def restart(self) -> None:

@@ -1,0 +1,125 @@
+"""Carries out what the rule engine and idle culling ask for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+from ... import _core
+from ...wire.messages import ClassMode, GiveBack, Notice, Rest
+from ..grants.grants import Grants
+from ..peer import Peer
+from ..sessions import SessionRecord, Sessions
+from .idle import Due, IdleCulling
+from .reservations import CLASS_POLICY
+from .rules import Directives, RuleEngine
+
+RULES_SECONDS = 0.25  # between two looks at what the rules ask for
+STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
+
+
+class Enforcement:
+    """Owns the directives that are in force, by device, and the plans that all may see. `clock`
+    says Unix time, which rules of hours and days follow."""
+
+    def __init__(
+        self,
+        devices: Sequence[str],
+        host: _core.Host,
+        sessions: Sessions,
+        grants: Grants,
+        rules: RuleEngine,
+        idle: IdleCulling,
+        clock: Callable[[], float],
+    ) -> None:
+        self._devices = devices
+        self._host = host
+        self._sessions = sessions
+        self._grants = grants
+        self._rules = rules
+        self._idle = idle
+        self._clock = clock
+        self._directives: dict[str, Directives] = {}
+        self.plans = rules.plans(clock())
+        self._due = 0.0
+
+    # --- the admin's rules -------------------------------------------------------------------
+
+    def follow_if_due(self, now: float) -> None:
+        if now >= self._due:
+            self.follow(now)
+
+    def hasten(self, now: float) -> None:
+        """The rules have changed: `follow_if_due` is due now."""
+        self._due = now
+
+    def follow(self, now: float) -> None:
+        """Throttle the sessions that the rules throttle now, and weigh the others, where that has
+        changed."""
+        self._due = now + RULES_SECONDS
+        if not (self._rules.has_rules or self._directives):
+            return
+        unix = self._clock()
+        self._set_policies(self._rules.classes.expire(self._rules.rules, unix), now)
+        if (plans := self._rules.plans(unix)) != self.plans:
+            self.plans = plans
+            self._sessions.note_change()
+        states = {device: self._host.picture(device, now).sessions for device in self._devices}
+        for device, directives in self._rules.directives(states, unix).items():
+            self._give(device, directives, now)
+
+    def forget(self, record: SessionRecord) -> None:
+        """The session opens anew, and the scheduler knows no more that it was throttled before."""
+        for device in record.devices:
+            if (given := self._directives.get(device)) is not None:
+                others = {one: why for one, why in given.throttled.items() if one != record.id}
+                self._directives[device] = given._replace(throttled=others)
+
+    def _give(self, device: str, directives: Directives, now: float) -> None:
+        """What was given once holds until something else is."""
+        before = self._directives.get(device)
+        self._directives[device] = directives
+        groups, users = directives.groups, directives.users
+        if before is None or (before.groups, before.users) != (groups, users):
+            self._grants.enact(self._host.set_shares(now, device, groups, users))
+        if before is None or before.throttled != directives.throttled:
+            self._grants.enact(self._host.hold_back(now, device, directives.throttled))
+
+    # --- classes -----------------------------------------------------------------------------
+
+    def set_class(self, peer: Peer, message: ClassMode, devices: Sequence[str], now: float) -> None:
+        """Begin or end a class. Raises NotPermitted or InvalidValue."""
+        person = self._rules.person(peer)
+        if message.on:
+            before = {device: self._host.policy(device) for device in devices}
+            self._rules.begin_class(person, message, before, self._clock())
+            self._set_policies(dict.fromkeys(devices, CLASS_POLICY), now)
+        else:
+            self._set_policies(self._rules.end_class(person, message, devices), now)
+        self.follow(now)
+
+    def _set_policies(self, policies: Mapping[str, str], now: float) -> None:
+        for device, policy in policies.items():
+            self._grants.enact(self._host.set_policy(now, device, policy))
+
+    # --- idle and overdue sessions -----------------------------------------------------------
+
+    def escalate(self, now: float) -> None:
+        """Take the steps that are due for sessions that are idle or overdue."""
+        pictures = [self._host.picture(device, now) for device in self._devices]
+        states = [state for picture in pictures for state in picture.sessions]
+        for due in list(self._idle.follow(now, states, self._rules.rules)):
+            self._take(due, now)
+
+    def _take(self, due: Due, now: float) -> None:
+        self._sessions.note_change()
+        known, record = self._sessions.known(due.session), self._sessions.get(due.session)
+        if due.sentence and known is not None:
+            known.peer.send(Notice(due.sentence))
+        if record is None:
+            return  # the Jupyter server does what is left to do to a session that rests
+        if due.step.name == "page_out":
+            with contextlib.suppress(ValueError):  # it is out, or cannot be
+                self._grants.enact(self._host.dismiss(now, due.session))
+        elif (asks := STEPS.get(due.step.name)) is not None:
+            record.peer.send(asks())

@@ -1,0 +1,230 @@
+"""Admission: how a session opens, and how it closes, rests, or has to come back."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from .. import _core
+from ..errors import DoesNotFit, InvalidValue, NotPermitted, OverQuota, ProtocolError
+from ..wire.messages import Close, Done, NewKey, Open, Opened, RenewKey, Rests, Yield
+from . import validation
+from .access.permissions import Permission
+from .accounting.meter import Meter
+from .admin.enforcement import Enforcement
+from .admin.rules import RuleEngine
+from .demands import Demands
+from .grants.grants import Grants
+from .peer import Peer
+from .placement import Placement
+from .sessions import SessionRecord, Sessions
+from .snapshot import views
+
+
+class Admission:
+    """Opens and closes sessions: the records are those of `sessions`, the turns those of
+    `grants`."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        host: _core.Host,
+        sessions: Sessions,
+        grants: Grants,
+        rules: RuleEngine,
+        demands: Demands,
+        meter: Meter,
+        enforcement: Enforcement,
+    ) -> None:
+        self._placement = placement
+        self._host = host
+        self._sessions = sessions
+        self._grants = grants
+        self._rules = rules
+        self._demands = demands
+        self._meter = meter
+        self._enforcement = enforcement
+
+    # --- a session opens -----------------------------------------------------------------------
+
+    def open(self, peer: Peer, said: Open, now: float) -> None:
+        validation.check_open(said)
+        record = self._candidate(peer, said, self._placement.choose(peer, said, now))
+        message = self._borne_out(record, said, now)
+        self._check(record, message)
+        self._placement.count_unmanaged(record.devices, now, peer)
+        decision, refusal = self._admit(record, message, now)
+        self._settle(record)
+        self._meter.count(record.devices, now, record.id)
+        self._welcome(record)
+        self._demands.answer(record, message.demand, refusal)
+        if message.holding:
+            self._grants.adopt(record, message.turn)
+        elif said.holding:
+            peer.send_soon(Yield(said.turn))  # it has no turn here, and requests one as all do
+        self._grants.enact(decision)
+        self._enforcement.forget(record)
+        self._enforcement.follow(now)
+        if message.waiting:  # only now, when it is throttled if the rules throttle it
+            self._grants.enact(self._host.request(now, record.id, message.turn))
+
+    def _candidate(self, peer: Peer, message: Open, devices: list[str]) -> SessionRecord:
+        group, domain = self._belonging(peer)
+        return SessionRecord(
+            id=message.id,
+            peer=peer,
+            user=peer.user,
+            group=group,
+            domain=domain,
+            devices=tuple(devices),
+            name=views.printable(message.name),
+            mailbox=message.mailbox,
+            key=message.key,
+            has_fitted=bool(message.turn and message.iterations),
+        )
+
+    def _borne_out(self, record: SessionRecord, message: Open, now: float) -> Open:
+        """The message with that part of its session's past that this broker has seen, or that the
+        one before has left word of."""
+        if (former := self._sessions.get(record.id)) is not None:
+            self._meter.count(former.devices, now, former.id)
+        has_turn = message.holding and self._grants.bears_out(record.id, message.turn, now)
+        had_turn = has_turn and self._grants.is_of_before(record.id)
+        past = self._meter.past(record, message, now, had_turn)
+        return replace(message, holding=has_turn, **past._asdict())
+
+    def _check(self, record: SessionRecord, message: Open) -> None:
+        if record.peer.session not in (None, record.id):
+            raise ProtocolError("this connection has a session already; one connection carries one")
+        known, former = self._sessions.known(record.id), self._sessions.get(record.id)
+        if known is not None and known.peer.user != record.peer.user:
+            raise NotPermitted(f"the session {record.id} belongs to somebody else")
+        if former is None:
+            self._sessions.check_room(record.peer, record.id)
+        elif former.devices != record.devices:
+            there = ", ".join(former.devices)
+            raise InvalidValue(f"the session {record.id} is open on the device {there}")
+        validation.check_values(message.weight, message.priority)
+        if message.priority > 0:
+            self._rules.person(record.peer).check(Permission.RAISE_PRIORITY)
+        if not (message.holding and self._host.recovering):  # it has its turn since before us
+            self._demands.check_newcomer(record, message.demand)
+
+    def _admit(
+        self, record: SessionRecord, message: Open, now: float
+    ) -> tuple[_core.Decision, DoesNotFit | None]:
+        """A session that comes back is admitted whatever it needs by now, since it may have a turn:
+        no session runs beside it, and it is refused as after a Report."""
+        try:
+            if message.holding:
+                self._demands.check_memory(record, message.demand)
+            return self._register(record, message, now), None
+        except OverQuota as error:
+            refusal: DoesNotFit = error
+        except OverflowError as error:
+            if not message.turn:
+                raise
+            refusal = DoesNotFit(str(error))
+        demand = self._placement.whole_device(record.devices, message.demand)
+        return self._register(record, replace(message, demand=demand), now), refusal
+
+    def _register(self, record: SessionRecord, message: Open, now: float) -> _core.Decision:
+        return self._host.open(now, record.id, record.devices, views.spec(record, message))
+
+    def _settle(self, record: SessionRecord) -> None:
+        """The session is open; an older connection of the same session loses it.
+
+        What was said on that one counts no more, so a turn that goes on keeps its memory.
+        """
+        self._sessions.end_rest(record.id)
+        self.end_rest(record.peer)  # of another session: one connection carries one
+        if (former := self._sessions.get(record.id)) is not None:
+            self._grants.leave_lane_to(former)
+            former.peer.session = None
+            record.follows(former)
+        self._sessions.add(record)
+        self._grants.is_back(record.id)
+
+    def _welcome(self, record: SessionRecord) -> None:
+        device = self._placement.device(record.device)
+        record.peer.page_ins = 0
+        if record.gang:
+            uuids = [self._placement.device(name).uuid for name in record.gang]
+            capacity, gang = self._placement.capacity(record.gang), list(record.gang)
+            record.peer.send(Opened(record.id, device.name, capacity, 0, device.uuid, gang, uuids))
+            return
+        opened = Opened(
+            record.id, device.name, device.capacity_bytes, device.chunk_bytes, device.uuid
+        )
+        if device.chunk_bytes:
+            record.peer.open_channel(opened)
+        else:
+            record.peer.send(opened)
+
+    def renew_key(self, peer: Peer, message: NewKey, now: float) -> None:
+        record = self._sessions.of(peer)
+        validation.check_key(message.key)
+        record.key = message.key
+
+    # --- a session closes or rests -------------------------------------------------------------
+
+    def close(self, peer: Peer, message: Close, now: float) -> None:
+        self.end_rest(peer)
+        if peer.session is not None:
+            record = self._sessions.of(peer)
+            self._remove(record, now)
+            self._meter.closed(record)
+        peer.send(Done())
+
+    def lose(self, peer: Peer, now: float) -> None:
+        """The connection ended: its session's place is free at once."""
+        self.end_rest(peer)
+        if peer.session is not None:
+            record = self._sessions.of(peer)
+            self._grants.lost(record, now)
+            try:
+                self._grants.leave_lane_to(record)
+            finally:  # whatever goes wrong with its memory, no session waits for it
+                self._remove(record, now)
+
+    def rest(self, peer: Peer, message: Rests, now: float) -> None:
+        record = self._sessions.of(peer)
+        validation.check_bytes(message.bytes)
+        self._remove(record, now)
+        self._sessions.rest(record, message.bytes)
+
+    def end_rest(self, peer: Peer) -> None:
+        """Of the session that rests on this connection, if there is one."""
+        if (record := self._sessions.resting_on(peer)) is not None:
+            self._sessions.note_change()
+            self._sessions.end_rest(record.id)
+
+    def _remove(self, record: SessionRecord, now: float) -> None:
+        self._meter.count(record.devices, now, record.id)
+        self._sessions.remove(record)
+        self._grants.forget(record)
+        self._rules.quotas.forget(record.id)
+        self._grants.enact(self._host.close(now, record.id))
+
+    # --- trust domains -------------------------------------------------------------------------
+
+    def _belonging(self, peer: Peer) -> tuple[str, str]:
+        """Its group, and its trust domain."""
+        group = self._rules.group_of(peer)
+        return group, self._rules.rules.domain_of(peer.user, group)
+
+    def reconsider(self, record: SessionRecord) -> None:
+        """A session that belongs elsewhere by now comes back, as after any lost connection, and
+        leaves others with memory that it does not map."""
+        if (record.group, record.domain) != self._belonging(record.peer):
+            self._grants.leave_domain(record.domain)
+            self._renew_keys(record.domain)  # before the one that leaves learns of it
+            record.peer.close()
+
+    def _renew_keys(self, domain: str) -> None:
+        """A session that leaves a domain may have handoffs for the others, with turns in memory
+        that it maps. None of them counts once these have heard this, which they do before a
+        handoff."""
+        for record in self._sessions:
+            if record.domain == domain and record.mailbox:
+                record.key = ""
+                record.peer.send(RenewKey())

@@ -1,0 +1,112 @@
+"""What people ask for: changes of one notebook, the policy of a device, a class."""
+
+from __future__ import annotations
+
+from .. import _core
+from ..errors import InvalidValue, UnknownSession
+from ..wire.messages import (
+    Cancel,
+    Change,
+    ClassMode,
+    Dismiss,
+    Done,
+    Recall,
+    SetPolicy,
+    Withdraw,
+)
+from ..wire.snapshot import WAITING
+from . import validation
+from .access.permissions import Permission, Resource
+from .admin.enforcement import Enforcement
+from .admin.rules import RuleEngine
+from .grants.grants import Grants
+from .peer import Peer
+from .placement import Placement
+from .sessions import SessionRecord, Sessions
+
+
+class Commands:
+    """Checks that the user has the permission, and tells the scheduler. Owns no state."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        host: _core.Host,
+        sessions: Sessions,
+        grants: Grants,
+        rules: RuleEngine,
+        enforcement: Enforcement,
+    ) -> None:
+        self._placement = placement
+        self._host = host
+        self._sessions = sessions
+        self._grants = grants
+        self._rules = rules
+        self._enforcement = enforcement
+
+    def change(self, peer: Peer, message: Change, now: float) -> None:
+        session = self._sessions.of(peer).id if message.session is None else message.session
+        self._check_values(peer, session, message)
+        decision = self._host.change(
+            now, session, weight=message.weight, priority=message.priority, paused=message.paused
+        )
+        self._done(peer, decision)
+
+    def yield_turn(self, peer: Peer, message: Recall, now: float) -> None:
+        self._permitted(peer, Permission.CHANGE, message.session)
+        self._done(peer, self._host.recall(now, message.session))
+
+    def page_out(self, peer: Peer, message: Dismiss, now: float) -> None:
+        self._permitted(peer, Permission.CHANGE, message.session)
+        self._done(peer, self._host.dismiss(now, message.session))
+
+    def cancel(self, peer: Peer, message: Cancel, now: float) -> None:
+        """The session withdraws its request by itself: it may have been handed the turn by now."""
+        record = self._permitted(peer, Permission.CHANGE, message.session)
+        picture = self._host.picture(record.device, now)
+        turns = {state.id: state.turn for state in picture.sessions if state.state in WAITING}
+        if record.id not in turns:
+            raise InvalidValue("this notebook does not wait for a turn any more")
+        sentence = f"{peer.user} cancelled this cell's wait for the device"
+        record.peer.send(Withdraw(turns[record.id], sentence))
+        peer.send(Done())
+
+    def set_policy(self, peer: Peer, message: SetPolicy, now: float) -> None:
+        self._rules.person(peer).check(Permission.CHOOSE_POLICY)
+        devices = self._placement.meant(message.device)
+        validation.check_running_lanes(message.running_lanes)
+        if message.policy is not None:
+            for device in devices:  # all of them first: a command that is refused changes nothing
+                self._rules.classes.check_none(device)
+        for device in devices:
+            if message.policy is not None:
+                self._grants.enact(self._host.set_policy(now, device, message.policy))
+            if message.running_lanes is not None:
+                lanes = self._host.set_running_lanes(now, device, message.running_lanes)
+                self._grants.enact(lanes)
+        peer.send(Done())
+
+    def set_class(self, peer: Peer, message: ClassMode, now: float) -> None:
+        self._enforcement.set_class(peer, message, self._placement.meant(message.device), now)
+        peer.send(Done())
+
+    def _done(self, peer: Peer, decision: _core.Decision) -> None:
+        peer.send(Done())
+        self._grants.enact(decision)
+
+    def _check_values(self, peer: Peer, session: str, message: Change) -> None:
+        validation.check_values(message.weight, message.priority)
+        if message.priority is not None or message.paused is not None:
+            self._permitted(peer, Permission.CHANGE, session)
+        if message.priority is not None and message.priority > 0:
+            self._permitted(peer, Permission.RAISE_PRIORITY, session)
+        self._permitted(peer, Permission.SET_WEIGHT, session)
+
+    def _permitted(self, peer: Peer, permission: Permission, session: str) -> SessionRecord:
+        """The session, if this person may do that to it. Raises UnknownSession or NotPermitted."""
+        record = self._sessions.get(session)
+        if record is None:
+            raise UnknownSession(f"no session has the id {session}")
+        resource = Resource(record.peer.user, record.group)
+        self._rules.person(peer).check(permission, resource)
+        return record

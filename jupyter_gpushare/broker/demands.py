@@ -1,0 +1,116 @@
+"""Whether what a session needs fits: the demands that it reports, and what it wants to keep."""
+
+from __future__ import annotations
+
+from .. import _core
+from ..errors import DoesNotFit, NoRoom, OverQuota
+from ..wire.messages import Demand, Done, Error, Keep, Notice, Report
+from . import validation
+from .admin.rules import RuleEngine
+from .grants.grants import Grants
+from .peer import Peer
+from .placement import Placement
+from .sessions import SessionRecord, Sessions
+from .snapshot import views
+
+OUTGROWN = (
+    "this notebook {refusal}, so it goes on only while it is alone on the device, and waits until"
+    " it is: `del` what is not needed any more, and run `%gpushare tidy`"
+)
+
+
+class Demands:
+    """Judges the demands of open sessions. What a session was told of them is in its record."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        host: _core.Host,
+        sessions: Sessions,
+        grants: Grants,
+        rules: RuleEngine,
+    ) -> None:
+        self._placement = placement
+        self._host = host
+        self._sessions = sessions
+        self._grants = grants
+        self._rules = rules
+
+    def report(self, peer: Peer, message: Report, now: float) -> None:
+        record = self._sessions.of(peer)
+        validation.check_report(message)
+        refusal = self._over_quota(record, message.demand)
+        demand = self._counted(record, message.demand, refusal)
+        try:
+            decision = self._host.report(
+                now, record.id, message.iterations, demand, message.remaining_iterations
+            )
+        except OverflowError as error:
+            refusal = DoesNotFit(str(error))
+            if record.has_fitted:
+                self._outgrew(record, message, now)
+        else:
+            record.has_fitted |= message.iterations > 0
+            self._grants.enact(decision)
+        self.answer(record, message.demand, refusal)
+
+    def keep(self, peer: Peer, message: Keep, now: float) -> None:
+        record = self._sessions.of(peer)
+        validation.check_demand(message.demand)
+        if (refusal := self._over_quota(record, message.demand)) is not None:
+            raise refusal
+        if not self._host.may_keep(record.id, message.demand.persistent_bytes):
+            free = min(self._host.free(device) for device in record.devices)
+            raise NoRoom(f"the device has {free} bytes free, which is too little")
+        decision = self._host.report(now, record.id, 0, views.demand(message.demand), None)
+        record.allowed = message.demand
+        peer.send(Done())
+        self._grants.enact(decision)
+
+    def check_newcomer(self, record: SessionRecord, demand: Demand) -> None:
+        """Raises OverQuota where one more session with this demand would be too much."""
+        self._rules.check_newcomer(record, demand, self._capacity(record))
+
+    def check_memory(self, record: SessionRecord, demand: Demand) -> None:
+        """Raises OverQuota where a session that is here would have too much."""
+        self._rules.check_memory(record, demand, self._capacity(record))
+
+    def answer(self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None) -> None:
+        """Refuse once until the session asks for a turn again, however often it reports. A session
+        that has fitted before does not fail for having grown: it is told once, until it fits
+        again."""
+        if refusal is None:
+            record.is_refused = record.is_outgrown = False
+            record.allowed = demand
+        elif record.has_fitted and refusal.code == DoesNotFit.code:
+            if not record.is_outgrown:
+                record.is_outgrown = True
+                record.peer.send(Notice(OUTGROWN.format(refusal=refusal)))
+        elif not record.is_refused:
+            record.is_refused = True
+            record.peer.send(Error(refusal.code, str(refusal)))
+
+    def _outgrew(self, record: SessionRecord, message: Report, now: float) -> None:
+        """It needs more than the whole device, and runs already: it waits until it has all."""
+        demand = views.demand(self._placement.whole_device(record.devices, message.demand))
+        remaining = message.remaining_iterations
+        self._grants.enact(self._host.report(now, record.id, message.iterations, demand, remaining))
+
+    def _over_quota(self, record: SessionRecord, demand: Demand) -> DoesNotFit | None:
+        try:
+            self.check_memory(record, demand)
+        except OverQuota as refusal:
+            return refusal
+        return None
+
+    def _counted(
+        self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None
+    ) -> _core.Demand:
+        """A session above its quota runs alone: so its lane does not grow at others' cost."""
+        if refusal is None:
+            return views.demand(demand)
+        ephemeral = record.allowed.ephemeral_bytes
+        return _core.Demand(demand.persistent_bytes, ephemeral, measured=False)
+
+    def _capacity(self, record: SessionRecord) -> int:
+        return self._placement.capacity(record.devices)

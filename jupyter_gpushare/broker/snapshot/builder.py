@@ -1,0 +1,84 @@
+"""Builds the Snapshot of a moment, with the turns of the last minute."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ... import _core
+from ..._version import __version__
+from ...wire.messages import PROTOCOL
+from ...wire.snapshot import BrokerView, DeviceView, PolicyView, Snapshot
+from ..accounting.accounts import Accounts
+from ..admin.enforcement import Enforcement
+from ..admin.idle import IdleCulling
+from ..admin.rules import RuleEngine
+from ..grants.grants import Grants
+from ..sessions import Sessions
+from . import views
+from .history import History
+from .names import Namer
+
+
+class SnapshotBuilder:
+    """Owns the history of turns on each device; all else in a snapshot is read where it is."""
+
+    def __init__(
+        self,
+        devices: Sequence[str],
+        host: _core.Host,
+        sessions: Sessions,
+        grants: Grants,
+        rules: RuleEngine,
+        idle: IdleCulling,
+        enforcement: Enforcement,
+        accounts: Accounts,
+        started: float,
+    ) -> None:
+        """`started` is the Unix time at which the broker began."""
+        self._host = host
+        self._sessions = sessions
+        self._grants = grants
+        self._rules = rules
+        self._idle = idle
+        self._enforcement = enforcement
+        self._accounts = accounts
+        self._started = started
+        self._histories = {device: History() for device in devices}
+
+    def follow(self, now: float) -> None:
+        """Note the turns that sessions have now; call it after each event."""
+        for device, history in self._histories.items():
+            holders = self._grants.holders(device)
+            history.follow(now, {one.id: (one.peer.user, lane) for one, lane in holders})
+
+    def build(self, now: float, namer: Namer) -> Snapshot:
+        """With the names that `namer` gives."""
+        return Snapshot(
+            version=__version__,
+            broker=BrokerView(
+                os.getpid(), PROTOCOL, self._started, self._accounts.trouble, self._host.recovering
+            ),
+            policy=self._host.policy(next(iter(self._histories))),
+            policies=[PolicyView(name, text) for name, text in _core.policies()],
+            sequence=self._sessions.sequence,
+            devices=[self._device(name, now, namer) for name in self._histories],
+            interventions=self._idle.interventions(now),
+            groups=self._rules.groups(),
+            classes=self._enforcement.plans.classes,
+            reservations=self._enforcement.plans.reservations,
+            rulebook_error=self._rules.error,
+        )
+
+    def _device(self, name: str, now: float, namer: Namer) -> DeviceView:
+        history = self._histories[name]
+        return views.device_view(
+            name,
+            self._host.picture(name, now),
+            self._sessions,
+            history.turns(now),
+            history.users(now),
+            namer,
+            self._idle,
+            now,
+        )

@@ -1,0 +1,56 @@
+"""Which names of notebooks a person may see."""
+
+from __future__ import annotations
+
+from ..access.permissions import Permission, Person, Resource
+from ..admin.rules import RuleEngine
+from ..peer import Peer
+from ..sessions import SessionRecord, Sessions
+from . import names
+from .names import Namer
+
+ALL_SEEING = Person("", is_admin=True)
+
+
+class Visibility:
+    """By the rules, and by whose sessions they are. Owns no more than a cache of the answers."""
+
+    def __init__(self, rules: RuleEngine, sessions: Sessions) -> None:
+        self._rules = rules
+        self._sessions = sessions
+        self._generation = sessions.generation  # of the sessions that the answers are about
+        self._visible: dict[Person, tuple[str, ...]] = {}
+
+    def namer(self, person: Person) -> Namer:
+        """The names of notebooks as this person may see them."""
+
+        def name(session: str) -> str:
+            record = self._sessions.known(session)
+            if record is not None and self._may_see(person, record):
+                return record.name
+            return self.hidden(session)
+
+        return name
+
+    def namer_for(self, peer: Peer) -> Namer:
+        return self.namer(self._rules.person(peer))
+
+    def hidden(self, session: str) -> str:
+        record = self._sessions.known(session)
+        return names.GONE if record is None else names.hidden(record.peer.user)
+
+    def visible_to(self, person: Person) -> tuple[str, ...]:
+        """The sessions whose names this person may see; asked often, and changed seldom."""
+        if self._generation != self._sessions.generation:
+            self._generation = self._sessions.generation
+            self._visible.clear()
+        if person not in self._visible:
+            self._visible[person] = tuple(
+                record.id for record in self._sessions.all_known() if self._may_see(person, record)
+            )
+        return self._visible[person]
+
+    def _may_see(self, person: Person, record: SessionRecord) -> bool:
+        resource = Resource(record.peer.user, record.group)
+        shows_all = self._rules.rules.notebook_names == "everybody"
+        return shows_all or person.may(Permission.SEE_NAME, resource)

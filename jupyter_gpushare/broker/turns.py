@@ -1,0 +1,52 @@
+"""What sessions say of their turns, and of their memory that goes to disk and back."""
+
+from __future__ import annotations
+
+import logging
+
+from .. import _core
+from ..wire.messages import Busy, Finish, PagedOut, Request, StaysIn
+from . import validation
+from .grants.grants import Grants
+from .peer import Peer
+from .sessions import Sessions
+from .snapshot import views
+
+log = logging.getLogger("jupyter_gpushare.broker")
+
+
+class Turns:
+    """Tells the scheduler. Owns no state: what the sessions were told is in `grants`."""
+
+    def __init__(self, host: _core.Host, sessions: Sessions, grants: Grants) -> None:
+        self._host = host
+        self._sessions = sessions
+        self._grants = grants
+
+    def request(self, peer: Peer, message: Request, now: float) -> None:
+        record = self._sessions.of(peer)
+        validation.check_turn(message.turn)
+        record.is_refused = False
+        self._grants.end_up_to(record, message.turn - 1)
+        self._grants.enact(self._host.request(now, record.id, message.turn))
+
+    def finish(self, peer: Peer, message: Finish, now: float) -> None:
+        record = self._sessions.of(peer)
+        validation.check_turn(message.turn)
+        self._grants.end_up_to(record, message.turn)
+        self._grants.enact(self._host.finish(now, record.id, message.turn))
+
+    def busy(self, peer: Peer, message: Busy, now: float) -> None:
+        record = self._sessions.of(peer)
+        self._grants.enact(self._host.set_busy(now, record.id, message.busy))
+
+    def paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
+        record = self._sessions.of(peer)
+        if message.page_ins in (None, peer.page_ins):  # else it will be in again
+            self._grants.enact(self._host.paged_out(now, record.id, message.bytes))
+
+    def stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:
+        record = self._sessions.of(peer)
+        reason = views.printable(message.reason)
+        log.warning("process %d is not paged out: %s", peer.pid, reason)
+        self._grants.enact(self._host.page_out_failed(now, record.id, reason))
