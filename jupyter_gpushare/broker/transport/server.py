@@ -151,8 +151,8 @@ class Endpoint:
     def left(self, connection: Connection) -> None:
         now = self.now()
         self._connections.discard(connection)
-        if connection.patience is not None:
-            connection.patience.cancel()  # or it would keep the connection in memory
+        if connection.timer is not None:
+            connection.timer.cancel()  # or it would keep the connection in memory
         self.service.lost(connection, now)
         self.happened(now)
         if not self._connections:
