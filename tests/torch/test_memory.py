@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch import memory as torch_memory
-from jupyter_gpushare.client.torch.memory import Memory, self_test
+from jupyter_gpushare.client.torch import counters, estimator
+from jupyter_gpushare.client.torch.counters import self_test
+from jupyter_gpushare.client.torch.memory import Memory
 
 counter = _core.AllocationCounter
 MIB = 1 << 20
@@ -127,7 +128,7 @@ def test_memory_of_numpy_is_not_ours():
     numpy = pytest.importorskip("numpy")
     start = counter.live()
     tensor = torch.from_numpy(numpy.zeros(1000))
-    torch_memory._adopt_storages()
+    counters.adopt_storages()
     assert counter.live() == start
     del tensor
     assert counter.live() == start
@@ -214,7 +215,7 @@ def test_a_child_forked_in_the_middle_counts_on_and_does_not_hang():
 
 def test_the_self_test_passes_here():
     assert self_test() == ""
-    assert Memory().how == torch_memory.CountedStorages.how
+    assert Memory().how == counters.CountedStorages.how
 
 
 def test_a_meter_finds_all_tensors_from_before_it():
@@ -354,7 +355,7 @@ def test_a_margin_takes_no_more_than_the_device_has():
 
 def test_a_demand_forgets_what_is_long_ago():
     memory = Memory()
-    for size in [1, MIB] + [1000] * torch_memory.WINDOW:
+    for size in [1, MIB] + [1000] * estimator.WINDOW:
         memory.begin()
         bytes_of(size)
         memory.end()
@@ -456,7 +457,7 @@ def test_events_out_of_order_change_nothing():
 
 
 def test_where_counting_fails_the_whole_process_is_persistent_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(torch_memory, "self_test", lambda: "tensors cannot be counted here")
+    monkeypatch.setattr(counters, "self_test", lambda: "tensors cannot be counted here")
     memory = Memory()
     for _ in range(3):
         memory.begin()

@@ -24,7 +24,8 @@ from jupyter_gpushare.client.sharing import current
 session, footprints = current(), []
 
 def boundary(end_of_iteration=session.boundary):
-    footprints.extend(iteration.footprint for iteration in list(session.memory._recent)[-1:])
+    recent = session.memory.estimator.recent
+    footprints.extend(iteration.footprint for iteration in list(recent)[-1:])
     assert _core.Lane.is_valid() == ""
     while session.holding and session._asked is None:
         with session._lock:
