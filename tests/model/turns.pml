@@ -8,11 +8,11 @@
    passes nobody over for ever; a turn may be asked back at any time while somebody waits.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
-     ask            session.py enter, _begin_wait; broker/service.py _request; Scheduler::request
-     take           session.py _take: Grant, Yield; a letter, mailbox.py receive
-     part           session.py _part, boundary, leave; service.py _finish; Scheduler::finish
-     interrupt      session.py _withdraw: Finish before the Grant has come, or as it comes
-     reconnect      session.py _registration, _register; service.py _open; Scheduler::open
+     ask            turn.py begin_wait, await_grant; service.py _request; Scheduler::request
+     take           inbox.py take: Grant, Yield; a letter, mailbox.py receive
+     part           session.py boundary, leave; turn.py give_back; service.py _finish
+     interrupt      turn.py withdraw: Finish before the Grant has come, or as it comes
+     reconnect      registration.py, link.py connect; service.py _open; Scheduler::open
      hear           broker/connection.py buffer_updated, connection_lost; service.py handle, lost
      assign         assign.cpp assign, start_successor, grant
      ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/turns.py successor

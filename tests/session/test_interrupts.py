@@ -109,7 +109,7 @@ def test_an_interrupt_at_any_line_leaves_no_turn_behind(
         ours.enter()
         other.waits()
         while ours.holding:
-            select.select([ours._client], [], [], 0.05)
+            select.select([ours._link.client], [], [], 0.05)
             ours.boundary()
 
     for nth in itertools.count(1):
