@@ -21,6 +21,7 @@ from ..wire.messages import (
     Withdraw,
     Yield,
 )
+from .lane_use import LaneUse
 from .link import Link
 from .residency import Residency
 from .turn import Turn
@@ -33,11 +34,18 @@ class Inbox:
     """Of one session; all of it is under the link's lock but for `take_notices`."""
 
     def __init__(
-        self, owner: Owner, link: Link, usage: Usage, turn: Turn, residency: Residency
+        self,
+        owner: Owner,
+        link: Link,
+        usage: Usage,
+        lane_use: LaneUse,
+        turn: Turn,
+        residency: Residency,
     ) -> None:
         self._owner = owner
         self._link = link
         self._usage = usage
+        self._lane_use = lane_use
         self._turn = turn
         self._residency = residency
         self._notices: list[str] = []  # to be shown in the present cell, or the next one
@@ -46,7 +54,7 @@ class Inbox:
             Yield: turn.on_yield,
             Withdraw: turn.on_withdraw,
             RenewKey: turn.on_renew_key,
-            Trim: turn.on_trim,
+            Trim: lane_use.on_trim,
             Error: turn.on_error,
             PageOut: residency.on_page_out,
             PageIn: residency.on_page_in,
@@ -71,7 +79,8 @@ class Inbox:
         return notices
 
     def _on_grant(self, grant: Grant) -> None:
-        self._turn.use_lane(grant)
+        if self._turn.has_lane_of(grant):
+            self._lane_use.use(grant)
         if self._turn.is_granted_by(grant):
             self._residency.page_in()
             self._turn.begin()

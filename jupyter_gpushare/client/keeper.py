@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from ..errors import ConnectionLost, ProtocolError
+from .lane_use import LaneUse
 from .link import LAST_RETRY_SECONDS, Link, pauses
 from .residency import Residency
 from .turn import Turn
@@ -31,9 +32,12 @@ END_SECONDS = 2.0  # that the end of a process waits for keepers
 class Keeper:
     """Of one link. While a cell runs, messages are left to the thread that runs iterations."""
 
-    def __init__(self, owner: Owner, link: Link, turn: Turn, residency: Residency) -> None:
+    def __init__(
+        self, owner: Owner, link: Link, lane_use: LaneUse, turn: Turn, residency: Residency
+    ) -> None:
         self._owner = owner
         self._link = link
+        self._lane_use = lane_use
         self._turn = turn
         self._residency = residency
         self._next_try = 0.0  # to give the turn back
@@ -142,7 +146,7 @@ class Keeper:
                     self._turn.give_back()
         except (ConnectionLost, ProtocolError):
             self._link.drop()
-        if self._turn.holding and self._turn.keeps_survivors:
+        if self._turn.holding and self._lane_use.keeps_survivors:
             self._next_try = time.monotonic() + NO_ROOM_RETRY_SECONDS
 
     def _is_due(self) -> bool:

@@ -6,9 +6,10 @@ lock. Before it, `entering` is taken to begin an iteration, and to give the turn
 iteration begins while the lane is emptied for the next session.
 
 The parts of a session: `Link` is its connection to the broker, where `Registration` introduces it
-and `Inbox` takes what the broker says; `Turn` is the turn that it waits for or holds, `Residency`
-knows where its memory is between cells, `Placement` its device, and `Usage` what it has used;
-`Keeper` is the thread that looks after all of that while user code computes.
+and `Inbox` takes what the broker says; `Turn` is the turn that it waits for or holds, and `LaneUse`
+what it has in the lane; `Residency` knows where its memory is between cells, `Placement` its
+device, and `Usage` what it has used; `Keeper` is the thread that looks after all of that while user
+code runs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ..wire.messages import Change, Wait, sealed
 from . import end_of_wait, options
 from .inbox import Inbox
 from .keeper import Keeper
+from .lane_use import LaneUse
 from .link import Link
 from .memory import Memory, WholeProcess
 from .placement import Placement
@@ -100,7 +102,10 @@ class Session:
         self._usage = Usage(self, self._group, self._settings.report_seconds, remaining)
         self._link = link = Link(self._settings, self.name)
         self._idle_turn = IdleTurn()
-        self._turn = Turn(self, link, self._usage, self._placement, self._idle_turn, Mailbox())
+        self._lane_use = LaneUse(self, link, self._placement)
+        self._turn = Turn(
+            link, self._usage, self._placement, self._lane_use, self._idle_turn, Mailbox()
+        )
         self._residency = Residency(
             self,
             link,
@@ -110,7 +115,7 @@ class Session:
             self._group,
             self._settings.page_directory,
         )
-        self._inbox = Inbox(self, link, self._usage, self._turn, self._residency)
+        self._inbox = Inbox(self, link, self._usage, self._lane_use, self._turn, self._residency)
         self._registration = Registration(
             self, self._usage, self._turn, self._residency, self._placement, secret
         )
@@ -120,7 +125,7 @@ class Session:
             watch=self._idle_turn.watch,
             stop_holding=self._turn.stop_holding,
         )
-        self._keeper = Keeper(self, link, self._turn, self._residency)
+        self._keeper = Keeper(self, link, self._lane_use, self._turn, self._residency)
 
     # --- what it has -------------------------------------------------------------------------
 

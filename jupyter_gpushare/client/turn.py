@@ -12,10 +12,7 @@ from .._core import IdleTurn
 from ..errors import (
     Cancelled,
     ConnectionLost,
-    DoesNotFit,
     GpuShareError,
-    NoRoom,
-    OverQuota,
     ProtocolError,
     from_code,
 )
@@ -25,17 +22,16 @@ from ..wire.messages import (
     Error,
     Finish,
     Grant,
-    Keep,
     NewKey,
     RenewKey,
     Request,
-    Trim,
     Withdraw,
     Yield,
 )
+from .lane_use import LaneUse
 from .link import Link, pauses
 from .placement import Placement
-from .usage import Owner, Usage
+from .usage import Usage
 
 
 class Turn:
@@ -47,17 +43,17 @@ class Turn:
 
     def __init__(
         self,
-        owner: Owner,
         link: Link,
         usage: Usage,
         placement: Placement,
+        lane_use: LaneUse,
         idle_turn: IdleTurn,
         mailbox: Mailbox,
     ) -> None:
-        self._owner = owner
         self._link = link
         self._usage = usage
         self._placement = placement
+        self._lane_use = lane_use
         self._idle_turn = idle_turn
         self.mailbox = mailbox
         self.number = 0
@@ -65,9 +61,7 @@ class Turn:
         self.waiting = False
         self.asked: Yield | None = None  # to end it at the next boundary
         self.refusal: GpuShareError | None = None
-        self.keeps_survivors = False  # there was no room for them outside of the lane
         self._ended = 0  # the last turn that the broker was told is over
-        self.told_of_lane = ""  # the last trouble with it
 
     # --- wait for it -------------------------------------------------------------------------
 
@@ -124,15 +118,9 @@ class Turn:
     def is_granted_by(self, grant: Grant) -> bool:
         return grant.turn == self.number and self.waiting
 
-    def use_lane(self, grant: Grant) -> None:
-        """Of a grant that begins this turn, or tells of its lane once more."""
-        if grant.turn != self.number or not (self.waiting or self.holding):
-            return
-        memory, size = self._link.lane_of(grant)
-        trouble = self._owner.memory.use_lane(memory, size, self._placement.capacity)
-        if trouble and trouble != self.told_of_lane:
-            self._owner.on_trouble(f"iterations run outside of the shared lane: {trouble}")
-        self.told_of_lane = trouble
+    def has_lane_of(self, grant: Grant) -> bool:
+        """The grant begins this turn, or tells of its lane once more."""
+        return grant.turn == self.number and (self.waiting or self.holding)
 
     def begin(self) -> None:
         self._usage.stop_wait()
@@ -163,9 +151,6 @@ class Turn:
         if key := self.mailbox.new_key():
             self._link.say(NewKey(key))
 
-    def on_trim(self, message: Trim) -> None:
-        self._owner.memory.trim_lane(message.memory, message.bytes)
-
     def was_registered(self) -> None:
         """A successor that was named, was named to the connection before."""
         self.asked = None
@@ -187,8 +172,8 @@ class Turn:
     def hand_over(self) -> None:
         """A direct handoff at a boundary, before what has come is received: the successor that is
         named in it finds the turn sooner, and what has come finds this turn over."""
-        if self.mailbox.has_successor() and not self._owner.memory.survivors():
-            self._owner.memory.evacuate()
+        if self.mailbox.has_successor() and not self._lane_use.survivors():
+            self._lane_use.leave()
             if self.stop_holding():
                 self.mailbox.hand_on()
             self.say_end()
@@ -197,9 +182,9 @@ class Turn:
         """This process uses the device no more, and its successor may; but not where there is no
         room for what is alive in the lane. An interrupt in between leaves this process without a
         turn, and it says so at the end of its cell."""
-        if not self._may_give_back():
+        if not self._lane_use.may_leave():
             return
-        self._owner.memory.evacuate()
+        self._lane_use.leave()
         is_ours = self.stop_holding()
         if is_ours and self.asked is not None and (successor := self.asked.successor) is not None:
             self.mailbox.send(successor.mailbox, successor.letter)
@@ -212,32 +197,6 @@ class Turn:
                 self.give_back()
             else:
                 self.say_end()
-
-    def _may_give_back(self) -> bool:
-        """Whether there is room outside of the lane for what is alive in it."""
-        memory = self._owner.memory
-        if not (survivors := memory.survivors()):
-            return True
-        try:
-            self._link.ask(Keep(memory.demand()))
-            memory.evacuate()
-        except OverQuota as error:
-            self._tell_of_survivors(survivors, str(error))
-            return False
-        except (NoRoom, DoesNotFit, MemoryError):
-            self._tell_of_survivors(survivors, "there is no room for them outside of the lane")
-            return False
-        self.keeps_survivors = False
-        return True
-
-    def _tell_of_survivors(self, size: int, why: str) -> None:
-        if not self.keeps_survivors:
-            self.keeps_survivors = True
-            self._owner.on_trouble(
-                f"{size / (1 << 20):.0f} MiB of the last iteration are still in use, and {why}, so"
-                " this notebook keeps its turn and others wait: `del` the results that hold them,"
-                " or run `%gpushare tidy`"
-            )
 
     def note_gone(self) -> None:
         """The turn may have gone between two iterations, while Python stood still."""
@@ -265,19 +224,9 @@ class Turn:
 
     def leave_lane(self) -> bool:
         """End the turn; whether nothing of this process stays in the lane."""
-        stays = self.holding and not self._is_lane_empty()
+        stays = self.holding and not self._lane_use.has_left()
         self.stop_holding()
         return not stays
-
-    def _is_lane_empty(self) -> bool:
-        memory = self._owner.memory
-        if memory.is_torn:
-            return False
-        try:
-            memory.evacuate()
-        except MemoryError:
-            return False
-        return True
 
     def close(self) -> None:
         self.mailbox.close()

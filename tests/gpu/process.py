@@ -64,7 +64,7 @@ class Watch:
         return {
             "kind": type(part).__name__,
             "is_open": part.is_open,
-            "trouble": self._session._turn.told_of_lane,
+            "trouble": self._session._lane_use.trouble,
             "how": memory.how,
             "bytes": max((each.ephemeral for each in memory.estimator.recent), default=0),
             "waited_seconds": self._session.waited_seconds,

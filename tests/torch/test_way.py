@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iterat
 SECTION = SECTION.split("\n## ")[0]
 # In C++, where Python's profiler sees no frame.
 NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "Mailbox.hand_on", "Mailbox.wait"}
-OF_A_SESSION = {"Session", "Turn", "Inbox", "Link", "Client"}
+OF_A_SESSION = {"Session", "Turn", "Inbox", "LaneUse", "Link", "Client"}
 MOST = 7  # functions of a session that each point of a switch passes
 WARM_UP = 30  # iterations after which the demand is known and the lane is used
 
@@ -88,12 +89,10 @@ def switch(settings: Settings, opened: Callable[..., Session]) -> Iterator[list[
 
         session.on_wait = finish
         called = calls_of(session.enter)
-
-        def until_given_back() -> None:
-            while session.holding:
-                session.boundary()
-
-        yield called + calls_of(until_given_back)
+        while session._turn.asked is None:
+            select.select([session._link.client], [], [])
+            session._turn.look()
+        yield called + calls_of(session.boundary)
 
 
 def train(iterations: int) -> None:

@@ -46,7 +46,7 @@ def runs(name):
     return False
 
 def wait_until_asked(leaving):
-    while leaving.is_alive() and not runs("_may_give_back"):
+    while leaving.is_alive() and not runs("may_leave"):
         time.sleep(0.001)
 
 def note(module, args):
