@@ -1,8 +1,8 @@
 """A wait for the device that a user has ended: one sentence, since nothing has failed.
 
 IPython shows the sentence alone, by `_render_traceback_`; a script's traceback has the user's lines
-and none of ours. An interrupt stays a plain KeyboardInterrupt: by that type the interpreter, and
-the program that started it, know that it was interrupted.
+and none of this library. An interrupt stays a plain KeyboardInterrupt: by that type the
+interpreter, and the program that started it, know that it was interrupted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def told() -> Iterator[None]:
 
 
 def ended(error: BaseException, seconds: float, how_long: str) -> Cancelled | KeyboardInterrupt:
-    """What is raised instead of `error`, which ended a wait of so many `seconds`."""
+    """What is raised instead of `error`, which ended a wait of that many `seconds`."""
     if isinstance(error, Cancelled):
         told: Cancelled | KeyboardInterrupt = Cancelled(f"{error} after {how_long}")
     else:

@@ -6,10 +6,10 @@ lock. Before it, `entering` is taken to begin an iteration, and to give the turn
 iteration begins while the lane is emptied for the next session.
 
 The parts of a session: `Link` is its connection to the broker, where `Registration` introduces it
-and `Inbox` takes what the broker says; `Turn` is the turn that it waits for or holds, and `LaneUse`
-what it has in the lane; `Residency` knows where its memory is between cells, `Placement` its
-device, and `Usage` what it has used; `Keeper` is the thread that looks after all of that while user
-code runs.
+and `Dispatch` gives what the broker says to the part that it concerns; `Turn` is the turn that it
+waits for or holds, and `LaneUse` what it has in the lane; `Residency` knows where its memory is
+between cells, `Placement` its device, and `Usage` what it has used; `Keeper` is the thread that
+looks after all of that while user code runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..wire.client import ANSWER_SECONDS
 from ..wire.mailbox import Mailbox
 from ..wire.messages import Change, Wait, sealed
 from . import end_of_wait, options
-from .inbox import Inbox
+from .dispatch import Dispatch
 from .keeper import Keeper
 from .lane_use import LaneUse
 from .link import Link
@@ -115,13 +115,15 @@ class Session:
             self._group,
             self._settings.page_directory,
         )
-        self._inbox = Inbox(self, link, self._usage, self._lane_use, self._turn, self._residency)
+        self._dispatch = Dispatch(
+            self, link, self._usage, self._lane_use, self._turn, self._residency
+        )
         self._registration = Registration(
             self, self._usage, self._turn, self._residency, self._placement, secret
         )
         link.serve(
             registration=self._registration,
-            take=self._inbox.take,
+            take=self._dispatch.take,
             watch=self._idle_turn.watch,
             stop_holding=self._turn.stop_holding,
         )
@@ -203,7 +205,7 @@ class Session:
         self._keeper.end()
 
     def _say_goodbye(self) -> None:
-        """Say nothing where something of ours stays in the lane: then the broker finds the
+        """Say nothing where something of this process stays in the lane: then the broker finds the
         connection lost and this process alive, and leaves the lane's memory to it."""
         if self._turn.leave_lane():
             self._link.say_goodbye()
@@ -302,7 +304,7 @@ class Session:
         with self.entering, link.lock:  # an interrupt would come between `acquire` and `try`
             try:
                 if link.connected().has_news_of(turn.number, turn.mailbox):
-                    turn.hand_over()
+                    turn.hand_off()
                     turn.look()
                 if turn.asked is not None and turn.holding:
                     turn.give_back()
@@ -359,7 +361,7 @@ class Session:
 
     def take_notices(self) -> list[str]:
         """Sentences for the user, each told once."""
-        return self._inbox.take_notices()
+        return self._dispatch.take_notices()
 
     def _forget(self) -> None:
         """In a forked child: the session is the parent's; only our copies of its descriptors go.

@@ -169,7 +169,7 @@ class Turn:
         self.note_gone()
         self._link.look()
 
-    def hand_over(self) -> None:
+    def hand_off(self) -> None:
         """A direct handoff at a boundary, before what has come is received: the successor that is
         named in it finds the turn sooner, and what has come finds this turn over."""
         if self.mailbox.has_successor() and not self._lane_use.survivors():

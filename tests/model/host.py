@@ -28,7 +28,7 @@ from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.grants.recovery import Held, Roll
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
-from jupyter_gpushare.client import end_of_wait, inbox, keeper, link, residency, turn, usage
+from jupyter_gpushare.client import dispatch, end_of_wait, keeper, link, residency, turn, usage
 from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import Device
@@ -68,7 +68,7 @@ QUIET_STEPS = 400  # that all take together until nothing is left to do, or they
 
 
 SESSION_MODULE = import_module(Session.__module__)  # the package has a function of that name
-CLIENT_MODULES = (SESSION_MODULE, end_of_wait, inbox, keeper, link, residency, turn, usage)
+CLIENT_MODULES = (SESSION_MODULE, end_of_wait, dispatch, keeper, link, residency, turn, usage)
 OF_A_CELL = (KeyboardInterrupt, GpuShareError)  # what a cell may end with
 OF_OURS = (ProtocolError, UnknownSession)  # but for these, which no user can cause
 

@@ -54,7 +54,7 @@ MUTANTS = {
         "if self.busy and not self._turn.waiting and not self._turn.holding:",
     ),
     "a notebook that rests takes what was sent to its place before": Mutant(
-        "jupyter_gpushare/client/inbox.py",
+        "jupyter_gpushare/client/dispatch.py",
         "if self._link.rests and isinstance(message, OF_A_PLACE):",
         "if False:",
         "test_orders.py",

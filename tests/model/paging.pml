@@ -14,7 +14,7 @@
      ask_for_place  residency.py ask_for_place; service.py _open; Scheduler::open
      take_page_out  residency.py on_page_out; service.py _paged_out, _stays_in; paging.cpp paged_out
      take_rest      residency.py on_rest; service.py _rests; broker/admin/idle.py
-     take_give_back inbox.py _on_give_back
+     take_give_back dispatch.py _on_give_back
      report         session.py declare, leave; service.py _report
      part           session.py boundary, leave; turn.py give_back; with a letter to the successor
      interrupt      turn.py withdraw; link.py break_off, where it waits for its place or its memory

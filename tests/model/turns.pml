@@ -9,7 +9,7 @@
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
      ask            turn.py begin_wait, await_grant; service.py _request; Scheduler::request
-     take           inbox.py take: Grant, Yield; a letter, mailbox.py receive
+     take           dispatch.py take: Grant, Yield; a letter, mailbox.py receive
      part           session.py boundary, leave; turn.py give_back; service.py _finish
      interrupt      turn.py withdraw: Finish before the Grant has come, or as it comes
      reconnect      registration.py, link.py connect; service.py _open; Scheduler::open

@@ -26,7 +26,7 @@ SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iterat
 SECTION = SECTION.split("\n## ")[0]
 # In C++, where Python's profiler sees no frame.
 NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "Mailbox.hand_on", "Mailbox.wait"}
-OF_A_SESSION = {"Session", "Turn", "Inbox", "LaneUse", "Link", "Client"}
+OF_A_SESSION = {"Session", "Turn", "Dispatch", "LaneUse", "Link", "Client"}
 MOST = 7  # functions of a session that each point of a switch passes
 WARM_UP = 30  # iterations after which the demand is known and the lane is used
 

@@ -30,7 +30,7 @@ from .usage import Owner, Usage
 OF_A_PLACE = (PageOut, PageIn, GiveBack, Rest)  # concern memory that counts at the broker
 
 
-class Inbox:
+class Dispatch:
     """Of one session; all of it is under the link's lock but for `take_notices`."""
 
     def __init__(
