@@ -363,7 +363,7 @@ class Session:
         """Sentences for the user, each told once."""
         return self._dispatch.take_notices()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """In a forked child: the session is the parent's; only our copies of its descriptors go.
 
         Locks are made anew, since a thread that no longer exists may have held them.
@@ -380,7 +380,7 @@ _living: set[Session] = set()
 
 def _forget_all() -> None:
     for living in tuple(_living):
-        living._forget()
+        living.forget()
     _living.clear()
 
 
