@@ -55,6 +55,9 @@ LAYERS = {
     "tools": BASE | {"tables", "wire", "devices", "broker", "simulator"},
 }
 
+# modules of others, of which the client has to use what they do not publish
+WITH_PRIVATES = ("c10d", "sys")
+
 # what keeps the core a function of its events, and the memory free of the interpreter
 INPUT_OUTPUT = r"iostream|fstream|thread|mutex|condition_variable|chrono|ctime|sys/.*|unistd\.h"
 PYTHON = r"Python\.h|pybind11/.*"
@@ -165,6 +168,17 @@ def rooms(path: Path) -> set[str]:
             absolute = [*package[: len(package) - level + 1], *name.lstrip(".").split(".")]
             found.add(absolute[0])
     return found
+
+
+@pytest.mark.parametrize("path", sorted((LIBRARY / "client").glob("*.py")), ids=named)
+def test_no_part_of_a_session_touches_what_is_private_to_another(path: Path) -> None:
+    private = {
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr)
+    }
+    own = re.compile(rf"self\.\w+$|({'|'.join(WITH_PRIVATES)})\.")
+    assert {name for name in private if not own.match(name)} == set()
 
 
 def test_the_cxx_rooms_exist() -> None:

@@ -33,7 +33,7 @@ class CudaLane:
         self.trouble = _core.CudaLane.expect(index, WINDOW_OF_CAPACITY * capacity, self.chunk_bytes)
 
     def use(self, memory: LaneMemory, size: int) -> str:
-        """Use so many bytes of that memory. Nothing of this process may be in the lane."""
+        """Use `size` bytes of that memory. Nothing of this process may be in the lane."""
         if memory.channel is None:
             return "the broker has no chunks for lanes"
         if self.is_using(memory, size):
@@ -48,7 +48,8 @@ class CudaLane:
         )
 
     def is_using(self, memory: LaneMemory, size: int) -> bool:
-        """A broker that took another one's place counts its memory anew, and has none of ours."""
+        """Not after a new broker has taken the place of another: it numbers its memory anew, and
+        has none of this process."""
         return memory is self.memory and size == self.size
 
     def trim(self, size: int) -> str:
@@ -78,7 +79,7 @@ class CudaLane:
         return trouble
 
     def _make(self, memory: LaneMemory, wanted: int) -> str:
-        """Make what nobody has made yet."""
+        """Make the chunks that are not there yet."""
         trouble = ""
         while not trouble and (there := _core.CudaLane.attached_chunks()) < wanted:
             made = _made(min(wanted - there, PER_BATCH) * self.chunk_bytes)

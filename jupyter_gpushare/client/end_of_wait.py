@@ -1,8 +1,8 @@
-"""A wait for the device that somebody has ended: one sentence, since nothing has failed.
+"""A wait for the device that a user has ended: one sentence, since nothing has failed.
 
 IPython shows the sentence alone, by `_render_traceback_`; a script's traceback has the user's lines
-and none of ours. An interrupt stays a plain KeyboardInterrupt: by that type the interpreter, and
-whoever started it, know that it was interrupted.
+and none of this library. An interrupt stays a plain KeyboardInterrupt: by that type the
+interpreter, and the program that started it, know that it was interrupted.
 """
 
 from __future__ import annotations
@@ -11,17 +11,32 @@ import contextlib
 import functools
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ..errors import Cancelled
+from ..format import duration
 
 HIDDEN = (f"{Path(__file__).parent.parent}/", contextlib.__file__)
 
 
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Around a wait: an interrupt, or Cancelled, tells how long it was."""
+    __tracebackhide__ = True
+    asked_at = time.monotonic()
+    try:
+        yield
+    except (KeyboardInterrupt, Cancelled) as error:
+        seconds = time.monotonic() - asked_at
+        raise ended(error, seconds, duration(seconds)) from None
+
+
 def ended(error: BaseException, seconds: float, how_long: str) -> Cancelled | KeyboardInterrupt:
-    """What is raised instead of `error`, which ended a wait of so many `seconds`."""
+    """What is raised instead of `error`, which ended a wait of that many `seconds`."""
     if isinstance(error, Cancelled):
         told: Cancelled | KeyboardInterrupt = Cancelled(f"{error} after {how_long}")
     else:

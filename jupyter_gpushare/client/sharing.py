@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
-from threading import Lock, get_ident
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..settings import Settings
 from ..wire.messages import MAX_NAME_LENGTH
+from .cells import Cells
 from .end_of_wait import hide_our_frames
 from .options import applied, check
 from .session import Session
@@ -24,45 +24,6 @@ if TYPE_CHECKING:
     from .torch.boundaries import Boundaries
 
 Batch = TypeVar("Batch")
-
-
-class _Cells:
-    """Which cells run. They are known by their thread: in another one than the training run cells
-    of subshells and messages of widgets, and in one thread a cell may run inside another."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._running: Counter[int] = Counter()  # by thread
-        self._assumed: int | None = None  # a thread
-
-    def assume(self) -> None:
-        """Sharing begins in a cell that was not announced, or in a script."""
-        with self._lock:
-            if get_ident() not in self._running:
-                self._assumed = get_ident()
-
-    def begins(self) -> bool:
-        """Whether no other one runs."""
-        with self._lock:
-            is_first = self._is_none_but_assumed()
-            self._running[get_ident()] += 1
-            return is_first
-
-    def ends(self) -> tuple[bool, bool]:
-        """Whether no other cell runs in this thread; and whether none runs at all."""
-        with self._lock:
-            self._running[get_ident()] -= 1
-            self._running += Counter()  # of those alone that run
-            if self._assumed == get_ident():
-                self._assumed = None
-            is_outermost = get_ident() not in self._running
-            return is_outermost, not self._running and self._assumed is None
-
-    def _is_none_but_assumed(self) -> bool:
-        """What was assumed in this thread is the cell that is announced now, or it is over."""
-        if self._assumed == get_ident():
-            self._assumed = None
-        return not self._running and self._assumed is None
 
 
 class _Sharing:
@@ -131,7 +92,7 @@ class _Sharing:
 
     def cell_ended(self, is_last: bool) -> None:
         """The turn goes back unless other cells run, or another thread is inside an iteration: it
-        keeps the turn to its own boundary, and whoever comes to none is noticed by the keeper."""
+        keeps the turn to its own boundary, and the keeper notices one that comes to none."""
         with self.session.entering:
             if self._has_closed_ours() and is_last:
                 self.session.leave()
@@ -148,7 +109,7 @@ class _Sharing:
 
 
 _sharing: _Sharing | None = None
-_cells = _Cells()
+_cells = Cells()
 
 
 def current() -> Session | None:
@@ -271,7 +232,7 @@ def _explicit() -> Iterator[_Sharing]:
 
 
 def _spare_the_cores(device: str) -> None:
-    """Let OpenMP's idle threads sleep: by default they spin on the cores of whoever has the turn.
+    """Let OpenMP's idle threads sleep: by default they spin on the cores that another session has.
 
     OpenMP reads this when torch loads it, so it helps where sharing is on before `import torch`;
     it changes no result, and a value that the user has set stays.
@@ -286,7 +247,7 @@ def _attach(torch: Any) -> None:
 
 
 def _attach_when_imported() -> None:
-    """Now, if torch is there; else when it comes, whoever imports it."""
+    """Now, if torch is there; else when some code imports it."""
     import wrapt
 
     if "torch" in sys.modules:
@@ -302,7 +263,7 @@ _registered: list[bool] = []  # the hook outlives a session; it must not be regi
 def _forget() -> None:
     """In a forked child: sharing is the parent's."""
     global _sharing, _cells
-    _sharing, _cells = None, _Cells()
+    _sharing, _cells = None, Cells()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -52,8 +52,17 @@ def may_compute(thread: int, has_tensors: Callable[[], bool], rest: Rest) -> boo
     return not waits or has_tensors()
 
 
+def runs(frame: int) -> bool:
+    """Whether the frame of that id is on this thread's stack. Ids are kept, since a frame would
+    keep its variables, and their tensors, alive."""
+    caller = sys._getframe() if frame else None
+    while caller is not None and id(caller) != frame:
+        caller = caller.f_back
+    return caller is not None
+
+
 def _processor_seconds(thread: int) -> float:
-    """Of a thread that has not ended; where nobody can know, as if it never rested."""
+    """Of a thread that has not ended; where that is not known, as if it never rested."""
     if sys.platform != "linux":
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread))

@@ -24,7 +24,7 @@ TOLD_SECONDS = 0.5  # a cell that has waited for less, without a line, gets none
 
 
 def sentence(wait: Wait) -> str:
-    """Why, behind whom, at which place, and about how long."""
+    """The reason of a wait, the holder, the queue position, and about how long it lasts."""
     is_named = not wait.holder or wait.holder in wait.reason
     after = "" if is_named else f" after {plain(wait.holder or '')}"
     about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
@@ -60,7 +60,7 @@ class WaitingLine(ABC):
                 self._try(self.finish, self.summary)
 
     def count(self, seconds: float) -> None:
-        """A wait has been so long; `None` comes after it."""
+        """A wait has lasted that long; a call with None comes after it."""
         with self._lock:
             self._times += seconds >= COUNTED_SECONDS
             self._seconds += seconds

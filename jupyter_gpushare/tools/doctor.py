@@ -35,7 +35,7 @@ TORCH_TEST = """
 import json, torch
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch import cuda_lane
-from jupyter_gpushare.client.torch.memory import self_test
+from jupyter_gpushare.client.torch.counters import self_test
 lanes = cuda_lane.why_not() or _core.cuda_trouble(0)
 print(json.dumps([torch.__version__, self_test(), lanes]))
 """

@@ -112,7 +112,7 @@ def test_a_stranger_that_is_first_after_a_restart_does_not_get_the_session_of_an
     service = Service(load({}), DEVICES, started=0.0)  # the next broker, which knows no session
     thief = Visitor(service, "thief").opens(seen.id)
     guesser = Visitor(service, "guesser").opens(seen.id, secret="0" * 32)
-    owner = Visitor(service, "owner").says(session._registration())
+    owner = Visitor(service, "owner").says(session._registration.message())
     assert thief.refusals == guesser.refusals
     assert "opens with the secret of its own alone" in thief.refusals[0]
     assert owner.heard_of(Opened)

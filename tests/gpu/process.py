@@ -60,13 +60,13 @@ class Watch:
         if self._session is None:
             return {}
         memory = self._session.memory
-        part = memory._lane
+        part = memory.lane
         return {
             "kind": type(part).__name__,
             "is_open": part.is_open,
-            "trouble": self._session._told_of_lane,
+            "trouble": self._session._lane_use.trouble,
             "how": memory.how,
-            "bytes": max((each.ephemeral for each in memory._recent), default=0),
+            "bytes": max((each.ephemeral for each in memory.estimator.recent), default=0),
             "waited_seconds": self._session.waited_seconds,
         }
 

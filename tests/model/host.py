@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from itertools import product
 from math import inf
 
 import pytest
@@ -28,6 +29,7 @@ from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.client import dispatch, end_of_wait, keeper, link, residency, turn, usage
 from jupyter_gpushare.client.memory import WholeProcess
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.devices import Device
@@ -68,7 +70,8 @@ QUIET_STEPS = 400  # steps of all together until nothing is left to do, or they 
 
 
 SESSION_MODULE = import_module(Session.__module__)  # the package has a function of that name
-OF_A_CELL = (KeyboardInterrupt, GpuShareError)  # errors that may end a cell
+CLIENT_MODULES = (SESSION_MODULE, end_of_wait, dispatch, keeper, link, residency, turn, usage)
+OF_A_CELL = (KeyboardInterrupt, GpuShareError)  # what a cell may end with
 OF_OURS = (ProtocolError, UnknownSession)  # but for these, which no user can cause
 
 
@@ -482,8 +485,9 @@ class Host:
             self._at_end = at_end.pop_all()
 
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
-        for name in ("threading", "select", "time"):
-            patch.setattr(SESSION_MODULE, name, getattr(self.lockstep, name))
+        for module, name in product(CLIENT_MODULES, ("threading", "select", "time")):
+            if hasattr(module, name):
+                patch.setattr(module, name, getattr(self.lockstep, name))
         patch.setattr(SESSION_MODULE, "Mailbox", partial(Letters, self.lockstep))
         patch.setattr(SESSION_MODULE, "IdleTurn", partial(IdleTurn, watches=False))
         patch.setattr(client, "select", self.lockstep.select)
@@ -647,13 +651,13 @@ class Host:
             if not failed and self._all_are_connected():
                 return
             self.pass_time(STEP_SECONDS)
-        away = [each for each in self.here if each.session._client is None]
-        absent = self.broker.service.journal.missing if self.broker.is_recovering else ()
+        away = [each for each in self.here if each.session._link.client is None]
+        absent = self.broker.service._roll.absent if self.broker.is_recovering else ()
         raise AssertionError(f"{away} do not find the broker, and it waits for {absent}")
 
     def _all_are_connected(self) -> bool:
         assert self.broker is not None
-        found = all(notebook.session._client is not None for notebook in self.here)
+        found = all(notebook.session._link.client is not None for notebook in self.here)
         return found and not self.broker.is_recovering
 
     # --- invariants -------------------------------------------------------------------------------
@@ -671,14 +675,10 @@ class Host:
         assert not without, f"{without} compute without a turn"
         out = [each for each in holders if each.memory.is_out or each.session.paged_out_bytes]
         assert not out, f"{out} compute with their memory paged out"
-        uncounted = [each for each in self.here if each.session._resting and each.memory.live()]
+        uncounted = [each for each in self.here if each.session._link.rests and each.memory.live()]
         assert not uncounted, f"{uncounted} rest, and have memory on the device"
-        on_roll = RecoveryJournal(self._roll_file).missing
-        unknown = [
-            each
-            for each in holders
-            if Held(each.session.id, each.session._turn, each.session._mailbox.name) not in on_roll
-        ]
+        on_roll = Roll(self._roll_file).absent
+        unknown = [each for each in holders if _held_by(each.session) not in on_roll]
         assert not unknown, f"the next broker would not know that {unknown} have turns"
 
     def check_agreement(self) -> None:
@@ -687,20 +687,21 @@ class Host:
         picture = self.broker.scheduler.picture("host", self.lockstep.now)
         check_safety(picture)
         states = {each.id: each for each in picture.sessions}
-        ours = [each for each in self.here if isinstance(each.session._refusal, OF_OURS)]
+        ours = [each for each in self.here if isinstance(each.session._turn.refusal, OF_OURS)]
         assert not ours, f"{ours} have said what the broker does not understand"
-        registered = [each for each in self.here if not each.session._resting]
+        registered = [each for each in self.here if not each.session._link.rests]
         assert set(states) == {notebook.name for notebook in registered}
         for notebook in registered:
             session, state = notebook.session, states[notebook.name]
-            is_waiting = (session._waiting or session._returning) and not notebook.has_turn
+            waits = session._turn.waiting or session._residency.returning
+            is_waiting = waits and not notebook.has_turn
             assert notebook.has_turn == (state.state in ("running", "overdue")), notebook
             assert is_waiting == (state.waiting is not None), notebook
             assert is_waiting or notebook.is_free, f"{notebook} waits for nothing"
             assert bool(session.paged_out_bytes) == bool(state.paged_out_bytes), notebook
             assert notebook.memory.is_out == bool(state.paged_out_bytes), notebook
-            if notebook.has_turn or session._waiting:
-                assert session._turn == state.turn, notebook
+            if notebook.has_turn or session._turn.waiting:
+                assert session._turn.number == state.turn, notebook
 
     def go_round(self) -> None:
         """Under a fair policy a session that waits for a turn has it, though all others ask again
@@ -731,7 +732,7 @@ class Host:
         assert self.broker is not None
         picture = self.broker.scheduler.picture("host", self.lockstep.now)
         placed = {each.id for each in picture.sessions if each.lane is not None}
-        return [each for each in self.here if each.session._waiting and each.name in placed]
+        return [each for each in self.here if each.session._turn.waiting and each.name in placed]
 
     def serve(self) -> None:
         """A waiting session has its turn and ends; no session asks anew. So each has one, after as
@@ -758,6 +759,10 @@ class Host:
                 notebook.closes()
         self.exchange()
         assert not self.broker.service.has_sessions
+
+
+def _held_by(session: Session) -> Held:
+    return Held(session.id, session._turn.number, session._turn.mailbox.name)
 
 
 def _without_turn(notebooks: Sequence[Notebook]) -> list[Notebook]:

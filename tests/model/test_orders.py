@@ -68,14 +68,14 @@ def test_a_direct_handoff_of_a_broker_that_has_ended_gives_no_turn(host: Host) -
     all_begin(host, first, second, third)
     host.pass_time(1.0)
     host.exchange()
-    first.session._look()
-    assert first.session._asked is not None
-    assert first.session._asked.successor is not None
+    first.session._turn.look()
+    assert first.session._turn.asked is not None
+    assert first.session._turn.asked.successor is not None
     host.end_broker()
     host.start_broker()
     host.exchange(third)
     host.exchange(second)
-    assert third.session._client is not None
+    assert third.session._link.client is not None
     first.leaves()
     assert first.main is not None
     host.go_on(first.main)  # before its keeper
@@ -229,7 +229,7 @@ def told_to_rest(host: Host, notebook: Notebook) -> None:
 def rests(host: Host, notebook: Notebook) -> None:
     told_to_rest(host, notebook)
     host.exchange()
-    assert notebook.session._resting
+    assert notebook.session._link.rests
 
 
 def all_is_well_after_its_next_cell(host: Host, notebook: Notebook) -> None:
@@ -257,7 +257,7 @@ def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host)
     heard(host, notebook)  # so its memory is called back
     notebook.is_interrupted()
     host.exchange()
-    assert notebook.session._resting
+    assert notebook.session._link.rests
     assert notebook.memory.is_out
     all_is_well_after_its_next_cell(host, notebook)
 
@@ -281,7 +281,7 @@ def test_a_message_to_a_session_from_before_its_release_is_of_no_effect(
     elif persistent:  # or there is nothing to page out
         host.hear_admin(late, notebook)
     host.exchange()
-    assert notebook.session._resting
+    assert notebook.session._link.rests
     all_is_well_after_its_next_cell(host, notebook)
 
 
@@ -293,7 +293,7 @@ def test_a_report_of_a_released_session_reaches_the_broker(
 ) -> None:
     (notebook,) = opened(host, "notebook")
     rests(host, notebook)
-    notebook.session.iterations += 1  # that it has not reported
+    notebook.session._usage.count_iteration()  # that it has not reported
     does(notebook)
     host.exchange()
     assert notebook.main is not None
@@ -314,7 +314,7 @@ def test_a_session_with_a_thread_that_waits_for_a_turn_between_cells_is_not_rele
     told_to_rest(host, notebook)
     notebook.begins_between_cells()
     host.exchange()
-    assert not notebook.session._resting
+    assert not notebook.session._link.rests
     host.check_agreement()
     host.serve()
 

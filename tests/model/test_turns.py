@@ -233,7 +233,7 @@ class Turns(RuleBasedStateMachine):
     @precondition(lambda self: self.able("is_here"))
     @rule(pick=picks, is_lost=st.booleans())
     def letters_are_slow_or_lost(self, pick: int, is_lost: bool) -> None:
-        mailbox = self.pick(pick, "is_here").session._mailbox
+        mailbox = self.pick(pick, "is_here").session._turn.mailbox
         if is_lost:
             mailbox.lose()
         else:

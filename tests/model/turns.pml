@@ -7,12 +7,12 @@
    policy that prevents starvation; a preemption request may come at any time while a session waits.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
-     ask            session.py enter, _begin_wait; broker/turns.py request; Scheduler::request
-     take           session.py _take: Grant, Yield; a letter, mailbox.py receive
-     part           session.py _part, boundary, leave; turns.py finish; Scheduler::finish
-     interrupt      session.py _withdraw: Finish before the Grant has come, or as it comes
-     reconnect      session.py _registration, _register; admission.py open; Scheduler::open
-     hear           broker/transport/connection.py buffer_updated, connection_lost; service.py handle, lost
+     ask            turn.py begin_wait, await_grant; service.py _request; Scheduler::request
+     take           dispatch.py take: Grant, Yield; a letter, mailbox.py receive
+     part           session.py boundary, leave; turn.py give_back; service.py _finish
+     interrupt      turn.py withdraw: Finish before the Grant has come, or as it comes
+     reconnect      registration.py, link.py connect; service.py _open; Scheduler::open
+     hear           broker/connection.py buffer_updated, connection_lost; service.py handle, lost
      assign         assign.cpp assign, start_successor, grant
      ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/grants/grants.py _successor
      broker_ends    a crash, or an end in good order: what it had sent may arrive or not

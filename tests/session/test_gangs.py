@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from jupyter_gpushare_kernel import sentences
 
-from jupyter_gpushare.client.session import OLD_BROKER, Session
+from jupyter_gpushare.client.placement import OLD_BROKER
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import ProtocolError, UnknownDevice
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client

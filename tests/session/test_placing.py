@@ -86,9 +86,9 @@ def test_a_session_that_comes_back_has_its_gpu_whatever_the_environment_is_by_th
 ) -> None:
     session = open_session("a", device="cuda:1")
     monkeypatch.setenv(VISIBLE, "0")
-    with session._lock:
-        session._drop_connection()
-        assert session._restored()
+    with session._link.lock:
+        session._link.drop()
+        assert session._link.restored()
     assert (session.device, session.host_device) == ("cuda:1", "cuda:1")
     assert sessions()["a"].state == "idle"
 

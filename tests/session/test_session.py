@@ -388,9 +388,9 @@ def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
     settings: Settings,
 ) -> None:
     session = Session(settings, name="brief")
-    session._connect()  # without its keeper, whose part the test plays
+    session._link.connect()  # without its keeper, whose part we play
     session.close()
-    assert not session._is_woken()
+    assert not session._keeper.is_woken()
 
 
 def test_a_paused_session_waits_until_it_is_resumed(
@@ -529,8 +529,8 @@ def pair(opened: Callable[..., Session]) -> Iterator[tuple[Session, Session, thr
     first.enter()
     waiting = threading.Thread(target=second.enter)
     waiting.start()
-    assert first._client is not None
-    select.select([first._client], [], [])
+    assert first._link.client is not None
+    select.select([first._link.client], [], [])
     yield first, second, waiting
     for session in pair:
         session.close()
@@ -567,7 +567,7 @@ def test_a_direct_handoff_that_gets_lost_costs_no_turn(
     pair: tuple[Session, Session, threading.Thread],
 ) -> None:
     first, second, waiting = pair
-    first._mailbox.close()
+    first._turn.mailbox.close()
     first.boundary()
     waiting.join()
     assert (first.holding, second.holding) == (False, True)
@@ -579,7 +579,7 @@ def test_a_direct_handoff_from_a_stranger_gives_no_turn(
     _, second, waiting = pair
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
         for letter in (b"", b"?", write_letter("0" * KEY_LENGTH, Grant(2, 1)).encode()):
-            stranger.sendto(letter, f"\0{second._mailbox.name}")
+            stranger.sendto(letter, f"\0{second._turn.mailbox.name}")
     waiting.join(0.2)
     assert not second.holding
 
@@ -589,18 +589,18 @@ def test_a_session_that_carries_a_direct_handoff_cannot_write_another(
 ) -> None:
     """With other memory for the same turn, or with another lane."""
     first, second, waiting = pair
-    with first._lock:
-        first._look()
-    assert first._asked is not None
-    assert first._asked.successor is not None
-    letter = first._asked.successor.letter
+    with first._link.lock:
+        first._turn.look()
+    assert first._turn.asked is not None
+    assert first._turn.asked.successor is not None
+    letter = first._turn.asked.successor.letter
     word, turn, *numbers = letter.split()
     forged = (f"{word} {turn} 7 4096 9 0", f"{word} {int(turn) + 1} {' '.join(numbers)}")
     for wrong in (*forged, letter[:-1] + "1"):
-        first._mailbox.send(second._mailbox.name, wrong)
+        first._turn.mailbox.send(second._turn.mailbox.name, wrong)
     waiting.join(0.2)
     assert not second.holding
-    first._mailbox.send(second._mailbox.name, letter)
+    first._turn.mailbox.send(second._turn.mailbox.name, letter)
     waiting.join()
     assert second.holding
 
@@ -610,11 +610,11 @@ def test_a_session_that_lost_its_connection_hands_nothing_off(
 ) -> None:
     """A successor was named on the connection that is lost."""
     first, second, waiting = pair
-    with first._lock:
-        first._look()
-        first._drop_connection()
-        assert first._restored()
-    assert first._asked is None
+    with first._link.lock:
+        first._turn.look()
+        first._link.drop()
+        assert first._link.restored()
+    assert first._turn.asked is None
     first.boundary()
     first.leave()
     waiting.join()

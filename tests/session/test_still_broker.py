@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jupyter_gpushare.client import link
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable, ConnectionLost
 from jupyter_gpushare.settings import Settings
@@ -26,7 +27,7 @@ def session(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ses
     monkeypatch.setattr(Client.ask, "__defaults__", (None, 0.3))
     monkeypatch.setattr(Client._answer, "__defaults__", (None, 0.3))
     monkeypatch.setattr(sys.modules[Session.__module__], "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(sys.modules[Session.__module__], "GOODBYE_SECONDS", 0.3)
+    monkeypatch.setattr(link, "GOODBYE_SECONDS", 0.3)
     assert defaults == ((None, client_module.ANSWER_SECONDS),) * 2
     session = Session(settings, name="mine")
     session.open()

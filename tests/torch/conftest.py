@@ -3,6 +3,9 @@ record."""
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 
@@ -57,6 +61,29 @@ class Turns:
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def counted() -> Iterator[None]:
+    """The counter is installed, and no garbage of other tests dies in the middle of this one."""
+    assert _core.AllocationCounter.install() == ""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def bytes_of(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8)
+
+
+def alone(code: str) -> list[str]:
+    """Run code in a process of its own, where nothing was installed before; its output."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ import torch
 from torch import nn
 
 from jupyter_gpushare.client.torch import boundaries as torch_boundaries
+from jupyter_gpushare.client.torch import outermost, profile
 from jupyter_gpushare.client.torch.boundaries import STEPLESS_FORWARDS, Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 
 CYCLES = 8
-PROFILED = torch_boundaries.RECURRENCES
+OURS = {module.__file__ for module in (torch_boundaries, outermost, profile)}
+PROFILED = profile.RECURRENCES
 
 
 def mlp(width=16):
@@ -462,7 +464,7 @@ def test_an_interrupt_while_waiting_for_the_turn_leaves_no_iteration(boundaries,
         for frame, _ in traceback.walk_tb(raised.tb)
         if "__tracebackhide__" not in frame.f_code.co_varnames
     ]
-    assert not any(frame.f_code.co_filename == torch_boundaries.__file__ for frame in shown)
+    assert not any(frame.f_code.co_filename in OURS for frame in shown)
     turns.before_enter = lambda: None
     with torch.no_grad():
         model(batch()[0])
@@ -493,7 +495,7 @@ def interrupted_at(line, function):
 
     def trace(frame, event, _):
         nonlocal left
-        if frame.f_code.co_filename != torch_boundaries.__file__:
+        if frame.f_code.co_filename not in OURS:
             return None
         if event == "line":
             left -= 1
@@ -789,7 +791,8 @@ def test_a_model_saved_or_copied_in_the_middle_is_free_of_us(boundaries):
         expected = model(torch.ones(1, 8))
         again = torch.load(io.BytesIO(model.saved.getvalue()), weights_only=False)
         assert torch.equal(again(torch.ones(1, 8)), expected)
-    assert torch_boundaries.__name__.encode() + b"\n" not in model.saved.getvalue()
+    for module in (torch_boundaries, outermost):
+        assert module.__name__.encode() + b"\n" not in model.saved.getvalue()
 
 
 def test_hooks_of_modules_inside_modules_are_not_ours(boundaries):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,13 +16,18 @@ import torch
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.settings import Settings
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.messages import Demand, Finish, Grant, Open, Request, Wait
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
 SECTION = SECTION.split("\n## ")[0]
 # In C++, where Python's profiler sees no frame.
 NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "Mailbox.hand_on", "Mailbox.wait"}
+OF_A_SESSION = {"Session", "Turn", "Dispatch", "LaneUse", "Link", "Client"}
+MOST = 7  # functions of a session that each point of a switch passes
 WARM_UP = 30  # iterations after which the demand is known and the lane is used
 
 
@@ -40,25 +46,53 @@ def defined() -> Iterator[str]:
                 yield from (f"{node.name}.{method.name}" for method in methods)
 
 
-@pytest.fixture
-def calls(settings: Settings) -> Iterator[list[str]]:
-    """Return the methods that two iterations call in a process that has the device for itself, in
-    order."""
-    sharing.start(settings, name="way")
+def calls_of(work: Callable[[], None]) -> list[str]:
+    """The methods that are called meanwhile in this thread, in order."""
     found: list[str] = []
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call" and (this := frame.f_locals.get("self")) is not None:
             found.append(f"{type(this).__name__}.{frame.f_code.co_name}")
 
-    train(WARM_UP)
     sys.setprofile(note)
     try:
-        train(2)
+        work()
     finally:
         sys.setprofile(None)
-    yield found
+    return found
+
+
+@pytest.fixture
+def calls(settings: Settings) -> Iterator[list[str]]:
+    """Of two iterations in a process that has the device for itself."""
+    sharing.start(settings, name="way")
+    train(WARM_UP)
+    yield calls_of(lambda: train(2))
     sharing.stop()
+
+
+@pytest.fixture
+def switch(settings: Settings, opened: Callable[..., Session]) -> Iterator[list[str]]:
+    """Of a session that asks for a turn, waits for it, and gives it back to another one."""
+    session = opened("way")
+    with Client.connect(settings) as other:
+        other.ask(Open(id="other", name="other", demand=Demand(1, 1, measured=True)))
+        session.enter()
+        session.boundary()
+        session.leave()
+        other.send(Request(1))
+        assert isinstance(other.receive(), Grant)
+
+        def finish(wait: Wait | None) -> None:
+            session.on_wait = lambda wait: None
+            other.send(Finish(1), Request(2))
+
+        session.on_wait = finish
+        called = calls_of(session.enter)
+        while session._turn.asked is None:
+            select.select([session._link.client], [], [])
+            session._turn.look()
+        yield called + calls_of(session.boundary)
 
 
 def train(iterations: int) -> None:
@@ -70,13 +104,27 @@ def train(iterations: int) -> None:
         optimizer.step()
 
 
+def missing(way: Iterable[str], calls: list[str]) -> list[str]:
+    """What is not among the calls, in this order."""
+    rest = iter(calls)
+    return [function for function in way if function not in rest]
+
+
 @pytest.mark.parametrize("name", ["begin", "end"])
 def test_an_iteration_passes_these_functions_in_this_order(calls: list[str], name: str) -> None:
-    rest = iter(calls)
     ours = [function for function in way(name) if function not in NOT_TRACED]
-    missing = [function for function in ours if function not in rest]
     assert ours
-    assert missing == []
+    assert missing(ours, calls) == []
+
+
+@pytest.mark.parametrize("name", ["ask", "granted", "give back"])
+def test_a_switch_passes_these_functions_of_a_session_in_this_order(
+    switch: list[str], name: str
+) -> None:
+    ours = [function for function in way(name) if function.split(".")[0] in OF_A_SESSION]
+    assert ours
+    assert missing(ours, switch) == []
+    assert len(ours) <= MOST
 
 
 @pytest.mark.parametrize("name", ["ask", "granted", "give back", "direct handoff"])

@@ -24,13 +24,14 @@ from jupyter_gpushare.client.sharing import current
 session, footprints = current(), []
 
 def boundary(end_of_iteration=session.boundary):
-    footprints.extend(iteration.footprint for iteration in list(session.memory._recent)[-1:])
+    recent = session.memory.estimator.recent
+    footprints.extend(iteration.footprint for iteration in list(recent)[-1:])
     assert _core.Lane.is_valid() == ""
-    while session.holding and session._asked is None:
-        with session._lock:
-            session._client.has_news() or select.select([session._client], [], [])
-            session._look()
-    with session._lock:
+    while session.holding and session._turn.asked is None:
+        with session._link.lock:
+            session._link.client.has_news() or select.select([session._link.client], [], [])
+            session._turn.look()
+    with session._link.lock:
         end_of_iteration()
 
 session.boundary = boundary
@@ -111,7 +112,7 @@ class Scribbler:
         """A boundary does not wait for the lock, which the keeper has now and then; but here there
         is no next boundary that would find a message of the meantime."""
         while self._session.holding and not self._is_over.is_set():
-            with self._session._lock:
+            with self._session._link.lock:
                 self._session.boundary()
             if self._session.holding:
                 self._await_news()
@@ -119,7 +120,7 @@ class Scribbler:
     def _await_news(self) -> None:
         """The keeper of the session may have taken the message, and given the turn back."""
         with contextlib.suppress(ValueError, TypeError):  # the connection has just been lost
-            select.select([self._session._client, self._woken], [], [], LOOK_SECONDS)
+            select.select([self._session._link.client, self._woken], [], [], LOOK_SECONDS)
 
     def close(self) -> None:
         if self._is_over.is_set():

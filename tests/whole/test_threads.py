@@ -47,11 +47,11 @@ def runs(name):
     return False
 
 def wait_until_asked(leaving):
-    while leaving.is_alive() and not runs("_may_part"):
+    while leaving.is_alive() and not runs("may_leave"):
         time.sleep(0.001)
 
 def note(module, args):
-    seen.append(session._turn if session.holding else "no turn")
+    seen.append(session._turn.number if session.holding else "no turn")
 
 with gpushare.session(name="ours", device="host") as session:
     with Client.connect() as client:
@@ -60,7 +60,7 @@ with gpushare.session(name="ours", device="host") as session:
         forward()
     session.leave()
     forward()  # in the lane, which the turn before made known
-    turn = session._turn
+    turn = session._turn.number
 
     def leaves_something():
         kept.append(forward())
@@ -157,11 +157,11 @@ import jupyter_gpushare as gpushare
 from jupyter_gpushare.client.sharing import current
 go_on = threading.Event()
 with gpushare.turn() as session:
-    since = session._since
+    since = session._usage.since
     print("inside", flush=True)
     assert go_on.wait(60)
 """
-STATE = "print(session.holding, session._busy, session._since == since)"
+STATE = "print(session.holding, session._residency.busy, session._usage.since == since)"
 
 
 class Subshell:

@@ -4,9 +4,6 @@ An iteration begins at the first outermost module forward. It ends at a *candida
 optimiser's step, or of `zero_grad`, whichever profiling found emptiest; or the end of an outermost
 forward that records no gradients. The thread that began it owns it; other threads are passengers,
 whose events change nothing. Code without modules or without candidates is never interrupted.
-
-The global forward hook is registered only while no module forward runs in an open iteration, so
-modules inside modules cost nothing.
 """
 
 from __future__ import annotations
@@ -16,30 +13,26 @@ import functools
 import os
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 
-from ..stacks import Rest, may_compute
+from ..stacks import Rest, may_compute, runs
+from .outermost import OutermostForward
+from .profile import NEAR, Profile
+from .thread_end import ThreadEnd
 
-Candidate = tuple[str, int]  # the kind of event, and whose it is: the id of optimiser or module
-
-RECURRENCES = 3  # profiling ends when a candidate has come up so often: the first is an outlier
-FORGET_AFTER = 16  # so often another candidate, and never the chosen one: the training has changed
-NEAR = 10  # one 10th of the peak is near enough
-STEPLESS_FORWARDS = 32  # so many forwards without a candidate: inference by someone without no_grad
+STEPLESS_FORWARDS = 32  # without a candidate: inference without no_grad
 
 
 class Turns(Protocol):
-    """Whoever gives turns."""
+    """What gives turns."""
 
     entering: Any  # a lock that can be taken again: no iteration begins, and no turn is given back
 
@@ -57,7 +50,7 @@ class Turns(Protocol):
 
 
 class Memory(Protocol):
-    """Whoever measures memory, in bytes."""
+    """What measures memory, in bytes."""
 
     def begin(self) -> None: ...
 
@@ -70,99 +63,11 @@ class Memory(Protocol):
     def survivors(self) -> int: ...
 
 
-class Profile:
-    """Chooses the candidate at which least is alive. Until then each step is a boundary.
-
-    A step is preferred to a `zero_grad` that is little emptier: between a step and the next forward
-    the next batch is loaded, which then happens outside of the turn.
-    """
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self._start()
-
-    def _start(self) -> None:
-        self.chosen: Candidate | None = None
-        self._peak = 0
-        self._live: dict[Candidate, int] = {}
-        self._seen: Counter[Candidate] = Counter()
-
-    def is_boundary(self, candidate: Candidate) -> bool:
-        """Whether an iteration that comes to `candidate` ends there."""
-        if candidate == self.chosen:
-            self._seen.clear()
-            return True
-        if self.chosen is not None and self._has_changed(candidate):
-            self._start()
-        if self.chosen is None:
-            self._record(candidate)
-            return candidate[0] == "step"
-        return False
-
-    def is_last_step(self, candidate: Candidate) -> bool:
-        """Whether the chosen `zero_grad` is what comes after this step: then it was the last of the
-        iteration, and no backward of what is alive is to come."""
-        cycle = list(self._live)  # in the order of an iteration
-        if self.chosen not in cycle or candidate not in cycle:
-            return False
-        before_chosen = cycle[cycle.index(self.chosen) - 1]
-        return self.chosen[0] == "zero_grad" and candidate == before_chosen
-
-    def _has_changed(self, candidate: Candidate) -> bool:
-        self._seen[candidate] += 1
-        is_new_step = candidate[0] == "step" and candidate not in self._live
-        return is_new_step or self._seen[candidate] >= FORGET_AFTER
-
-    def _record(self, candidate: Candidate) -> None:
-        self._peak = max(self._peak, self._memory.peak())
-        self._live[candidate] = self._memory.live()
-        self._seen[candidate] += 1
-        if self._seen[candidate] >= RECURRENCES:
-            self.chosen = self._emptiest()
-            self._seen.clear()
-
-    def _emptiest(self) -> Candidate:
-        """Of equal ones the latest, so that all of a cycle's steps are inside the iteration."""
-        latest_first = list(reversed(self._live))
-        emptiest = min(latest_first, key=self._live.__getitem__)
-        steps = [candidate for candidate in latest_first if candidate[0] == "step"]
-        step = min(steps, key=self._live.__getitem__, default=emptiest)
-        is_near = self._live[step] <= self._live[emptiest] + self._peak // NEAR
-        return step if is_near else emptiest
-
-
 class _Thread(threading.local):
     """What belongs to one thread: the step that it is in, and something that ends with it."""
 
     step = 0  # id of the frame that runs the outermost step; 0: none
-    end: _ThreadEnd | None = None
-
-
-class _ThreadEnd:
-    """Calls back when the thread ends whose local variable it is."""
-
-    def __init__(self, call: Callable[[int], None]) -> None:
-        self._call = call
-        self._thread = get_ident()
-        self._process = os.getpid()
-
-    def __del__(self) -> None:
-        if os.getpid() == self._process:  # a forked child drops the parent's other threads
-            self._call(self._thread)
-
-
-class _ForwardEnd:
-    """The hook at the end of a forward; it is on the module only while that forward runs."""
-
-    def __init__(self, call: Callable[[int], None]) -> None:
-        self._call = call
-
-    def __call__(self, module: Any, args: Any, result: Any) -> None:
-        self._call(id(sys._getframe(1)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A model that is copied or saved in the middle gets a hook that does nothing."""
-        return functools.partial, (sys.audit, __name__)
+    end: ThreadEnd | None = None
 
 
 class Boundaries:
@@ -175,21 +80,18 @@ class Boundaries:
         self._session = session
         self._memory = memory
         # Iterations begin and end under it. While one thread waits for the turn, others do too;
-        # and whoever gives the turn back has it from before no iteration is open until all is done.
+        # and the thread that gives the turn back takes it before it looks whether an iteration is
+        # open, and keeps it until all is done.
         self._entering = session.entering
         self._thread = _Thread()
         self._undo = contextlib.ExitStack()
-        self._global_hooks: dict[int, Any] = {}  # torch's own, while installed
-        self._hook_id = 0  # unlike any other hook's of this process
-        self._forward_end = _ForwardEnd(self._forward_ended)
-        self._hooked: Any = None  # the module that has it
+        self._outermost = OutermostForward(self._forward_begins, self._forward_ended)
         self._start()
 
     def _start(self) -> None:
         self._inside = False  # an iteration
         self._leader = 0  # the thread that is inside, or was last
-        self._rest: Rest | None = None  # of it in this iteration, once somebody looks
-        self._forward = 0  # id of the frame that runs the outermost forward; 0: none
+        self._rest: Rest | None = None  # of it in this iteration, once a thread looks
         self._recording = False  # a forward with gradients has begun, and no step has ended since
         self._is_done = False  # its last step has ended, and nothing has begun since
         self._profile = Profile(self._memory)
@@ -257,19 +159,18 @@ class Boundaries:
             self._memory.end()
             self._session.abandon()
         self._start()
-        self._unhook_end()
-        self._forward_over()
+        self._outermost.unhook_end()
+        self._outermost.end()
 
     def _register(self) -> None:
-        handle = register_module_forward_pre_hook(self._forward_begins)
-        self._global_hooks, self._hook_id = handle.hooks_dict_ref(), handle.id
-        self._undo.callback(handle.remove)
+        self._outermost.register()
+        self._undo.callback(self._outermost.remove)
         self._undo.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
         self._undo.callback(register_optimizer_step_post_hook(self._step_ended).remove)
         self._wrap(torch.optim.Optimizer, "zero_grad", self._noticing_zero_grad)
         self._wrap(torch.nn.Module, "zero_grad", self._noticing_zero_grad)
         self._wrap(torch.nn.Module, "compile", self._noticing_compile)
-        self._wrap(torch.nn.modules.module, "_has_any_global_hook", self._overlooking_ours)
+        self._wrap(torch.nn.modules.module, "_has_any_global_hook", self._outermost.overlooked)
 
     def _wrap(self, place: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         """Wrap a function where it is; on removal a wrapper that others have wrapped stays."""
@@ -306,14 +207,14 @@ class Boundaries:
 
     def _lead(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            self._thread.end = self._thread.end or _ThreadEnd(self._thread_ended)
+            self._thread.end = self._thread.end or ThreadEnd(self._thread_ended)
         self._leader = get_ident()
         self._rest = None
         self._inside = True
         self._memory.begin()
 
     def _end(self) -> None:
-        """Ours until all is done: nobody else may enter before the turn is given away."""
+        """The thread has it until all is done: no other may enter before the turn is given away."""
         __tracebackhide__ = True
         with self._entering:
             if not self._inside:
@@ -344,8 +245,8 @@ class Boundaries:
             return
         if self._recording and not module._modules:
             return  # its end does not matter, and nothing inside would come by
-        self._forward_runs(id(sys._getframe(1)))
-        self._hook_end_of(module)
+        self._outermost.begin(id(sys._getframe(1)))
+        self._outermost.hook_end_of(module)
 
     def _note_forward(self) -> bool:
         """An outermost forward begins; where candidates stay away it begins an iteration too.
@@ -369,58 +270,27 @@ class Boundaries:
         """Whether no activations wait for a backward: a loop of recurrent cells is no inference."""
         return live <= self._floor + self._memory.peak() // NEAR
 
-    def _forward_runs(self, frame: int) -> None:
-        self._unhook_end()
-        self._forward = frame
-        self._global_hooks.pop(self._hook_id, None)
-
     def _forward_ended(self, frame: int) -> None:
         """Called from the frame that began the forward or, if that raised, from another one.
 
-        Then torch is iterating over the module's hooks, and ours must stay a little longer.
+        Then torch is iterating over the module's hooks, and this one must stay a little longer.
         """
         __tracebackhide__ = True
         if self._leader != get_ident():
             return  # a passenger runs the same module
-        returned = frame == self._forward
-        if not returned and (not self._forward or _runs(self._forward)):
+        returned = frame == self._outermost.frame
+        if not returned and (not self._outermost.frame or runs(self._outermost.frame)):
             return  # over already, or a module that calls itself
-        self._forward_over()
+        self._outermost.end()
         if returned:
-            self._unhook_end()
+            self._outermost.unhook_end()
         if self._inside and not self._recording:
             self._end()
-
-    def _forward_over(self) -> None:
-        """The hook comes first: an interrupt between the two must not leave us blind."""
-        if _installed is self:
-            self._global_hooks[self._hook_id] = self._forward_begins
-        self._forward = 0
-
-    def _hook_end_of(self, module: Any) -> None:
-        """As register_forward_hook(..., always_call=True), which scripted modules do not have, at
-        a tenth of its cost. The caller, torch's `_call_impl`, reads both of these in any case.
-        """
-        self._hooked = module
-        module._forward_hooks[self._hook_id] = self._forward_end
-        module._forward_hooks_always_called[self._hook_id] = True
-
-    def _unhook_end(self) -> None:
-        if self._hooked is not None:
-            self._hooked._forward_hooks.pop(self._hook_id, None)
-            self._hooked._forward_hooks_always_called.pop(self._hook_id, None)
-            self._hooked = None
-
-    def _is_in_forward(self) -> bool:
-        if self._forward and not _runs(self._forward):  # interrupted: torch calls no hook then
-            self._unhook_end()
-            self._forward_over()
-        return self._forward != 0
 
     # --- candidates --------------------------------------------------------------------------
 
     def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling() and not _runs(self._thread.step):
+        if not torch.compiler.is_compiling() and not runs(self._thread.step):
             if self._is_done and self._leader == get_ident():
                 with self._entering:
                     self._is_done = False
@@ -435,7 +305,7 @@ class Boundaries:
 
     def _ends_at(self, kind: str, whose: Any) -> bool:
         """A candidate of this thread: whether its iteration ends there."""
-        if self._leader != get_ident() or self._is_in_forward():
+        if self._leader != get_ident() or self._outermost.is_running():
             return False
         is_boundary = self._profile.is_boundary((kind, id(whose)))
         self._forget_forwards()
@@ -450,7 +320,7 @@ class Boundaries:
         def zero_grad(whose: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             result = original(whose, *args, **kwargs)
-            if torch.compiler.is_compiling() or _runs(self._thread.step):
+            if torch.compiler.is_compiling() or runs(self._thread.step):
                 return result
             if self._ends_at("zero_grad", whose):
                 self._end()
@@ -481,39 +351,17 @@ class Boundaries:
 
     def _compiled_begins(self, frame: int) -> bool:
         __tracebackhide__ = True
-        if _installed is not self or self._forward or _is_captured():
+        if _installed is not self or self._outermost.frame or _is_captured():
             return False
         if not self._is_ours() or not self._note_forward():
             return False
-        self._forward_runs(frame)
+        self._outermost.begin(frame)
         return True
-
-    def _overlooking_ours(self, original: Any) -> Any:
-        """Compiled modules warn of global hooks; ours is away by the time they run."""
-
-        def has_any_global_hook() -> Any:
-            hook = self._global_hooks.pop(self._hook_id, None)
-            try:
-                return original()
-            finally:
-                if hook is not None:
-                    self._global_hooks[self._hook_id] = hook
-
-        return has_any_global_hook
 
 
 def _is_captured() -> bool:
-    """Whether work is only recorded into a CUDA graph, where nobody may wait or measure."""
+    """Whether work is only recorded into a CUDA graph, where no code may wait or measure."""
     return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
-
-
-def _runs(frame: int) -> bool:
-    """Whether the frame of that id is on this thread's stack. Ids are kept, since a frame would
-    keep its variables, and their tensors, alive."""
-    caller = sys._getframe() if frame else None
-    while caller is not None and id(caller) != frame:
-        caller = caller.f_back
-    return caller is not None
 
 
 _installed: Boundaries | None = None

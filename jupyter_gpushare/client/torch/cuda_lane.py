@@ -21,8 +21,8 @@ from .tensors import storage_of, tensors
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
 
-LEAST_SEED = 20 << 20  # bytes; of what is smaller PyTorch makes a segment of so many
-INACTIVE = "inactive"  # as the caching allocator calls a block that nobody has
+LEAST_SEED = 20 << 20  # bytes; PyTorch makes a segment of that size of what is smaller
+INACTIVE = "inactive"  # as the caching allocator calls a block that is free
 OLDEST = (2, 9)  # version of PyTorch; older ones were not read
 NEEDED = (  # of PyTorch's own functions; there is no public way to route all threads
     "_cuda_beginAllocateToPool",
@@ -78,7 +78,7 @@ class PooledLane:
         self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
     ) -> str:
         """The memory of the next iterations, which need about `needed` bytes of it. As long as
-        nobody knows what they need, it is only kept in mind.
+        what they need is not known, it is only noted.
 
         Empty, or the sentence that says why they do without.
         """
@@ -139,7 +139,7 @@ class PooledLane:
         self._was_outside = True
 
     def leave(self) -> tuple[int, bool]:
-        """Bytes that this iteration would have taken of the lane, and whether it has so many.
+        """Bytes that this iteration would have taken of the lane, and whether it has that many.
 
         What one segment was made for in advance says nothing of what the iteration needed.
         """
@@ -161,8 +161,8 @@ class PooledLane:
         return _core.CudaLane.trimmed() + sum(size for _, size in self._living())
 
     def evacuate(self) -> None:
-        """The lane has nothing of ours, and PyTorch keeps nothing that iterations had outside of
-        it. The GPU must have done our work."""
+        """The lane has nothing of this process, and PyTorch keeps nothing that iterations had
+        outside of it. The GPU must have done this process's work."""
         if self.survivors():
             self._promote()
         if self._was_outside:

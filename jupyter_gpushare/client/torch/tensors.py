@@ -30,7 +30,7 @@ def lent_blocks() -> list[tuple[int, int]]:
     """Addresses and sizes of CPU storages that NumPy has views of, or had at some time.
 
     Through such a view Python gives the memory to system calls, as in `file.readinto(view)`.
-    PyTorch marks these storages for good: nobody may resize them.
+    PyTorch marks these storages for good, and they cannot be resized.
     """
     import torch
 

@@ -1,0 +1,100 @@
+"""What the broker says to a session by itself, and what the session does then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..wire.framing import ToClient
+from ..wire.messages import (
+    Error,
+    GiveBack,
+    Grant,
+    Notice,
+    PageIn,
+    PageOut,
+    RenewKey,
+    Rest,
+    Trim,
+    Wait,
+    Withdraw,
+    Yield,
+)
+from .lane_use import LaneUse
+from .link import Link
+from .residency import Residency
+from .turn import Turn
+from .usage import Owner, Usage
+
+OF_A_PLACE = (PageOut, PageIn, GiveBack, Rest)  # concern memory that counts at the broker
+
+
+class Dispatch:
+    """Of one session; all of it is under the link's lock but for `take_notices`."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        link: Link,
+        usage: Usage,
+        lane_use: LaneUse,
+        turn: Turn,
+        residency: Residency,
+    ) -> None:
+        self._owner = owner
+        self._link = link
+        self._usage = usage
+        self._lane_use = lane_use
+        self._turn = turn
+        self._residency = residency
+        self._notices: list[str] = []  # to be shown in the present cell, or the next one
+        self._reactions: Mapping[type, Callable[[Any], None]] = {
+            Grant: self._on_grant,
+            Yield: turn.on_yield,
+            Withdraw: turn.on_withdraw,
+            RenewKey: turn.on_renew_key,
+            Trim: lane_use.on_trim,
+            Error: turn.on_error,
+            PageOut: residency.on_page_out,
+            PageIn: residency.on_page_in,
+            Rest: residency.on_rest,
+            GiveBack: self._on_give_back,
+            Wait: self._on_wait,
+            Notice: self._on_notice,
+        }
+
+    def take(self, message: ToClient) -> None:
+        """React to one message, but not to what was sent to the place that a session had before it
+        came to rest."""
+        if self._link.rests and isinstance(message, OF_A_PLACE):
+            return
+        reaction = self._reactions.get(type(message))
+        if reaction is not None:
+            reaction(message)
+
+    def take_notices(self) -> list[str]:
+        """Sentences for the user, each told once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def _on_grant(self, grant: Grant) -> None:
+        if self._turn.has_lane_of(grant):
+            self._lane_use.use(grant)
+        if self._turn.is_granted_by(grant):
+            self._residency.page_in()
+            self._turn.begin()
+
+    def _on_give_back(self, message: GiveBack) -> None:
+        """Return free memory to the device. Only between cells: then no thread allocates."""
+        residency, holding = self._residency, self._turn.holding
+        if not (residency.busy or holding or residency.paged_out_bytes):
+            self._owner.memory.give_back()
+            self._link.say(self._usage.report(time.monotonic(), holding))
+
+    def _on_wait(self, wait: Wait) -> None:
+        if wait.turn == self._turn.number and (self._turn.waiting or self._residency.returning):
+            self._owner.on_wait(wait)
+
+    def _on_notice(self, notice: Notice) -> None:
+        self._notices.append(notice.sentence)

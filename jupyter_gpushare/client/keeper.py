@@ -1,0 +1,177 @@
+"""The keeper: a thread that looks after a session's link while user code computes.
+
+It notices when the connection hangs up, so that a broker that comes back learns at once which
+session has the turn, even while user code computes for minutes. It also gives the turn back between
+two iterations: user code may do something else there for minutes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from ..errors import ConnectionLost, ProtocolError
+from .lane_use import LaneUse
+from .link import LAST_RETRY_SECONDS, Link, pauses
+from .residency import Residency
+from .turn import Turn
+from .usage import Owner
+
+HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
+IDLE_LOOK_MILLISECONDS = 50  # whether the turn is wanted, where no boundary comes to look
+NO_ROOM_RETRY_SECONDS = 1.0  # where there was no room for what is alive in the lane
+END_SECONDS = 2.0  # that the end of a process waits for keepers
+
+
+class Keeper:
+    """Of one link. While a cell runs, messages are left to the thread that runs iterations."""
+
+    def __init__(
+        self, owner: Owner, link: Link, lane_use: LaneUse, turn: Turn, residency: Residency
+    ) -> None:
+        self._owner = owner
+        self._link = link
+        self._lane_use = lane_use
+        self._turn = turn
+        self._residency = residency
+        self._next_try = 0.0  # to give the turn back
+        self._ends = threading.Event()
+        self._wake, self._woken = socket.socketpair()  # ends a sleep of the keeper
+
+    def start(self) -> None:
+        """Raises RuntimeError where the system has no thread more."""
+        _kept.add(self)
+        try:
+            threading.Thread(target=self._keep, name="gpushare-keeper", daemon=True).start()
+        except RuntimeError:
+            _kept.discard(self)
+            raise
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):  # the keeper has ended
+            self._wake.send(b"!")
+
+    def end(self) -> None:
+        self._ends.set()
+        self.wake()
+
+    def forget(self) -> None:
+        """In a forked child, where the thread does not exist."""
+        for end in (self._wake, self._woken):
+            end.close()
+
+    def _keep(self) -> None:
+        """Sleep until the connection hangs up, restore it, and so on until the session closes."""
+        try:
+            while not self._ends.is_set():
+                if not self._is_looked_after(self.is_woken):
+                    self._restore()
+        finally:
+            self._wake.close()
+            self._woken.close()
+            _kept.discard(self)
+
+    def _restore(self) -> None:
+        for pause in pauses():
+            if self._ends.is_set() or self._is_looked_after(self._link.restored_aside):
+                return
+            self._ends.wait(pause)
+
+    def _is_looked_after(self, look: Callable[[], bool]) -> bool:
+        """Whatever goes wrong, the keeper tries again: without it nothing restores a connection
+        while user code computes."""
+        try:
+            return look()
+        except Exception as error:  # the thread's last border
+            self._link.note_trouble(f"{type(error).__name__}: {error}")
+            self._ends.wait(LAST_RETRY_SECONDS)
+            return False
+
+    def is_woken(self) -> bool:
+        """Sleep; False if the connection hung up meanwhile."""
+        self._residency.look_between_cells()  # what came with an answer is in the socket no more
+        poll = select.poll()
+        with self._link.lock:
+            client = self._link.client
+            descriptor = -1 if client is None else client.fileno()
+            if descriptor < 0:  # none, or closed by another thread just now
+                return False
+            news = 0 if self._residency.busy else select.POLLIN
+            poll.register(descriptor, select.POLLRDHUP | news)
+            poll.register(self._woken, select.POLLIN)
+        events = dict(poll.poll(self._look_milliseconds()))
+        if events.get(descriptor, 0) & ~select.POLLIN:
+            self._link.drop_if(client)
+            return False
+        if events.get(self._woken.fileno()):
+            self._woken.recv(64)
+        elif events:
+            self._residency.look_between_cells()
+        self._give_back_if_wanted()
+        return self._link.client is client
+
+    def _look_milliseconds(self) -> int:
+        """While a cell runs, the keeper does not wait for messages: it would compete for the
+        interpreter with the thread that is about to find the same one at its boundary."""
+        is_soon = self._residency.busy or self._turn.asked
+        return IDLE_LOOK_MILLISECONDS if is_soon else HANG_UP_LOOK_MILLISECONDS
+
+    def _give_back_if_wanted(self) -> None:
+        """Where no iteration is open that would come to a boundary. Without waiting: a thread that
+        has one of the locks begins an iteration, or ends one and looks itself."""
+        if not self._turn.holding or time.monotonic() < self._next_try:
+            return
+        if self._owner.entering.acquire(blocking=False):
+            try:
+                if self._link.lock.acquire(blocking=False):
+                    try:
+                        self._give_back()
+                    finally:
+                        self._link.lock.release()
+            finally:
+                self._owner.entering.release()
+
+    def _give_back(self) -> None:
+        self._turn.note_gone()
+        try:
+            if self._is_due():
+                self._turn.look()
+                if self._turn.asked is not None and self._turn.holding:
+                    self._turn.give_back()
+        except (ConnectionLost, ProtocolError):
+            self._link.drop()
+        if self._turn.holding and self._lane_use.keeps_survivors:
+            self._next_try = time.monotonic() + NO_ROOM_RETRY_SECONDS
+
+    def _is_due(self) -> bool:
+        """Whether the turn is wanted, and no iteration is open any more."""
+        memory = self._owner.memory
+        is_wanted = self._turn.asked or self._link.connected().has_news()
+        if not is_wanted or (memory.survivors() and not memory.moves_aside):
+            return False
+        if self._owner.inside:
+            self._owner.close_if_idle()
+        return not self._owner.inside
+
+
+_kept: set[Keeper] = set()  # whose threads run
+
+
+def _end_keepers() -> None:
+    """At the end of the process. Python ends a thread that asks for its lock after that in the
+    middle of its stack, and where C++ stands on this, that aborts the process."""
+    end = time.monotonic() + END_SECONDS
+    for keeper in tuple(_kept):
+        keeper.end()
+    while _kept and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+os.register_at_fork(after_in_child=_kept.clear)
+atexit.register(_end_keepers)

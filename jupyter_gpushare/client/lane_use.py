@@ -1,0 +1,77 @@
+"""What a session has in its lane: the lane of its next iterations, and what stays alive there.
+
+All of it is under the link's lock.
+"""
+
+from __future__ import annotations
+
+from ..errors import DoesNotFit, NoRoom, OverQuota
+from ..wire.messages import Grant, Keep, Trim
+from .link import Link
+from .placement import Placement
+from .usage import Owner
+
+
+class LaneUse:
+    """Of one session. It tells the user what goes wrong with the lane, each trouble once."""
+
+    def __init__(self, owner: Owner, link: Link, placement: Placement) -> None:
+        self._owner = owner
+        self._link = link
+        self._placement = placement
+        self.trouble = ""  # why iterations of the last grant run outside of the lane
+        self.keeps_survivors = False  # there was no room for them outside of the lane
+
+    def use(self, grant: Grant) -> None:
+        """The lane of a grant is that of the next iterations."""
+        memory, size = self._link.lane_of(grant)
+        trouble = self._owner.memory.use_lane(memory, size, self._placement.capacity)
+        if trouble and trouble != self.trouble:
+            self._owner.on_trouble(f"iterations run outside of the shared lane: {trouble}")
+        self.trouble = trouble
+
+    def on_trim(self, message: Trim) -> None:
+        self._owner.memory.trim_lane(message.memory, message.bytes)
+
+    def survivors(self) -> int:
+        """Bytes that are alive in the lane after an iteration."""
+        return self._owner.memory.survivors()
+
+    def leave(self) -> None:
+        """When this returns, this process uses the device no more, and the lane is empty."""
+        self._owner.memory.evacuate()
+
+    def may_leave(self) -> bool:
+        """Whether there is room outside of the lane for what is alive in it."""
+        if not (survivors := self.survivors()):
+            return True
+        try:
+            self._link.ask(Keep(self._owner.memory.demand()))
+            self.leave()
+        except OverQuota as error:
+            self._tell_of_survivors(survivors, str(error))
+            return False
+        except (NoRoom, DoesNotFit, MemoryError):
+            self._tell_of_survivors(survivors, "there is no room for them outside of the lane")
+            return False
+        self.keeps_survivors = False
+        return True
+
+    def has_left(self) -> bool:
+        """At the end of the session; False where something of this process stays in the lane."""
+        if self._owner.memory.is_torn:
+            return False
+        try:
+            self.leave()
+        except MemoryError:
+            return False
+        return True
+
+    def _tell_of_survivors(self, size: int, why: str) -> None:
+        if not self.keeps_survivors:
+            self.keeps_survivors = True
+            self._owner.on_trouble(
+                f"{size / (1 << 20):.0f} MiB of the last iteration are still in use, and {why}, so"
+                " this notebook keeps its turn and others wait: `del` the results that hold them,"
+                " or run `%gpushare tidy`"
+            )

@@ -1,0 +1,232 @@
+"""The link of a session to the broker: connect, register, send, hear, and find a broker again.
+
+All that is sent and heard goes under `lock`. A connection that ends is dropped and made again, by
+the thread that waits for the broker or by the keeper; its registration says what the session holds
+or waits for, so nothing that was lost with the connection has to be sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from ..errors import ConnectionLost, GpuShareError, ProtocolError
+from ..settings import Settings
+from ..wire.client import Client, LaneMemory
+from ..wire.framing import ToClient
+from ..wire.messages import Close, Grant, Message, Open, Opened, Rests
+
+FIRST_RETRY_SECONDS = 0.02
+LAST_RETRY_SECONDS = 0.25  # a new broker waits twice as long for the sessions that have turns
+GOODBYE_SECONDS = 2.0  # a broker that stands still finds the connection ended, later
+
+
+class Registration(Protocol):
+    """What a session says first on each connection."""
+
+    def message(self) -> Open: ...
+
+    def accept(self, answer: Opened) -> None:
+        """The broker knows the session now. Raises ProtocolError."""
+
+
+class Link:
+    """One session's. `lock` can be taken again by the thread that has it."""
+
+    _registration: Registration
+    take: Callable[[ToClient], None]  # what the broker sends by itself
+    _watch: Callable[[int], None]  # the descriptor of the connection; -1: there is none
+    _stop_holding: Callable[[], object]  # the turn is over, after an interrupt
+
+    def __init__(self, settings: Settings, program: str) -> None:
+        self._settings = settings
+        self._program = program
+        self._client: Client | None = None
+        self.lock = threading.RLock()
+        self.closed = threading.Event()
+        self.rests = False  # the broker does not know the session until its next cell
+        self.is_restoring = False  # the keeper is, and has the lock for as long as that takes
+        self.trouble = ""  # why the connection could not be restored the last time
+
+    def serve(
+        self,
+        *,
+        registration: Registration,
+        take: Callable[[ToClient], None],
+        watch: Callable[[int], None],
+        stop_holding: Callable[[], object],
+    ) -> None:
+        """Before `connect`: the parts of the session that this one works for. It calls all of them
+        with the lock."""
+        self._registration = registration
+        self.take = take
+        self._watch = watch
+        self._stop_holding = stop_holding
+
+    # --- connect -----------------------------------------------------------------------------
+
+    @property
+    def client(self) -> Client | None:
+        """The present connection; None while there is none."""
+        return self._client
+
+    def connected(self) -> Client:
+        """The connection. Raises ConnectionLost where there is none."""
+        if self._client is None:
+            raise ConnectionLost("the broker is away")
+        return self._client
+
+    def connect(self) -> None:
+        """Open a connection and register. Raises GpuShareError with the reason."""
+        client = Client.connect(self._settings, self._program)
+        try:
+            self._register(client)
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
+        self._watch(client.fileno())
+        if self.closed.is_set():  # meanwhile: `close` has not seen this connection
+            self.drop()
+
+    def _register(self, client: Client) -> None:
+        answer = client.ask(self._registration.message(), aside=self.take)
+        if not isinstance(answer, Opened):
+            raise ProtocolError(f"Opened was due, {type(answer).__name__} came")
+        self._registration.accept(answer)
+        self.rests = False
+
+    def rest(self, paged_out_bytes: int) -> None:
+        """Give the place at the broker back, until `end_rest`."""
+        self.say(Rests(paged_out_bytes))
+        self.rests = True
+
+    def end_rest(self) -> None:
+        """Have a place again. Raises what the broker answered."""
+        with self._in_order():
+            self._register(self.connected())
+
+    def drop_with_rest(self) -> None:
+        """Drop the connection; the rest ends with it, since the next one registers."""
+        self.drop()
+        self.rests = False
+
+    def drop(self) -> None:
+        """Forget a connection that ended; the next registration says what was promised on it."""
+        if self._client is not None:
+            self._client.close()
+            self._watch(-1)
+            self._client = None
+
+    def drop_if(self, client: Client | None) -> None:
+        """Drop that connection, unless another one has taken its place."""
+        with self.lock:
+            if self._client is client:
+                self.drop()
+
+    def restored(self) -> bool:
+        """Whether there is a connection, after one try to get one."""
+        if self._client is None:
+            try:
+                self.connect()
+            except GpuShareError as error:
+                self.note_trouble(str(error))
+                return False
+        return True
+
+    def restored_aside(self) -> bool:
+        """The same by the keeper, while other threads may go on; true of a closed one, too."""
+        self.is_restoring = True
+        try:
+            with self.lock:
+                return self.closed.is_set() or self.restored()
+        finally:
+            self.is_restoring = False
+
+    def note_trouble(self, why: str) -> None:
+        """Why the connection could not be restored, which a thread that waits for it tells."""
+        self.trouble = why
+
+    # --- send and hear -----------------------------------------------------------------------
+
+    def say(self, message: Message) -> None:
+        """Send. If the connection is lost, or the broker does not know the session while it rests,
+        its next registration says the same."""
+        if self.rests:
+            return
+        try:
+            self.connected().send(message)
+        except ConnectionLost:
+            self.drop()
+
+    def ask(self, message: Message, seconds: float = math.inf) -> None:
+        """Send and wait until it is done. Raises the error that the broker answered."""
+        with self._in_order():
+            self.connected().ask(message, aside=self.take, seconds=seconds)
+
+    @contextlib.contextmanager
+    def _in_order(self) -> Iterator[None]:
+        """Around a question: where an interrupt ends the wait for its answer, that would be taken
+        for the next one's."""
+        try:
+            yield
+        except GpuShareError:
+            raise
+        except BaseException:
+            self.break_off()
+            raise
+
+    def break_off(self) -> None:
+        """End the connection after an interrupt, and the turn, which others may have from then on.
+        What is alive in the lane stays there: the broker leaves that memory to this process."""
+        self._stop_holding()
+        self.drop()
+
+    def look(self) -> None:
+        """Take what has come, without waiting."""
+        while self._client is not None and self._client.has_news():
+            self.take(self._client.receive())
+
+    def await_message(self) -> None:
+        """Wait for one message, and take it."""
+        self.take(self.connected().receive())
+
+    def lane_of(self, grant: Grant) -> tuple[LaneMemory | None, int]:
+        """The memory of the lane that a grant is for, and how many bytes of it."""
+        known = self.connected().lane_memory
+        is_known = grant.memory != 0 and grant.memory == known.number
+        return (known, grant.bytes) if is_known else (None, 0)
+
+    # --- end ---------------------------------------------------------------------------------
+
+    def say_goodbye(self) -> None:
+        if self._client is not None:
+            with contextlib.suppress(GpuShareError):  # the broker forgets a session that is gone
+                self._client.ask(Close(), seconds=GOODBYE_SECONDS)
+
+    def close(self) -> None:
+        """From any thread, also while another one has the lock and waits."""
+        if (client := self._client) is not None:
+            client.close()
+
+    def forget(self) -> None:
+        """In a forked child: the session is the parent's; only this copy of its socket goes.
+
+        The lock is made anew, since a thread that no longer exists may have held it.
+        """
+        self.closed = threading.Event()
+        self.closed.set()
+        self.lock = threading.RLock()
+        if self._client is not None:
+            self._client.abandon()
+
+
+def pauses() -> Iterator[float]:
+    """Seconds between tries: doubling, up to LAST_RETRY_SECONDS, without end."""
+    pause = FIRST_RETRY_SECONDS
+    while True:
+        yield pause
+        pause = min(2 * pause, LAST_RETRY_SECONDS)

@@ -1,0 +1,82 @@
+"""What a session says first on each connection, and what it learns from the answer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..wire.messages import Demand, Open, Opened
+from .placement import Placement
+from .residency import Residency
+from .turn import Turn
+from .usage import Owner, Usage
+
+
+class Registrant(Owner, Protocol):
+    """A session as others see it."""
+
+    id: str
+    name: str
+    weight: float
+    priority: int
+    paused: bool
+
+
+class Registration:
+    """Of one session; under the link's lock. `secret` shows whose session it is."""
+
+    def __init__(
+        self,
+        owner: Registrant,
+        usage: Usage,
+        turn: Turn,
+        residency: Residency,
+        placement: Placement,
+        secret: str,
+    ) -> None:
+        self._owner = owner
+        self._usage = usage
+        self._turn = turn
+        self._residency = residency
+        self._placement = placement
+        self._secret = secret
+
+    def message(self) -> Open:
+        """What this session is, and what it holds or waits for. The key of its mailbox is new:
+        what a broker before has written gives no turn any more."""
+        self._turn.note_gone()
+        owner, usage, turn, residency = self._owner, self._usage, self._turn, self._residency
+        device, among = self._placement.wanted()
+        waiting = turn.waiting and not turn.holding
+        waits = waiting or residency.returning
+        lasted = usage.lasted()
+        return Open(
+            id=owner.id,
+            name=owner.name,
+            device=device,
+            among=among,
+            devices=self._placement.devices,
+            weight=owner.weight,
+            priority=owner.priority,
+            demand=usage.demand(turn.holding) if usage.iterations else Demand(),
+            remaining_iterations=usage.remaining(),
+            turn=turn.number,
+            holding=turn.holding,
+            waiting=waiting,
+            paused=owner.paused,
+            device_seconds=usage.device_seconds + (lasted if turn.holding else 0.0),
+            waited_seconds=usage.waited_seconds + (lasted if waits else 0.0),
+            iterations=usage.iterations,
+            paged_out_bytes=residency.paged_out_bytes,
+            busy=residency.busy,
+            mailbox=turn.mailbox.name,
+            key=turn.mailbox.new_key(),
+            secret=self._secret,
+        )
+
+    def accept(self, answer: Opened) -> None:
+        """Raises ProtocolError where the broker is too old for what was asked for."""
+        self._placement.settle(answer)
+        self._owner.memory = self._placement.counted(self._owner.memory)
+        self._turn.was_registered()
+        self._usage.was_registered()
+        self._residency.was_registered()

@@ -1,0 +1,224 @@
+"""Counters of the bytes that live tensors have.
+
+On the host every CPU storage is counted exactly where it is allocated (csrc/memory); on CUDA the
+caching allocator is asked. Where counting does not work, the whole process is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ... import _core
+from ...devices.cuda_context import CudaContext
+from .tensors import storage_of, tensors
+
+ODD_BYTES = 100_003  # no other code allocates exactly this
+TRIES = 8  # of the self-test, since another thread may allocate in the middle of one
+
+
+class ByteCounter(Protocol):
+    """Counts the bytes of live tensors."""
+
+    how: str  # one sentence for people
+
+    def live(self) -> int: ...
+
+    def peak(self) -> int: ...
+
+    def take_peak(self) -> tuple[int, int]:
+        """Live and peak bytes; the next peak starts at what is alive now."""
+
+    def settle(self) -> bool:
+        """Return when the device has done this process's work; False if it does none any more."""
+
+    def give_back(self) -> None:
+        """Return to the device what is free in the allocator."""
+
+    def adopt(self) -> None:
+        """Count what was allocated before this counter, as far as Python reaches it by now."""
+
+
+class CountedStorages:
+    """CPU storages, counted at each allocation and each free."""
+
+    how = "every CPU tensor is counted where PyTorch allocates it"
+
+    def __init__(self) -> None:
+        self.adopt()
+        self.live = _core.AllocationCounter.live
+        self.peak = _core.AllocationCounter.peak
+        self.take_peak = _core.AllocationCounter.take_peak
+
+    def settle(self) -> bool:
+        return True
+
+    def give_back(self) -> None:
+        _core.return_free_memory()
+
+    def adopt(self) -> None:
+        adopt_storages()
+
+
+class ResidentMemory:
+    """The resident memory of the process; none of it is known to be ephemeral."""
+
+    def __init__(self, reason: str) -> None:
+        import psutil
+
+        self._process = psutil.Process()
+        self.how = f"the whole process counts as persistent memory: {reason}"
+
+    def live(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    def peak(self) -> int:
+        return self.live()
+
+    def take_peak(self) -> tuple[int, int]:
+        return (live := self.live()), live
+
+    def settle(self) -> bool:
+        return True
+
+    def give_back(self) -> None:
+        _core.return_free_memory()
+
+    def adopt(self) -> None:
+        """All memory of the process is counted already."""
+
+
+class CudaAllocator:
+    """Bytes of tensors in PyTorch's caching allocator of one GPU, and of the CUDA context. Not
+    tested without a GPU."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self.how = "PyTorch's CUDA allocator is asked at each boundary"
+        self._cuda = torch.cuda
+        self._context = CudaContext(device)
+        self._index = index_of(device)
+
+    def live(self) -> int:
+        return self._look()[0]
+
+    def peak(self) -> int:
+        return self._look()[1]
+
+    def take_peak(self) -> tuple[int, int]:
+        usage = self._look()
+        if self._cuda.is_initialized():  # before the first use of the GPU there is none to reset
+            self._cuda.reset_peak_memory_stats(self._index)
+        return usage
+
+    def _look(self) -> tuple[int, int]:
+        """Live and peak bytes, from one look: PyTorch makes a table of some hundred figures."""
+        if not self._cuda.is_initialized():
+            return self._context.bytes, self._context.bytes
+        figures = self._cuda.memory_stats_as_nested_dict(self._index)
+        self._context.look(int(figures["reserved_bytes"]["all"]["current"]))
+        allocated = figures["allocated_bytes"]["all"]
+        context = self._context.bytes
+        return int(allocated["current"]) + context, int(allocated["peak"]) + context
+
+    def settle(self) -> bool:
+        """After an error like a failed assertion on the device, CUDA runs no more in this process:
+        it computes nothing, and nothing can be read, freed or moved."""
+        if self._cuda.is_initialized():  # a process that has given the GPU no work does not wait
+            try:
+                self._cuda.synchronize(self._index)
+            except RuntimeError:
+                return False
+        return True
+
+    def give_back(self) -> None:
+        if self._cuda.is_initialized():
+            self._cuda.empty_cache()
+
+    def adopt(self) -> None:
+        """PyTorch's allocator has counted from the beginning."""
+
+
+class CudaAllocators:
+    """The same on several GPUs at once; the most on one of them counts on each."""
+
+    def __init__(self, devices: int) -> None:
+        self._each = [CudaAllocator(f"cuda:{number}") for number in range(devices)]
+        self.how = (
+            f"PyTorch's CUDA allocator is asked at each boundary; the most on one of {devices} GPUs"
+            " counts on each of them"
+        )
+
+    def live(self) -> int:
+        return max(each.live() for each in self._each)
+
+    def peak(self) -> int:
+        return max(each.peak() for each in self._each)
+
+    def take_peak(self) -> tuple[int, int]:
+        lives, peaks = zip(*(each.take_peak() for each in self._each), strict=True)
+        return max(lives), max(peaks)
+
+    def settle(self) -> bool:
+        settled = [each.settle() for each in self._each]  # also after one that has failed
+        return all(settled)
+
+    def give_back(self) -> None:
+        self._each[0].give_back()  # of all GPUs
+
+    def adopt(self) -> None:
+        """PyTorch's allocators have counted from the beginning."""
+
+
+def counter_of(device: str, devices: int = 1) -> ByteCounter:
+    """The best counter for ``host`` or ``cuda:N``, or for the first `devices` GPUs at once."""
+    if devices != 1:
+        return CudaAllocators(devices)
+    if device.startswith("cuda"):
+        return CudaAllocator(device)
+    if reason := self_test():
+        return ResidentMemory(reason)
+    return CountedStorages()
+
+
+def index_of(device: str) -> int:
+    """The N of ``cuda:N``."""
+    return int(device.partition(":")[2] or 0)
+
+
+def self_test() -> str:
+    """Empty if the counter sees an allocation and its end; otherwise why it cannot be trusted.
+
+    Judged by the effect, since builds of PyTorch differ in how they allocate.
+    """
+    import torch  # noqa: F401  (its library must be there to be counted)
+
+    if reason := _core.AllocationCounter.install():
+        return reason
+    for _ in range(TRIES):
+        if _counts_one_storage():
+            return ""
+    return "this build of PyTorch allocates tensors in a way that cannot be counted"
+
+
+def _counts_one_storage() -> bool:
+    import torch
+
+    live = _core.AllocationCounter.live
+    before = live()
+    storage = torch.UntypedStorage(ODD_BYTES)
+    during = live()
+    del storage
+    return during - before == ODD_BYTES and live() == before
+
+
+def adopt_storages() -> None:
+    """Count the CPU storages that were there before: those of tensors that Python can reach."""
+    import torch
+
+    adopt = _core.AllocationCounter.adopt
+    with torch._C.DisableTorchFunctionSubclass():
+        for tensor in tensors(torch.Tensor):
+            storage = storage_of(tensor)
+            if storage is not None and storage.device.type == "cpu":  # PyTorch's own memory
+                adopt(storage.data_ptr(), storage.nbytes())

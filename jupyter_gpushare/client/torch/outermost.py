@@ -1,0 +1,98 @@
+"""The outermost module forward that runs, and the hooks that tell where one begins and ends."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from ..stacks import runs
+
+
+class _ForwardEnd:
+    """The hook at the end of a forward; it is on the module only while that forward runs."""
+
+    def __init__(self, call: Callable[[int], None]) -> None:
+        self._call = call
+
+    def __call__(self, module: Any, args: Any, result: Any) -> None:
+        self._call(id(sys._getframe(1)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A model that is copied or saved in the middle gets a hook that does nothing."""
+        return functools.partial, (sys.audit, __name__)
+
+
+class OutermostForward:
+    """`frame` is the id of the frame that runs it; 0: none runs.
+
+    The global hook is registered only while no module forward runs in an open iteration, so modules
+    inside modules cost nothing. The hook at the end is on a module only while its forward runs.
+    """
+
+    def __init__(self, begins: Callable[[Any, Any], None], ended: Callable[[int], None]) -> None:
+        """`begins` is the global hook; `ended` gets the id of the frame that calls it."""
+        self._begins = begins
+        self._end = _ForwardEnd(ended)
+        self._handle: Any = None  # of the global hook, while it is registered
+        self._global_hooks: dict[int, Any] = {}  # torch's own
+        self._hook_id = 0  # unlike any other hook's of this process
+        self._hooked: Any = None  # the module that has the hook at the end
+        self.frame = 0
+
+    def register(self) -> None:
+        self._handle = handle = register_module_forward_pre_hook(self._begins)
+        self._global_hooks, self._hook_id = handle.hooks_dict_ref(), handle.id
+
+    def remove(self) -> None:
+        handle, self._handle = self._handle, None
+        handle.remove()
+
+    def begin(self, frame: int) -> None:
+        """One begins, in that frame."""
+        self.unhook_end()
+        self.frame = frame
+        self._global_hooks.pop(self._hook_id, None)
+
+    def end(self) -> None:
+        """None runs. The hook comes first: after an interrupt between the two, forwards have to be
+        noticed."""
+        if self._handle is not None:
+            self._global_hooks[self._hook_id] = self._begins
+        self.frame = 0
+
+    def is_running(self) -> bool:
+        if self.frame and not runs(self.frame):  # interrupted: torch calls no hook then
+            self.unhook_end()
+            self.end()
+        return self.frame != 0
+
+    def hook_end_of(self, module: Any) -> None:
+        """As register_forward_hook(..., always_call=True), which scripted modules do not have, at
+        a tenth of its cost. The caller, torch's `_call_impl`, reads both of these in any case.
+        """
+        self._hooked = module
+        module._forward_hooks[self._hook_id] = self._end
+        module._forward_hooks_always_called[self._hook_id] = True
+
+    def unhook_end(self) -> None:
+        if self._hooked is not None:
+            self._hooked._forward_hooks.pop(self._hook_id, None)
+            self._hooked._forward_hooks_always_called.pop(self._hook_id, None)
+            self._hooked = None
+
+    def overlooked(self, original: Any) -> Any:
+        """Compiled modules warn of global hooks; this one is away by the time they run."""
+
+        def has_any_global_hook() -> Any:
+            hook = self._global_hooks.pop(self._hook_id, None)
+            try:
+                return original()
+            finally:
+                if hook is not None:
+                    self._global_hooks[self._hook_id] = hook
+
+        return has_any_global_hook

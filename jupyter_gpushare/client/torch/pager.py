@@ -1,0 +1,54 @@
+"""Moves the memory that persists between iterations to a file, and back to the same addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from ... import _core
+from .tensors import lent_blocks
+
+FILE_SYSTEMS_IN_MEMORY = ("tmpfs", "ramfs")
+
+
+class Pager(Protocol):
+    """Of the memory of one process, on any device. `_core.CudaSegments` is one for a GPU."""
+
+    def page_out(self, directory: str) -> str:
+        """Move to a file in that directory; empty, or why nothing was moved."""
+
+    def page_in(self) -> str:
+        """Move all back; empty, or what could not be read."""
+
+    def cancel(self) -> None:
+        """End a `page_out` that another thread does."""
+
+    def bytes_out(self) -> int:
+        """Bytes that are in the file now."""
+
+
+class HostPager:
+    """Pages CPU storages, but not those that system calls may write to, which cannot wait."""
+
+    bytes_out = staticmethod(_core.Pager.bytes_out)
+    cancel = staticmethod(_core.Pager.cancel)
+
+    def page_out(self, directory: str) -> str:
+        return _core.Pager.page_out(directory, lent_blocks())
+
+    def page_in(self) -> str:
+        return _core.Pager.page_in(lent_blocks())
+
+
+def lies_in_memory(directory: str) -> bool:
+    """Whether files there take main memory."""
+    return _file_system(directory) in FILE_SYSTEMS_IN_MEMORY
+
+
+def _file_system(directory: str) -> str:
+    """The kind of the file system that a directory lies in, as in ``ext4``; empty if unknown."""
+    import psutil
+
+    kinds = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+    path = Path(directory).resolve()
+    return next((kinds[str(p)] for p in (path, *path.parents) if str(p) in kinds), "")

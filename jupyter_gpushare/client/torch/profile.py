@@ -1,0 +1,81 @@
+"""Which event of a training loop is the boundary of its iterations: that with least alive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Protocol
+
+Candidate = tuple[str, int]  # the kind of event, and the id of its optimiser or module
+
+RECURRENCES = 3  # profiling ends when a candidate has come up that often: the first is an outlier
+FORGET_AFTER = 16  # events of another candidate, and none of the chosen one: the training is new
+NEAR = 10  # one 10th of the peak is near enough
+
+
+class Measured(Protocol):
+    """Bytes of live tensors."""
+
+    def live(self) -> int: ...
+
+    def peak(self) -> int: ...
+
+
+class Profile:
+    """Chooses the candidate at which least is alive. Until then each step is a boundary.
+
+    A step is preferred to a `zero_grad` that is little emptier: between a step and the next forward
+    the next batch is loaded, which then happens outside of the turn.
+    """
+
+    def __init__(self, memory: Measured) -> None:
+        self._memory = memory
+        self._start()
+
+    def _start(self) -> None:
+        self.chosen: Candidate | None = None
+        self._peak = 0
+        self._live: dict[Candidate, int] = {}
+        self._seen: Counter[Candidate] = Counter()
+
+    def is_boundary(self, candidate: Candidate) -> bool:
+        """Whether an iteration that comes to `candidate` ends there."""
+        if candidate == self.chosen:
+            self._seen.clear()
+            return True
+        if self.chosen is not None and self._has_changed(candidate):
+            self._start()
+        if self.chosen is None:
+            self._record(candidate)
+            return candidate[0] == "step"
+        return False
+
+    def is_last_step(self, candidate: Candidate) -> bool:
+        """Whether the chosen `zero_grad` is what comes after this step: then it was the last of the
+        iteration, and no backward of what is alive is to come."""
+        cycle = list(self._live)  # in the order of an iteration
+        if self.chosen not in cycle or candidate not in cycle:
+            return False
+        before_chosen = cycle[cycle.index(self.chosen) - 1]
+        return self.chosen[0] == "zero_grad" and candidate == before_chosen
+
+    def _has_changed(self, candidate: Candidate) -> bool:
+        self._seen[candidate] += 1
+        is_new_step = candidate[0] == "step" and candidate not in self._live
+        return is_new_step or self._seen[candidate] >= FORGET_AFTER
+
+    def _record(self, candidate: Candidate) -> None:
+        self._peak = max(self._peak, self._memory.peak())
+        self._live[candidate] = self._memory.live()
+        self._seen[candidate] += 1
+        if self._seen[candidate] >= RECURRENCES:
+            self.chosen = self._emptiest()
+            self._seen.clear()
+
+    def _emptiest(self) -> Candidate:
+        """Of equal ones the latest, so that all of a cycle's steps are inside the iteration."""
+        latest_first = list(reversed(self._live))
+        emptiest = min(latest_first, key=self._live.__getitem__)
+        steps = [candidate for candidate in latest_first if candidate[0] == "step"]
+        step = min(steps, key=self._live.__getitem__, default=emptiest)
+        is_near = self._live[step] <= self._live[emptiest] + self._peak // NEAR
+        return step if is_near else emptiest

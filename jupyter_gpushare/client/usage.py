@@ -1,0 +1,128 @@
+"""What a session has used, how long it has waited, and what of that the broker was told."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..wire.messages import Demand, Report, Wait
+from . import progress
+from .memory import Memory
+from .process_groups import Membership
+
+AT_END_OF_TURN = 0.1  # of the time between two reports, as in csrc/core/simulation.cpp
+
+
+class Owner(Protocol):
+    """A session, as its parts see it."""
+
+    memory: Memory
+    on_wait: Callable[[Wait | None], None]
+    on_waited: Callable[[float], None]  # after each wait
+    on_trouble: Callable[[str], None]
+    # Taken before the link's lock. The thread that has it knows that no other begins an iteration.
+    entering: Any
+    inside: bool  # an iteration is open
+    # Called with `entering`: close the open iteration if no thread computes in it any more.
+    close_if_idle: Callable[[], None]
+
+
+class Usage:
+    """Iterations and seconds of one session, and its reports. Times are of `time.monotonic`."""
+
+    def __init__(
+        self, owner: Owner, group: Membership, report_seconds: float, remaining: int | None
+    ) -> None:
+        self._owner = owner
+        self._group = group
+        self._report_seconds = report_seconds
+        self.iterations = 0
+        self.device_seconds = 0.0
+        self.waited_seconds = 0.0
+        self.since = 0.0  # when this turn, or this wait, began
+        self._waited_before = 0.0  # seconds, in the waits before this one
+        self._reported = 0
+        self._reported_at = -math.inf
+        self._last_iteration = _plus(0, remaining)  # where a declared end lies
+
+    # --- the clock of this turn, or of this wait ---------------------------------------------
+
+    def start_clock(self) -> None:
+        """A wait begins."""
+        self.since = time.monotonic()
+        self._waited_before = self.waited_seconds
+
+    def stop_wait(self) -> None:
+        """The wait is over, and the turn begins if it was for one."""
+        now = time.monotonic()
+        self.waited_seconds += now - self.since
+        self.since = now
+
+    def stop_turn(self, now: float | None = None) -> None:
+        self.device_seconds += (now or time.monotonic()) - self.since
+
+    def lasted(self) -> float:
+        """Seconds of this turn, or of this wait."""
+        return time.monotonic() - self.since
+
+    def tell_wait(self, turn: int, why: str) -> None:
+        """The session waits for no turn of another one, and tries again."""
+        self._owner.on_wait(Wait(turn, 1, self.lasted(), f"{why}; trying again"))
+
+    def tell_waited(self) -> None:
+        """What a cell says of its waits is the growth of the one figure that `status` shows."""
+        self._owner.on_waited(self.waited_seconds - self._waited_before)
+        self._owner.on_wait(None)
+
+    # --- iterations and reports -------------------------------------------------------------
+
+    def count_iteration(self) -> None:
+        self.iterations += 1
+
+    def declare(self, remaining: int | None) -> None:
+        """How many iterations are still to come; None: that is not known."""
+        self._last_iteration = _plus(self.iterations, remaining)
+
+    def remaining(self) -> int | None:
+        if self._last_iteration is not None:
+            return max(0, self._last_iteration - self.iterations)
+        return progress.from_tqdm()
+
+    @property
+    def is_reported(self) -> bool:
+        return self._reported == self.iterations
+
+    def was_registered(self) -> None:
+        """The registration has said how many iterations there were."""
+        self._reported = self.iterations
+
+    def owes_report(self, now: float, holding: bool) -> bool:
+        """In the middle of a turn that is long, else at its end; the first iteration at once, and
+        news of the demand."""
+        if holding and self._reported_at > -math.inf:
+            seconds = self._report_seconds
+            is_due = now >= self._reported_at + seconds and now >= self.since + seconds
+        else:
+            is_due = now >= self._reported_at + AT_END_OF_TURN * self._report_seconds
+        return is_due or self._owner.memory.has_news
+
+    def report(self, now: float, holding: bool) -> Report:
+        done = self.iterations - self._reported
+        self._reported = self.iterations
+        self._reported_at = now
+        return Report(done, self.demand(holding), self.remaining())
+
+    def demand(self, holding: bool) -> Demand:
+        """A member of a process group that computes without a turn, and so outside of the lane,
+        has nothing ephemeral: no other session can have the same room."""
+        demand = self._owner.memory.demand()
+        if not self._group.joins or holding:
+            return demand
+        whole = demand.persistent_bytes + demand.ephemeral_bytes
+        return Demand(whole, 0, demand.measured)
+
+
+def _plus(done: int, more: int | None) -> int | None:
+    return None if more is None else done + more

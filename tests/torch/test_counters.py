@@ -1,0 +1,234 @@
+"""Bytes are counted exactly, in whatever way tensors are allocated and freed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare import _core
+from jupyter_gpushare.client.torch import counters
+from jupyter_gpushare.client.torch.counters import self_test
+from jupyter_gpushare.client.torch.memory import Memory
+
+from .conftest import alone, bytes_of
+
+pytestmark = pytest.mark.usefixtures("counted")
+counter = _core.AllocationCounter
+MIB = 1 << 20
+FLOAT = 4
+
+
+def test_live_bytes_are_exactly_those_of_living_tensors():
+    start = counter.live()
+    tensors = []
+    for size in (1, 63, 64, 65, 4095, 4096, 4097, MIB + 1):
+        tensors.append(bytes_of(size))
+        assert counter.live() - start == sum(tensor.nbytes for tensor in tensors)
+    while tensors:
+        tensors.pop(0)
+        assert counter.live() - start == sum(tensor.nbytes for tensor in tensors)
+
+
+def test_views_cost_nothing_and_resizing_counts_the_new_size():
+    start = counter.live()
+    tensor = bytes_of(1000)
+    view = tensor[10:20].view(2, 5)
+    assert counter.live() - start == 1000
+    tensor.untyped_storage().resize_(5000)
+    assert counter.live() - start == 5000
+    del tensor
+    assert counter.live() - start == 5000
+    del view
+    assert counter.live() == start
+
+
+def test_the_peak_is_the_most_that_was_alive_at_one_time():
+    counter.reset_peak()
+    start = counter.live()
+    first = bytes_of(3 * MIB)
+    second = bytes_of(2 * MIB)
+    del first
+    third = bytes_of(1 * MIB)
+    assert counter.peak() - start == 5 * MIB
+    assert counter.take_peak() == (start + 3 * MIB, start + 5 * MIB)
+    assert counter.peak() - start == 3 * MIB
+    del second, third
+    assert counter.peak() - start == 3 * MIB
+    counter.reset_peak()
+    assert counter.peak() == start
+
+
+def test_an_adopted_storage_counts_once_and_until_it_is_freed():
+    start = counter.live()
+    tensor = bytes_of(1000)
+    counter.adopt(tensor.data_ptr(), 1000)
+    assert counter.live() - start == 1000
+    del tensor
+    assert counter.live() == start
+
+
+def test_storages_from_before_are_adopted_and_their_ends_are_seen():
+    adopted, freed, unknown = alone("""
+import torch
+from jupyter_gpushare._core import AllocationCounter as counter
+kept, forgotten = torch.empty(5000, dtype=torch.uint8), torch.empty(700, dtype=torch.uint8)
+assert "libc10" not in counter.install()
+counter.adopt(kept.data_ptr(), 5000)
+print(counter.live())
+del kept
+print(counter.live())
+del forgotten
+print(counter.live())
+""")
+    assert (int(adopted), int(freed), int(unknown)) == (5000, 0, 0)
+
+
+def test_nothing_is_installed_without_torch_and_the_reason_is_said():
+    words = alone("""
+from jupyter_gpushare._core import AllocationCounter as counter
+print(counter.install())
+""")
+    assert " ".join(words) == "libc10.so is not loaded"
+
+
+def test_memory_of_numpy_is_not_ours():
+    numpy = pytest.importorskip("numpy")
+    start = counter.live()
+    tensor = torch.from_numpy(numpy.zeros(1000))
+    counters.adopt_storages()
+    assert counter.live() == start
+    del tensor
+    assert counter.live() == start
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 100_000)), max_size=200))
+@settings(max_examples=50, deadline=None)
+def test_any_series_of_allocations_agrees_with_a_plain_sum(series):
+    counter.reset_peak()
+    start = counter.live()
+    peak = live = 0
+    tensors = {}
+    for place, size in series:
+        tensors[place] = None
+        live = sum(tensor.nbytes for tensor in tensors.values() if tensor is not None)
+        tensors[place] = bytes_of(size)
+        live += size
+        peak = max(peak, live)
+        assert counter.live() - start == live
+    assert counter.peak() - start == peak
+
+
+def test_many_blocks_grow_the_table_and_leave_it_empty():
+    start = counter.live()
+    tensors = [bytes_of(8) for _ in range(100_000)]
+    assert counter.live() - start == 800_000
+    del tensors[::2]
+    assert counter.live() - start == 400_000
+    tensors.clear()
+    assert counter.live() == start
+
+
+def test_threads_that_allocate_and_free_each_others_tensors_lose_nothing():
+    start = counter.live()
+    pool = [bytes_of(64) for _ in range(64)]
+
+    def churn(seed):
+        for i in range(3000):
+            pool[(i * seed) % len(pool)] = bytes_of(1 + (i * seed) % 5000)
+
+    threads = [threading.Thread(target=churn, args=(seed,)) for seed in (3, 5, 7, 11)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counter.live() - start == sum(tensor.nbytes for tensor in pool)
+    pool.clear()
+    assert counter.live() == start
+
+
+def test_a_child_forked_in_the_middle_counts_on_and_does_not_hang():
+    start = counter.live()
+    stop = threading.Event()
+
+    def churn():
+        while not stop.is_set():
+            bytes_of(100)
+
+    threads = [threading.Thread(target=churn) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    kept = bytes_of(1000)
+    children = []
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            before = counter.live()
+            del kept
+            fresh = bytes_of(500)
+            right = counter.live() == before - 500
+            del fresh
+            os._exit(0 if right and counter.live() == before - 1000 else 1)
+        children.append(child)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 20
+    del kept
+    assert counter.live() == start
+
+
+def test_the_self_test_passes_here():
+    assert self_test() == ""
+    assert Memory().how == counters.CountedStorages.how
+
+
+def test_a_meter_finds_all_tensors_from_before_it():
+    live, expected = alone("""
+import torch
+model = torch.nn.Linear(100, 50)
+optimizer = torch.optim.Adam(model.parameters())
+model(torch.ones(10, 100)).sum().backward()
+optimizer.step()
+view = model.weight[3:].detach()
+class Trap:
+    @property
+    def __class__(self):
+        raise RuntimeError("asked an object what it is")
+trap = Trap()
+from jupyter_gpushare.client.torch.memory import Memory
+print(Memory().live())
+print(4 * (100 * 50 + 50) * 4 + 2 * 4)  # weights, gradients, two moments; and two step counts
+""")
+    assert live == expected
+
+
+def test_gradients_that_python_never_read_are_counted_after_the_first_step():
+    gradients, counted = alone("""
+import torch
+model = torch.nn.Linear(1000, 100)
+optimizer = torch.optim.SGD(model.parameters())
+model(torch.ones(10, 1000)).sum().backward()
+from jupyter_gpushare.client.torch.memory import Memory
+memory = Memory()
+before = memory.live()
+memory.begin()
+optimizer.step()
+memory.end()
+print(4 * (1000 * 100 + 100))
+print(memory.live() - before)
+""")
+    assert counted == gradients
+
+
+def test_a_meter_keeps_no_tensor_alive():
+    tensor = bytes_of(1000)
+    alive = weakref.ref(tensor)
+    Memory()
+    del tensor
+    assert alive() is None
