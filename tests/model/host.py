@@ -652,7 +652,7 @@ class Host:
                 return
             self.pass_time(STEP_SECONDS)
         away = [each for each in self.here if each.session._link.client is None]
-        absent = self.broker.service._roll.absent if self.broker.is_recovering else ()
+        absent = self.broker.service.journal.missing if self.broker.is_recovering else ()
         raise AssertionError(f"{away} do not find the broker, and it waits for {absent}")
 
     def _all_are_connected(self) -> bool:
@@ -677,7 +677,7 @@ class Host:
         assert not out, f"{out} compute with their memory paged out"
         uncounted = [each for each in self.here if each.session._link.rests and each.memory.live()]
         assert not uncounted, f"{uncounted} rest, and have memory on the device"
-        on_roll = Roll(self._roll_file).absent
+        on_roll = RecoveryJournal(self._roll_file).missing
         unknown = [each for each in holders if _held_by(each.session) not in on_roll]
         assert not unknown, f"the next broker would not know that {unknown} have turns"
 

@@ -8,14 +8,14 @@
    memory of lanes, time and policies. The session that has waited longest is served first.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
-     begin_cell     residency.py cell_begins; broker/service.py _busy; Scheduler::set_busy
+     begin_cell     residency.py cell_begins; broker/turns.py busy; Scheduler::set_busy
      end_cell       residency.py cell_ends
      ask            session.py enter, in a cell or in a thread between cells
-     ask_for_place  residency.py ask_for_place; service.py _open; Scheduler::open
-     take_page_out  residency.py on_page_out; service.py _paged_out, _stays_in; paging.cpp paged_out
-     take_rest      residency.py on_rest; service.py _rests; broker/admin/idle.py
+     ask_for_place  residency.py ask_for_place; admission.py open; Scheduler::open
+     take_page_out  residency.py on_page_out; turns.py paged_out, stays_in; paging.cpp paged_out
+     take_rest      residency.py on_rest; admission.py rest
      take_give_back dispatch.py _on_give_back
-     report         session.py declare, leave; service.py _report
+     report         session.py declare, leave; demands.py report
      part           session.py boundary, leave; turn.py give_back; with a letter to the successor
      interrupt      turn.py withdraw; link.py break_off, where it waits for its place or its memory
      hear           service.py handle; paging.cpp, scheduler.cpp

@@ -1,18 +1,18 @@
 /* Turns: broker, sessions and direct handoffs, for SPIN. tests/model/test_spin.py runs it.
 
    LANES lanes that run at the same time, SESSIONS sessions of one user that ask a few times each,
-   brokers that end and start, sessions that are killed, interrupts, and direct handoffs. Each broker makes the memory of its lanes anew, so a holder that comes back to another
-   one has its memory for itself, and counts for one of the new lanes. The model leaves out the content
+   brokers that end and start, sessions that are killed, interrupts, and direct handoffs. Each broker
+   makes the memory of its lanes anew, so a holder that comes back to another one has its memory for itself, and counts for one of the new lanes. The model leaves out the content
    of memory, time and policies. The session that has waited longest is next, which stands for any
    policy that prevents starvation; a preemption request may come at any time while a session waits.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
-     ask            turn.py begin_wait, await_grant; service.py _request; Scheduler::request
+     ask            turn.py begin_wait, await_grant; broker/turns.py request; Scheduler::request
      take           dispatch.py take: Grant, Yield; a letter, mailbox.py receive
-     part           session.py boundary, leave; turn.py give_back; service.py _finish
+     part           session.py boundary, leave; turn.py give_back; turns.py finish
      interrupt      turn.py withdraw: Finish before the Grant has come, or as it comes
-     reconnect      registration.py, link.py connect; service.py _open; Scheduler::open
-     hear           broker/connection.py buffer_updated, connection_lost; service.py handle, lost
+     reconnect      registration.py, link.py connect; admission.py open; Scheduler::open
+     hear           broker/transport/connection.py buffer_updated, connection_lost; service.py handle, lost
      assign         assign.cpp assign, start_successor, grant
      ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/grants/grants.py _successor
      broker_ends    a crash, or an end in good order: what it had sent may arrive or not
