@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "a successor in one lane is granted another lane that becomes free": Mutant(
-        "csrc/core/assign.cpp", "  if (waiting.promised) return false;\n", ""
+        "csrc/core/assign.cpp", "  if (waiting.promised) return false;\n", "", "test_orders.py"
     ),
     "a broker that starts waits for no session that has a turn": Mutant(
         "jupyter_gpushare/broker/service.py",
@@ -47,11 +47,13 @@ MUTANTS = {
         "jupyter_gpushare/client/session.py",
         "        self._note_waited()\n        self._stop_holding()\n        self._say_end()\n",
         "        self._note_waited()\n        self._stop_holding()\n",
+        "test_orders.py",
     ),
     "a notebook pages out in the middle of its turn": Mutant(
         "jupyter_gpushare/client/session.py",
         "if self.holding or (self._busy and not self._waiting):",
         "if self._busy and not self._waiting and not self.holding:",
+        "test_orders.py",
     ),
     "a notebook that rests takes what was sent to its place before": Mutant(
         "jupyter_gpushare/client/session.py",
@@ -120,16 +122,16 @@ def _build() -> None:
     shutil.copy2(module, COPY / "jupyter_gpushare")
 
 
-def run_model(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_model(folder: Path, tests: str, profile: str) -> subprocess.CompletedProcess[str]:
     """The model's `tests`, up to the first that fails, on the product in `folder`. They begin
     without what other runs have found."""
     here = str(Path(__file__).with_name("mutated"))
     paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "CHANGED_COPY": str(folder), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-profile=faults"]
-    command += [*arguments, str(Path(__file__).with_name(tests))]
-    with TemporaryDirectory() as storage:
-        environment["HYPOTHESIS_STORAGE_DIRECTORY"] = storage
+    with TemporaryDirectory() as own:
+        environment["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{own}/examples"
+        command = [sys.executable, "-m", "pytest", "-q", "-x", f"--basetemp={own}/pytest"]
+        command += [f"--hypothesis-profile={profile}", str(Path(__file__).with_name(tests))]
         return subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
