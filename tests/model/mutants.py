@@ -47,7 +47,6 @@ MUTANTS = {
         "jupyter_gpushare/client/session.py",
         "        self._note_waited()\n        self._stop_holding()\n        self._say_end()\n",
         "        self._note_waited()\n        self._stop_holding()\n",
-        "test_orders.py",
     ),
     "a notebook pages out in the middle of its turn": Mutant(
         "jupyter_gpushare/client/session.py",
