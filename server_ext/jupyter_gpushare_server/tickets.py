@@ -9,13 +9,16 @@ listens.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import hmac
 import os
 import secrets
-import shutil
+import socket
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -25,6 +28,7 @@ from tornado.iostream import IOStream, StreamClosedError
 from tornado.netutil import bind_unix_socket
 from tornado.tcpserver import TCPServer
 
+from jupyter_gpushare.client.process_groups import host
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError, NotPermitted
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import credentials
@@ -36,6 +40,9 @@ TICKET_BYTES = 32
 SECRET_BYTES = 16
 MAX_QUESTION_BYTES = 256
 QUESTION_SECONDS = 5.0
+SOCKET = "tickets.sock"
+RANDOM_BYTES = 8  # of the name of a temporary directory
+STARTING_SECONDS = 60.0  # within these a server listens at the socket that it has made
 
 
 class Voucher:
@@ -87,7 +94,14 @@ class Desk(TCPServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path = _new_directory() / "tickets.sock"
+        prefix = f"gpushare-{hashlib.sha256(host().encode()).hexdigest()[:8]}-"
+        parent = _parent(prefix)
+        _remove_those_of_killed_servers(parent, prefix)
+        # It is removed at the exit, too, as a server ends without a call of `unload`.
+        self._directory = tempfile.TemporaryDirectory(
+            prefix=prefix, dir=parent, ignore_cleanup_errors=True
+        )
+        self.path = Path(self._directory.name, SOCKET)
         self.secret = secrets.token_hex(SECRET_BYTES)
         self._listener = bind_unix_socket(os.fspath(self.path), mode=0o600)
 
@@ -99,7 +113,7 @@ class Desk(TCPServer):
     def close(self) -> None:
         self.stop()
         self._listener.close()
-        shutil.rmtree(self.path.parent, ignore_errors=True)
+        self._directory.cleanup()
 
     async def handle_stream(self, stream: IOStream, address: object) -> None:
         try:
@@ -125,13 +139,31 @@ class Desk(TCPServer):
             raise NotPermitted("it is none of this server's kernels or terminals")
 
 
-def _new_directory() -> Path:
-    """Make a directory of this user alone, with a path that is short enough for a socket in it."""
-    found = Path(tempfile.mkdtemp(prefix="gpushare-"))
-    if len(os.fsencode(found)) + len("/tickets.sock") <= MAX_PATH_BYTES:
-        return found
-    found.rmdir()
-    return Path(tempfile.mkdtemp(prefix="gpushare-", dir="/tmp"))
+def _parent(prefix: str) -> Path:
+    """The folder for temporary files, if a socket can have a name below it."""
+    own = tempfile.gettempdir()
+    longest = len(os.fsencode(f"{own}/{prefix}/{SOCKET}")) + RANDOM_BYTES
+    return Path(own if longest <= MAX_PATH_BYTES else "/tmp")
+
+
+def _remove_those_of_killed_servers(parent: Path, prefix: str) -> None:
+    """Directories that this user's servers made on this host: on another one, with which it may
+    share the folder, nobody can tell from here whether somebody listens."""
+    for directory in parent.glob(f"{prefix}*"):
+        with suppress(OSError):  # another server may do the same
+            path = directory / SOCKET
+            if directory.lstat().st_uid == os.getuid() and _nobody_listens(path):
+                path.unlink()
+                directory.rmdir()
+
+
+def _nobody_listens(path: Path) -> bool:
+    """Raises OSError where there is none."""
+    if time.time() - path.lstat().st_mtime < STARTING_SECONDS:
+        return False
+    with socket.socket(socket.AF_UNIX) as asks:
+        asks.setblocking(False)  # the queue of a server that is stopped may be full
+        return asks.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
 
 
 def is_of_a_hub(server: ServerApp) -> bool:

@@ -173,7 +173,7 @@ class Hub:
     def stop(self) -> None:
         """Stop it, servers first: a hub that has servers to end takes its time."""
         with ThreadPoolExecutor(len(USERS)) as threads:
-            list(threads.map(self._stop_server, USERS))
+            list(threads.map(self._stop_server, self._with_servers()))
         self._process.terminate()
         family = [*psutil.Process(self._process.pid).children(recursive=True)]
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -184,9 +184,17 @@ class Hub:
                 process.kill()
         self._process.wait()
 
-    def _stop_server(self, user: str) -> None:
+    def _with_servers(self) -> list[str]:
+        """Also who has visited a page that started one."""
         with contextlib.suppress(OSError):
-            self.hub_says(f"users/{user}/server", "DELETE")
+            return [one["name"] for one in self.hub_says("users").json if one["servers"]]
+        return []
+
+    def _stop_server(self, user: str) -> None:
+        """Wait until it has ended: one that is killed leaves something behind."""
+        with contextlib.suppress(OSError, AssertionError):
+            if self.hub_says(f"users/{user}/server", "DELETE").status == 202:
+                wait_for(lambda: not self.hub_says(f"users/{user}").json["servers"])
 
     # --- questions ---
 

@@ -8,6 +8,9 @@ load_subconfig(os.environ["CLASS_CONFIG"])  # noqa: F821
 # a user that may log in and have a server, and has no scope for the devices
 c.Authenticator.allowed_users |= {"eve"}
 
+# Not in the environment that a hub gives to servers: what these leave behind is to be noticed.
+c.Spawner.environment["TMPDIR"] = os.environ["TMPDIR"]
+
 c.JupyterHub.services.append({"name": "tests", "api_token": os.environ["CLASS_TESTS_TOKEN"]})
 c.JupyterHub.load_roles.append(
     {

@@ -1,6 +1,10 @@
 """`make faults` tries many more orders of events than `make test`, and other ones each time, also
 where the environment variable CI has Hypothesis try the same ones again and again."""
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("faults", settings.get_profile("default"), max_examples=2000)
+# That a bug is found is enough, however long the way to it.
+settings.register_profile(
+    "mutants", settings.get_profile("faults"), phases=(Phase.explicit, Phase.generate)
+)

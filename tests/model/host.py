@@ -198,10 +198,13 @@ class Notebook(Process):
         thread.go_on(stops_at_sends=stops_at_sends)
         self._look_at(thread)
 
-    def is_interrupted(self) -> None:
+    def is_interrupted(self, is_caught: bool = False) -> None:
+        """A cell that catches it goes on."""
         assert self.main is not None
         self.main.go_on(KeyboardInterrupt())
         self._look_at(self.main)
+        if is_caught and self.is_open:
+            self.must_leave = False
 
     def _look_at(self, thread: Thread) -> None:
         if thread.error is None:

@@ -33,7 +33,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "a successor in one lane is granted another lane that becomes free": Mutant(
-        "csrc/core/assign.cpp", "  if (waiting.promised) return false;\n", ""
+        "csrc/core/assign.cpp", "  if (waiting.promised) return false;\n", "", "test_orders.py"
     ),
     "a broker that starts waits for no session that has a turn": Mutant(
         "jupyter_gpushare/broker/grants/recovery.py",
@@ -51,9 +51,10 @@ MUTANTS = {
         "        self._usage.stop_wait()\n        self.stop_holding()\n",
     ),
     "a notebook pages out in the middle of its turn": Mutant(
-        "jupyter_gpushare/client/residency.py",
-        "if self._turn.holding or (self.busy and not self._turn.waiting):",
-        "if self.busy and not self._turn.waiting and not self._turn.holding:",
+        "jupyter_gpushare/client/session.py",
+        "if self.holding or (self._busy and not self._waiting):",
+        "if self._busy and not self._waiting and not self.holding:",
+        "test_orders.py",
     ),
     "a notebook that rests takes what was sent to its place before": Mutant(
         "jupyter_gpushare/client/dispatch.py",
@@ -122,15 +123,16 @@ def _build() -> None:
     shutil.copy2(module, COPY / "jupyter_gpushare")
 
 
-def run_model(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the model's `tests`, up to the first that fails, on the product in `folder`. They begin
-    without the findings of other runs."""
-    paths = os.pathsep.join(filter(None, [str(MODULES), os.environ.get("PYTHONPATH")]))
+def run_model(folder: Path, tests: str, profile: str) -> subprocess.CompletedProcess[str]:
+    """The model's `tests`, up to the first that fails, on the product in `folder`. They begin
+    without what other runs have found."""
+    here = str(Path(__file__).with_name("mutated"))
+    paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "CHANGED_COPY": str(folder), "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--hypothesis-profile=faults"]
-    command += [*arguments, str(Path(__file__).with_name(tests))]
-    with TemporaryDirectory() as storage:
-        environment["HYPOTHESIS_STORAGE_DIRECTORY"] = storage
+    with TemporaryDirectory() as own:
+        environment["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{own}/examples"
+        command = [sys.executable, "-m", "pytest", "-q", "-x", f"--basetemp={own}/pytest"]
+        command += [f"--hypothesis-profile={profile}", str(Path(__file__).with_name(tests))]
         return subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )

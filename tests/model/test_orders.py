@@ -103,6 +103,44 @@ def test_an_interrupt_between_a_direct_handoff_and_its_finish_leaves_the_lane_fr
     host.serve()
 
 
+def test_an_interrupted_wait_leaves_no_request_though_its_cell_goes_on(host: Host) -> None:
+    """Or the lane would be kept for who ignores it, until that cell ends."""
+    holder, waiter = opened(host, "holder", "waiter")
+    all_begin(host, holder, waiter)
+    waiter.is_interrupted()
+    host.exchange()
+    host.check_agreement()
+
+
+def test_a_successor_is_given_no_other_lane_that_becomes_free_during_the_handoff(
+    host: Host,
+) -> None:
+    """It has begun in the lane of the one before it: the broker would give that to the next one."""
+    host.begin_with("fair", 2)
+    first, second, third, successor = opened(host, "first", "second", "third", "successor")
+    for notebook in (first, second):
+        all_begin(host, notebook, notebook)
+        notebook.leaves()
+        host.exchange()
+    all_begin(host, first, second, successor)
+    host.pass_time(1.0)
+    line_of(host, second).tell_all()
+    second.begins()
+    for handing_on in (second, successor):
+        assert handing_on.main is not None
+        host.go_on(handing_on.main)
+    assert (second.session.holding, successor.session.holding) == (False, True)
+    first.leaves()
+    host.exchange(first)  # before the broker hears that the second one's turn is over
+    third.begins()
+    for notebook in (second, third):
+        host.exchange(notebook)
+    assert third.session.holding
+    host.check()
+    host.settle()
+    host.check_agreement()
+
+
 def test_an_iteration_after_a_turn_that_has_gone_without_python_waits_for_another(
     host: Host,
 ) -> None:
@@ -312,9 +350,10 @@ def test_a_session_with_a_thread_that_waits_for_a_turn_between_cells_is_not_rele
     holder, notebook = opened(host, "holder", "notebook")
     all_begin(host, holder)
     told_to_rest(host, notebook)
-    notebook.begins_between_cells()
+    asks_between_cells(host, notebook)  # before its keeper finds what it was told
     host.exchange()
-    assert not notebook.session._link.rests
+    assert not notebook.session._resting
+    assert not notebook.memory.is_out
     host.check_agreement()
     host.serve()
 
@@ -448,4 +487,32 @@ def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_memory_reserve
     host.exchange(third)
     assert all_fit(holder, successor, third)
     host.settle()
+    host.check_agreement()
+
+
+def test_who_was_asked_to_page_out_before_its_turn_stays_in_during_it(host: Host) -> None:
+    """It waited when it was asked, and finds that at the first boundary of a turn by handoff."""
+    third = out_and_first_to_come_back(host)
+    holder, successor = opened(host, "holder", "successor", demand=LARGE)
+    all_begin(host, holder)
+    third.begins()
+    host.exchange(third)
+    asks_between_cells(host, successor)
+    line = line_of(host, successor)
+    assert line.has_said
+    host.hear(line)  # its request
+    assert line.has_to_tell  # that it shall page out
+    host.pass_time(1.0)
+    line_of(host, holder).tell_all()
+    holder.begins()
+    for handing_on in (holder, successor):
+        assert handing_on.main is not None
+        host.go_on(handing_on.main)
+    assert successor.is_inside
+    line.tell_all()
+    successor.begins()  # its next boundary
+    host.go_on(successor.main)
+    host.check()
+    host.settle()
+    host.check()
     host.check_agreement()

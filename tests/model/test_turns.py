@@ -134,9 +134,9 @@ class Turns(RuleBasedStateMachine):
         self.pick(pick, "is_free").leaves()
 
     @precondition(lambda self: self.able("is_waiting"))
-    @rule(pick=picks)
-    def a_cell_is_interrupted(self, pick: int) -> None:
-        self.pick(pick, "is_waiting").is_interrupted()
+    @rule(pick=picks, is_caught=st.booleans())
+    def a_cell_is_interrupted(self, pick: int, is_caught: bool) -> None:
+        self.pick(pick, "is_waiting").is_interrupted(is_caught)
 
     @precondition(lambda self: len(self.able("is_here")) > 2)
     @rule(pick=picks, end=st.sampled_from([Notebook.closes, Host.kill]))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_gpushare_server.tickets import Desk
 
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable
@@ -28,6 +32,8 @@ from jupyter_gpushare.wire.messages import (
     Wait,
 )
 from jupyter_gpushare.wire.snapshot import Snapshot
+
+from ..patience import PATIENCE_SECONDS, until
 
 KERNEL = """
 import sys
@@ -340,3 +346,131 @@ async def test_while_its_server_is_away_a_notebook_computes_and_then_comes_back(
 def names_in(state: Any) -> list[str]:
     found = state.devices[0].sessions if isinstance(state, Snapshot) else []
     return [view.name for view in found]
+
+
+# --- what a server leaves behind --------------------------------------------------------------
+
+SERVER = """
+from jupyter_server.serverapp import ServerApp
+ServerApp.launch_instance([
+    "--allow-root", "--no-browser", "--port=0", "--ServerApp.base_url=/user/ada/",
+    "--ServerApp.jpserver_extensions=jupyter_gpushare=True",
+])
+"""
+
+
+@pytest.fixture
+def serve(socket_directory: Path, token: str) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Start a server of the hub whose temporary files are in `socket_directory`, and wait until
+    its kernels can ask for tickets."""
+    of_hub = {"JUPYTERHUB_API_TOKEN": token, "JUPYTERHUB_SERVICE_PREFIX": "/user/ada/"}
+    own = {"TMPDIR": str(socket_directory), "HOME": str(socket_directory)}
+    started: list[subprocess.Popen[bytes]] = []
+
+    def serve() -> subprocess.Popen[bytes]:
+        server = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **of_hub, **own},
+        )
+        started.append(server)
+        until(lambda: any(answers(path) for path in sockets(socket_directory)))
+        return server
+
+    yield serve
+    for server in started:
+        server.kill()
+        server.wait()
+
+
+def sockets(folder: Path) -> list[Path]:
+    return list(folder.glob("gpushare-*/tickets.sock"))
+
+
+def answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as asks:
+        return asks.connect_ex(str(path)) == 0
+
+
+def make_old(path: Path) -> None:
+    """As if it were there for an hour."""
+    os.utime(path, (time.time() - 3600,) * 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_ended_leaves_no_socket_behind(
+    serve: Callable[[], subprocess.Popen[bytes]], socket_directory: Path, number: int
+) -> None:
+    """A hub interrupts its servers first; none of them unloads its extensions."""
+    server = serve()
+    server.send_signal(number)
+    server.wait(PATIENCE_SECONDS)
+    assert not list(socket_directory.glob("gpushare-*"))
+
+
+def test_the_next_server_removes_what_a_killed_one_has_left(
+    serve: Callable[[], subprocess.Popen[bytes]], socket_directory: Path
+) -> None:
+    """And nothing of one that lives, however long it has."""
+    killed = serve()
+    (left,) = sockets(socket_directory)
+    killed.kill()
+    killed.wait()
+    make_old(left)
+    serve()
+    (lives,) = sockets(socket_directory)
+    assert lives != left
+    assert not left.parent.exists()
+    make_old(lives)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(socket_directory))
+        next_server()
+    assert lives.exists()
+
+
+@pytest.fixture
+def left(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The socket of a server that was killed just now."""
+    monkeypatch.setattr(tempfile, "tempdir", str(socket_directory))
+    desk = Desk()
+    left = desk.path.parent.with_name(f"{desk.path.parent.name}-left") / desk.path.name
+    desk.path.parent.rename(left.parent)
+    desk.close()
+    return left
+
+
+def next_server() -> None:
+    Desk().close()
+
+
+def test_only_what_is_old_is_removed_as_a_server_that_starts_does_not_listen_at_once(
+    left: Path,
+) -> None:
+    next_server()
+    assert left.exists()
+    make_old(left)
+    next_server()
+    assert not left.parent.exists()
+
+
+def test_what_lies_beside_the_socket_is_not_removed(left: Path) -> None:
+    make_old(left)
+    (other := left.with_name("other")).touch()
+    next_server()
+    assert other.exists()
+
+
+def test_what_another_host_has_made_is_not_removed(left: Path) -> None:
+    make_old(left)
+    name = re.sub("^gpushare-.{8}", "gpushare-00000000", left.parent.name)
+    left = left.parent.rename(left.parent.with_name(name)) / left.name
+    next_server()
+    assert left.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+def test_what_another_user_has_made_is_not_removed(left: Path) -> None:
+    make_old(left)
+    os.chown(left.parent, STRANGER, -1)
+    next_server()
+    assert left.exists()

@@ -95,7 +95,7 @@ def environment(request: pytest.FixtureRequest) -> Iterator[Stage]:
         yield opened
 
 
-@pytest.mark.parametrize(("environment", "habit"), pairs(), indirect=["environment"])
+@pytest.mark.parametrize(("environment", "habit"), [*pairs()], indirect=["environment"])
 def test_a_habit_gives_the_same_bits_in_such_an_environment(
     environment: Stage, habit: str, plain: Callable[[str], Any]
 ) -> None:
