@@ -51,9 +51,9 @@ MUTANTS = {
         "        self._usage.stop_wait()\n        self.stop_holding()\n",
     ),
     "a notebook pages out in the middle of its turn": Mutant(
-        "jupyter_gpushare/client/session.py",
-        "if self.holding or (self._busy and not self._waiting):",
-        "if self._busy and not self._waiting and not self.holding:",
+        "jupyter_gpushare/client/residency.py",
+        "if self._turn.holding or (self.busy and not self._turn.waiting):",
+        "if self.busy and not self._turn.waiting and not self._turn.holding:",
         "test_orders.py",
     ),
     "a notebook that rests takes what was sent to its place before": Mutant(
@@ -124,10 +124,9 @@ def _build() -> None:
 
 
 def run_model(folder: Path, tests: str, profile: str) -> subprocess.CompletedProcess[str]:
-    """The model's `tests`, up to the first that fails, on the product in `folder`. They begin
-    without what other runs have found."""
-    here = str(Path(__file__).with_name("mutated"))
-    paths = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    """Run the model's `tests`, up to the first that fails, on the product in `folder`. They begin
+    without the findings of other runs."""
+    paths = os.pathsep.join(filter(None, [str(MODULES), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "CHANGED_COPY": str(folder), "PYTHONPATH": paths}
     with TemporaryDirectory() as own:
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{own}/examples"

@@ -352,7 +352,7 @@ def test_a_session_with_a_thread_that_waits_for_a_turn_between_cells_is_not_rele
     told_to_rest(host, notebook)
     asks_between_cells(host, notebook)  # before its keeper finds what it was told
     host.exchange()
-    assert not notebook.session._resting
+    assert not notebook.session._link.rests
     assert not notebook.memory.is_out
     host.check_agreement()
     host.serve()
