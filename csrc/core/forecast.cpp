@@ -183,11 +183,17 @@ Scheduler::Forecast Scheduler::forecast(Seconds now) const {
   rehearsal.run(kMostWork);
   Forecast forecast{now, now + static_cast<double>(rehearsal.work()) * kKeptForEach,
                     rehearsal.begins()};
-  const LongestWait longest(*this, now, kHorizon);
-  for (auto& [number, begin] : forecast.begins)
-    if (begin.usual < now + kBecomesShort)
-      begin.worst = std::max(begin.usual, now + longest.of(number));
+  bound_those_that_begin_soon(forecast);
   return forecast;
+}
+
+void Scheduler::bound_those_that_begin_soon(Forecast& forecast) const {
+  std::optional<LongestWait> longest;  // made for the first of them
+  for (auto& [number, begin] : forecast.begins) {
+    if (begin.usual >= forecast.made + kBecomesShort) continue;
+    if (!longest) longest.emplace(*this, forecast.made, kHorizon);
+    begin.worst = std::max(begin.usual, forecast.made + longest->of(number));
+  }
 }
 
 // Of one that has a place and waits for a turn.

@@ -33,14 +33,28 @@ class LongestWait {
   struct Other {
     const Session* session;
     Candidate view;  // as if it had asked now, unless it waits or runs
-    Seconds turn;    // until its end, if others wait: the quantum, and its longest iteration
-    Seconds has;     // of that, what is left of the turn that it has or is promised
+    Seconds turn;    // that it has next: beside the quantum, its longest iteration
+    Seconds has;     // what is left of the turn that it has or is promised
     bool asked;      // to yield the turn that it has
+    bool may_begin;  // its next turn may be the first one of a cell
     bool may_boost;
   };
   using Others = std::vector<Other>;
   using Users = std::unordered_map<const Share*, Others>;
-  // What those below one share may do before one of a priority.
+  // The two lowest clocks with which one waits, or may begin to.
+  struct Entries {
+    const Share* of_first = nullptr;
+    std::optional<Faded> first, second;
+
+    void add(const Share* share, const Faded& entry);
+  };
+  struct Waiting {
+    const Session* session;
+    Candidate view;
+    Seconds quantum, boost;  // that others have before it
+    bool is_first;           // turn of its cell
+  };
+  // What those below one share may do before one that waits.
   struct Part {
     bool runs = false;                   // one of them may have a turn
     bool goes_first = false;             // whatever clocks say
@@ -53,26 +67,33 @@ class LongestWait {
 
   void add(SessionNumber number, const Session& session);
   Candidate view(const Session& session) const;
-  bool may_boost(const Session& session) const;
-  Seconds turn(SessionNumber number, const Session& session) const;
+  static bool has_begun(const Session& session);
+  Seconds iteration(SessionNumber number, const Session& session) const;
   Seconds pages_in(const Session& session) const;
-  Seconds left_of_turn(SessionNumber number, const Session& session, Seconds turn) const;
+  Seconds left_of_turn(SessionNumber number, const Session& session, Seconds longest) const;
   Faded entry(const Share& share, const Share* above) const;
+
   std::optional<Seconds> promised_in(SessionNumber number) const;
-  // Of all others below its user, and beside its user and its group; `before`: of those before.
-  Seconds by_sessions(const Session& waiting) const;
-  Seconds by_users(const Session& waiting, Seconds before) const;
-  Seconds by_groups(const Session& waiting, Seconds before) const;
+  std::optional<Seconds> of_first_turn(const Session& session) const;
+  bool is_boosted(const Share& share, const Share* above, Seconds before) const;
+  // How long others of its user, of its group's other users, and of other groups are served first,
+  // if those below the same share as it were served `before`.
+  Seconds by_sessions(const Waiting& waiting) const;
+  Seconds by_users(const Waiting& waiting, Seconds before) const;
+  Seconds by_groups(const Waiting& waiting, Seconds before) const;
+
   Seconds room(const Other& other, const Candidate& waiting) const;
-  Seconds room(const Share& share, const Share& own, const Share* above, Seconds before) const;
-  bool may_go_before(Candidate other, Candidate waiting) const;
+  Candidate in_new_cell(const Other& other) const;
   static Seconds declared(const Session& session);
-  static Part part_of(std::span<const Other> others, int priority);
-  Seconds served(const Part& part, Seconds room) const;
+  bool may_go_before(Candidate other, Candidate waiting) const;
+  Seconds room(const Share& share, const Share& own, const Share* above, Seconds before) const;
+  static Part part_of(std::span<const Other> others, const Waiting& waiting);
+  Seconds served(const Waiting& waiting, const Part& part, Seconds room) const;
 
   const Scheduler& it_;
   const Seconds now_, horizon_;
   Scheduler::ClocksBelow clocks_;
+  std::unordered_map<const Share*, Entries> entries_;  // of the shares below one
   std::unordered_map<const Share*, Users> groups_;
 };
 

@@ -375,6 +375,7 @@ class Scheduler {
   std::vector<const Contender*> queue(const Contest& contest, Seconds now) const;
   std::optional<Seconds> expected_wait(const Session& session, Seconds now) const;
   Forecast forecast(Seconds now) const;
+  void bound_those_that_begin_soon(Forecast& forecast) const;
   std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_it_runs(const Session& session, const Contest& contest) const;
   std::string why_it_is_out(const Session& session) const;
