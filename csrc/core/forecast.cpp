@@ -9,21 +9,20 @@
 // absent. That is a session without a known pace, or an iteration that lasts longer than usual. And
 // while it is being tried how many lanes may run at once, nobody knows how many will.
 //
-// "Soon" is a promise, so it is tried at worst too: each iteration takes as long as the longest one
-// of its session did, and cells begin at once in all sessions that are open and idle. Once all
-// cells go on, and once each ends with its iteration, since then another one of its user may be
-// next. Where a wait of less than kShort could so last for kLong, it is absent too.
+// "Soon" is a promise: where a wait of less than kShort could last for kLong, by what
+// longest_wait.h says, it is absent too.
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "core/longest_wait.h"
 #include "core/scheduler.h"
 
 namespace gpushare {
 namespace {
 
 // Work is counted in passes times sessions, which take about 0.1 us each.
-constexpr std::size_t kMostWork = 60'000, kMostAtWorst = kMostWork / 4;
+constexpr std::size_t kMostWork = 60'000;
 constexpr std::size_t kWorkOfAPass = 8;  // beside that for each session
 constexpr Seconds kKeptForEach = 5e-6;   // so forecasts take about a fiftieth of the time
 constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
@@ -31,21 +30,18 @@ constexpr double kMostIterations = 1e15;  // of one turn, whatever somebody repo
 constexpr double kRounding = 1e-6;        // of an iteration
 constexpr Seconds kShort = 1, kLong = 5;  // a wait, and one that nobody calls soon
 // A forecast answers for a time in which waits become shorter.
-constexpr Seconds kMostKept = (kMostWork + 2 * kMostAtWorst) * kKeptForEach;
+constexpr Seconds kMostKept = kMostWork * kKeptForEach;
 constexpr Seconds kBecomesShort = kShort + kMostKept, kHorizon = kLong + kMostKept;
 
 }  // namespace
 
 class Rehearsal {
  public:
-  enum class Future { usual, worst, worst_and_cells_end };
   using Begins = std::unordered_map<SessionNumber, Scheduler::Begin>;
 
-  Rehearsal(const Scheduler& real, Seconds now, Future future);
-  // Until all of those who wait have begun, or this time, or so much work is done.
-  void run(Seconds until, std::size_t most_work);
-  // Of those who wait, only of these.
-  void care_only_for(const Begins& those);
+  Rehearsal(const Scheduler& real, Seconds now);
+  // Until all of those who wait have begun, or so much work is done.
+  void run(std::size_t most_work);
 
   const Begins& begins() const { return begins_; }
   std::size_t work() const { return work_; }
@@ -53,22 +49,18 @@ class Rehearsal {
  private:
   using Session = Scheduler::Session;
 
-  void begin_all_cells();
-  bool step(Seconds until);
+  bool step();
   SessionNumber next_to_finish() const;
   void finish(SessionNumber number);
-  bool goes_on(const Session& session) const;
   void count(Session& session) const;
   void enact(const Decision& decision);
   void begins(SessionNumber number, TurnNumber turn);
   Seconds ends(const Session& session) const;
-  std::optional<Seconds> iteration(const Session& session) const;
-  Seconds latest(const Session& session, Seconds from) const;
+  static Seconds latest(const Session& session, Seconds from);
   bool is_known(const Session& session) const;
   bool is_late(const Session& session) const;
 
   std::unique_ptr<Scheduler> it_;
-  const Future future_;
   const Seconds present_;
   Seconds now_;
   std::vector<SessionNumber> running_;  // of whom it is known when they end
@@ -77,42 +69,26 @@ class Rehearsal {
   std::size_t work_ = 0;
 };
 
-Rehearsal::Rehearsal(const Scheduler& real, Seconds now, Future future)
-    : it_(real.copy()), future_(future), present_(now), now_(now) {
+Rehearsal::Rehearsal(const Scheduler& real, Seconds now)
+    : it_(real.copy()), present_(now), now_(now) {
   if (it_->packs()) it_->rules_.running_lanes = it_->probation_.lanes();  // and no trial begins
   for (const auto& [number, session] : it_->sessions_) {
     if (session.turn && is_known(session) && !is_late(session)) running_.push_back(number);
     if (Scheduler::wants_turn(session) && it_->lanes_.contains(number))
       waiting_[number] = session.request->number;
   }
-  if (future_ != Future::usual) begin_all_cells();
 }
 
-// Those who wait or run already are in one.
-void Rehearsal::begin_all_cells() {
-  it_->happen(now_);
-  for (auto& [number, session] : it_->sessions_) {
-    if (session.turn || session.request || session.paused || Scheduler::is_held(session)) continue;
-    it_->begin_cell(session);
-    it_->begin_wait(session, session.last_turn + 1);
-  }
-  enact(it_->assign(now_));
-}
-
-void Rehearsal::care_only_for(const Begins& those) {
-  std::erase_if(waiting_, [&](const auto& waits) { return !those.contains(waits.first); });
-}
-
-void Rehearsal::run(Seconds until, std::size_t most_work) {
-  while (!waiting_.empty() && work_ < most_work && step(until)) {
+void Rehearsal::run(std::size_t most_work) {
+  while (!waiting_.empty() && work_ < most_work && step()) {
   }
 }
 
-bool Rehearsal::step(Seconds until) {
+bool Rehearsal::step() {
   const SessionNumber first = next_to_finish();
   const Seconds finished = first == kNobody ? kNever : ends(it_->sessions_.at(first));
   const Seconds awake = it_->next_event(now_).value_or(kNever);
-  if (std::min(finished, awake) == kNever || std::min(finished, awake) > until) return false;
+  if (std::min(finished, awake) == kNever) return false;
   now_ = std::max(now_, std::min(finished, awake));
   if (finished <= awake)
     finish(first);
@@ -139,16 +115,11 @@ void Rehearsal::finish(SessionNumber number) {
   count(session);
   enact(it_->finish(now_, session.id, turn));
   session.reported_seconds = session.device_seconds;
-  if (goes_on(session)) enact(it_->request(now_, session.id, turn + 1));
-}
-
-bool Rehearsal::goes_on(const Session& session) const {
-  if (future_ == Future::usual) return session.remaining_iterations.value_or(1) > 0;
-  return future_ == Future::worst;
+  if (session.remaining_iterations.value_or(1) > 0) enact(it_->request(now_, session.id, turn + 1));
 }
 
 void Rehearsal::count(Session& session) const {
-  const double done = (now_ - session.turn->boundary) / *iteration(session);
+  const double done = (now_ - session.turn->boundary) / *session.pace.iteration();
   // Of no time at no time an iteration, which is no number, fmax makes 0.
   const auto iterations =
       static_cast<std::int64_t>(std::fmin(std::fmax(std::round(done), 0.0), kMostIterations));
@@ -172,42 +143,31 @@ void Rehearsal::begins(SessionNumber number, TurnNumber turn) {
   waiting_.erase(waits);
 }
 
-// At the boundary after it was asked to yield, or with the last iteration that it has declared. At
-// worst an iteration began just before it was asked. Where cells end, who runs is at its last
-// boundary now.
+// At the boundary after it was asked to yield, or with the last iteration that it has declared.
 Seconds Rehearsal::ends(const Session& session) const {
   const auto& turn = *session.turn;
-  const Seconds one = *iteration(session);
-  if (future_ == Future::worst_and_cells_end)
-    return turn.since < present_ ? present_ : turn.boundary + one;
+  const Seconds one = *session.pace.iteration();
   const auto boundary = [&](double iterations) {
     return turn.boundary + std::max(1.0, std::ceil(iterations - kRounding)) * one;
   };
   Seconds end = kNever;
   if (session.remaining_iterations.value_or(0) > 0)
     end = boundary(static_cast<double>(*session.remaining_iterations));
-  if (turn.asked && future_ != Future::usual) return std::min(end, latest(session, *turn.asked));
   if (turn.asked) end = std::min(end, boundary((*turn.asked - turn.boundary) / one));
   if (end >= present_) return end;
   return turn.asked ? latest(session, *turn.asked) : present_;
 }
 
-std::optional<Seconds> Rehearsal::iteration(const Session& session) const {
-  return future_ != Future::usual ? session.pace.worst() : session.pace.iteration();
-}
-
 // Its first boundary from then on.
-Seconds Rehearsal::latest(const Session& session, Seconds from) const {
-  const bool is_worst = future_ != Future::usual;
-  const Seconds longest = is_worst ? *session.pace.worst() : session.pace.longest();
+Seconds Rehearsal::latest(const Session& session, Seconds from) {
   const Seconds boundary = session.turn->boundary;
-  return boundary + session.pace.latest(std::max(0.0, from - boundary), longest);
+  return boundary + session.pace.latest(std::max(0.0, from - boundary), session.pace.longest());
 }
 
 // One that has several devices is not asked for one of them. How long it takes to page in is only
 // known once that was measured.
 bool Rehearsal::is_known(const Session& session) const {
-  return iteration(session) && !session.alone && it_->is_in_by(session);
+  return session.pace.iteration() && !session.alone && it_->is_in_by(session);
 }
 
 // Its present iteration has lasted longer than usual: else it would have ended its turn, or have
@@ -219,36 +179,21 @@ bool Rehearsal::is_late(const Session& session) const {
 }
 
 Scheduler::Forecast Scheduler::forecast(Seconds now) const {
-  Rehearsal usual(*this, now, Rehearsal::Future::usual);
-  usual.run(kNever, kMostWork);
-  Forecast forecast{now, now, usual.begins()};
-  const std::size_t work = usual.work() + try_at_worst(forecast);
-  forecast.kept = now + static_cast<double>(work) * kKeptForEach;
+  Rehearsal rehearsal(*this, now);
+  rehearsal.run(kMostWork);
+  Forecast forecast{now, now + static_cast<double>(rehearsal.work()) * kKeptForEach,
+                    rehearsal.begins()};
+  bound_those_that_begin_soon(forecast);
   return forecast;
 }
 
-// Of those who begin soon, as long as no future is found in which that takes long.
-std::size_t Scheduler::try_at_worst(Forecast& forecast) const {
-  using Future = Rehearsal::Future;
-  auto soon = forecast.begins;
-  std::erase_if(
-      soon, [&](const auto& entry) { return entry.second.usual >= forecast.made + kBecomesShort; });
-  for (const auto& [number, begin] : soon) forecast.begins[number].worst = begin.usual;
-  std::size_t work = 0;
-  for (const auto future : {Future::worst_and_cells_end, Future::worst}) {
-    if (soon.empty()) break;
-    Rehearsal worst(*this, forecast.made, future);
-    worst.care_only_for(soon);
-    worst.run(forecast.made + kHorizon, kMostAtWorst);
-    work += worst.work();
-    std::erase_if(soon, [&](const auto& entry) {
-      const auto found = worst.begins().find(entry.first);
-      Seconds& latest = forecast.begins[entry.first].worst;
-      latest = found == worst.begins().end() ? kNever : std::max(latest, found->second.usual);
-      return latest == kNever;
-    });
+void Scheduler::bound_those_that_begin_soon(Forecast& forecast) const {
+  std::optional<LongestWait> longest;  // made for the first of them
+  for (auto& [number, begin] : forecast.begins) {
+    if (begin.usual >= forecast.made + kBecomesShort) continue;
+    if (!longest) longest.emplace(*this, forecast.made, kHorizon);
+    begin.worst = std::max(begin.usual, forecast.made + longest->of(number));
   }
-  return work;
 }
 
 // Of one that has a place and waits for a turn.

@@ -234,7 +234,8 @@ class Scheduler {
 
     bool is_cheap() const { return kept - made < 0.02; }
   };
-  friend class Rehearsal;  // forecast.cpp
+  friend class Rehearsal;    // forecast.cpp
+  friend class LongestWait;  // longest_wait.h
   // Who should be asked to page out, longest idle first, and for whom: nobody of ours, if foreign
   // memory takes the room.
   struct PageOuts {
@@ -374,7 +375,7 @@ class Scheduler {
   std::vector<const Contender*> queue(const Contest& contest, Seconds now) const;
   std::optional<Seconds> expected_wait(const Session& session, Seconds now) const;
   Forecast forecast(Seconds now) const;
-  std::size_t try_at_worst(Forecast& forecast) const;
+  void bound_those_that_begin_soon(Forecast& forecast) const;
   std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
   std::string why_it_runs(const Session& session, const Contest& contest) const;
   std::string why_it_is_out(const Session& session) const;

@@ -1,0 +1,257 @@
+#include "core/longest_wait.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpushare {
+
+LongestWait::LongestWait(const Scheduler& scheduler, Seconds now, Seconds horizon)
+    : it_(scheduler), now_(now), horizon_(horizon), clocks_(scheduler.clocks_below(now)) {
+  for (const auto& [number, session] : it_.sessions_) add(number, session);
+  for (const auto& [group, users] : groups_) {
+    entries_[nullptr].add(group, entry(*group, nullptr));
+    for (const auto& [user, others] : users) {
+      entries_[group].add(user, entry(*user, group));
+      for (const Other& other : others) entries_[user].add(&other.session->share, other.view.clock);
+    }
+  }
+}
+
+void LongestWait::Entries::add(const Share* share, const Faded& entry) {
+  if (!first || entry < *first) {
+    second = std::exchange(first, entry);
+    of_first = share;
+  } else
+    second = std::min(second.value_or(entry), entry);
+}
+
+// Whoever waits in its cell ends it only after it had a turn.
+void LongestWait::add(SessionNumber number, const Session& session) {
+  const bool may_begin = !session.request || !session.share.active;
+  const Seconds in_cell = session.device_seconds - session.before_cell;
+  const Seconds longest = iteration(number, session);
+  groups_[&session.group->second.share][&session.user->second.share].push_back({
+      .session = &session,
+      .view = view(session),
+      .turn = longest,
+      .has = left_of_turn(number, session, longest),
+      .asked = session.turn && session.turn->asked,
+      .may_begin = may_begin || !has_begun(session),
+      .may_boost = it_.policy_->boosts && (may_begin || in_cell < it_.rules_.boost),
+  });
+}
+
+Candidate LongestWait::view(const Session& session) const {
+  Candidate view = it_.candidate(session, now_);
+  view.clock = entry(session.share, &session.user->second.share);
+  if (session.turn || session.request) return view;
+  view.order = view.queue_order = it_.last_order_ + 1;
+  return view;
+}
+
+bool LongestWait::has_begun(const Session& session) {
+  return session.turn || session.device_seconds > session.before_cell;
+}
+
+// Its longest one, from its grant on. One that has several devices is not asked for one of them.
+Seconds LongestWait::iteration(SessionNumber number, const Session& session) const {
+  const auto worst = session.pace.worst();
+  if (!worst || session.alone) return kNever;
+  const bool needs_room = Scheduler::waits(session) && !it_.lanes_.contains(number);
+  if (needs_room && it_.all_make_way() && it_.ages_at(session) <= now_ + horizon_)
+    return kNever;  // those behind it may have to make way for it
+  return pages_in(session) + *worst;
+}
+
+Seconds LongestWait::pages_in(const Session& session) const {
+  if (!it_.is_out(session)) return std::max(0.0, it_.is_in_by(session).value_or(kNever) - now_);
+  if (!it_.paging_rate_) return kNever;
+  return static_cast<double>(session.paged_out_bytes) / *it_.paging_rate_;
+}
+
+// Or of the one that it was promised.
+Seconds LongestWait::left_of_turn(SessionNumber number, const Session& session,
+                                  Seconds longest) const {
+  if (!session.turn) return it_.is_promised(number, session) ? it_.quantum() + longest : 0;
+  if (longest == kNever) return kNever;
+  const auto& turn = *session.turn;
+  const Seconds asked = turn.asked.value_or(std::max(now_, turn.since + it_.quantum()));
+  const Seconds latest =
+      session.pace.latest(std::max(0.0, asked - turn.boundary), *session.pace.worst());
+  return std::max(0.0, turn.boundary + latest - now_);
+}
+
+// The lowest clock with which it waits, now or once it begins to.
+Faded LongestWait::entry(const Share& share, const Share* above) const {
+  const Faded own = it_.clock(share, now_);
+  const auto peers = clocks_.find(above);
+  if (share.active > 0 || peers == clocks_.end() || !peers->second.lowest) return own;
+  const Faded as_if_run = own + (now_ - share.idle_since) / share.weight;
+  return std::max(own, std::min(*peers->second.lowest, as_if_run));
+}
+
+// --- one that waits ------------------------------------------------------------------------------
+
+Seconds LongestWait::of(SessionNumber number) const {
+  const Session& session = it_.sessions_.at(number);
+  if (const auto promised = promised_in(number)) return *promised;
+  if (const auto first = of_first_turn(session)) return *first;
+  const Waiting waiting{&session, view(session), it_.quantum(), it_.rules_.boost, false};
+  const Seconds in_user = by_sessions(waiting);
+  const Seconds in_group = in_user + by_users(waiting, in_user);
+  return in_group + by_groups(waiting, in_group);
+}
+
+// Whoever holds its turn has named it as the next one, whatever happens.
+std::optional<Seconds> LongestWait::promised_in(SessionNumber number) const {
+  const Session& session = it_.sessions_.at(number);
+  for (const auto& [other, holder] : it_.sessions_)
+    if (holder.turn && it_.promises(*holder.turn, {number, session.request->number}, now_))
+      return left_of_turn(other, holder, iteration(other, holder));
+  return std::nullopt;
+}
+
+// The first turn of a cell goes before all but other such, and holders are asked to yield for it at
+// once. What others of its user have before it must not take it too far ahead for that.
+std::optional<Seconds> LongestWait::of_first_turn(const Session& session) const {
+  if (!it_.policy_->boosts || has_begun(session)) return std::nullopt;
+  const Waiting waiting{&session, view(session), 0, 0, true};
+  const Share *group = &session.group->second.share, *user = &session.user->second.share;
+  const Seconds in_user = by_sessions(waiting);
+  const Seconds in_group = in_user + by_users(waiting, in_user);
+  const bool stays_first = is_boosted(session.share, user, 0) &&
+                           is_boosted(*user, group, in_user) &&
+                           is_boosted(*group, nullptr, in_group);
+  return stays_first ? std::optional(in_group + by_groups(waiting, in_group)) : std::nullopt;
+}
+
+// Also once others below it were served `before`.
+bool LongestWait::is_boosted(const Share& share, const Share* above, Seconds before) const {
+  const auto& entries = entries_.at(above);
+  const auto lowest = entries.of_first == &share ? entries.second : entries.first;
+  if (!lowest) return true;
+  const Seconds ahead = it_.clock(share, now_) + before / share.weight - *lowest;
+  return ahead * share.weight < it_.rules_.boost;
+}
+
+Seconds LongestWait::by_sessions(const Waiting& waiting) const {
+  const Session& own = *waiting.session;
+  Seconds all = 0;
+  for (const Other& other : groups_.at(&own.group->second.share).at(&own.user->second.share))
+    if (other.session != &own)
+      all += served(waiting, part_of({&other, 1}, waiting), room(other, waiting.view));
+  return all;
+}
+
+Seconds LongestWait::by_users(const Waiting& waiting, Seconds before) const {
+  const Share* group = &waiting.session->group->second.share;
+  const Share* own = &waiting.session->user->second.share;
+  Seconds all = 0;
+  for (const auto& [share, others] : groups_.at(group))
+    if (share != own)
+      all += served(waiting, part_of(others, waiting), room(*share, *own, group, before));
+  return all;
+}
+
+Seconds LongestWait::by_groups(const Waiting& waiting, Seconds before) const {
+  const Share* own = &waiting.session->group->second.share;
+  Seconds all = 0;
+  for (const auto& [share, users] : groups_) {
+    if (share == own) continue;
+    Part part;
+    for (const auto& [user, others] : users) part.add(part_of(others, waiting));
+    all += served(waiting, part, room(*share, *own, nullptr, before));
+  }
+  return all;
+}
+
+// --- what others may do --------------------------------------------------------------------------
+
+// How long it may be served before the one that waits, its last turn aside; below 0: not at all.
+// What it has declared ends with its cell, and then it comes as one with a new one.
+Seconds LongestWait::room(const Other& other, const Candidate& waiting) const {
+  const Session& session = *other.session;
+  const auto lead = [&](const Candidate& view, bool goes) {
+    const Seconds lead = it_.policy_->lead(view, waiting, it_.quantum());
+    return goes ? std::max(0.0, lead) : std::min(lead, -kSoon);
+  };
+  const bool goes_on = session.turn && !other.asked;
+  const bool goes = goes_on || may_go_before(other.view, waiting);
+  const Seconds now = std::min(declared(session), lead(other.view, goes));
+  if (!goes && session.request) return now;
+  const Candidate anew = in_new_cell(other);
+  return std::max(now, lead(anew, may_go_before(anew, waiting)));
+}
+
+Candidate LongestWait::in_new_cell(const Other& other) const {
+  Candidate view = other.view;
+  view.remaining.reset();
+  if (!other.session->turn) return view;
+  view.queued = 0;
+  view.order = view.queue_order = it_.last_order_ + 1;
+  return view;
+}
+
+// What it has declared takes at most so long.
+Seconds LongestWait::declared(const Session& session) {
+  const auto left = session.remaining_iterations.value_or(0);
+  const auto worst = session.pace.worst();
+  return left > 0 && worst ? static_cast<double>(left) * *worst : kNever;
+}
+
+// Now, or after both have waited until the horizon.
+bool LongestWait::may_go_before(Candidate other, Candidate waiting) const {
+  const Policy& policy = *it_.policy_;
+  if (policy.before(other, waiting)) return true;
+  other.queued += horizon_;
+  waiting.queued += horizon_;
+  return policy.before(other, waiting);
+}
+
+// Until its clock has passed that of `own`, below which others are served `before`; below 0: it
+// has.
+Seconds LongestWait::room(const Share& share, const Share& own, const Share* above,
+                          Seconds before) const {
+  const Faded clock = it_.clock(own, now_) + before / own.weight;
+  return (clock - entry(share, above)) * share.weight;
+}
+
+LongestWait::Part LongestWait::part_of(std::span<const Other> others, const Waiting& waiting) {
+  const int priority = waiting.session->priority;
+  Part part;
+  for (const Other& other : others) {
+    const Session& session = *other.session;
+    (other.asked ? part.asked : part.has) += other.has;
+    if (session.paused || Scheduler::is_held(session) || session.priority < priority) continue;
+    if (waiting.is_first && session.priority == priority && !other.may_begin) continue;
+    part.runs = true;
+    part.goes_first = part.goes_first || session.priority > priority;
+    part.turn = std::max(part.turn, other.turn);
+    if (!other.may_boost) continue;
+    part.may_boost = true;
+    part.boosted_turn = std::max(part.boosted_turn, other.turn);
+  }
+  return part;
+}
+
+void LongestWait::Part::add(const Part& other) {
+  runs = runs || other.runs;
+  goes_first = goes_first || other.goes_first;
+  may_boost = may_boost || other.may_boost;
+  turn = std::max(turn, other.turn);
+  boosted_turn = std::max(boosted_turn, other.boosted_turn);
+  asked += other.asked;
+  has += other.has;
+}
+
+// So long, if their clocks have so much room.
+Seconds LongestWait::served(const Waiting& waiting, const Part& part, Seconds room) const {
+  if (part.goes_first) return kNever;
+  const Seconds has = part.asked + part.has;
+  const Seconds boosted = part.may_boost ? room + waiting.boost : room;
+  if (!part.runs || boosted < 0) return has;
+  if (room < 0) return has + boosted + waiting.quantum + part.boosted_turn;
+  return (it_.limit() == 1 ? part.asked : has) + boosted + waiting.quantum + part.turn;
+}
+
+}  // namespace gpushare
