@@ -76,20 +76,6 @@ Decision Scheduler::dismiss(Seconds now, const std::string& id) {
   return decision;
 }
 
-Decision Scheduler::page_in(Seconds now, const std::string& id) {
-  Session& session = sessions_.at(number_of(id));
-  happen(now);
-  if (is_out(session)) call_back(session);
-  return assign(now);
-}
-
-Decision Scheduler::came_back(Seconds now, const std::string& id) {
-  Session& session = sessions_.at(number_of(id));
-  happen(now);
-  if (is_out(session)) come_in(session);
-  return assign(now);
-}
-
 bool Scheduler::may_keep(const std::string& id, Bytes persistent) const {
   const SessionNumber number = number_of(id);
   const Session& session = sessions_.at(number);

@@ -42,7 +42,7 @@ Picture Scheduler::picture(Seconds now) const {
 // Time alone changes no place in the queue: clocks and boosts are those of the last event.
 Scheduler::Contest Scheduler::in_order(Seconds now) const {
   Contest contest = look(now, ordered_);
-  const ClocksBelow below = clocks_below(ordered_);
+  const FairShares::ClocksBelow below = shares_.clocks_below(ordered_);
   for (Contender& waiting : contest.waiting)
     waiting.view.boost = boost_of(*waiting.session, below, ordered_);
   return contest;
@@ -89,7 +89,7 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   SessionState state;
   state.id = session.id;
   state.name = session.name;
-  state.user = session.user->first;
+  state.user = session.user;
   state.state = this->state(session, now);
   state.demand = session.demand;
   if (of.lane != kNoLane) state.lane = of.lane;
@@ -100,7 +100,7 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   state.waited_seconds = session.waited_seconds + of.view.waiting;
   state.iterations = session.iterations;
   state.remaining_iterations = session.remaining_iterations;
-  state.weight = session.share.weight;
+  state.weight = session.share().weight;
   state.priority = session.priority;
   state.paged_out_bytes = session.paged_out_bytes;
   state.busy = session.busy;
@@ -238,7 +238,7 @@ std::string Scheduler::who_could_not_leave(const Session& of) const {
       largest = &session;
   if (!largest) return "";
   const std::string text = "; " + title(*largest) + " could not be paged out";
-  const bool may_know = largest->user->first == of.user->first && !largest->refusal.empty();
+  const bool may_know = largest->user == of.user && !largest->refusal.empty();
   return may_know ? text + ": " + largest->refusal : text;
 }
 
