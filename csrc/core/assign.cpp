@@ -26,7 +26,7 @@ Decision Scheduler::assign(Seconds now) {
   probation_.runs(now_, static_cast<int>(contest.running.size()));
   if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
     seen_ = std::move(contest);
-  decision.page_ins = std::exchange(came_in_, {});
+  decision.page_ins = residency_.take_came_in();
   return decision;
 }
 
@@ -113,7 +113,7 @@ SessionNumber Scheduler::first_with_room(
     const std::function<bool(const Session&)>& has_room) const {
   std::optional<Contender> best;
   for (const auto& [number, session] : sessions_) {
-    if (session.residence == Residence::out || lanes_.contains(number)) continue;
+    if (session.memory.residence() == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return kNobody;  // it uses memory that is not counted
     if (is_held(session)) continue;
     if (!reserves(number, session, now_) && !has_room(session)) continue;
@@ -388,9 +388,9 @@ std::optional<Seconds> Scheduler::next_change(const Contest& contest, Seconds no
   }
   for (const Contender& waiting : contest.waiting)
     if (waiting.lane == kNoLane) at(loses_patience_at(*waiting.session));
-  if (leaving_ > 0)
+  if (residency_.leaving() > 0)
     for (const auto& [number, session] : sessions_)
-      if (session.residence == Residence::leaving) at(leaves_by(session));
+      if (session.memory.residence() == Residence::leaving) at(leaves_by(session));
   if (packs()) at(probation_.next_event().value_or(kNever));
   return next == kNever ? std::nullopt : std::optional(next);
 }

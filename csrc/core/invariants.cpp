@@ -46,30 +46,23 @@ std::string Scheduler::holds_agree() const {
 }
 
 std::string Scheduler::paging_agrees() const {
-  std::size_t out = 0, leaving = 0, refusals = 0;
+  std::vector<const Residency::Memory*> memories;
   for (const auto& [number, session] : sessions_) {
     const std::string broken = paging_agrees(number, session);
     if (!broken.empty()) return broken;
-    out += session.residence == Residence::out;
-    leaving += session.residence == Residence::leaving;
-    refusals += session.refused;
+    memories.push_back(&session.memory);
   }
-  if (!came_in_.empty()) return "a session has come in and was not told";
-  if (leaving != leaving_) return "the sessions that are asked to page out are counted wrong";
-  if (refusals != refusals_) return "the sessions that cannot be paged out are counted wrong";
-  return out == out_ ? "" : "the sessions that are out are counted wrong";
+  return residency_.is_valid(memories);
 }
 
 std::string Scheduler::paging_agrees(SessionNumber number, const Session& session) const {
   const bool is_used = session.busy || session.request || session.turn;
   if (is_out(session) && lanes_.contains(number)) return "a session is paged out and has a place";
   if (is_out(session) && session.turn) return "a session is paged out and runs";
-  if (!is_out(session) && session.paged_out_bytes > 0)
-    return "a session has its memory on the device and on disk";
-  if (session.residence == Residence::out && is_used)
+  if (session.memory.residence() == Residence::out && is_used)
     return "a session is used and does not want to come back";
   const bool works = session.turn || (session.busy && !session.request);
-  if (session.residence == Residence::leaving && works)
+  if (session.memory.residence() == Residence::leaving && works)
     return "a session is used and asked to page out";
   return "";
 }

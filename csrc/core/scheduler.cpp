@@ -80,9 +80,7 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   session.remaining_iterations = spec.remaining_iterations;
   session.last_turn = spec.turn;
   session.busy = spec.busy;
-  session.last_used = now_;
-  session.paged_out_bytes = spec.paged_out_bytes;
-  if (spec.paged_out_bytes > 0) move_to(session, Residence::out);
+  residency_.open(session.memory, spec.paged_out_bytes);
   due_ = {};  // a session that opens again has lost what it was told
   if (spec.holding) adopt_turn(number, session, spec.turn);
   if (spec.waiting) begin_wait(session, spec.turn);
@@ -154,9 +152,9 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
 void Scheduler::follow_pace(Session& session, std::int64_t iterations, Seconds seconds,
                             const Demand& demand) {
   if (iterations == 0) return;
-  if (session.demand.measured && demand.measured && !session.page_in)
+  if (session.demand.measured && demand.measured && !session.memory.has_just_come_in())
     session.pace.add(iterations, seconds);
-  session.page_in.reset();
+  residency_.iterate(session.memory);
   if (session.turn) session.turn->boundary = now_;
 }
 
@@ -271,6 +269,7 @@ void Scheduler::advance(Seconds now) {
   seen_.reset();
   if (forecast_.is_cheap()) forecast_ = {};
   shares_.advance(now_);
+  residency_.advance(now_);
 }
 
 // Something has, by which the order of those who wait may have become another.
@@ -311,13 +310,12 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
 }
 
 void Scheduler::vacate(SessionNumber number, Session& session) {
-  if (session.residence == Residence::returning) end_return(session, Residence::out);
+  if (session.memory.residence() == Residence::returning) count_return(session);
   if (session.turn) end_turn(number, session);
   if (session.request) end_wait(session);
   if (lanes_.contains(number)) lanes_.remove(number);
   session.position.reset();
-  move_to(session, Residence::in);
-  set_refused(session, false);
+  residency_.vacate(session.memory);
 }
 
 void Scheduler::forget(SessionNumber number) {
@@ -360,7 +358,7 @@ void Scheduler::end_turn(SessionNumber number, Session& session) {
   due_ = session.turn->successor;
   if (!session.turn->asked || session.turn->recalled) session.position.reset();
   session.turn.reset();
-  session.last_used = now_;
+  residency_.use(session.memory);
   if (!lanes_.contains(number)) return;
   lanes_.release(number);
   if (has_outgrown(number, session)) lanes_.remove(number);
@@ -375,11 +373,11 @@ void Scheduler::begin_wait(Session& session, TurnNumber turn) {
 
 // While it is returning, that wait is counted, which began no later.
 void Scheduler::end_wait(Session& session) {
-  const bool returns = session.residence == Residence::returning;
+  const bool returns = session.memory.residence() == Residence::returning;
   if (!returns) session.waited_seconds += now_ - session.request->since;
   session.request.reset();
-  if (session.busy && session.residence == Residence::leaving) move_to(session, Residence::in);
-  if (returns && !session.busy) end_return(session, Residence::out);
+  if (session.busy) residency_.let_stay(session.memory);
+  if (returns && !session.busy) give_up_return(session);
 }
 
 // What it has waited so far gives it nothing any more, neither a place in the queue nor patience.
@@ -390,7 +388,7 @@ void Scheduler::wait_anew(Session& session) {
   const Wait anew{now_, ++last_order_};
   if (session.request) static_cast<Wait&>(*session.request) = anew;
   session.position.reset();
-  session.back = anew;
+  residency_.wait_anew(session.memory, anew);
 }
 
 // A holder that has outgrown its place keeps it until its turn ends, which is asked for at once.
@@ -437,13 +435,13 @@ bool Scheduler::has_waited_too_long(const Session& session, Seconds now) const {
 // Nobody else is admitted before there is room for it. Where all make way, that is only needed
 // while they do: else who has left would be back before the others are out, and leave again.
 bool Scheduler::reserves(SessionNumber number, const Session& session, Seconds now) const {
-  const bool is_made_room = leaving_ > 0 && number == awaits_room_;
-  return has_waited_too_long(session, now) && (!all_make_way() || is_made_room);
+  return has_waited_too_long(session, now) &&
+         (!all_make_way() || residency_.makes_room_for(number));
 }
 
 // Who has made way for another waits for room since then.
 Seconds Scheduler::loses_patience_at(const Session& session) const {
-  return std::max(wait_of(session)->since, session.made_way) + rules_.patience;
+  return std::max(wait_of(session)->since, session.memory.made_way()) + rules_.patience;
 }
 
 bool Scheduler::goes_before(const Contender& a, const Contender& b) const {

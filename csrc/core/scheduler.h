@@ -33,6 +33,7 @@
 #include "core/pace.h"
 #include "core/policy.h"
 #include "core/probation.h"
+#include "core/residency.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -116,10 +117,6 @@ class Scheduler {
   Scheduler(const Scheduler&) = default;  // refers to the shares of the other: see copy()
   std::unique_ptr<Scheduler> copy() const;
 
-  struct Wait {
-    Seconds since;
-    std::uint64_t order;
-  };
   struct Request : Wait {
     TurnNumber number;
   };
@@ -137,13 +134,6 @@ class Scheduler {
     Seconds boundary = 0;          // when an iteration of it ended last that is known, or its begin
     bool recalled = false;         // somebody wants it to end
   };
-  struct PageIn {
-    Seconds since;
-    Bytes bytes;
-  };
-  // Where a session's persistent memory is: on the device; there, but asked to leave; on disk; or
-  // on disk and waiting for room to come back.
-  enum class Residence { in, leaving, out, returning };
   struct Session {
     std::string id, name, group, user, domain;
     FairShares::Path shares{};
@@ -152,15 +142,11 @@ class Scheduler {
     bool alone = false;     // nobody runs beside it, and it cannot be paged out
     std::string held_back;  // why, in words; empty: it is not
     bool busy = true;
-    bool refused = false;  // it could not be paged out, and no cell of it has begun since
-    std::string refusal;   // why, in words, where it has said so
-    Residence residence = Residence::in;
     Demand demand;
+    Residency::Memory memory;        // its persistent one
     std::optional<Request> request;  // it waits; never together with a turn
     std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
     std::optional<Turn> turn;        // it runs
-    Seconds asked_to_leave = 0;      // while it is leaving: since when
-    Wait back{};                     // while it is returning
     TurnNumber last_turn = 0;
     Pace pace;
     Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
@@ -169,11 +155,6 @@ class Scheduler {
     std::int64_t iterations = 0;
     std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
     Seconds reported_seconds = 0;                      // device seconds at the last report
-    Seconds last_used = -kNever;  // when it opened, came back, or a cell or turn of it ended last
-    Bytes paged_out_bytes = 0;
-    std::optional<PageIn> page_in;  // since it came in; until its next iteration
-    Seconds made_way = -kNever;     // when it left last although it waited for a turn
-    std::string makes_room_for;     // title of the one for whom it was asked to leave
 
     const Share& share() const { return shares.back()->share; }
   };
@@ -241,18 +222,17 @@ class Scheduler {
 
   // paging.cpp: where their memory is.
   void begin_cell(Session& session);
-  void note_rate(const Session& session, Bytes bytes);
-  std::optional<Seconds> is_in_by(const Session& session) const;
-  void move_to(Session& session, Residence residence);
-  void set_refused(Session& session, bool refused);
+  std::optional<Seconds> is_in_by(const Session& session) const {
+    return residency_.is_in_by(session.memory);
+  }
   void call_back(Session& session);
-  void end_return(Session& session, Residence residence);
-  void come_in(Session& session);
+  void count_return(Session& session);
+  void give_up_return(Session& session);
   void bring_in(Session& session);
-  bool is_out(const Session& session) const;
+  static bool is_out(const Session& session) { return session.memory.is_out(); }
   bool can_be_paged_out(const Session& session) const;
   bool may_be_paged_out(const Session& session) const;
-  bool all_make_way() const { return rules_.swaps && refusals_ == 0; }
+  bool all_make_way() const { return rules_.swaps && !residency_.has_refusals(); }
   std::vector<const Entry*> idle_sessions() const;
   std::vector<const Entry*> who_waits_behind(const Contender& first) const;
   std::optional<Contender> first_without_patience() const;
@@ -271,7 +251,7 @@ class Scheduler {
   int wanted() const;  // so many should find room at once; 0: no limit
   void follow_probation();
   void admit();
-  bool all_have_places() const { return lanes_.size() + out_ == sessions_.size(); }
+  bool all_have_places() const { return lanes_.size() + residency_.out() == sessions_.size(); }
   SessionNumber next_to_admit() const;
   bool may_come_in(const Session& session, Seconds now) const;
   int lanes_at_once(const Session* newcomer) const;
@@ -309,11 +289,12 @@ class Scheduler {
   // who is held back, for neither.
   // Who is asked to leave says first that it is out, or is not.
   static bool waits(const Session& session) {
-    if (session.residence == Residence::leaving) return false;
-    return wants_turn(session) || (session.residence == Residence::returning && !is_held(session));
+    if (session.memory.residence() == Residence::leaving) return false;
+    return wants_turn(session) ||
+           (session.memory.residence() == Residence::returning && !is_held(session));
   }
   static const Wait* wait_of(const Session& session) {
-    if (session.residence == Residence::returning) return &session.back;
+    if (session.memory.residence() == Residence::returning) return &session.memory.back();
     return session.request ? &*session.request : nullptr;
   }
   bool has_waited_too_long(const Session& session, Seconds now) const;
@@ -358,17 +339,12 @@ class Scheduler {
   const Policy* policy_;
   LaneAllocator lanes_;
   FairShares shares_;
+  Residency residency_;
   Probation probation_;
   std::map<SessionNumber, Session> sessions_;  // in the order in which they opened
   std::unordered_map<std::string, SessionNumber> numbers_;
-  std::size_t out_ = 0;      // of the sessions, those that are out and not returning
-  std::size_t leaving_ = 0;  // of the sessions, those that are asked to page out
   bool recovering_ = false;
-  SessionNumber awaits_room_ = kNobody;  // for whom somebody was asked to page out last
-  std::optional<double> paging_rate_;    // of the last page-out, in bytes a second
-  std::size_t refusals_ = 0;             // of the sessions, those that could not be paged out
-  std::vector<std::string> came_in_;     // ids to be told so in the next decision
-  Successor due_;                        // of a turn that this event has ended
+  Successor due_;  // of a turn that this event has ended
   mutable Forecast forecast_;
   std::optional<Contest> seen_;  // by the last pass, if it left all as it was; until an event
   Seconds now_ = -kNever;
