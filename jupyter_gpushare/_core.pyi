@@ -199,10 +199,6 @@ class Scheduler:
         """It is out, asked or not; if it is busy or wants a turn, it waits to come back."""
     def page_out_failed(self, now: float, id: str, why: str = "") -> Decision:
         """It stays, and is not asked again before it has been busy; its user is told `why`."""
-    def page_in(self, now: float, id: str) -> Decision:
-        """It wants to come back although it is not busy. Harmless if it is not out."""
-    def came_back(self, now: float, id: str) -> Decision:
-        """Its memory was touched and has come back by itself. Harmless if it is not out."""
     def recall(self, now: float, id: str) -> Decision:
         """Ask a holder to yield, whether its time is over or not. ValueError if it has no turn."""
     def dismiss(self, now: float, id: str) -> Decision:
@@ -215,7 +211,6 @@ class Scheduler:
         """
     def set_shares(self, now: float, groups: dict[str, float], users: dict[str, float]) -> Decision:
         """Weights by name, from now on, in place of those before; who is absent has 1."""
-    def set_rules(self, now: float, rules: Rules) -> Decision: ...
     def set_policy(self, now: float, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
     def set_foreign(self, now: float, bytes: int) -> Decision:

@@ -228,13 +228,10 @@ void register_scheduler(py::module_& module) {
           },
           now, id, py::arg("bytes"))
       .def("page_out_failed", &Scheduler::page_out_failed, now, id, py::arg("why") = "")
-      .def("page_in", &Scheduler::page_in, now, id)
-      .def("came_back", &Scheduler::came_back, now, id)
       .def("recall", &Scheduler::recall, now, id)
       .def("dismiss", &Scheduler::dismiss, now, id)
       .def("hold_back", &Scheduler::hold_back, now, py::arg("sentences"))
       .def("set_shares", &Scheduler::set_shares, now, py::arg("groups"), py::arg("users"))
-      .def("set_rules", &Scheduler::set_rules, now, py::arg("rules"))
       .def("set_policy", &Scheduler::set_policy, now, py::arg("name"))
       .def(
           "set_running_lanes",

@@ -26,7 +26,7 @@ Decision Scheduler::assign(Seconds now) {
   probation_.runs(now_, static_cast<int>(contest.running.size()));
   if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
     seen_ = std::move(contest);
-  decision.page_ins = std::exchange(came_in_, {});
+  decision.page_ins = residency_.take_came_in();
   return decision;
 }
 
@@ -113,7 +113,7 @@ SessionNumber Scheduler::first_with_room(
     const std::function<bool(const Session&)>& has_room) const {
   std::optional<Contender> best;
   for (const auto& [number, session] : sessions_) {
-    if (session.residence == Residence::out || lanes_.contains(number)) continue;
+    if (session.memory.residence() == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return kNobody;  // it uses memory that is not counted
     if (is_held(session)) continue;
     if (!reserves(number, session, now_) && !has_room(session)) continue;
@@ -126,52 +126,25 @@ SessionNumber Scheduler::first_with_room(
 // Clocks of those who begin or cease to wait or run. Without a place, paused or held back, a
 // session earns no credit by waiting: it would have the device to itself once it comes back.
 void Scheduler::settle_clocks() {
-  const bool all_in = all_have_places();  // but those who are out, who want no turn
-  std::optional<ClocksBelow> below;       // one look for all who come in
+  const bool all_in = all_have_places();         // but those who are out, who want no turn
+  std::optional<FairShares::ClocksBelow> below;  // one look for all who come in
   for (auto& [number, session] : sessions_) {
     const bool active =
         session.turn || (wants_turn(session) && (all_in || lanes_.contains(number)));
-    if (active && !session.share.active) {
-      if (!below) below = clocks_below(now_);
-      enter(session, *below);
+    if (active && !session.share().active) {
+      if (!below) below = shares_.clocks_below(now_);
+      shares_.enter(session.shares, *below);
     }
-    if (!active && session.share.active) {
-      leave(session);
+    if (!active && session.share().active) {
+      shares_.leave(session.shares);
       below.reset();
     }
   }
 }
 
-void Scheduler::enter(Session& session, ClocksBelow& below) const {
-  const Share* above = nullptr;
-  for (Share* share : shares_of(session)) {
-    Clocks& peers = below[above];
-    if (share->active++ == 0) lift(*share, peers);
-    add(*share, peers, now_);
-    above = share;
-  }
-}
-
-Scheduler::ClocksBelow Scheduler::clocks_below(Seconds now) const {
-  ClocksBelow below;
-  for (const auto& [name, group] : groups_) {
-    add(group.share, below[nullptr], now);
-    for (const auto& [user, node] : group.users) add(node.share, below[&group.share], now);
-  }
-  for (const auto& [number, session] : sessions_)
-    add(session.share, below[&session.user->second.share], now);
-  return below;
-}
-
-void Scheduler::add(const Share& share, Clocks& clocks, Seconds now) const {
-  const Faded own = clock(share, now);
-  if (share.active > 0) clocks.lowest = std::min(clocks.lowest.value_or(own), own);
-  clocks.highest = std::max(clocks.highest.value_or(own), own);
-}
-
 // Of one that runs it only becomes less: when others come, of whom it is ahead.
 void Scheduler::boost_cells() {
-  const ClocksBelow below = clocks_below(now_);
+  const FairShares::ClocksBelow below = shares_.clocks_below(now_);
   for (auto& [number, session] : sessions_) {
     const Seconds left = boost_of(session, below, now_);
     const Seconds ran = running_seconds(session, now_);
@@ -186,35 +159,14 @@ void Scheduler::boost_cells() {
 // thirty who work beside eight long trainings saw progress after 0.12 s in 95 of 100 cells instead
 // of 2 s, in virtual time; 0.1 s and 2 s did as well for them, but the former ends few cells, and
 // the latter makes the long ones wait longer.
-Seconds Scheduler::boost_of(const Session& session, const ClocksBelow& below, Seconds now) const {
-  if (!session.share.active) return 0;
+Seconds Scheduler::boost_of(const Session& session, const FairShares::ClocksBelow& below,
+                            Seconds now) const {
+  if (!session.share().active) return 0;
   const Seconds used = session.device_seconds + running_seconds(session, now);
-  Seconds left = rules_.boost - (used - session.before_cell);
+  const Seconds left = rules_.boost - (used - session.before_cell);
   if (left <= 0) return 0;
-  const Share* above = nullptr;
-  for (const Share* share : shares_of(session)) {
-    const Seconds ahead = clock(*share, now) - *below.at(above).lowest;
-    left = std::min(left, rules_.boost - ahead * share->weight);
-    above = share;
-  }
-  return std::max(0.0, left);
-}
-
-void Scheduler::leave(Session& session) {
-  for (Share* share : shares_of(session))
-    if (--share->active == 0) share->idle_since = now_;
-}
-
-// Who was away starts where the others are: at the lowest clock of those who are active, or the
-// highest if none is. It counts as if it had run while it was away: idle time earns nothing, and a
-// short break does not cost what is owed from before it. That it is itself among its peers, and
-// not active, changes nothing.
-void Scheduler::lift(Share& share, const Clocks& peers) const {
-  if (!peers.highest) return;
-  const Faded own = clock(share, now_);
-  const Faded as_if_run = own + (now_ - share.idle_since) / share.weight;
-  const Faded lifted = std::min(peers.lowest.value_or(*peers.highest), as_if_run);
-  if (lifted > own) share.used.units = lifted.units;
+  const Seconds near = rules_.boost - shares_.ahead(session.shares, below, now);
+  return std::max(0.0, std::min(left, near));
 }
 
 Scheduler::Contest Scheduler::look(Seconds now, Seconds ordered) const {
@@ -355,7 +307,7 @@ Yield Scheduler::yield_of(const Contender& holder, const Contest& contest, Turn&
 // Only among those who trust each other, where the lane stays as it is, and past
 // nobody who comes first: not even one for whom the device has to drain.
 bool Scheduler::trust(const Session& a, const Session& b) {
-  return a.domain == b.domain && (!a.domain.empty() || a.user->first == b.user->first);
+  return a.domain == b.domain && (!a.domain.empty() || a.user == b.user);
 }
 
 bool Scheduler::may_pass_on(const Contender& holder, const Contender& to,
@@ -435,10 +387,10 @@ std::optional<Seconds> Scheduler::next_change(const Contest& contest, Seconds no
       next = std::min(next, now + holder.ends_in);
   }
   for (const Contender& waiting : contest.waiting)
-    if (waiting.lane == kNoLane) at(ages_at(*waiting.session));
-  if (leaving_ > 0)
+    if (waiting.lane == kNoLane) at(loses_patience_at(*waiting.session));
+  if (residency_.leaving() > 0)
     for (const auto& [number, session] : sessions_)
-      if (session.residence == Residence::leaving) at(leaves_by(session));
+      if (session.memory.residence() == Residence::leaving) at(leaves_by(session));
   if (packs()) at(probation_.next_event().value_or(kNever));
   return next == kNever ? std::nullopt : std::optional(next);
 }

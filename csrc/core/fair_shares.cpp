@@ -1,13 +1,14 @@
 #include "core/fair_shares.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace gpushare {
 namespace {
 
-constexpr Seconds kForgotten = 1e-3;  // faded, and by weight
+// A user without a leaf that has used less, faded and by weight, is not known any more. Were that
+// as much as a turn, short ones would be free for whoever opens a notebook for each.
+constexpr Seconds kForgotten = 1e-3;
 
 }  // namespace
 
@@ -22,10 +23,11 @@ void FairShares::advance(Seconds now) {
   fading_ = anew;
 }
 
+// Turns that run are not counted by it: who looks at clocks may look at those of a moment before.
 void FairShares::convert(std::map<std::string, Node>& nodes, const Fading& to) {
   for (auto& [name, node] : nodes) {
-    node.share.count(now_, fading_);
     node.share.used.convert(now_, fading_, to);
+    node.attained.convert(now_, fading_, to);
     convert(node.below, to);
   }
 }
@@ -69,6 +71,13 @@ void FairShares::remove(const std::string& group, const std::string& user,
   forget_faded();
 }
 
+FairShares::Path FairShares::path(const std::string& group, const std::string& user,
+                                  const std::string& leaf) {
+  Node& of_group = all_.below.at(group);
+  Node& of_user = of_group.below.at(user);
+  return {&of_group, &of_user, &of_user.below.at(leaf)};
+}
+
 void FairShares::forget_faded() {
   for (auto& [name, group] : all_.below)
     std::erase_if(group.below, [&](const auto& user) {
@@ -84,9 +93,16 @@ void FairShares::weigh(const Path& path, double weight) {
 // --- clocks --------------------------------------------------------------------------------------
 
 void FairShares::enter(const Path& path) {
-  Node* above = &all_;
+  ClocksBelow below = clocks_below(now_);
+  enter(path, below);
+}
+
+void FairShares::enter(const Path& path, ClocksBelow& below) {
+  const Node* above = &all_;
   for (Node* node : path) {
-    if (node->share.active++ == 0) lift(node->share, above->below);
+    Clocks& peers = below[above];
+    if (node->share.active++ == 0) lift(node->share, peers);
+    add_clock(node->share, now_, peers);
     above = node;
   }
 }
@@ -96,20 +112,50 @@ void FairShares::leave(const Path& path) {
     if (--node->share.active == 0) node->share.idle_since = now_;
 }
 
-// It counts as if it had run while it was away, up to the lowest clock of those who are active, or
-// the highest of all if none is. It is active itself by now, which must not count.
-void FairShares::lift(Share& share, const std::map<std::string, Node>& siblings) const {
-  std::optional<Faded> lowest, highest;
-  for (const auto& [name, node] : siblings) {
-    const Faded other = clock(node.share);
-    if (&node.share != &share && node.share.active > 0)
-      lowest = std::min(lowest.value_or(other), other);
-    highest = std::max(highest.value_or(other), other);
-  }
-  const Faded as_if_run = clock(share) + (now_ - share.idle_since) / share.weight;
-  const Faded lifted = std::min(lowest.value_or(*highest), as_if_run);
-  if (lifted > clock(share)) share.used.units = lifted.units;
+// Who was away starts where the others are: at the lowest clock of those who are active, or the
+// highest if none is. It counts as if it had run while it was away: idle time earns nothing, and a
+// short break does not cost what is owed from before it. That it is itself among its peers, and
+// not active, changes nothing.
+void FairShares::lift(Share& share, const Clocks& peers) const {
+  const Faded own = clock(share);
+  const Faded as_if_run = own + (now_ - share.idle_since) / share.weight;
+  const Faded lifted = std::min(peers.lowest.value_or(*peers.highest), as_if_run);
+  if (lifted > own) share.used.units = lifted.units;
 }
+
+FairShares::ClocksBelow FairShares::clocks_below(Seconds at) const {
+  ClocksBelow below;
+  add_clocks(all_, at, below);
+  return below;
+}
+
+void FairShares::add_clocks(const Node& above, Seconds at, ClocksBelow& below) const {
+  if (above.below.empty()) return;
+  Clocks& clocks = below[&above];
+  for (const auto& [name, node] : above.below) {
+    add_clock(node.share, at, clocks);
+    add_clocks(node, at, below);
+  }
+}
+
+void FairShares::add_clock(const Share& share, Seconds at, Clocks& clocks) const {
+  const Faded own = clock(share, at);
+  if (share.active > 0) clocks.lowest = std::min(clocks.lowest.value_or(own), own);
+  clocks.highest = std::max(clocks.highest.value_or(own), own);
+}
+
+Seconds FairShares::ahead(const Path& path, const ClocksBelow& below, Seconds at) const {
+  Seconds most = -kNever;
+  const Node* above = &all_;
+  for (const Node* node : path) {
+    const Seconds ahead = clock(node->share, at) - *below.at(above).lowest;
+    most = std::max(most, ahead * node->share.weight);
+    above = node;
+  }
+  return most;
+}
+
+// --- turns ---------------------------------------------------------------------------------------
 
 void FairShares::begin_turn(const Path& path, int times) {
   for (Node* node : path)
@@ -119,6 +165,32 @@ void FairShares::begin_turn(const Path& path, int times) {
 void FairShares::end_turn(const Path& path, int times) {
   for (Node* node : path)
     for (int i = 0; i < times; ++i) node->share.end_turn(now_, fading_);
+}
+
+void FairShares::attain(const Path& path, Seconds seconds) {
+  path.back()->attained.add(now_, fading_, seconds);
+}
+
+// --- what must stay true -------------------------------------------------------------------------
+
+std::string FairShares::is_valid() const {
+  for (const auto& [name, group] : all_.below) {
+    if (group.below.empty()) return "a group without users is known";
+    if (!counts_what_is_below(group)) return "a group's sessions are counted wrong";
+    for (const auto& [user, node] : group.below)
+      if (!counts_what_is_below(node)) return "a user's sessions are counted wrong";
+  }
+  return "";
+}
+
+bool FairShares::counts_what_is_below(const Node& node) {
+  int leaves = 0, active = 0, running = 0;
+  for (const auto& [name, below] : node.below) {
+    leaves += below.leaves;
+    active += below.share.active;
+    running += below.share.running;
+  }
+  return leaves == node.leaves && active == node.share.active && running == node.share.running;
 }
 
 }  // namespace gpushare

@@ -192,6 +192,7 @@ Candidate GangQueue::candidate(const Entry& entry) const {
 
 std::string GangQueue::is_valid() const {
   if (numbers_.size() != entries_.size()) return "a gang has no id";
+  if (const std::string broken = shares_.is_valid(); !broken.empty()) return broken;
   std::set<std::size_t> taken;
   for (const auto& [number, entry] : entries_) {
     const Share& share = entry.path.back()->share;

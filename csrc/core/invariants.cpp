@@ -1,13 +1,12 @@
 // What must stay true of a scheduler, in words where it is not.
-#include <tuple>
-
 #include "core/scheduler.h"
 
 namespace gpushare {
 
 std::string Scheduler::is_valid() const {
-  for (const std::string& broken : {lanes_.is_valid(), lanes_agree(), shares_agree(), holds_agree(),
-                                    paging_agrees(), nobody_waits_in_vain()})
+  for (const std::string& broken :
+       {lanes_.is_valid(), lanes_agree(), shares_.is_valid(), shares_agree(), holds_agree(),
+        paging_agrees(), nobody_waits_in_vain()})
     if (!broken.empty()) return broken;
   return "";
 }
@@ -29,28 +28,9 @@ std::string Scheduler::lanes_agree() const {
 }
 
 std::string Scheduler::shares_agree() const {
-  std::map<const Share*, std::tuple<int, int>> counted;
-  std::map<const User*, int> sessions;
-  for (const auto& [number, session] : sessions_) {
-    ++sessions[&session.user->second];
-    const std::tuple own(session.share.active, session.share.running);
-    if (std::get<0>(own) > 1 || std::get<1>(own) != session.turn.has_value())
+  for (const auto& [number, session] : sessions_)
+    if (session.share().active > 1 || session.share().running != session.turn.has_value())
       return "a session's turn is counted wrong";
-    for (const Share* share : {&session.group->second.share, &session.user->second.share}) {
-      auto& [active, running] = counted[share];
-      active += session.share.active;
-      running += session.share.running;
-    }
-  }
-  for (const auto& [name, group] : groups_) {
-    if (group.users.empty()) return "a group without users is known";
-    if (counted[&group.share] != std::tuple(group.share.active, group.share.running))
-      return "a group's sessions are counted wrong";
-    for (const auto& [user, node] : group.users)
-      if (node.sessions != sessions[&node] ||
-          counted[&node.share] != std::tuple(node.share.active, node.share.running))
-        return "a user's sessions are counted wrong";
-  }
   return "";
 }
 
@@ -59,37 +39,30 @@ std::string Scheduler::holds_agree() const {
   for (const auto& [number, session] : sessions_) {
     if (!is_held(session)) continue;
     if (session.turn && !session.turn->asked) return "a session is held back and runs unasked";
-    if (session.share.active != session.turn.has_value())
+    if (session.share().active != session.turn.has_value())
       return "a session is held back and earns credit";
   }
   return "";
 }
 
 std::string Scheduler::paging_agrees() const {
-  std::size_t out = 0, leaving = 0, refusals = 0;
+  std::vector<const Residency::Memory*> memories;
   for (const auto& [number, session] : sessions_) {
     const std::string broken = paging_agrees(number, session);
     if (!broken.empty()) return broken;
-    out += session.residence == Residence::out;
-    leaving += session.residence == Residence::leaving;
-    refusals += session.refused;
+    memories.push_back(&session.memory);
   }
-  if (!came_in_.empty()) return "a session has come in and was not told";
-  if (leaving != leaving_) return "the sessions that are asked to page out are counted wrong";
-  if (refusals != refusals_) return "the sessions that cannot be paged out are counted wrong";
-  return out == out_ ? "" : "the sessions that are out are counted wrong";
+  return residency_.is_valid(memories);
 }
 
 std::string Scheduler::paging_agrees(SessionNumber number, const Session& session) const {
   const bool is_used = session.busy || session.request || session.turn;
   if (is_out(session) && lanes_.contains(number)) return "a session is paged out and has a place";
   if (is_out(session) && session.turn) return "a session is paged out and runs";
-  if (!is_out(session) && session.paged_out_bytes > 0)
-    return "a session has its memory on the device and on disk";
-  if (session.residence == Residence::out && is_used)
+  if (session.memory.residence() == Residence::out && is_used)
     return "a session is used and does not want to come back";
   const bool works = session.turn || (session.busy && !session.request);
-  if (session.residence == Residence::leaving && works)
+  if (session.memory.residence() == Residence::leaving && works)
     return "a session is used and asked to page out";
   return "";
 }

@@ -9,9 +9,6 @@
 namespace gpushare {
 namespace {
 
-// A page-out to any disk is faster; bytes a second.
-constexpr double kSlowestPageOut = 50e6;
-
 // What two sessions take that share a lane.
 Demand together(const Demand& a, const Demand& b) {
   return {a.persistent + b.persistent, std::max(a.ephemeral, b.ephemeral)};
@@ -28,9 +25,9 @@ Decision Scheduler::set_busy(Seconds now, const std::string& id, bool busy) {
     begin_cell(session);
     return assign(now);
   }
-  if (std::exchange(session.busy, false)) session.last_used = now_;
-  if (session.residence == Residence::returning && !session.request)
-    end_return(session, Residence::out);
+  if (std::exchange(session.busy, false)) residency_.use(session.memory);
+  if (session.memory.residence() == Residence::returning && !session.request)
+    give_up_return(session);
   return assign(now);
 }
 
@@ -39,15 +36,13 @@ Decision Scheduler::paged_out(Seconds now, const std::string& id, Bytes bytes) {
   check_paged_out(bytes);
   happen(now);
   Session& session = sessions_.at(number);
-  session.paged_out_bytes = bytes;
-  note_rate(session, bytes);
-  if (!is_out(session)) move_to(session, Residence::out);
+  residency_.leave(session.memory, bytes);
   if (session.turn || is_promised(number, session)) {
     bring_in(session);  // whoever runs keeps its place, and whoever may have begun by a handoff
     return assign(now);
   }
   if (lanes_.contains(number)) lanes_.remove(number);
-  if (session.request) session.made_way = now_;
+  if (session.request) residency_.make_way(session.memory);
   if (session.busy || session.request) call_back(session);
   return assign(now);
 }
@@ -55,11 +50,7 @@ Decision Scheduler::paged_out(Seconds now, const std::string& id, Bytes bytes) {
 Decision Scheduler::page_out_failed(Seconds now, const std::string& id, const std::string& why) {
   Session& session = sessions_.at(number_of(id));
   happen(now);
-  if (session.residence == Residence::leaving) {
-    move_to(session, Residence::in);
-    set_refused(session, true);
-    session.refusal = why;
-  }
+  if (session.memory.residence() == Residence::leaving) residency_.refuse(session.memory, why);
   return assign(now);
 }
 
@@ -70,24 +61,10 @@ Decision Scheduler::dismiss(Seconds now, const std::string& id) {
     throw std::invalid_argument(title(session) +
                                 " cannot be paged out: only who keeps memory and runs no cell can");
   happen(now);
-  move_to(session, Residence::leaving);
+  residency_.ask_to_leave(session.memory);
   Decision decision = assign(now);
   decision.page_outs.push_back(id);
   return decision;
-}
-
-Decision Scheduler::page_in(Seconds now, const std::string& id) {
-  Session& session = sessions_.at(number_of(id));
-  happen(now);
-  if (is_out(session)) call_back(session);
-  return assign(now);
-}
-
-Decision Scheduler::came_back(Seconds now, const std::string& id) {
-  Session& session = sessions_.at(number_of(id));
-  happen(now);
-  if (is_out(session)) come_in(session);
-  return assign(now);
 }
 
 bool Scheduler::may_keep(const std::string& id, Bytes persistent) const {
@@ -100,109 +77,62 @@ bool Scheduler::may_keep(const std::string& id, Bytes persistent) const {
 
 // --- one session -------------------------------------------------------------------------------
 
-// All changes pass here, so that those who are out, or leaving, are counted.
-void Scheduler::move_to(Session& session, Residence residence) {
-  const auto count = [](std::size_t& those, Residence there, Residence from, Residence to) {
-    those += to == there;
-    those -= from == there;
-  };
-  count(out_, Residence::out, session.residence, residence);
-  count(leaving_, Residence::leaving, session.residence, residence);
-  if (residence == Residence::leaving) session.asked_to_leave = now_;
-  session.residence = residence;
-  if (residence == Residence::in) session.makes_room_for.clear();
-}
-
 void Scheduler::begin_cell(Session& session) {
   if (!std::exchange(session.busy, true)) {
     session.before_cell = session.device_seconds + running_seconds(session, now_);
     session.position.reset();  // another cell
   }
-  set_refused(session, false);
+  residency_.begin_cell(session.memory);
   call_back(session);
 }
 
-// It comes back as fast as it left.
-void Scheduler::note_rate(const Session& session, Bytes bytes) {
-  const Seconds took = now_ - session.asked_to_leave;
-  if (session.residence == Residence::leaving && bytes > 0 && took > 0)
-    paging_rate_ = static_cast<double>(bytes) / took;
-}
-
-// When its memory is on the device, and has been if that is past; absent where nobody can know.
-std::optional<Seconds> Scheduler::is_in_by(const Session& session) const {
-  if (!session.page_in) return -kNever;
-  if (!paging_rate_) return std::nullopt;
-  return session.page_in->since + static_cast<double>(session.page_in->bytes) / *paging_rate_;
-}
-
-void Scheduler::set_refused(Session& session, bool refused) {
-  refusals_ += refused;
-  refusals_ -= std::exchange(session.refused, refused);
-}
-
-// It needs its memory: it is not asked for it any more, or wants to come back. A request that came
-// before counts from then.
+// A request that came before counts from then.
 void Scheduler::call_back(Session& session) {
-  if (session.residence == Residence::leaving) move_to(session, Residence::in);
-  if (session.residence != Residence::out) return;
-  session.back = session.request ? Wait(*session.request) : Wait{now_, ++last_order_};
-  move_to(session, Residence::returning);
+  residency_.let_stay(session.memory);
+  if (session.memory.residence() != Residence::out) return;
+  residency_.call_back(session.memory,
+                       session.request ? Wait(*session.request) : Wait{now_, ++last_order_});
 }
 
 // A request that it has made meanwhile goes on waiting.
-void Scheduler::end_return(Session& session, Residence residence) {
+void Scheduler::count_return(Session& session) {
   const Seconds until = session.request ? session.request->since : now_;
-  session.waited_seconds += until - session.back.since;
-  move_to(session, residence);
+  session.waited_seconds += until - session.memory.back().since;
 }
 
-void Scheduler::come_in(Session& session) {
-  if (session.residence == Residence::returning) end_return(session, Residence::in);
-  move_to(session, Residence::in);
-  session.paged_out_bytes = 0;
-  session.last_used = now_;
+void Scheduler::give_up_return(Session& session) {
+  count_return(session);
+  residency_.give_up_return(session.memory);
 }
 
 void Scheduler::bring_in(Session& session) {
-  session.page_in = {now_, session.paged_out_bytes};
-  come_in(session);
-  came_in_.push_back(session.id);
+  if (session.memory.residence() == Residence::returning) count_return(session);
+  residency_.come_in(session.memory, session.id);
   if (session.turn) session.turn->boundary = std::max(now_, is_in_by(session).value_or(now_));
 }
 
-bool Scheduler::is_out(const Session& session) const {
-  return session.residence == Residence::out || session.residence == Residence::returning;
-}
-
-// Whoever hangs must not keep others waiting for room.
 Seconds Scheduler::leaves_by(const Session& session) const {
-  const auto moving = static_cast<Seconds>(session.demand.persistent) / kSlowestPageOut;
-  return session.asked_to_leave + rules_.lease + moving;
+  return Residency::leaves_by(session.memory, session.demand.persistent, rules_.lease);
 }
 
 // As if they had said that they cannot. If they page out later all the same, so much the better.
 void Scheduler::give_up_those_who_do_not_leave() {
-  if (leaving_ == 0) return;
-  for (auto& [number, session] : sessions_) {
-    if (session.residence != Residence::leaving || now_ < leaves_by(session) - kSoon) continue;
-    move_to(session, Residence::in);
-    set_refused(session, true);
-    session.refusal = "it has not answered";
-  }
+  if (residency_.leaving() == 0) return;
+  for (auto& [number, session] : sessions_)
+    if (session.memory.residence() == Residence::leaving && now_ >= leaves_by(session) - kSoon)
+      residency_.refuse(session.memory, "it has not answered");
 }
 
 // --- who is asked ------------------------------------------------------------------------------
 
 void Scheduler::ask_to_page_out(Decision& decision) {
   for (PageOuts asked; !(asked = who_should_page_out()).sessions.empty();) {
-    awaits_room_ = asked.beneficiary;
+    const auto first = sessions_.find(asked.beneficiary);
+    const std::string beneficiary =
+        first == sessions_.end() ? "programs that do not share" : title(first->second);
     for (const SessionNumber number : asked.sessions) {
       Session& session = sessions_.at(number);
-      move_to(session, Residence::leaving);
-      session.makes_room_for = asked.beneficiary == kNobody
-                                   ? "programs that do not share"
-                                   : title(sessions_.at(asked.beneficiary));
+      residency_.ask_to_leave(session.memory, asked.beneficiary, beneficiary);
       decision.page_outs.push_back(session.id);
     }
   }
@@ -244,7 +174,7 @@ Scheduler::PageOuts Scheduler::who_should_make_way(const std::vector<const Entry
 std::optional<Scheduler::Contender> Scheduler::first_aged() const {
   std::optional<Contender> first;
   for (const auto& [number, session] : sessions_) {
-    if (session.residence == Residence::out || lanes_.contains(number)) continue;
+    if (session.memory.residence() == Residence::out || lanes_.contains(number)) continue;
     if (session.turn) return std::nullopt;  // it uses memory that is not counted
     if (!has_waited_too_long(session, now_)) continue;
     const Contender contender(*this, number, session, now_);
@@ -296,7 +226,8 @@ std::vector<const Scheduler::Entry*> Scheduler::idle_sessions() const {
   for (const Entry& entry : sessions_)
     if (may_be_paged_out(entry.second) && lanes_.contains(entry.first)) idle.push_back(&entry);
   std::ranges::sort(idle, [](const Entry* a, const Entry* b) {
-    return std::pair(a->second.last_used, a->first) > std::pair(b->second.last_used, b->first);
+    return std::pair(a->second.memory.last_used(), a->first) >
+           std::pair(b->second.memory.last_used(), b->first);
   });
   return idle;
 }
@@ -306,7 +237,8 @@ Demand Scheduler::what_stays(const std::vector<const Entry*>& may_leave) const {
   std::set<SessionNumber> leave;
   for (const Entry* entry : may_leave) leave.insert(entry->first);
   for (const auto& [number, session] : sessions_)
-    if (session.residence == Residence::leaving && lanes_.contains(number)) leave.insert(number);
+    if (session.memory.residence() == Residence::leaving && lanes_.contains(number))
+      leave.insert(number);
   Demand staying{lanes_.persistent(), lanes_.largest_among([&](SessionNumber number) {
                    return !leave.contains(number);
                  })};
@@ -316,8 +248,8 @@ Demand Scheduler::what_stays(const std::vector<const Entry*>& may_leave) const {
 }
 
 bool Scheduler::can_be_paged_out(const Session& session) const {
-  return session.residence == Residence::in && !session.refused && !session.alone &&
-         !session.turn && session.demand.persistent > 0;
+  return session.memory.residence() == Residence::in && !session.memory.refused() &&
+         !session.alone && !session.turn && session.demand.persistent > 0;
 }
 
 bool Scheduler::may_be_paged_out(const Session& session) const {

@@ -42,7 +42,7 @@ Picture Scheduler::picture(Seconds now) const {
 // Time alone changes no place in the queue: clocks and boosts are those of the last event.
 Scheduler::Contest Scheduler::in_order(Seconds now) const {
   Contest contest = look(now, ordered_);
-  const ClocksBelow below = clocks_below(ordered_);
+  const FairShares::ClocksBelow below = shares_.clocks_below(ordered_);
   for (Contender& waiting : contest.waiting)
     waiting.view.boost = boost_of(*waiting.session, below, ordered_);
   return contest;
@@ -67,7 +67,7 @@ State Scheduler::state(const Session& session, Seconds now) const {
     const auto asked = session.turn->asked;
     return asked && now >= *asked + rules_.lease ? State::overdue : State::running;
   }
-  const bool wants_device = session.request || session.residence == Residence::returning;
+  const bool wants_device = session.request || session.memory.residence() == Residence::returning;
   if (is_held(session) && wants_device && !session.paused) return State::held;
   if (is_out(session)) return State::paged_out;
   if (session.paused) return State::paused;
@@ -89,7 +89,7 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   SessionState state;
   state.id = session.id;
   state.name = session.name;
-  state.user = session.user->first;
+  state.user = session.user;
   state.state = this->state(session, now);
   state.demand = session.demand;
   if (of.lane != kNoLane) state.lane = of.lane;
@@ -100,9 +100,9 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   state.waited_seconds = session.waited_seconds + of.view.waiting;
   state.iterations = session.iterations;
   state.remaining_iterations = session.remaining_iterations;
-  state.weight = session.share.weight;
+  state.weight = session.share().weight;
   state.priority = session.priority;
-  state.paged_out_bytes = session.paged_out_bytes;
+  state.paged_out_bytes = session.memory.paged_out_bytes();
   state.busy = session.busy;
   return state;
 }
@@ -131,9 +131,10 @@ const std::string& Scheduler::title(const Session& session) {
 // has the seconds beside them.
 std::string Scheduler::reason(const Contender& of, const Contest& contest, Seconds now) const {
   const Session& session = *of.session;
-  if (session.residence == Residence::leaving)
-    return session.makes_room_for.empty() ? "is asked to page out"
-                                          : "is asked to make room for " + session.makes_room_for;
+  if (session.memory.residence() == Residence::leaving)
+    return session.memory.makes_room_for().empty()
+               ? "is asked to page out"
+               : "is asked to make room for " + session.memory.makes_room_for();
   switch (state(session, now)) {
     case State::overdue:
       return "overdue: was asked to yield and has not";
@@ -146,7 +147,7 @@ std::string Scheduler::reason(const Contender& of, const Contest& contest, Secon
     case State::idle:
       return is_held(session) ? session.held_back : "nothing to run";
     case State::paged_out:
-      if (session.residence == Residence::out) return why_it_is_out(session);
+      if (session.memory.residence() == Residence::out) return why_it_is_out(session);
       break;
     case State::waiting:
       break;
@@ -167,9 +168,10 @@ std::string Scheduler::why_it_runs(const Session& session, const Contest& contes
 }
 
 std::string Scheduler::why_it_is_out(const Session& session) const {
-  const std::string text = "paged out: " + bytes_in_words(session.paged_out_bytes) + " are on disk";
-  if (session.makes_room_for.empty()) return text;
-  return text + " to make room for " + session.makes_room_for;
+  const std::string text =
+      "paged out: " + bytes_in_words(session.memory.paged_out_bytes()) + " are on disk";
+  if (session.memory.makes_room_for().empty()) return text;
+  return text + " to make room for " + session.memory.makes_room_for();
 }
 
 std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
@@ -233,13 +235,13 @@ std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
 std::string Scheduler::who_could_not_leave(const Session& of) const {
   const Session* largest = nullptr;
   for (const auto& [number, session] : sessions_)
-    if (session.refused && &session != &of &&
+    if (session.memory.refused() && &session != &of &&
         (!largest || session.demand.persistent > largest->demand.persistent))
       largest = &session;
   if (!largest) return "";
   const std::string text = "; " + title(*largest) + " could not be paged out";
-  const bool may_know = largest->user->first == of.user->first && !largest->refusal.empty();
-  return may_know ? text + ": " + largest->refusal : text;
+  const bool may_know = largest->user == of.user && !largest->memory.refusal().empty();
+  return may_know ? text + ": " + largest->memory.refusal() : text;
 }
 
 std::string Scheduler::who_else_has_memory() const {

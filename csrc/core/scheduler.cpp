@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-#include <tuple>
 
 #include "core/units.h"
 
@@ -39,12 +38,6 @@ void check_rules(const Rules& rules) {
   check_running_lanes(rules.running_lanes);
 }
 
-// 1 for who is absent.
-double weight_of(const std::map<std::string, double>& weights, const std::string& name) {
-  const auto weight = weights.find(name);
-  return weight == weights.end() ? 1.0 : weight->second;
-}
-
 std::string exact(Bytes bytes) {
   return bytes_in_words(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
@@ -53,9 +46,9 @@ std::string exact(Bytes bytes) {
 
 Scheduler::Scheduler(Bytes capacity, std::string_view policy, const Rules& rules)
     : rules_(rules),
-      fading_(rules.half_life),
       policy_(&policy_named(policy)),
       lanes_(capacity),
+      shares_(rules.half_life),
       probation_(rules.quantum) {
   check_rules(rules);
 }
@@ -63,10 +56,8 @@ Scheduler::Scheduler(Bytes capacity, std::string_view policy, const Rules& rules
 // One of its own, in which what follows can be tried.
 std::unique_ptr<Scheduler> Scheduler::copy() const {
   std::unique_ptr<Scheduler> twin(new Scheduler(*this));
-  for (auto& [number, session] : twin->sessions_) {
-    session.group = twin->groups_.find(session.group->first);
-    session.user = session.group->second.users.find(session.user->first);
-  }
+  for (auto& [number, session] : twin->sessions_)
+    session.shares = twin->shares_.path(session.group, session.user, session.id);
   twin->seen_.reset();
   twin->forecast_ = {};
   return twin;
@@ -81,7 +72,7 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   Session& session = sessions_.at(number);
   session.name = spec.name;
   session.domain = spec.domain;
-  session.share.weigh(now_, fading_, spec.weight);
+  shares_.weigh(session.shares, spec.weight);
   session.priority = spec.priority;
   session.paused = spec.paused;
   session.alone = spec.alone;
@@ -89,9 +80,7 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   session.remaining_iterations = spec.remaining_iterations;
   session.last_turn = spec.turn;
   session.busy = spec.busy;
-  session.last_used = now_;
-  session.paged_out_bytes = spec.paged_out_bytes;
-  if (spec.paged_out_bytes > 0) move_to(session, Residence::out);
+  residency_.open(session.memory, spec.paged_out_bytes);
   due_ = {};  // a session that opens again has lost what it was told
   if (spec.holding) adopt_turn(number, session, spec.turn);
   if (spec.waiting) begin_wait(session, spec.turn);
@@ -163,9 +152,9 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
 void Scheduler::follow_pace(Session& session, std::int64_t iterations, Seconds seconds,
                             const Demand& demand) {
   if (iterations == 0) return;
-  if (session.demand.measured && demand.measured && !session.page_in)
+  if (session.demand.measured && demand.measured && !session.memory.has_just_come_in())
     session.pace.add(iterations, seconds);
-  session.page_in.reset();
+  residency_.iterate(session.memory);
   if (session.turn) session.turn->boundary = now_;
 }
 
@@ -175,7 +164,7 @@ Decision Scheduler::change(Seconds now, const std::string& id, std::optional<dou
   if (weight) check_weight(*weight);
   happen(now);
   Session& session = sessions_.at(number);
-  if (weight) session.share.weigh(now_, fading_, *weight);
+  if (weight) shares_.weigh(session.shares, *weight);
   session.priority = priority.value_or(session.priority);
   session.paused = paused.value_or(session.paused);
   return assign(now);
@@ -208,23 +197,7 @@ Decision Scheduler::set_shares(Seconds now, const std::map<std::string, double>&
   for (const auto& weights : {groups, users})
     for (const auto& [name, weight] : weights) check_weight(weight);
   happen(now);
-  group_weights_ = groups;
-  user_weights_ = users;
-  for (auto& [name, group] : groups_) {
-    group.share.weigh(now_, fading_, weight_of(group_weights_, name));
-    for (auto& [user, node] : group.users)
-      node.share.weigh(now_, fading_, weight_of(user_weights_, user));
-  }
-  return assign(now);
-}
-
-// What was used so far has faded by the old half-life.
-Decision Scheduler::set_rules(Seconds now, const Rules& rules) {
-  check_rules(rules);
-  happen(now);
-  fade_from(Fading(rules.half_life, now_));
-  rules_ = rules;
-  probation_ = Probation(rules.quantum);
+  shares_.set_weights(groups, users);
   return assign(now);
 }
 
@@ -292,31 +265,17 @@ void Scheduler::check(const Demand& demand) const {
 
 // Time has passed, and nothing else.
 void Scheduler::advance(Seconds now) {
-  const bool is_first = now_ == -kNever;
   now_ = latest(now);
   seen_.reset();
   if (forecast_.is_cheap()) forecast_ = {};
-  if (is_first || fading_.is_stale(now_)) fade_from(Fading(rules_.half_life, now_));
+  shares_.advance(now_);
+  residency_.advance(now_);
 }
 
 // Something has, by which the order of those who wait may have become another.
 void Scheduler::happen(Seconds now) {
   advance(now);
   ordered_ = now_;
-}
-
-void Scheduler::fade_from(const Fading& fading) {
-  // Turns that run are not counted: the order is that of `ordered_`, which may be before now.
-  const auto convert = [&](Share& share) { share.used.convert(now_, fading_, fading); };
-  for (auto& [name, group] : groups_) {
-    convert(group.share);
-    for (auto& [user, node] : group.users) convert(node.share);
-  }
-  for (auto& [number, session] : sessions_) {
-    convert(session.share);
-    session.attained.convert(now_, fading_, fading);
-  }
-  fading_ = fading;
 }
 
 Seconds Scheduler::latest(Seconds now) const {
@@ -328,8 +287,8 @@ Seconds Scheduler::latest(Seconds now) const {
 // stays used, so that nobody gains by opening again.
 SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec) {
   const auto known = numbers_.find(id);
-  if (known != numbers_.end() && (sessions_.at(known->second).user->first != spec.user ||
-                                  sessions_.at(known->second).group->first != spec.group))
+  if (known != numbers_.end() && (sessions_.at(known->second).user != spec.user ||
+                                  sessions_.at(known->second).group != spec.group))
     forget(known->second);
   const auto [entry, is_new] = numbers_.try_emplace(id, last_number_ + 1);
   const SessionNumber number = entry->second;
@@ -337,8 +296,10 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
   if (is_new) {
     last_number_ = number;
     session.id = id;
-    session.attained.add(now_, fading_, spec.device_seconds);
-    join(session, spec.group, spec.user);
+    session.group = spec.group;
+    session.user = spec.user;
+    session.shares = shares_.add(spec.group, spec.user, id);
+    shares_.attain(session.shares, spec.device_seconds);
   }
   vacate(number, session);
   session.device_seconds = std::max(session.device_seconds, spec.device_seconds);
@@ -348,49 +309,20 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
   return number;
 }
 
-void Scheduler::join(Session& session, const std::string& group, const std::string& user) {
-  forget_faded();
-  bool is_new = false;
-  std::tie(session.group, is_new) = groups_.try_emplace(group);
-  if (is_new) session.group->second.share.weight = weight_of(group_weights_, group);
-  std::tie(session.user, is_new) = session.group->second.users.try_emplace(user);
-  if (is_new) session.user->second.share.weight = weight_of(user_weights_, user);
-  ++session.user->second.sessions;
-}
-
-void Scheduler::quit(Session& session) {
-  --session.user->second.sessions;
-  forget_faded();
-}
-
-// Who closes all notebooks and opens others owes what they owed: a user is known for as long as
-// what they have used is worth speaking of. Were that as much as a turn, short ones would be free
-// for those who open a notebook for each.
-void Scheduler::forget_faded() {
-  for (auto group = groups_.begin(); group != groups_.end();) {
-    auto& users = group->second.users;
-    std::erase_if(users, [&](const auto& user) {
-      return user.second.sessions == 0 && clock(user.second.share, now_).seconds() < kForgotten;
-    });
-    group = users.empty() ? groups_.erase(group) : std::next(group);
-  }
-}
-
 void Scheduler::vacate(SessionNumber number, Session& session) {
-  if (session.residence == Residence::returning) end_return(session, Residence::out);
+  if (session.memory.residence() == Residence::returning) count_return(session);
   if (session.turn) end_turn(number, session);
   if (session.request) end_wait(session);
   if (lanes_.contains(number)) lanes_.remove(number);
   session.position.reset();
-  move_to(session, Residence::in);
-  set_refused(session, false);
+  residency_.vacate(session.memory);
 }
 
 void Scheduler::forget(SessionNumber number) {
   Session& session = sessions_.at(number);
   vacate(number, session);
-  if (session.share.active) leave(session);
-  quit(session);
+  if (session.share().active) shares_.leave(session.shares);
+  shares_.remove(session.group, session.user, session.id);
   probation_.forget(number);
   numbers_.erase(session.id);
   sessions_.erase(number);
@@ -415,18 +347,18 @@ void Scheduler::take_lane(SessionNumber number, const Session& session) {
 void Scheduler::begin_turn(Session& session, TurnNumber turn) {
   if (is_out(session)) bring_in(session);  // whoever runs has its memory, or gets it by touching it
   session.turn = {turn, now_, std::nullopt, {}, std::max(now_, is_in_by(session).value_or(now_))};
-  for (Share* share : shares_of(session)) share->begin_turn(now_, fading_);
+  shares_.begin_turn(session.shares);
 }
 
 void Scheduler::end_turn(SessionNumber number, Session& session) {
   const Seconds used = running_seconds(session, now_);
   session.device_seconds += used;
-  session.attained.add(now_, fading_, used);
-  for (Share* share : shares_of(session)) share->end_turn(now_, fading_);
+  shares_.attain(session.shares, used);
+  shares_.end_turn(session.shares);
   due_ = session.turn->successor;
   if (!session.turn->asked || session.turn->recalled) session.position.reset();
   session.turn.reset();
-  session.last_used = now_;
+  residency_.use(session.memory);
   if (!lanes_.contains(number)) return;
   lanes_.release(number);
   if (has_outgrown(number, session)) lanes_.remove(number);
@@ -441,11 +373,11 @@ void Scheduler::begin_wait(Session& session, TurnNumber turn) {
 
 // While it is returning, that wait is counted, which began no later.
 void Scheduler::end_wait(Session& session) {
-  const bool returns = session.residence == Residence::returning;
+  const bool returns = session.memory.residence() == Residence::returning;
   if (!returns) session.waited_seconds += now_ - session.request->since;
   session.request.reset();
-  if (session.busy && session.residence == Residence::leaving) move_to(session, Residence::in);
-  if (returns && !session.busy) end_return(session, Residence::out);
+  if (session.busy) residency_.let_stay(session.memory);
+  if (returns && !session.busy) give_up_return(session);
 }
 
 // What it has waited so far gives it nothing any more, neither a place in the queue nor patience.
@@ -456,7 +388,7 @@ void Scheduler::wait_anew(Session& session) {
   const Wait anew{now_, ++last_order_};
   if (session.request) static_cast<Wait&>(*session.request) = anew;
   session.position.reset();
-  session.back = anew;
+  residency_.wait_anew(session.memory, anew);
 }
 
 // A holder that has outgrown its place keeps it until its turn ends, which is asked for at once.
@@ -503,13 +435,13 @@ bool Scheduler::has_waited_too_long(const Session& session, Seconds now) const {
 // Nobody else is admitted before there is room for it. Where all make way, that is only needed
 // while they do: else who has left would be back before the others are out, and leave again.
 bool Scheduler::reserves(SessionNumber number, const Session& session, Seconds now) const {
-  const bool is_made_room = leaving_ > 0 && number == awaits_room_;
-  return has_waited_too_long(session, now) && (!all_make_way() || is_made_room);
+  return has_waited_too_long(session, now) &&
+         (!all_make_way() || residency_.makes_room_for(number));
 }
 
 // Who has made way for another waits for room since then.
-Seconds Scheduler::ages_at(const Session& session) const {
-  return std::max(wait_of(session)->since, session.made_way) + rules_.aging;
+Seconds Scheduler::loses_patience_at(const Session& session) const {
+  return std::max(wait_of(session)->since, session.memory.made_way()) + rules_.patience;
 }
 
 bool Scheduler::goes_before(const Contender& a, const Contender& b) const {
@@ -530,24 +462,24 @@ bool Scheduler::is_admitted_before(const Contender& a, const Contender& b, Secon
 }
 
 Candidate Scheduler::candidate(const Session& session, Seconds now) const {
-  const Share &group = session.group->second.share, &user = session.user->second.share;
+  const Share &group = session.shares[0]->share, &user = session.shares[1]->share;
   const Seconds running = running_seconds(session, now);
   const Wait* wait = wait_of(session);
   const Wait* queued = session.position ? &*session.position : wait;
   return {
       .priority = session.priority,
-      .weight = session.share.weight,
+      .weight = session.share().weight,
       .group = &group,
       .group_weight = group.weight,
       .group_turns = group.running,
-      .group_clock = clock(group, now),
+      .group_clock = shares_.clock(group, now),
       .user = &user,
       .user_weight = user.weight,
       .user_turns = user.running,
-      .user_clock = clock(user, now),
+      .user_clock = shares_.clock(user, now),
       .user_served = user.served,
-      .clock = clock(session.share, now),
-      .attained = session.attained.at(now, fading_) + running,
+      .clock = shares_.clock(session.share(), now),
+      .attained = shares_.attained(session.shares, now) + running,
       .waiting = wait ? now - wait->since : 0,
       .queued = queued ? now - queued->since : 0,
       .running = running,
@@ -586,14 +518,6 @@ std::optional<Seconds> Scheduler::remaining(const Session& session, Seconds runn
   const Seconds left =
       static_cast<double>(*session.remaining_iterations) * *iteration(session) - since;
   return left > 0 ? std::optional(left) : std::nullopt;
-}
-
-std::array<Share*, Scheduler::kLevels> Scheduler::shares_of(Session& session) const {
-  return {&session.group->second.share, &session.user->second.share, &session.share};
-}
-
-std::array<const Share*, Scheduler::kLevels> Scheduler::shares_of(const Session& session) const {
-  return {&session.group->second.share, &session.user->second.share, &session.share};
 }
 
 Seconds Scheduler::running_seconds(const Session& session, Seconds now) {

@@ -20,7 +20,6 @@
 //     stays unasked whom foreign memory leaves no room.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,11 +28,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/fair_shares.h"
 #include "core/lane_allocator.h"
 #include "core/pace.h"
 #include "core/policy.h"
 #include "core/probation.h"
-#include "core/share.h"
+#include "core/residency.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -41,9 +41,6 @@ namespace gpushare {
 // Closer than this counts as now: times are sums of floating point numbers, and a next_event that
 // lies a rounding error ahead would be asked for again and again.
 inline constexpr Seconds kSoon = 1e-6;
-
-// A user without a notebook that has used less, faded and by weight, is not known any more.
-inline constexpr Seconds kForgotten = 1e-3;
 
 class Scheduler {
  public:
@@ -74,10 +71,6 @@ class Scheduler {
   // It stays, and is not asked again before it has been busy. `why` is told those of its user who
   // wait for its room.
   Decision page_out_failed(Seconds now, const std::string& id, const std::string& why = "");
-  // It wants to come back although it is not busy.
-  Decision page_in(Seconds now, const std::string& id);
-  // Its memory was touched and has come back by itself, whether there is room for it or not.
-  Decision came_back(Seconds now, const std::string& id);
   // Somebody wants it so, whether its time is over or not. Both refuse, with std::invalid_argument,
   // where there is nothing to ask: who does not run, and who runs a cell or is out already.
   Decision recall(Seconds now, const std::string& id);
@@ -89,7 +82,6 @@ class Scheduler {
   // Weights of groups and users by name, from now on; who is absent has 1.
   Decision set_shares(Seconds now, const std::map<std::string, double>& groups,
                       const std::map<std::string, double>& users);
-  Decision set_rules(Seconds now, const Rules& rules);
   Decision set_policy(Seconds now, std::string_view name);
   Decision set_running_lanes(Seconds now, int lanes);
   // What programs that are no sessions have of the device, at most all of it. Nobody loses a turn
@@ -122,22 +114,9 @@ class Scheduler {
   Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane
 
  private:
-  Scheduler(const Scheduler&) = default;  // refers to the groups of the other: see copy()
+  Scheduler(const Scheduler&) = default;  // refers to the shares of the other: see copy()
   std::unique_ptr<Scheduler> copy() const;
 
-  // Fairness is over groups, then users, then notebooks.
-  struct User {
-    Share share;
-    int sessions = 0;
-  };
-  struct Group {
-    Share share;
-    std::map<std::string, User> users;
-  };
-  struct Wait {
-    Seconds since;
-    std::uint64_t order;
-  };
   struct Request : Wait {
     TurnNumber number;
   };
@@ -155,35 +134,20 @@ class Scheduler {
     Seconds boundary = 0;          // when an iteration of it ended last that is known, or its begin
     bool recalled = false;         // somebody wants it to end
   };
-  struct PageIn {
-    Seconds since;
-    Bytes bytes;
-  };
-  // Where a session's persistent memory is: on the device; there, but asked to leave; on disk; or
-  // on disk and waiting for room to come back.
-  enum class Residence { in, leaving, out, returning };
   struct Session {
-    std::string id, name;
-    std::map<std::string, Group>::iterator group;
-    std::map<std::string, User>::iterator user;
-    std::string domain;
-    Share share;
+    std::string id, name, group, user, domain;
+    FairShares::Path shares{};
     int priority = 0;
     bool paused = false;
     bool alone = false;     // nobody runs beside it, and it cannot be paged out
     std::string held_back;  // why, in words; empty: it is not
     bool busy = true;
-    bool refused = false;  // it could not be paged out, and no cell of it has begun since
-    std::string refusal;   // why, in words, where it has said so
-    Residence residence = Residence::in;
     Demand demand;
+    Residency::Memory memory;        // its persistent one
     std::optional<Request> request;  // it waits; never together with a turn
     std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
     std::optional<Turn> turn;        // it runs
-    Seconds asked_to_leave = 0;      // while it is leaving: since when
-    Wait back{};                     // while it is returning
     TurnNumber last_turn = 0;
-    Decayed attained;
     Pace pace;
     Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
     Seconds before_cell = 0;                         // device seconds when its cell began
@@ -191,19 +155,9 @@ class Scheduler {
     std::int64_t iterations = 0;
     std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
     Seconds reported_seconds = 0;                      // device seconds at the last report
-    Seconds last_used = -kNever;  // when it opened, came back, or a cell or turn of it ended last
-    Bytes paged_out_bytes = 0;
-    std::optional<PageIn> page_in;  // since it came in; until its next iteration
-    Seconds made_way = -kNever;     // when it left last although it waited for a turn
-    std::string makes_room_for;     // title of the one for whom it was asked to leave
+
+    const Share& share() const { return shares.back()->share; }
   };
-  static constexpr std::size_t kLevels = 3;  // of shares: group, user, notebook
-  // Of the shares below one: the lowest clock of those that are active, and the highest of all.
-  // They are taken all at once, since a pass asks for each session. nullptr is above the groups.
-  struct Clocks {
-    std::optional<Faded> lowest, highest;
-  };
-  using ClocksBelow = std::unordered_map<const Share*, Clocks>;
   using Entry = std::map<SessionNumber, Session>::value_type;
   // A session that waits or runs, in one pass.
   struct Contender {
@@ -249,14 +203,10 @@ class Scheduler {
   static void check_paged_out(Bytes bytes);
   void advance(Seconds now);
   void happen(Seconds now);
-  void fade_from(const Fading& fading);
   Seconds latest(Seconds now) const;  // time does not go back
 
   // Changes of one session.
   SessionNumber prepare(const std::string& id, const SessionSpec& spec);
-  void join(Session& session, const std::string& group, const std::string& user);
-  void quit(Session& session);
-  void forget_faded();
   void vacate(SessionNumber number, Session& session);
   void forget(SessionNumber number);
   void adopt_turn(SessionNumber number, Session& session, TurnNumber turn);
@@ -273,18 +223,17 @@ class Scheduler {
 
   // paging.cpp: where their memory is.
   void begin_cell(Session& session);
-  void note_rate(const Session& session, Bytes bytes);
-  std::optional<Seconds> is_in_by(const Session& session) const;
-  void move_to(Session& session, Residence residence);
-  void set_refused(Session& session, bool refused);
+  std::optional<Seconds> is_in_by(const Session& session) const {
+    return residency_.is_in_by(session.memory);
+  }
   void call_back(Session& session);
-  void end_return(Session& session, Residence residence);
-  void come_in(Session& session);
+  void count_return(Session& session);
+  void give_up_return(Session& session);
   void bring_in(Session& session);
-  bool is_out(const Session& session) const;
+  static bool is_out(const Session& session) { return session.memory.is_out(); }
   bool can_be_paged_out(const Session& session) const;
   bool may_be_paged_out(const Session& session) const;
-  bool all_make_way() const { return rules_.page_waiting && refusals_ == 0; }
+  bool all_make_way() const { return rules_.swaps && !residency_.has_refusals(); }
   std::vector<const Entry*> idle_sessions() const;
   std::vector<const Entry*> who_waits_behind(const Contender& first) const;
   std::optional<Contender> first_aged() const;
@@ -303,19 +252,14 @@ class Scheduler {
   int wanted() const;  // so many should find room at once; 0: no limit
   void follow_probation();
   void admit();
-  bool all_have_places() const { return lanes_.size() + out_ == sessions_.size(); }
+  bool all_have_places() const { return lanes_.size() + residency_.out() == sessions_.size(); }
   SessionNumber next_to_admit() const;
   bool may_come_in(const Session& session, Seconds now) const;
   int lanes_at_once(const Session* newcomer) const;
   SessionNumber first_with_room(const std::function<bool(const Session&)>& has_room) const;
   void settle_clocks();
-  void enter(Session& session, ClocksBelow& below) const;
-  void leave(Session& session);
-  ClocksBelow clocks_below(Seconds now) const;
-  void add(const Share& share, Clocks& clocks, Seconds now) const;
-  void lift(Share& share, const Clocks& peers) const;
   void boost_cells();
-  Seconds boost_of(const Session& session, const ClocksBelow& below, Seconds now) const;
+  Seconds boost_of(const Session& session, const FairShares::ClocksBelow& below, Seconds now) const;
   Contest look(Seconds now, Seconds ordered) const;  // in their order of then
   Contest contest(Seconds now) const;                // of those who may have turns now
   std::optional<Seconds> next_change(const Contest& contest, Seconds now) const;
@@ -338,9 +282,6 @@ class Scheduler {
   // What follows from a session.
   Demand room_for(const Session& session) const;  // what it needs in the lanes
   bool has_outgrown(SessionNumber number, const Session& session) const;
-  std::array<Share*, kLevels> shares_of(Session& session) const;
-  std::array<const Share*, kLevels> shares_of(const Session& session) const;
-  Faded clock(const Share& share, Seconds now) const { return share.clock(now, fading_); }
   static bool is_held(const Session& session) { return !session.held_back.empty(); }
   static bool wants_turn(const Session& session) {
     return session.request && !session.paused && !is_held(session);
@@ -349,11 +290,12 @@ class Scheduler {
   // who is held back, for neither.
   // Who is asked to leave says first that it is out, or is not.
   static bool waits(const Session& session) {
-    if (session.residence == Residence::leaving) return false;
-    return wants_turn(session) || (session.residence == Residence::returning && !is_held(session));
+    if (session.memory.residence() == Residence::leaving) return false;
+    return wants_turn(session) ||
+           (session.memory.residence() == Residence::returning && !is_held(session));
   }
   static const Wait* wait_of(const Session& session) {
-    if (session.residence == Residence::returning) return &session.back;
+    if (session.memory.residence() == Residence::returning) return &session.memory.back();
     return session.request ? &*session.request : nullptr;
   }
   bool has_waited_too_long(const Session& session, Seconds now) const;
@@ -395,22 +337,15 @@ class Scheduler {
   std::string paging_agrees(SessionNumber number, const Session& session) const;
 
   Rules rules_;
-  Fading fading_;
   const Policy* policy_;
   LaneAllocator lanes_;
+  FairShares shares_;
+  Residency residency_;
   Probation probation_;
   std::map<SessionNumber, Session> sessions_;  // in the order in which they opened
   std::unordered_map<std::string, SessionNumber> numbers_;
-  std::map<std::string, Group> groups_;  // of those sessions, and of those that were lately
-  std::map<std::string, double> group_weights_, user_weights_;  // that are not 1
-  std::size_t out_ = 0;      // of the sessions, those that are out and not returning
-  std::size_t leaving_ = 0;  // of the sessions, those that are asked to page out
   bool recovering_ = false;
-  SessionNumber awaits_room_ = kNobody;  // for whom somebody was asked to page out last
-  std::optional<double> paging_rate_;    // of the last page-out, in bytes a second
-  std::size_t refusals_ = 0;             // of the sessions, those that could not be paged out
-  std::vector<std::string> came_in_;     // ids to be told so in the next decision
-  Successor due_;                        // of a turn that this event has ended
+  Successor due_;  // of a turn that this event has ended
   mutable Forecast forecast_;
   std::optional<Contest> seen_;  // by the last pass, if it left all as it was; until an event
   Seconds now_ = -kNever;

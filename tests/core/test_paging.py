@@ -203,9 +203,9 @@ def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> No
 # --- which session is evicted in the middle of a cell ---------------------------------------------
 
 
-def two_wait(policy: str = "srtf", **more: object) -> Scheduler:
-    """`long` waits for its turn beside `runs`, which leaves no memory for a third."""
-    it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=True, **more))
+def two_wait(policy: str = "srtf", swaps: bool = True, **more: object) -> Scheduler:
+    """`long` waits for its turn beside `runs`, which leaves no room for a third."""
+    it = Scheduler(10 * GIB, policy, Rules(patience=60, swaps=swaps, **more))
     for id, left in (("runs", 5000), ("long", 10000)):
         it.open(0, id, spec(4, name=f"{id}.ipynb", iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(4 * GIB, GIB), left)
@@ -244,9 +244,8 @@ def test_an_evicted_session_stays_out_until_the_others_have_been_evicted_too() -
     assert where(it, 64) == {"runs": "in", "long": "out", "longer": "out", "short": "in"}
 
 
-def test_no_waiting_session_is_evicted_where_that_is_disabled() -> None:
-    it = two_wait()
-    it.set_rules(2, Rules(aging=60))
+def test_nobody_makes_way_where_that_is_not_wanted() -> None:
+    it = two_wait(swaps=False)
     short(it, 2)
     assert not it.assign(62)
 
@@ -449,17 +448,7 @@ def test_a_session_that_comes_back_pages_others_out() -> None:
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
 
 
-def test_a_session_that_came_back_without_a_cell_is_the_last_to_be_asked_again() -> None:
-    it = one_out()
-    assert list(it.page_in(5, "a").page_outs) == ["b"]
-    assert list(it.paged_out(6, "b", GIB).page_ins) == ["a"]
-    assert list(it.page_in(7, "b").page_outs) == ["c"]
-    it.page_in(7, "c")  # it is in: this changes nothing
-    it.paged_out(8, "c", GIB)
-    assert where(it, 8) == {"a": "in", "b": "in", "c": "out", "d": "in"}
-
-
-def test_an_interrupt_withdraws_the_request_to_come_back() -> None:
+def test_an_interrupt_withdraws_the_wish_to_come_back() -> None:
     it = one_out()
     it.set_busy(5, "a", True)
     it.set_busy(6, "a", False)
@@ -544,24 +533,6 @@ def test_a_paused_session_comes_back_for_its_cell() -> None:
     assert look(it, "a", 0).state == "paged_out"
     assert list(it.set_busy(1, "a", True).page_ins) == ["a"]
     assert look(it, "a", 1).state == "paused"
-
-
-def test_a_session_that_is_touched_while_it_is_out_is_admitted_if_there_is_memory() -> None:
-    it = scheduler()
-    idle(it, 0, "a", paged_out_bytes=GIB)
-    assert not it.came_back(1, "a")
-    assert where(it, 1) == {"a": "in"}
-    assert look(it, "a", 1).paged_out_bytes == 0
-
-
-def test_a_session_that_is_touched_while_there_is_no_memory_is_in_without_admission() -> None:
-    it = one_out()
-    it.set_busy(5, "a", True)
-    assert not it.came_back(6, "a")
-    assert where(it, 6)["a"] == "nowhere"
-    assert look(it, "a", 6).waited_seconds == pytest.approx(1)
-    assert not it.paged_out(7, "b", GIB).page_ins  # it is in already
-    assert where(it, 7)["a"] == "in"
 
 
 def test_a_demand_that_changed_while_it_was_out_counts_when_it_comes_back() -> None:

@@ -404,8 +404,6 @@ picks = st.integers(0, 59)  # the index among those that can: 60 divides by 1 to
 class AgainstTheModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        rules = Rules(**TIMES, running_lanes=1)
-        self.real = Scheduler(CAPACITY, "fair", rules)
         self.model = Model()
         self.now = 0.0
         self.opened = 0
@@ -437,10 +435,12 @@ class AgainstTheModel(RuleBasedStateMachine):
     @initialize(
         groups=st.lists(st.sampled_from("gh"), min_size=3, max_size=3),
         users=st.lists(st.sampled_from("uvw"), min_size=3, max_size=3),
-        boost=st.sampled_from([0.0, 0.5]),
+        boost=st.sampled_from([0.0, 0.25, 0.5]),
     )
     def some_are_open(self, groups: list[str], users: list[str], boost: float) -> None:
-        self.rules_change(boost)
+        rules = Rules(QUANTUM, math.inf, LEASE, PATIENCE, running_lanes=1, boost=boost)
+        self.real = Scheduler(CAPACITY, "fair", rules)
+        self.model.boost = boost
         for group, user in zip(groups, users, strict=True):
             self.opens(group, user, Demand(20, 20), asks=True, busy=False, out=0, domain="")
 
@@ -582,22 +582,6 @@ class AgainstTheModel(RuleBasedStateMachine):
         n.where, n.refused = "in", True
         self.agree(self.real.page_out_failed(self.now, id))
 
-    @precondition(lambda self: self.model.those("out"))
-    @rule(pick=picks)
-    def wants_to_come_back(self, pick: int) -> None:
-        out = self.model.those("out")
-        id = out[pick % len(out)]
-        self.model.call_back(self.model.notebooks[id], self.now)
-        self.agree(self.real.page_in(self.now, id))
-
-    @precondition(lambda self: self.model.those("out", "returning"))
-    @rule(pick=picks)
-    def comes_back_by_itself(self, pick: int) -> None:
-        out = self.model.those("out", "returning")
-        id = out[pick % len(out)]
-        self.model.notebooks[id].come_in(self.now)
-        self.agree(self.real.came_back(self.now, id))
-
     @rule(pick=picks)
     def a_cell_ends(self, pick: int) -> None:
         id, n = self.pick(pick)
@@ -666,12 +650,6 @@ class AgainstTheModel(RuleBasedStateMachine):
         for (_, name), user in model.users.items():
             user.weight = users.get(name, 1.0)
         self.agree(self.real.set_shares(self.now, groups, users))
-
-    @rule(boost=st.sampled_from([0.0, 0.25, 0.5]))
-    def rules_change(self, boost: float) -> None:
-        self.model.boost = boost
-        rules = Rules(**TIMES, running_lanes=1, boost=boost)
-        self.agree(self.real.set_rules(self.now, rules))
 
     @rule(policy=st.sampled_from([name for name, _ in policies()]))
     def policy_changes(self, policy: str) -> None:

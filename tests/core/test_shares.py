@@ -423,30 +423,19 @@ def test_in_a_classroom_users_take_short_turns_one_after_the_other(
     assert run.scheduler.is_valid() == ""
 
 
-def test_rules_change_live() -> None:
-    it = scheduler("a", "b", quantum=10)
-    it.request(0, "a", 1)
-    it.request(0, "b", 1)
-    assert it.next_event(0) == pytest.approx(10)
-    it.set_rules(0, Rules(quantum=2))
-    assert it.next_event(0) == pytest.approx(2)
-    with pytest.raises(ValueError, match="the quantum must be above 0"):
-        it.set_rules(0, Rules(quantum=0))
-    with pytest.raises(ValueError, match="the boost must be finite"):
-        it.set_rules(0, Rules(boost=-1))
-    assert it.next_event(0) == pytest.approx(2)
-
-
-def test_time_used_before_a_new_half_life_has_faded_by_the_old_one() -> None:
-    it = Scheduler(16 * GB, "las", Rules(half_life=10))
-    for id in "ab":
-        it.open(0, id, SessionSpec("u", demand=SMALL))
-    it.request(0, "a", 1)
-    it.finish(10, "a", 1)
-    it.set_rules(20, Rules(half_life=1e9))
-    assert grants(it.request(20, "b", 1)) == ["b"]
-    it.request(20, "a", 2)
-    assert it.next_event(20) == pytest.approx(25)  # 10 s, half of them faded
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"quantum": 0}, "the quantum must be above 0"),
+        ({"half_life": 0}, "the half-life must be above 0"),
+        ({"lease": 0}, "the lease must be above 0"),
+        ({"patience": -1}, "the patience must not be below 0"),
+        ({"boost": -1}, "the boost must be finite"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(rule: dict[str, float], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Scheduler(16 * GB, "fair", Rules(**rule))
 
 
 def test_a_user_that_closes_all_notebooks_and_opens_others_owes_what_they_owed() -> None:

@@ -22,7 +22,7 @@ constexpr int kSessions = 6;
 // and where their memory is. They also send messages that make no sense.
 class Clients {
  public:
-  explicit Clients(unsigned seed) : random_(seed), scheduler_(100, "fair", rules()) {}
+  explicit Clients(unsigned seed) : random_(seed), scheduler_(100, "fair", rules(seed)) {}
 
   void run(int events) {
     for (int i = 0; i < events; ++i) {
@@ -37,8 +37,13 @@ class Clients {
   }
 
  private:
-  static Rules rules(Seconds boost = 0.5) {
-    return {.quantum = 0.25, .half_life = 60, .lease = 2, .aging = 3, .boost = boost};
+  static Rules rules(unsigned seed) {
+    return {.quantum = 0.25,
+            .half_life = 1.0 + 12 * (seed % 5),
+            .lease = 2,
+            .patience = 3,
+            .boost = 0.25 * (seed % 3),
+            .swaps = seed % 2 == 0};
   }
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
   Demand demand() { return {below(25), below(70), below(8) != 0}; }
@@ -51,7 +56,6 @@ class Clients {
     if (kind < 12) return close(id);
     if (kind < 14) return hold_back();
     if (kind < 15) return set_shares();
-    if (kind < 16) return set_rules();
     if (kind < 36) return request(id);
     if (kind < 60) return finish(id, turns_[id] - (below(10) == 0 ? 1 : 0));
     if (kind < 68) return report(id);
@@ -128,28 +132,14 @@ class Clients {
   Decision set_shares() {
     return scheduler_.set_shares(now_, {{"group0", 0.5 + below(3)}}, {{"user1", 0.5 + below(3)}});
   }
-  Decision set_rules() {
-    Rules rules = this->rules(0.25 * below(3));
-    rules.half_life = 1 + below(60);
-    rules.page_waiting = below(2) == 0;
-    return scheduler_.set_rules(now_, rules);
-  }
 
   Decision answer(const std::string& id) {
     if (below(4) == 0) return page_out_failed(id);
     return paged_out(id);
   }
   Decision page(const std::string& id) {
-    switch (below(4)) {
-      case 0:
-        return paged_out(id);  // without being asked, or twice
-      case 1:
-        return page_out_failed(id);
-      case 2:
-        return scheduler_.page_in(now_, id);
-      default:
-        return came_back(id);
-    }
+    // Without being asked, or twice.
+    return below(2) == 0 ? paged_out(id) : page_out_failed(id);
   }
   Decision paged_out(std::string id) {
     Decision decision = scheduler_.paged_out(now_, id, 1 + below(20));
@@ -160,11 +150,6 @@ class Clients {
   Decision page_out_failed(std::string id) {
     leaving_.erase(id);
     return scheduler_.page_out_failed(now_, id);
-  }
-  Decision came_back(const std::string& id) {
-    Decision decision = scheduler_.came_back(now_, id);
-    out_.erase(id);
-    return decision;
   }
   Decision report(const std::string& id) {
     std::optional<std::int64_t> remaining;

@@ -88,14 +88,11 @@ EVENTS: dict[str, int] = {  # of a scheduler: how many arguments are odd after t
     "set_busy": 1,
     "paged_out": 1,
     "page_out_failed": 0,
-    "page_in": 0,
-    "came_back": 0,
     "recall": 0,
     "dismiss": 0,
     "may_keep": 1,
 }
-HOST_EVENTS = [verb for verb in EVENTS if verb not in ("page_in", "came_back")]
-ORDERS: dict[str, int] = {  # calls without a session
+ORDERS: dict[str, int] = {  # that are about no session
     "set_policy": 1,
     "set_running_lanes": 1,
     "set_foreign": 1,
@@ -109,7 +106,7 @@ def scheduler(from_: Choices) -> None:
     known = _core.Scheduler(from_.of((GB, GB, *ODD)), from_.of(("fair", "pack", "srtf", "las")))
     now = 0.0
     while True:
-        verb = from_.of((*EVENTS, *ORDERS, "open", "open", "report", "set_rules", "lane_bytes"))
+        verb = from_.of((*EVENTS, *ORDERS, "open", "open", "report", "lane_bytes"))
         before, at = _shown(known, now), from_.of((now, now, now + 1, *ODD))
         try:
             happens(known, verb, from_, at)
@@ -126,8 +123,6 @@ def happens(known: Any, verb: str, from_: Choices, now: Any) -> None:
         known.open(now, session, spec(from_))
     elif verb == "report":
         known.report(now, session, from_.of(ODD), demand(from_), from_.of(ODD))
-    elif verb == "set_rules":
-        known.set_rules(now, rules(from_))
     elif verb == "lane_bytes":
         known.lane_bytes(from_.of(ODD))
     elif verb == "may_keep":
@@ -143,7 +138,7 @@ def host(from_: Choices) -> None:
     known = _core.Host([("one", GB), ("other", from_.of((GB, 2 * GB, *ODD)))], rules=rules(from_))
     now = 0.0
     while True:
-        verb = from_.of((*HOST_EVENTS, *ORDERS, "open", "open", "request", "request", "report"))
+        verb = from_.of((*EVENTS, *ORDERS, "open", "open", "request", "request", "report"))
         before, at = _shown_of(known, now), from_.of((now, now, now + 1, *ODD))
         try:
             happens_on(known, verb, from_, at)

@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <mutex>
 
 #include "memory/common/got_patch.h"
+#include "memory/common/install_once.h"
 #include "memory/cuda/cuda_memory.h"
 
 namespace gpushare {
@@ -61,13 +61,8 @@ std::string install() {
 }  // namespace
 
 std::string install_cuda_hook() {
-  static std::mutex mutex;
-  static bool installed = false;
-  const std::lock_guard guard(mutex);
-  if (installed) return {};
-  std::string reason = install();
-  installed = reason.empty();
-  return reason;
+  static InstallOnce once;
+  return once(install);
 }
 
 }  // namespace gpushare

@@ -8,10 +8,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <mutex>
 #include <new>
 
 #include "memory/common/got_patch.h"
+#include "memory/common/install_once.h"
 #include "memory/host/host_pages.h"
 
 namespace gpushare {
@@ -148,13 +148,8 @@ void return_memory_of_iterations() {
 Lane& lane() { return immortal<Lane>(immortal<HostPages>()); }
 
 std::string install_allocation_hook() {
-  static std::mutex mutex;
-  static bool installed = false;
-  const std::lock_guard guard(mutex);
-  if (installed) return {};
-  std::string reason = install();
-  installed = reason.empty();
-  return reason;
+  static InstallOnce once;
+  return once(install);
 }
 
 }  // namespace gpushare

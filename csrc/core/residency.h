@@ -1,0 +1,112 @@
+// Where sessions' persistent memory is: on the device; there, but asked to leave; on disk; or on
+// disk and waiting for room to come back. Who is asked to leave is decided elsewhere (paging.cpp).
+//
+// Each session has its Memory, which all may look at and only the Residency changes: so those who
+// are out, asked to leave, or could not, are counted at all times.
+//
+// What must stay true, and is_valid() looks at: these counts; nothing is on the device and on disk
+// at once; and who has come in has been told so.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/types.h"
+
+namespace gpushare {
+
+enum class Residence { in, leaving, out, returning };
+
+struct Wait {
+  Seconds since;
+  std::uint64_t order;
+};
+
+class Residency {
+ public:
+  class Memory {
+   public:
+    Residence residence() const { return residence_; }
+    bool is_out() const {
+      return residence_ == Residence::out || residence_ == Residence::returning;
+    }
+    const Wait& back() const { return back_; }  // while it is returning
+    Bytes paged_out_bytes() const { return paged_out_bytes_; }
+    // Since it came in; until its next iteration.
+    bool has_just_come_in() const { return page_in_.has_value(); }
+    bool refused() const { return refused_; }                // it could not leave, and no cell of
+    const std::string& refusal() const { return refusal_; }  // it has begun since; why, in words
+    // Title of the one for whom it was asked to leave.
+    const std::string& makes_room_for() const { return makes_room_for_; }
+    Seconds last_used() const { return last_used_; }  // it opened, came in, or was in use
+    Seconds made_way() const { return made_way_; }    // left last although it waited for a turn
+
+   private:
+    friend class Residency;
+    struct PageIn {
+      Seconds since;
+      Bytes bytes;
+    };
+
+    Residence residence_ = Residence::in;
+    Seconds asked_to_leave_ = 0;
+    Wait back_{};
+    Bytes paged_out_bytes_ = 0;
+    std::optional<PageIn> page_in_;
+    bool refused_ = false;
+    std::string refusal_, makes_room_for_;
+    Seconds last_used_ = -kNever, made_way_ = -kNever;
+  };
+
+  void advance(Seconds now) { now_ = now; }
+
+  // It opens with so much on disk, or closes: then it is neither out nor leaving.
+  void open(Memory& memory, Bytes paged_out_bytes);
+  void vacate(Memory& memory);
+  void use(Memory& memory) { memory.last_used_ = now_; }
+  // A cell begins in it, so it may be asked again.
+  void begin_cell(Memory& memory) { set_refused(memory, false); }
+  void iterate(Memory& memory) { memory.page_in_.reset(); }
+
+  // For a session, or, as kNobody, for others.
+  void ask_to_leave(Memory& memory, SessionNumber beneficiary, const std::string& title);
+  void ask_to_leave(Memory& memory) { move_to(memory, Residence::leaving); }
+  void let_stay(Memory& memory);  // it is not asked any more, if it was
+  void refuse(Memory& memory, const std::string& why);
+  void leave(Memory& memory, Bytes bytes);
+  void make_way(Memory& memory) { memory.made_way_ = now_; }
+  // It is out, and wants to come back since then.
+  void call_back(Memory& memory, const Wait& since);
+  void wait_anew(Memory& memory, const Wait& since) { memory.back_ = since; }
+  void give_up_return(Memory& memory) { move_to(memory, Residence::out); }
+  void come_in(Memory& memory, const std::string& id);
+  // Ids of those who came in since this was asked last.
+  std::vector<std::string> take_came_in() { return std::exchange(came_in_, {}); }
+
+  std::size_t out() const { return out_; }  // and not returning
+  std::size_t leaving() const { return leaving_; }
+  bool has_refusals() const { return refusals_ > 0; }
+  // Somebody is leaving, asked last for this one.
+  bool makes_room_for(SessionNumber number) const { return leaving_ > 0 && number == awaits_; }
+  // When its memory is on the device, and has been if that is past; absent where nobody can know.
+  std::optional<Seconds> is_in_by(const Memory& memory) const;
+  // Whoever hangs must not keep others waiting for room.
+  static Seconds leaves_by(const Memory& memory, Bytes persistent, Seconds lease);
+
+  std::string is_valid(const std::vector<const Memory*>& all) const;
+
+ private:
+  void move_to(Memory& memory, Residence residence);
+  void set_refused(Memory& memory, bool refused);
+  void note_rate(const Memory& memory, Bytes bytes);
+
+  std::size_t out_ = 0, leaving_ = 0, refusals_ = 0;
+  SessionNumber awaits_ = kNobody;     // for whom somebody was asked to leave last
+  std::optional<double> paging_rate_;  // of the last that left, in bytes a second
+  std::vector<std::string> came_in_;
+  Seconds now_ = -kNever;
+};
+
+}  // namespace gpushare
