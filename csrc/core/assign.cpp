@@ -387,7 +387,7 @@ std::optional<Seconds> Scheduler::next_change(const Contest& contest, Seconds no
       next = std::min(next, now + holder.ends_in);
   }
   for (const Contender& waiting : contest.waiting)
-    if (waiting.lane == kNoLane) at(loses_patience_at(*waiting.session));
+    if (waiting.lane == kNoLane) at(ages_at(*waiting.session));
   if (residency_.leaving() > 0)
     for (const auto& [number, session] : sessions_)
       if (session.memory.residence() == Residence::leaving) at(leaves_by(session));

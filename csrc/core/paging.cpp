@@ -158,8 +158,9 @@ Scheduler::PageOuts Scheduler::who_should_page_out() const {
 }
 
 // Where idle ones are not enough, those as well who wait for a turn that comes after the one of who
-// waits for room, once that one has lost its patience. It is for one at a time. Those who run stay,
-// so nobody loses work; and who leaves is as patient itself, so they do not swap for ever.
+// waits for room, once that one has waited for `aging` seconds. It is for one at a time. Those who
+// run stay, so nobody loses work; and who leaves is as patient itself, so they do not swap for
+// ever.
 Scheduler::PageOuts Scheduler::who_should_make_way(const std::vector<const Entry*>& idle) const {
   if (!all_make_way()) return {};
   const std::optional<Contender> first = first_aged();

@@ -32,7 +32,7 @@ void check_rules(const Rules& rules) {
   require(rules.lease > 0, "the lease must be above 0 seconds");
   require(std::isfinite(rules.report) && rules.report >= 0,
           "the time between two reports must be finite and not below 0 seconds");
-  require(rules.aging >= 0, "the aging must not be below 0 seconds");
+  require(rules.aging >= 0, "the aging threshold must not be below 0 seconds");
   require(std::isfinite(rules.boost) && rules.boost >= 0,
           "the boost must be finite and not below 0 seconds");
   check_running_lanes(rules.running_lanes);
@@ -380,7 +380,7 @@ void Scheduler::end_wait(Session& session) {
   if (returns && !session.busy) give_up_return(session);
 }
 
-// What it has waited so far gives it nothing any more, neither a place in the queue nor patience.
+// What it has waited so far gives it nothing any more, neither a queue position nor aging.
 void Scheduler::wait_anew(Session& session) {
   const Wait* wait = wait_of(session);
   if (!wait) return;
@@ -440,8 +440,8 @@ bool Scheduler::reserves(SessionNumber number, const Session& session, Seconds n
 }
 
 // Who has made way for another waits for room since then.
-Seconds Scheduler::loses_patience_at(const Session& session) const {
-  return std::max(wait_of(session)->since, session.memory.made_way()) + rules_.patience;
+Seconds Scheduler::ages_at(const Session& session) const {
+  return std::max(wait_of(session)->since, session.memory.made_way()) + rules_.aging;
 }
 
 bool Scheduler::goes_before(const Contender& a, const Contender& b) const {

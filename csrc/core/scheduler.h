@@ -233,7 +233,7 @@ class Scheduler {
   static bool is_out(const Session& session) { return session.memory.is_out(); }
   bool can_be_paged_out(const Session& session) const;
   bool may_be_paged_out(const Session& session) const;
-  bool all_make_way() const { return rules_.swaps && !residency_.has_refusals(); }
+  bool all_make_way() const { return rules_.page_waiting && !residency_.has_refusals(); }
   std::vector<const Entry*> idle_sessions() const;
   std::vector<const Entry*> who_waits_behind(const Contender& first) const;
   std::optional<Contender> first_aged() const;

@@ -205,7 +205,7 @@ def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> No
 
 def two_wait(policy: str = "srtf", swaps: bool = True, **more: object) -> Scheduler:
     """`long` waits for its turn beside `runs`, which leaves no room for a third."""
-    it = Scheduler(10 * GIB, policy, Rules(patience=60, swaps=swaps, **more))
+    it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=swaps, **more))
     for id, left in (("runs", 5000), ("long", 10000)):
         it.open(0, id, spec(4, name=f"{id}.ipynb", iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(4 * GIB, GIB), left)
@@ -245,7 +245,7 @@ def test_an_evicted_session_stays_out_until_the_others_have_been_evicted_too() -
 
 
 def test_nobody_makes_way_where_that_is_not_wanted() -> None:
-    it = two_wait(swaps=False)
+    it = two_wait(page_waiting=False)
     short(it, 2)
     assert not it.assign(62)
 

@@ -438,7 +438,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         boost=st.sampled_from([0.0, 0.25, 0.5]),
     )
     def some_are_open(self, groups: list[str], users: list[str], boost: float) -> None:
-        rules = Rules(QUANTUM, math.inf, LEASE, PATIENCE, running_lanes=1, boost=boost)
+        rules = Rules(**TIMES, running_lanes=1, boost=boost)
         self.real = Scheduler(CAPACITY, "fair", rules)
         self.model.boost = boost
         for group, user in zip(groups, users, strict=True):

@@ -429,7 +429,7 @@ def test_in_a_classroom_users_take_short_turns_one_after_the_other(
         ({"quantum": 0}, "the quantum must be above 0"),
         ({"half_life": 0}, "the half-life must be above 0"),
         ({"lease": 0}, "the lease must be above 0"),
-        ({"patience": -1}, "the patience must not be below 0"),
+        ({"aging": -1}, "the aging threshold must not be below 0"),
         ({"boost": -1}, "the boost must be finite"),
     ],
 )

@@ -41,9 +41,9 @@ class Clients {
     return {.quantum = 0.25,
             .half_life = 1.0 + 12 * (seed % 5),
             .lease = 2,
-            .patience = 3,
+            .aging = 3,
             .boost = 0.25 * (seed % 3),
-            .swaps = seed % 2 == 0};
+            .page_waiting = seed % 2 == 0};
   }
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
   Demand demand() { return {below(25), below(70), below(8) != 0}; }
