@@ -235,7 +235,7 @@ Decision Host::page_out_failed(Seconds now, const std::string& id, const std::st
 
 Decision Host::recall(Seconds now, const std::string& id) {
   const Gang* gang = gang_of(id);
-  require(!gang || gang->runs(), (gang ? gang->title : id) + " has no turn to end");
+  require(!gang || gang->runs(), id + " has no turn to end");
   return happens(now, id, [&](Scheduler& there) { return there.recall(now, id); });
 }
 
@@ -361,7 +361,6 @@ Host::Gang& Host::enroll(const std::string& id, const std::vector<DeviceNumber>&
   if (place.gang == 0) place = {devices.front(), ++last_gang_};
   Gang& gang = gangs_[place.gang] = Gang{};
   gang.id = id;
-  gang.title = spec.name.empty() ? id : spec.name;
   gang.devices = gang.smallest_first = devices;
   std::ranges::stable_sort(gang.smallest_first, {},
                            [&](DeviceNumber device) { return devices_[device].capacity; });

@@ -120,7 +120,7 @@ class Host {
   // called; asks its devices for a turn, and keeps those that it is granted; has its turn.
   enum class Stage { idle, kept, queued, called, runs };
   struct Gang {
-    std::string id, title;
+    std::string id;
     std::vector<DeviceNumber> devices;         // as they were named
     std::vector<DeviceNumber> smallest_first;  // the same, so that a refusal has changed nothing
     double weight = 1.0;
@@ -191,8 +191,8 @@ class Host {
                 Seconds now) const;
   void complete_waiting(SessionState& state, const Gang& gang, int last, Seconds now) const;
   std::string names_of(const Gang& gang) const;
-  std::string why_it_waits(const Gang& gang, Seconds now) const;
-  std::string obstacle(const Gang& gang, DeviceNumber device, Seconds now) const;
+  Why why_it_waits(const Gang& gang, Seconds now) const;
+  Why obstacle(const Gang& gang, DeviceNumber device, Seconds now) const;
 
   std::string places_agree() const;
   std::string gang_agrees(const Gang& gang) const;

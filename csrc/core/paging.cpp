@@ -67,7 +67,7 @@ Decision Scheduler::dismiss(Seconds now, const std::string& id) {
   const SessionNumber number = number_of(id);
   Session& session = sessions_.at(number);
   if (!may_be_paged_out(session) || !lanes_.contains(number))
-    throw std::invalid_argument(title(session) +
+    throw std::invalid_argument(id +
                                 " cannot be paged out: only who keeps memory and runs no cell can");
   happen(now);
   move_to(session, Residence::leaving);
@@ -110,7 +110,7 @@ void Scheduler::move_to(Session& session, Residence residence) {
   count(leaving_, Residence::leaving, session.residence, residence);
   if (residence == Residence::leaving) session.asked_to_leave = now_;
   session.residence = residence;
-  if (residence == Residence::in) session.makes_room_for.clear();
+  if (residence == Residence::in) session.makes_room_for.reset();
 }
 
 void Scheduler::begin_cell(Session& session) {
@@ -188,7 +188,7 @@ void Scheduler::give_up_those_who_do_not_leave() {
     if (session.residence != Residence::leaving || now_ < leaves_by(session) - kSoon) continue;
     move_to(session, Residence::in);
     set_refused(session, true);
-    session.refusal = "it has not answered";
+    session.refusal.reset();
   }
 }
 
@@ -200,9 +200,8 @@ void Scheduler::ask_to_page_out(Decision& decision) {
     for (const SessionNumber number : asked.sessions) {
       Session& session = sessions_.at(number);
       move_to(session, Residence::leaving);
-      session.makes_room_for = asked.beneficiary == kNobody
-                                   ? "programs that do not share"
-                                   : title(sessions_.at(asked.beneficiary));
+      session.makes_room_for =
+          asked.beneficiary == kNobody ? "" : sessions_.at(asked.beneficiary).id;
       decision.page_outs.push_back(session.id);
     }
   }

@@ -79,7 +79,6 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   happen(now);
   const SessionNumber number = prepare(id, spec);
   Session& session = sessions_.at(number);
-  session.name = spec.name;
   session.domain = spec.domain;
   session.share.weigh(now_, fading_, spec.weight);
   session.priority = spec.priority;
@@ -183,7 +182,7 @@ Decision Scheduler::change(Seconds now, const std::string& id, std::optional<dou
 
 Decision Scheduler::recall(Seconds now, const std::string& id) {
   Session& session = sessions_.at(number_of(id));
-  if (!session.turn) throw std::invalid_argument(title(session) + " has no turn to end");
+  if (!session.turn) throw std::invalid_argument(id + " has no turn to end");
   happen(now);
   session.turn->recalled = true;
   return assign(now);

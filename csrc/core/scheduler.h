@@ -163,7 +163,7 @@ class Scheduler {
   // on disk and waiting for room to come back.
   enum class Residence { in, leaving, out, returning };
   struct Session {
-    std::string id, name;
+    std::string id;
     std::map<std::string, Group>::iterator group;
     std::map<std::string, User>::iterator user;
     std::string domain;
@@ -174,7 +174,7 @@ class Scheduler {
     std::string held_back;  // why, in words; empty: it is not
     bool busy = true;
     bool refused = false;  // it could not be paged out, and no cell of it has begun since
-    std::string refusal;   // why, in words, where it has said so
+    std::optional<std::string> refusal;  // in its words; nothing: it has not answered
     Residence residence = Residence::in;
     Demand demand;
     std::optional<Request> request;  // it waits; never together with a turn
@@ -195,7 +195,8 @@ class Scheduler {
     Bytes paged_out_bytes = 0;
     std::optional<PageIn> page_in;  // since it came in; until its next iteration
     Seconds made_way = -kNever;     // when it left last although it waited for a turn
-    std::string makes_room_for;     // title of the one for whom it was asked to leave
+    // Id of the one for whom it was asked to leave; "": for programs that are no sessions.
+    std::optional<std::string> makes_room_for;
   };
   static constexpr std::size_t kLevels = 3;  // of shares: group, user, notebook
   // Of the shares below one: the lowest clock of those that are active, and the highest of all.
@@ -375,15 +376,14 @@ class Scheduler {
   std::optional<Seconds> expected_wait(const Session& session, Seconds now) const;
   Forecast forecast(Seconds now) const;
   std::size_t try_at_worst(Forecast& forecast) const;
-  std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
-  std::string why_it_runs(const Session& session, const Contest& contest) const;
-  std::string why_it_is_out(const Session& session) const;
-  std::string why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
-  std::string why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
-  std::string who_else_has_memory() const;
-  std::string who_could_not_leave(const Session& of) const;
+  Why why(const Contender& of, const Contest& contest, Seconds now) const;
+  Why why_it_runs(const Session& session, const Contest& contest) const;
+  Why why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
+  std::optional<Code> particular(const Session& holder, Seconds now) const;
+  Why why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
+  Why why_no_room(const Contender& of, const Demand& room, Seconds now) const;
+  std::optional<Reason> who_could_not_leave(const Session& of) const;
   const Contender* who_is_in_the_way(const Contender& of, const Contest& contest) const;
-  static const std::string& title(const Session& session);
 
   // invariants.cpp
   std::string lanes_agree() const;

@@ -15,12 +15,14 @@ std::string number(const char* format, double value) {
 
 std::string bytes_in_words(Bytes bytes) {
   auto amount = static_cast<double>(bytes);
-  if (amount < 1000) return number("%.0f B", amount);
-  for (const char* format : {"%.1f KiB", "%.1f MiB", "%.1f GiB"}) {
+  const char* unit = "B";
+  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (amount < 1000) break;
     amount /= 1024;
-    if (amount < 1000) return number(format, amount);
+    unit = larger;
   }
-  return number("%.1f TiB", amount / 1024);
+  const bool is_whole = bytes < 1000 || amount >= 100;
+  return number(is_whole ? "%.0f " : "%.1f ", amount) + unit;
 }
 
 }  // namespace gpushare

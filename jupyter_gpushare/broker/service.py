@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -74,7 +74,7 @@ from ..wire.messages import (
     Withdraw,
     Yield,
 )
-from ..wire.snapshot import WAITING, BrokerView, PolicyView, Snapshot
+from ..wire.snapshot import WAITING, BrokerView, PolicyView, Snapshot, in_words
 from . import validation as rules
 from .access.permissions import Deed, Object
 from .access.tickets import Tickets
@@ -89,7 +89,6 @@ from .grants.grants import Place, Turns
 from .grants.recovery import Roll
 from .grants.unmanaged import Foreign
 from .peer import Peer
-from .snapshot import names
 from .snapshot import views as translation
 from .snapshot.history import History, Holder
 from .snapshot.names import Namer
@@ -151,7 +150,7 @@ class Service:
         self._sequence = 0
         self._histories = {device.name: History() for device in devices}
         self._governor = Governor(rulebook or RulebookFile(settings.rulebook), self.accounts)
-        self._audience = Audience(self._governor, self._places, self._caretaker, self.snapshot)
+        self._audience = Audience(self._governor, self._places, self._caretaker, self._snapshot)
         self._follow_rules()
         self._clock = clock
         self._orders: dict[str, Orders] = {}
@@ -170,19 +169,14 @@ class Service:
                 raise ProtocolError(f"the first message is Hello, not {type(message).__name__}")
             _HANDLERS[type(message)](self, peer, message, now)
         except GpuShareError as error:
-            self._refuse(peer, error.code, str(error))
+            peer.send(Error(error.code, str(error)))
         except KeyError as error:
-            self._refuse(peer, UnknownSession.code, f"no session has the id {error}")
+            peer.send(Error(UnknownSession.code, f"no session has the id {error}"))
         except OverflowError as error:
-            self._refuse(peer, DoesNotFit.code, str(error))
+            peer.send(Error(DoesNotFit.code, str(error)))
         except ValueError as error:
-            self._refuse(peer, InvalidValue.code, str(error))
+            peer.send(Error(InvalidValue.code, str(error)))
         self._conclude(now)
-
-    def _refuse(self, peer: Peer, code: str, sentence: str) -> None:
-        """The scheduler's sentences have marks in them where people read names."""
-        namer = self._audience.namer_for(peer)
-        peer.send(Error(code, names.unmarked(sentence, namer)))
 
     def lost(self, peer: Peer, now: float) -> None:
         """The connection ended: its session's place is free at once."""
@@ -274,8 +268,12 @@ class Service:
             self._tell_waiters(now)
         self._audience.show_all(self._sequence, now)
 
-    def snapshot(self, now: float, namer: Namer | None = None) -> Snapshot:
-        """With all names, or with those that `namer` knows."""
+    def snapshot(self, now: float) -> Snapshot:
+        """As whoever may see all names reads it."""
+        return in_words(self._snapshot(now, self._audience.namer(ALL_SEEING)))
+
+    def _snapshot(self, now: float, namer: Namer) -> Snapshot:
+        """With the names that `namer` knows, and without sentences."""
         return Snapshot(
             version=__version__,
             broker=BrokerView(
@@ -291,7 +289,7 @@ class Service:
                     self._places,
                     self._histories[name].turns(now),
                     self._histories[name].users(now),
-                    namer or self._audience.namer(ALL_SEEING),
+                    namer,
                     self._caretaker,
                     now,
                 )
@@ -556,15 +554,26 @@ class Service:
 
     def _recall(self, peer: Peer, message: Recall, now: float) -> None:
         self._check_right(peer, Deed.CHANGE, message.session)
-        decision = self._host.recall(now, message.session)
+        with self._by_name(peer, message.session):
+            decision = self._host.recall(now, message.session)
         peer.send(Done())
         self._enact(decision)
 
     def _dismiss(self, peer: Peer, message: Dismiss, now: float) -> None:
         self._check_right(peer, Deed.CHANGE, message.session)
-        decision = self._host.dismiss(now, message.session)
+        with self._by_name(peer, message.session):
+            decision = self._host.dismiss(now, message.session)
         peer.send(Done())
         self._enact(decision)
+
+    @contextlib.contextmanager
+    def _by_name(self, peer: Peer, session: str) -> Iterator[None]:
+        """The scheduler's refusals begin with the id of the session where people read its name."""
+        try:
+            yield
+        except ValueError as error:
+            name = self._audience.namer_for(peer)(session)
+            raise InvalidValue(name + str(error).removeprefix(session)) from None
 
     def _cancel(self, peer: Peer, message: Cancel, now: float) -> None:
         """The session withdraws its request by itself: it may have been handed the turn by now."""

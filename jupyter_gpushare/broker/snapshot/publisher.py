@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+from msgspec.structs import replace
+
 from ... import _core
+from ...reasons import GONE, sentence
 from ...wire import framing
 from ...wire.messages import Wait
 from ...wire.snapshot import Snapshot
@@ -31,8 +35,8 @@ class Watcher:
 
 
 class Audience:
-    """`picture` makes the snapshot of a moment, with the names that a namer knows; `sequence` says
-    whether there is a newer one. Seconds are monotonic."""
+    """`picture` makes the snapshot of a moment, with the names that a namer knows and no sentences;
+    `sequence` says whether there is a newer one. Seconds are monotonic."""
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class Audience:
         self._caretaker = caretaker
         self._picture = picture
         self._watchers: dict[Peer, Watcher] = {}
-        self._encoded = (-1, 0.0, names.Body(b"", names.mark))  # sequence, time, newest snapshot
+        self._newest: tuple[int, float, Snapshot | None] = (-1, 0.0, None)  # sequence, time
         self._frames: dict[tuple[str, ...], bytes] = {}  # of that one, by whose names are in it
         self._visible: dict[Person, tuple[str, ...]] = {}
 
@@ -77,7 +81,7 @@ class Audience:
 
     def tell_waiters(self, device: str, picture: _core.Picture) -> None:
         """Why they wait, and for whom."""
-        holders = {lane.id: names.mark(lane.holder) for lane in picture.lanes if lane.holder}
+        holders = {lane.id: lane.holder for lane in picture.lanes if lane.holder}
         anybody = next(iter(holders.values()), None)
         for state in picture.sessions:
             place = self._places[state.id]
@@ -109,25 +113,31 @@ class Audience:
                     turn=state.turn,
                     place=state.place or 0,
                     waiting_seconds=state.waiting or 0.0,
-                    reason=names.unmarked(state.reason, namer),
-                    holder=None if holder is None else names.unmarked(holder, namer),
+                    reason=sentence(state.why, namer),
+                    holder=None if holder is None else namer(holder),
                     expected_seconds=state.expected_wait,
                 )
             )
 
     def _frame(self, person: Person, sequence: int, now: float) -> bytes:
-        """The encoded snapshot, made once for all lookers, and put together once for all who see
-        the same names."""
-        last, made, _ = self._encoded
-        if last != sequence or now - made > FRESH_SECONDS:
-            body = framing.encode_body(self._picture(now, names.mark))
-            self._encoded = (sequence, now, names.Body(body, self._hidden_name))
-            self._frames = {}
+        """The encoded snapshot, made once for all who see the same names."""
+        snapshot = self._snapshot(sequence, now)
         visible = self._visible_to(person)
         if visible not in self._frames:
-            body = self._encoded[2].showing(visible, self.namer(ALL_SEEING))
-            self._frames[visible] = framing.frame(body)
+            name = self.namer(ALL_SEEING)
+            shown = replace(snapshot, names={session: name(session) for session in visible})
+            self._frames[visible] = framing.encode(shown)
         return self._frames[visible]
+
+    def _snapshot(self, sequence: int, now: float) -> Snapshot:
+        """With all names hidden. Its devices, which is nearly all of it, are encoded already."""
+        last, made, newest = self._newest
+        if newest is None or last != sequence or now - made > FRESH_SECONDS:
+            hidden = self._picture(now, self._hidden_name)
+            newest = replace(hidden, devices=msgspec.Raw(framing.encoded(hidden.devices)))
+            self._newest = (sequence, now, newest)
+            self._frames = {}
+        return newest
 
     def _place_of(self, session: str) -> Place | None:
         """Also of who rests."""
@@ -135,7 +145,7 @@ class Audience:
 
     def _hidden_name(self, session: str) -> str:
         place = self._place_of(session)
-        return names.GONE if place is None else names.hidden(place.peer.user)
+        return GONE if place is None else names.hidden(place.peer.user)
 
     def _visible_to(self, person: Person) -> tuple[str, ...]:
         """The sessions whose names they may see; asked often, and changed seldom."""

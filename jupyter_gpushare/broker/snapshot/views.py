@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ... import _core
+from ...reasons import to_wire
 from ...wire.messages import (
     MAX_NAME_LENGTH,
     Demand,
@@ -15,7 +16,6 @@ from ..accounting.accounts import Seen
 from ..admin.idle import Caretaker
 from ..admin.standing import Standing
 from ..grants.grants import Place
-from . import names
 from .names import Namer
 
 
@@ -29,7 +29,6 @@ def spec(place: Place, message: Open) -> _core.SessionSpec:
         user=place.peer.user,
         group=place.group,
         domain=place.domain,
-        name=names.mark(message.id),
         weight=message.weight,
         priority=message.priority,
         demand=demand(message.demand),
@@ -68,7 +67,6 @@ def device_view(
         free_bytes=picture.free,
         foreign_bytes=picture.foreign,
         running_lanes=picture.running_lanes,
-        probation=picture.probation,
         lanes=[
             LaneView(lane.id, lane.bytes, lane.holder, list(lane.members)) for lane in picture.lanes
         ],
@@ -82,6 +80,7 @@ def device_view(
         resting=caretaker.resting_views(name, namer, now),
         turns=turns,
         users=users,
+        finding=None if picture.probation is None else to_wire(picture.probation),
     )
 
 
@@ -123,7 +122,7 @@ def session_view(
 ) -> SessionView:
     return SessionView(
         id=state.id,
-        name=names.unmarked(state.name, namer),
+        name=namer(state.id),
         user=state.user,
         group=place.group,
         pid=place.peer.pid,
@@ -135,7 +134,7 @@ def session_view(
         place=state.place,
         waiting_seconds=state.waiting,
         expected_wait_seconds=state.expected_wait,
-        reason=names.unmarked(state.reason, namer),
+        reason="",
         device_seconds=state.device_seconds,
         waited_seconds=state.waited_seconds,
         iterations=state.iterations,
@@ -147,4 +146,5 @@ def session_view(
         idle_seconds=caretaker.idle_seconds(state.id, now),
         idle_step=caretaker.idle_step(state.id),
         gang=list(place.gang),
+        why=[to_wire(reason) for reason in state.why],
     )
