@@ -1,5 +1,6 @@
 #include "core/units.h"
 
+#include <cmath>
 #include <cstdio>
 
 namespace gpushare {
@@ -21,8 +22,8 @@ std::string bytes_in_words(Bytes bytes) {
     amount /= 1024;
     unit = larger;
   }
-  const bool is_whole = bytes < 1000 || amount >= 100;
-  return number(is_whole ? "%.0f " : "%.1f ", amount) + unit;
+  if (bytes < 1000 || amount >= 100) return number("%.0f ", std::floor(amount + 0.5)) + unit;
+  return number("%.1f ", std::floor(10 * amount + 0.5) / 10) + unit;
 }
 
 }  // namespace gpushare
