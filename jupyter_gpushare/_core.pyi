@@ -54,7 +54,6 @@ class SessionSpec:
     def __init__(
         self,
         user: str,
-        name: str = "",
         weight: float = 1.0,
         priority: int = 0,
         demand: Demand = ...,
@@ -96,11 +95,25 @@ class Decision:
     page_ins: Sequence[str]
     def __bool__(self) -> bool: ...
 
+class Reason:
+    """One part of why a session is as it is; reasons.py says what its fields mean."""
+
+    code: str
+    other: str
+    bytes: int
+    free: int
+    count: int
+    percent: int
+    device: str
+    text: str
+
+def reason_codes() -> list[str]:
+    """All codes that a Reason may have."""
+
 class SessionState:
     """One session in a picture; the fields of protocol.SessionView (without pid)."""
 
     id: str
-    name: str
     user: str
     state: Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
     demand: Demand
@@ -109,7 +122,7 @@ class SessionState:
     place: int | None
     waiting: float | None
     expected_wait: float | None
-    reason: str
+    why: Sequence[Reason]
     device_seconds: float
     waited_seconds: float
     iterations: int
@@ -130,7 +143,7 @@ class Picture:
 
     `running_lanes` is the setting: 0 means as the policy says. `foreign` bytes are used by programs
     that are no sessions, and what is left of the others is `free`. `probation` says what several
-    lanes at once were found to gain, or is empty.
+    lanes at once were found to gain, if anything is known.
     """
 
     policy: str
@@ -139,7 +152,7 @@ class Picture:
     free: int
     foreign: int
     running_lanes: int
-    probation: str
+    probation: Reason | None
     lanes: Sequence[LaneState]
     sessions: Sequence[SessionState]
 
@@ -163,7 +176,7 @@ class Probation:
         """When time alone changes something, or None."""
     lanes: int
     hoped: int
-    sentence: str
+    finding: Reason | None
 
 class Scheduler:
     """Turns of one device. Events go in with their time (seconds, never decreasing).

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 
 def size(count: int) -> str:
-    """Return bytes in the unit that leaves one to four digits: ``1.4 GiB``."""
+    """Return bytes in the unit that leaves one to four digits: ``1.4 GiB``. Halves go up.
+
+    csrc/core/units.cpp and labextension/src/format.ts have the same rule.
+    """
     amount, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if amount < 1000:
             break
         amount, unit = amount / 1024, larger
-    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+    if unit == "B" or amount >= 100:
+        return f"{math.floor(amount + 0.5)} {unit}"
+    return f"{math.floor(10 * amount + 0.5) / 10:.1f} {unit}"
 
 
 def duration(seconds: float) -> str:

@@ -18,6 +18,7 @@ from jupyter_gpushare.wire.snapshot import Snapshot
 
 FILE = Path(__file__).resolve().parent / "src" / "snapshot.ts"
 HEADER = "// Written by snapshot_types.py from wire/snapshot.py; change it there.\n"
+SPARSE = {"Reason"}  # fields that have their default are left out
 SCALARS = {
     "string": "string",
     "integer": "number",
@@ -43,7 +44,11 @@ def type_of(schema: dict[str, Any]) -> str:
 
 
 def interface(name: str, schema: dict[str, Any]) -> str:
-    fields = "".join(f"  {key}: {type_of(part)};\n" for key, part in schema["properties"].items())
+    optional = {*schema["properties"]} - {*schema["required"]} if name in SPARSE else set()
+    fields = "".join(
+        f"  {key}{'?' * (key in optional)}: {type_of(part)};\n"
+        for key, part in schema["properties"].items()
+    )
     return f"\nexport interface I{name} {{\n{fields}}}\n"
 
 

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from jupyter_gpushare.client.waiting_line import sentence
+from jupyter_gpushare.reasons import TEXTS
 from jupyter_gpushare.wire.messages import Wait
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -138,8 +139,8 @@ def test_the_line_that_the_page_of_waits_shows_is_said() -> None:
 @pytest.mark.parametrize("said", reasons())
 def test_each_reason_that_the_page_of_waits_explains_is_said(said: str) -> None:
     admin = ROOT / "jupyter_gpushare" / "broker" / "admin"
-    places = (ROOT / "csrc/core/picture.cpp", admin / "quotas.py", admin / "reservations.py")
-    assert any(said in place.read_text() for place in places)
+    rules = [(admin / file).read_text() for file in ("quotas.py", "reservations.py")]
+    assert any(said in text for text in (*TEXTS.values(), *rules))
 
 
 @pytest.fixture(scope="module")

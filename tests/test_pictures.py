@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from jupyter_gpushare._core import Demand, Scheduler, SessionSpec
 from jupyter_gpushare.client.waiting_line import sentence
 from jupyter_gpushare.format import duration, ordinal, size
 from jupyter_gpushare.tables import as_html, as_text
@@ -79,12 +82,15 @@ def text_of(snapshot: Snapshot, width: int = 120) -> str:
     return as_text(overview.tables(snapshot), width)
 
 
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (300 << 20, "300 MiB"), (GIB, "1.0 GiB")],
-)
-def test_sizes_have_one_to_four_digits(count: int, words: str) -> None:
+SIZES = Path(__file__).parent / "data" / "sizes.json"  # the panel's tests have them too
+
+
+@pytest.mark.parametrize(("count", "words"), json.loads(SIZES.read_text()))
+def test_sizes_have_one_to_four_digits_in_sentences_and_refusals(count: int, words: str) -> None:
     assert size(count) == words
+    with pytest.raises(OverflowError) as refusal:
+        Scheduler(1).open(0.0, "a", SessionSpec("u", demand=Demand(count, 2)))
+    assert str(refusal.value).startswith(f"needs {words} ({count} bytes) persistent")
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,14 @@ NEVER = {
     KERNEL: {"jupyter_server", "tornado", "torch", "jupyter_gpushare_server"},
 }
 
-# folder or module of the library -> the others that it may import, by the process that runs it
-BASE = {"_core", "_version", "errors", "format", "refusals", "settings"}
+# folder or module of the library -> what it may import of the others, by the process that runs it
+BASE = {"_core", "_version", "errors", "format", "reasons", "refusals", "settings"}
 LAYERS = {
     "errors": set(),
     "refusals": {"errors"},
     "settings": {"_core", "errors", "refusals"},
     "format": set(),
+    "reasons": {"format"},
     "tables": {"format"},
     "wire": BASE,
     "devices": BASE | {"wire"},

@@ -91,14 +91,13 @@ void register_types(py::module_& module) {
       .def("__eq__", [](const Demand& a, const Demand& b) { return a == b; });
 
   py::class_<SessionSpec>(module, "SessionSpec")
-      .def(py::init([](std::string user, std::string name, double weight, const py::int_& priority,
+      .def(py::init([](std::string user, double weight, const py::int_& priority,
                        const Demand& demand, const std::optional<py::int_>& remaining_iterations,
                        const py::int_& turn, bool holding, bool waiting, bool paused,
                        Seconds device_seconds, Seconds waited_seconds, const py::int_& iterations,
                        const py::int_& paged_out_bytes, bool busy, std::string group,
                        std::string domain, bool alone) {
              return SessionSpec{std::move(user),
-                                std::move(name),
                                 weight,
                                 whole<int>(priority, "priority"),
                                 demand,
@@ -116,7 +115,7 @@ void register_types(py::module_& module) {
                                 std::move(domain),
                                 alone};
            }),
-           py::arg("user"), py::arg("name") = "", py::arg("weight") = 1.0, py::arg("priority") = 0,
+           py::arg("user"), py::arg("weight") = 1.0, py::arg("priority") = 0,
            py::arg("demand") = Demand{}, py::arg("remaining_iterations") = py::none(),
            py::arg("turn") = 0, py::arg("holding") = false, py::arg("waiting") = false,
            py::arg("paused") = false, py::arg("device_seconds") = 0.0,
@@ -143,10 +142,27 @@ void register_types(py::module_& module) {
       });
 }
 
+void register_reasons(py::module_& module) {
+  py::class_<Reason>(module, "Reason")
+      .def_property_readonly("code", [](const Reason& reason) { return name(reason.code); })
+      .def_readonly("other", &Reason::other)
+      .def_readonly("bytes", &Reason::bytes)
+      .def_readonly("free", &Reason::free)
+      .def_readonly("count", &Reason::count)
+      .def_readonly("percent", &Reason::percent)
+      .def_readonly("device", &Reason::device)
+      .def_readonly("text", &Reason::text)
+      .def("__eq__", [](const Reason& one, const Reason& other) { return one == other; });
+  module.def("reason_codes", [] {
+    std::vector<std::string> codes;
+    for (std::size_t i = 0; i < kCodes; ++i) codes.emplace_back(name(static_cast<Code>(i)));
+    return codes;
+  });
+}
+
 void register_picture(py::module_& module) {
   py::class_<SessionState>(module, "SessionState")
       .def_readonly("id", &SessionState::id)
-      .def_readonly("name", &SessionState::name)
       .def_readonly("user", &SessionState::user)
       .def_property_readonly("state", [](const SessionState& s) { return name(s.state); })
       .def_readonly("demand", &SessionState::demand)
@@ -155,7 +171,7 @@ void register_picture(py::module_& module) {
       .def_readonly("place", &SessionState::place)
       .def_readonly("waiting", &SessionState::waiting)
       .def_readonly("expected_wait", &SessionState::expected_wait)
-      .def_readonly("reason", &SessionState::reason)
+      .def_readonly("why", &SessionState::why)
       .def_readonly("device_seconds", &SessionState::device_seconds)
       .def_readonly("waited_seconds", &SessionState::waited_seconds)
       .def_readonly("iterations", &SessionState::iterations)
@@ -295,6 +311,7 @@ void register_core(py::module_& module) {
     }
   });
   register_types(module);
+  register_reasons(module);
   register_picture(module);
   register_lanes(module);
   register_scheduler(module);

@@ -21,7 +21,7 @@ void register_probation(py::module_& module) {
       .def("next_event", &Probation::next_event)
       .def_property_readonly("lanes", &Probation::lanes)
       .def_property_readonly("hoped", &Probation::hoped)
-      .def_property_readonly("sentence", &Probation::sentence);
+      .def_property_readonly("finding", &Probation::finding);
 }
 
 }  // namespace gpushare

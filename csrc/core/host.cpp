@@ -121,7 +121,7 @@ Decision Host::page_out_failed(Seconds now, const std::string& id, const std::st
 
 Decision Host::recall(Seconds now, const std::string& id) {
   const Gang* gang = gang_of(id);
-  require(!gang || gang->runs(), (gang ? gang->title : id) + " has no turn to end");
+  require(!gang || gang->runs(), id + " has no turn to end");
   return happens(now, id, [&](Scheduler& there) { return there.recall(now, id); });
 }
 

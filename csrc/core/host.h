@@ -114,8 +114,8 @@ class Host {
                 Seconds now) const;
   void complete_waiting(SessionState& state, const Gang& gang, int last, Seconds now) const;
   std::string names_of(const Gang& gang) const;
-  std::string why_it_waits(const Gang& gang, Seconds now) const;
-  std::string obstacle(const Gang& gang, DeviceNumber device, Seconds now) const;
+  Why why_it_waits(const Gang& gang, Seconds now) const;
+  Why obstacle(const Gang& gang, DeviceNumber device, Seconds now) const;
 
   std::string places_agree() const;
 

@@ -135,7 +135,6 @@ HostGangs::Gang& HostGangs::enroll(const std::string& id, const std::vector<Devi
   if (is_new) ++last_number_;
   Gang& gang = gangs_[number->second] = Gang{};
   gang.id = id;
-  gang.title = spec.name.empty() ? id : spec.name;
   gang.devices = gang.smallest_first = devices;
   std::ranges::stable_sort(gang.smallest_first, {},
                            [&](DeviceNumber device) { return devices_[device].capacity; });

@@ -36,7 +36,7 @@ class HostGangs {
   // called; asks its devices for a turn, and keeps those that it is granted; has its turn.
   enum class Stage { idle, kept, queued, called, runs };
   struct Gang {
-    std::string id, title;
+    std::string id;
     std::vector<DeviceNumber> devices;         // as they were named
     std::vector<DeviceNumber> smallest_first;  // the same, so that a refusal has changed nothing
     double weight = 1.0;

@@ -1,6 +1,7 @@
 // A device as people see it: what its scheduler says, and what it cannot know of gangs.
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "core/host.h"
 
@@ -34,8 +35,9 @@ void Host::complete(SessionState& state, const Gang& gang, DeviceNumber device, 
   const Scheduler& there = devices_[device].scheduler;
   const bool goes_on = state.state == State::running && !there.was_asked(gang.id);
   if (goes_on && there.held_back(gang.id).empty())
-    state.reason = "runs, and has " + std::to_string(gang.devices.size()) +
-                   " whole devices: " + names_of(gang);
+    state.why = {{.code = Code::runs_with_whole_devices,
+                  .count = static_cast<int>(gang.devices.size()),
+                  .device = names_of(gang)}};
 }
 
 void Host::complete_waiting(SessionState& state, const Gang& gang, int last, Seconds now) const {
@@ -43,7 +45,7 @@ void Host::complete_waiting(SessionState& state, const Gang& gang, int last, Sec
   state.expected_wait.reset();
   if (gang.paused) return;
   if (!state.place) state.place = has_device(state) ? 1 : last + 1;
-  state.reason = why_it_waits(gang, now);
+  state.why = why_it_waits(gang, now);
   state.state = State::waiting;
 }
 
@@ -54,27 +56,29 @@ std::string Host::names_of(const Gang& gang) const {
   return names;
 }
 
-std::string Host::why_it_waits(const Gang& gang, Seconds now) const {
-  std::string why;
+Why Host::why_it_waits(const Gang& gang, Seconds now) const {
+  const auto devices = static_cast<int>(gang.devices.size());
+  Why why{{.code = Code::waits_for_devices, .count = devices}};
   for (const DeviceNumber device : gang.devices)
-    if (const std::string one = obstacle(gang, device, now); !one.empty())
-      why += (why.empty() ? "" : "; ") + one;
-  return "waits until all of its " + std::to_string(gang.devices.size()) +
-         " devices are free: " + (why.empty() ? "other gangs come first" : why);
+    for (Reason& reason : obstacle(gang, device, now)) why.push_back(std::move(reason));
+  if (why.size() == 1) why.push_back({Code::other_gangs_first});
+  return why;
 }
 
 // What keeps it from this device; empty: nothing does.
-std::string Host::obstacle(const Gang& gang, DeviceNumber device, Seconds now) const {
+Why Host::obstacle(const Gang& gang, DeviceNumber device, Seconds now) const {
   const auto& [name, there] = std::tie(devices_[device].name, devices_[device].scheduler);
-  if (there.recovering())
-    return name + " is kept for those who had it before the broker was started anew";
-  if (const std::string& why = there.held_back(gang.id); !why.empty())
-    return "on " + name + " it is " + why;
-  if (!there.has_place(gang.id)) return name + " has too little room";
-  for (const Holder& holder : there.holders(now))
-    if (holder.id != gang.id)
-      return name + " is held by " + holder.title + (holder.overdue ? ", which is overdue" : "");
-  return "";
+  if (there.recovering()) return {{.code = Code::device_recovering, .device = name}};
+  if (const std::string& text = there.held_back(gang.id); !text.empty())
+    return {{.code = Code::device_held_back, .device = name, .text = text}};
+  if (!there.has_place(gang.id)) return {{.code = Code::device_too_full, .device = name}};
+  for (const Holder& holder : there.holders(now)) {
+    if (holder.id == gang.id) continue;
+    Why why{{.code = Code::device_held_by, .other = holder.id, .device = name}};
+    if (holder.overdue) why.push_back({Code::other_is_overdue});
+    return why;
+  }
+  return {};
 }
 
 }  // namespace gpushare

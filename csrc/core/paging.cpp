@@ -58,7 +58,7 @@ Decision Scheduler::dismiss(Seconds now, const std::string& id) {
   const SessionNumber number = number_of(id);
   Session& session = sessions_.at(number);
   if (!may_be_paged_out(session) || !lanes_.contains(number))
-    throw std::invalid_argument(title(session) +
+    throw std::invalid_argument(id +
                                 " cannot be paged out: only who keeps memory and runs no cell can");
   happen(now);
   residency_.ask_to_leave(session.memory);
@@ -120,7 +120,7 @@ void Scheduler::give_up_those_who_do_not_leave() {
   if (residency_.leaving() == 0) return;
   for (auto& [number, session] : sessions_)
     if (session.memory.residence() == Residence::leaving && now_ >= leaves_by(session) - kSoon)
-      residency_.refuse(session.memory, "it has not answered");
+      residency_.refuse(session.memory, std::nullopt);
 }
 
 // --- who is asked ------------------------------------------------------------------------------
@@ -128,8 +128,7 @@ void Scheduler::give_up_those_who_do_not_leave() {
 void Scheduler::ask_to_page_out(Decision& decision) {
   for (PageOuts asked; !(asked = who_should_page_out()).sessions.empty();) {
     const auto first = sessions_.find(asked.beneficiary);
-    const std::string beneficiary =
-        first == sessions_.end() ? "programs that do not share" : title(first->second);
+    const std::string beneficiary = first == sessions_.end() ? "" : first->second.id;
     for (const SessionNumber number : asked.sessions) {
       Session& session = sessions_.at(number);
       residency_.ask_to_leave(session.memory, asked.beneficiary, beneficiary);

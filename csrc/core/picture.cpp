@@ -1,15 +1,26 @@
-// The scheduler as people see it: places, expected waits, and one sentence for each session.
+// The scheduler as people see it: places, expected waits, and the reasons of each session.
 #include <algorithm>
 
 #include "core/scheduler.h"
-#include "core/units.h"
 
 namespace gpushare {
 
 namespace {
 
-constexpr const char* kRecovering =
-    "waits until all have come back who had turns before the broker was started anew";
+// Of one who is asked to page out, or is out.
+struct Leaving {
+  Code by_itself, for_other, for_programs;
+};
+
+constexpr Leaving kIsAsked{Code::asked_to_page_out, Code::makes_room,
+                           Code::makes_room_for_programs};
+constexpr Leaving kIsOut{Code::paged_out, Code::paged_out_for, Code::paged_out_for_programs};
+
+Reason leaving(const Leaving& codes, const std::optional<std::string>& beneficiary) {
+  if (!beneficiary) return {codes.by_itself};
+  if (beneficiary->empty()) return {codes.for_programs};
+  return {.code = codes.for_other, .other = *beneficiary};
+}
 
 }  // namespace
 
@@ -23,7 +34,7 @@ Picture Scheduler::picture(Seconds now) const {
   picture.free = lanes_.free();
   picture.foreign = lanes_.foreign();
   picture.running_lanes = rules_.running_lanes;
-  if (packs()) picture.probation = probation_.sentence();
+  if (packs()) picture.probation = probation_.finding();
   picture.lanes = lane_states();
   std::unordered_map<SessionNumber, std::size_t> index;
   for (const auto& [number, session] : sessions_) {
@@ -78,8 +89,7 @@ std::vector<Holder> Scheduler::holders(Seconds now) const {
   now = latest(now);
   std::vector<Holder> holders;
   for (const auto& [number, session] : sessions_)
-    if (session.turn)
-      holders.push_back({session.id, title(session), state(session, now) == State::overdue});
+    if (session.turn) holders.push_back({session.id, state(session, now) == State::overdue});
   return holders;
 }
 
@@ -88,14 +98,13 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   const Session& session = *of.session;
   SessionState state;
   state.id = session.id;
-  state.name = session.name;
   state.user = session.user;
   state.state = this->state(session, now);
   state.demand = session.demand;
   if (of.lane != kNoLane) state.lane = of.lane;
   state.turn = session.last_turn;
   if (wait_of(session)) state.waiting = of.view.waiting;
-  state.reason = reason(of, contest, now);
+  state.why = why(of, contest, now);
   state.device_seconds = session.device_seconds + of.view.running;
   state.waited_seconds = session.waited_seconds + of.view.waiting;
   state.iterations = session.iterations;
@@ -121,78 +130,61 @@ std::vector<const Scheduler::Contender*> Scheduler::queue(const Contest& contest
   return queue;
 }
 
-// --- sentences ---------------------------------------------------------------------------------
+// --- reasons -----------------------------------------------------------------------------------
 
-const std::string& Scheduler::title(const Session& session) {
-  return session.name.empty() ? session.id : session.name;
-}
-
-// Sentences hold no times that grow: they stay true until the next event, and whoever shows them
-// has the seconds beside them.
-std::string Scheduler::reason(const Contender& of, const Contest& contest, Seconds now) const {
+// Reasons hold no times that grow: they stay true until the next event, and whoever shows them has
+// the seconds beside them.
+Why Scheduler::why(const Contender& of, const Contest& contest, Seconds now) const {
   const Session& session = *of.session;
+  const State is = state(session, now);
   if (session.memory.residence() == Residence::leaving)
-    return session.memory.makes_room_for().empty()
-               ? "is asked to page out"
-               : "is asked to make room for " + session.memory.makes_room_for();
-  switch (state(session, now)) {
-    case State::overdue:
-      return "overdue: was asked to yield and has not";
-    case State::running:
-      return is_held(session) ? session.held_back : why_it_runs(session, contest);
-    case State::held:
-      return session.held_back;
-    case State::paused:
-      return is_held(session) ? session.held_back : "paused";
-    case State::idle:
-      return is_held(session) ? session.held_back : "nothing to run";
-    case State::paged_out:
-      if (session.memory.residence() == Residence::out) return why_it_is_out(session);
-      break;
-    case State::waiting:
-      break;
+    return {leaving(kIsAsked, session.memory.makes_room_for())};
+  if (is == State::overdue) return {{Code::overdue}};
+  if (is == State::paged_out && session.memory.residence() == Residence::out) {
+    Reason out = leaving(kIsOut, session.memory.makes_room_for());
+    out.bytes = session.memory.paged_out_bytes();
+    return {out};
   }
-  if (is_held(session)) return session.held_back;  // it is paused too, and on disk
-  if (recovering_) return kRecovering;
+  if (is_held(session)) return {{.code = Code::held_back, .text = session.held_back}};
+  if (is == State::running) return why_it_runs(session, contest);
+  if (is == State::paused) return {{Code::paused}};
+  if (is == State::idle) return {{Code::idle}};
+  if (recovering_) return {{Code::recovering}};
   return of.lane == kNoLane ? why_no_place(of, contest, now) : why_it_waits(of, contest, now);
 }
 
 // Those for whom it was asked may have stopped waiting since.
-std::string Scheduler::why_it_runs(const Session& session, const Contest& contest) const {
+Why Scheduler::why_it_runs(const Session& session, const Contest& contest) const {
   if (session.turn->asked)
-    return contest.waiting.empty() ? "was asked to yield, and ends its turn with its iteration"
-                                   : "ends its iteration, then lets others run";
-  if (session.alone) return "runs, and has the whole device";
-  if (!session.demand.measured) return "runs alone until its memory is measured";
-  return "runs";
+    return {{contest.waiting.empty() ? Code::asked_to_yield : Code::yields_to_others}};
+  if (session.alone) return {{Code::runs_with_whole_device}};
+  return {{session.demand.measured ? Code::runs : Code::runs_until_measured}};
 }
 
-std::string Scheduler::why_it_is_out(const Session& session) const {
-  const std::string text =
-      "paged out: " + bytes_in_words(session.memory.paged_out_bytes()) + " are on disk";
-  if (session.memory.makes_room_for().empty()) return text;
-  return text + " to make room for " + session.memory.makes_room_for();
-}
-
-std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
-                                    Seconds now) const {
-  std::string text = "waits";
-  if (of.everywhere) text = "runs alone until its memory is measured; waits";
-  if (of.session->alone) text = "needs the whole device; waits";
+Why Scheduler::why_it_waits(const Contender& of, const Contest& contest, Seconds now) const {
+  Why why;
+  if (of.session->alone)
+    why.push_back({Code::needs_whole_device});
+  else if (of.everywhere)
+    why.push_back({Code::runs_until_measured});
   if (const Contender* other = who_is_in_the_way(of, contest)) {
-    const Session& session = *other->session;
-    text += " for " + title(session);
-    if (state(session, now) == State::overdue)
-      text += ", which is overdue";
-    else if (session.alone)
-      text += ", which has the whole device";
-    else if (!session.demand.measured)
-      text += ", which runs alone until its memory is measured";
+    why.push_back({.code = Code::waits_for, .other = other->session->id});
+    if (const auto code = particular(*other->session, now)) why.push_back({*code});
+  } else {
+    why.push_back({Code::waits});
   }
-  if (policy_->by_remaining && !of.view.remaining)
-    text += "; remaining work unknown: ordered by service so far";
-  if (packs() && !probation_.sentence().empty()) text += "; " + probation_.sentence();
-  return text;
+  if (policy_->by_remaining && !of.view.remaining) why.push_back({Code::remaining_unknown});
+  if (!packs()) return why;
+  if (const auto finding = probation_.finding()) why.push_back(*finding);
+  return why;
+}
+
+// Of one who is in the way.
+std::optional<Code> Scheduler::particular(const Session& holder, Seconds now) const {
+  if (state(holder, now) == State::overdue) return Code::other_is_overdue;
+  if (holder.alone) return Code::other_has_whole_device;
+  if (!holder.demand.measured) return Code::other_runs_until_measured;
+  return std::nullopt;
 }
 
 // Who holds its lane or excludes all others; else any holder, as no more lanes may run; else the
@@ -209,44 +201,53 @@ const Scheduler::Contender* Scheduler::who_is_in_the_way(const Contender& of,
   return contest.running.empty() ? nullptr : &contest.running.front();
 }
 
-std::string Scheduler::why_no_place(const Contender& of, const Contest& contest,
-                                    Seconds now) const {
+Why Scheduler::why_no_place(const Contender& of, const Contest& contest, Seconds now) const {
+  const Reason waits{is_out(*of.session) ? Code::waits_to_come_back : Code::waits_for_memory};
   const Demand room = room_for(*of.session);
-  const std::string text =
-      is_out(*of.session) ? "waits for room to come back: " : "waits for memory: ";
-  if (!lanes_.fits(room))
-    return text + "needs " + bytes_in_words(lanes_.needs(room)) + ", " +
-           bytes_in_words(lanes_.free()) + " are free" + who_else_has_memory() +
-           (reserves(of.number, *of.session, now) ? ", and is next" : "") +
-           who_could_not_leave(*of.session);
-  if (!may_come_in(*of.session, now)) return text + "with it, fewer could run at once";
+  if (!lanes_.fits(room)) {
+    Why why = why_no_room(of, room, now);
+    why.insert(why.begin(), waits);
+    return why;
+  }
+  if (!may_come_in(*of.session, now)) return {waits, {Code::fewer_at_once}};
   for (const Contender& running : contest.running)
-    if (running.lane == kNoLane) return text + title(*running.session) + " runs and has no lane";
+    if (running.lane == kNoLane)
+      return {waits, {.code = Code::has_no_lane, .other = running.session->id}};
   const auto first =
       std::ranges::min_element(contest.waiting, [&](const Contender& a, const Contender& b) {
         if ((a.lane == kNoLane) != (b.lane == kNoLane)) return a.lane == kNoLane;
         return is_admitted_before(a, b, now);
       });
-  return text + title(*first->session) + " has waited longer and comes first";
+  return {waits, {.code = Code::comes_first, .other = first->session->id}};
+}
+
+Why Scheduler::why_no_room(const Contender& of, const Demand& room, Seconds now) const {
+  Why why{{.code = Code::needs_bytes, .bytes = lanes_.needs(room), .free = lanes_.free()}};
+  if (lanes_.foreign() > 0)
+    why.push_back({.code = Code::used_by_programs, .bytes = lanes_.foreign()});
+  if (reserves(of.number, *of.session, now)) why.push_back({Code::is_next});
+  if (const auto stays = who_could_not_leave(*of.session)) why.push_back(*stays);
+  return why;
 }
 
 // The one with most memory of those that were asked to make room, and could not. Why is for its own
 // user alone: it may name that user's directories.
-std::string Scheduler::who_could_not_leave(const Session& of) const {
+std::optional<Reason> Scheduler::who_could_not_leave(const Session& of) const {
   const Session* largest = nullptr;
   for (const auto& [number, session] : sessions_)
     if (session.memory.refused() && &session != &of &&
         (!largest || session.demand.persistent > largest->demand.persistent))
       largest = &session;
-  if (!largest) return "";
-  const std::string text = "; " + title(*largest) + " could not be paged out";
-  const bool may_know = largest->user == of.user && !largest->memory.refusal().empty();
-  return may_know ? text + ": " + largest->memory.refusal() : text;
-}
-
-std::string Scheduler::who_else_has_memory() const {
-  if (lanes_.foreign() == 0) return "";
-  return ", " + bytes_in_words(lanes_.foreign()) + " are used by programs that do not share";
+  if (!largest) return std::nullopt;
+  Reason stays{.code = Code::not_paged_out, .other = largest->id};
+  if (largest->user != of.user) return stays;
+  const std::optional<std::string>& refusal = largest->memory.refusal();
+  if (!refusal)
+    stays.code = Code::not_paged_out_unanswered;
+  else if (!refusal->empty())
+    stays.code = Code::not_paged_out_because;
+  stays.text = refusal.value_or("");
+  return stays;
 }
 
 }  // namespace gpushare

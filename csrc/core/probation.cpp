@@ -244,17 +244,17 @@ std::optional<Seconds> Probation::next_event() const {
   return trial_ ? end_of_leg() : due();
 }
 
-std::string Probation::sentence() const {
-  const auto at_once = [](int lanes) { return std::to_string(lanes) + " lanes at once: "; };
-  const auto percent = [](double part) { return std::to_string(std::lround(100 * part)) + " %"; };
-  if (trial_ && lanes_ == 1) return at_once(2) + "each notebook is measured alone first";
-  if (trial_) return at_once(lanes_) + "on trial";
-  if (kept_ == 0) return "";
-  const std::string text = at_once(outcome_.lanes);
-  if (!outcome_.sum) return text + "tried, and nothing was seen of it";
-  if (kept_ > 1) return text + "gain " + percent(*outcome_.sum - 1);
-  if (*outcome_.sum < 1) return text + "tried, lost " + percent(1 - *outcome_.sum);
-  return text + "tried, gained only " + percent(*outcome_.sum - 1);
+std::optional<Reason> Probation::finding() const {
+  const auto percent = [](double part) { return std::lround(100 * part); };
+  if (trial_ && lanes_ == 1) return Reason{.code = Code::lanes_measured_alone, .count = 2};
+  if (trial_) return Reason{.code = Code::lanes_tried, .count = lanes_};
+  if (kept_ == 0) return std::nullopt;
+  Reason found{.code = Code::lanes_unseen, .count = outcome_.lanes};
+  if (!outcome_.sum) return found;
+  const double sum = *outcome_.sum;
+  found.code = kept_ > 1 ? Code::lanes_gain : sum < 1 ? Code::lanes_lost : Code::lanes_gain_little;
+  found.percent = percent(found.code == Code::lanes_lost ? 1 - sum : sum - 1);
+  return found;
 }
 
 }  // namespace gpushare

@@ -16,7 +16,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "core/types.h"
@@ -42,8 +41,8 @@ class Probation {
   int hoped() const { return kept_; }
   // When time alone changes something, if nothing is reported until then.
   std::optional<Seconds> next_event() const;
-  // For people; empty as long as there was nothing to try.
-  std::string sentence() const;
+  // What came of it, or goes on; nothing as long as there was nothing to try.
+  std::optional<Reason> finding() const;
 
  private:
   struct Worker {

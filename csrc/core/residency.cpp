@@ -23,17 +23,17 @@ void Residency::vacate(Memory& memory) {
 
 // --- out -----------------------------------------------------------------------------------------
 
-void Residency::ask_to_leave(Memory& memory, SessionNumber beneficiary, const std::string& title) {
+void Residency::ask_to_leave(Memory& memory, SessionNumber beneficiary, const std::string& id) {
   ask_to_leave(memory);
   awaits_ = beneficiary;
-  memory.makes_room_for_ = title;
+  memory.makes_room_for_ = id;
 }
 
 void Residency::let_stay(Memory& memory) {
   if (memory.residence_ == Residence::leaving) move_to(memory, Residence::in);
 }
 
-void Residency::refuse(Memory& memory, const std::string& why) {
+void Residency::refuse(Memory& memory, const std::optional<std::string>& why) {
   let_stay(memory);
   set_refused(memory, true);
   memory.refusal_ = why;
@@ -90,7 +90,7 @@ void Residency::move_to(Memory& memory, Residence residence) {
   count(leaving_, Residence::leaving);
   if (residence == Residence::leaving) memory.asked_to_leave_ = now_;
   memory.residence_ = residence;
-  if (residence == Residence::in) memory.makes_room_for_.clear();
+  if (residence == Residence::in) memory.makes_room_for_.reset();
 }
 
 void Residency::set_refused(Memory& memory, bool refused) {

@@ -37,9 +37,10 @@ class Residency {
     // Since it came in; until its next iteration.
     bool has_just_come_in() const { return page_in_.has_value(); }
     bool refused() const { return refused_; }                // it could not leave, and no cell of
-    const std::string& refusal() const { return refusal_; }  // it has begun since; why, in words
-    // Title of the one for whom it was asked to leave.
-    const std::string& makes_room_for() const { return makes_room_for_; }
+    // it has begun since; in its words, or nothing where it has not answered.
+    const std::optional<std::string>& refusal() const { return refusal_; }
+    // Id of the one for whom it was asked to leave; "": for programs that are no sessions.
+    const std::optional<std::string>& makes_room_for() const { return makes_room_for_; }
     Seconds last_used() const { return last_used_; }  // it opened, came in, or was in use
     Seconds made_way() const { return made_way_; }    // left last although it waited for a turn
 
@@ -56,7 +57,7 @@ class Residency {
     Bytes paged_out_bytes_ = 0;
     std::optional<PageIn> page_in_;
     bool refused_ = false;
-    std::string refusal_, makes_room_for_;
+    std::optional<std::string> refusal_, makes_room_for_;
     Seconds last_used_ = -kNever, made_way_ = -kNever;
   };
 
@@ -71,10 +72,10 @@ class Residency {
   void iterate(Memory& memory) { memory.page_in_.reset(); }
 
   // For a session, or, as kNobody, for others.
-  void ask_to_leave(Memory& memory, SessionNumber beneficiary, const std::string& title);
+  void ask_to_leave(Memory& memory, SessionNumber beneficiary, const std::string& id);
   void ask_to_leave(Memory& memory) { move_to(memory, Residence::leaving); }
   void let_stay(Memory& memory);  // it is not asked any more, if it was
-  void refuse(Memory& memory, const std::string& why);
+  void refuse(Memory& memory, const std::optional<std::string>& why);
   void leave(Memory& memory, Bytes bytes);
   void make_way(Memory& memory) { memory.made_way_ = now_; }
   // It is out, and wants to come back since then.

@@ -70,7 +70,6 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   happen(now);
   const SessionNumber number = prepare(id, spec);
   Session& session = sessions_.at(number);
-  session.name = spec.name;
   session.domain = spec.domain;
   shares_.weigh(session.shares, spec.weight);
   session.priority = spec.priority;
@@ -172,7 +171,7 @@ Decision Scheduler::change(Seconds now, const std::string& id, std::optional<dou
 
 Decision Scheduler::recall(Seconds now, const std::string& id) {
   Session& session = sessions_.at(number_of(id));
-  if (!session.turn) throw std::invalid_argument(title(session) + " has no turn to end");
+  if (!session.turn) throw std::invalid_argument(id + " has no turn to end");
   happen(now);
   session.turn->recalled = true;
   return assign(now);

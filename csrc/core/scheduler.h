@@ -135,7 +135,7 @@ class Scheduler {
     bool recalled = false;         // somebody wants it to end
   };
   struct Session {
-    std::string id, name, group, user, domain;
+    std::string id, group, user, domain;
     FairShares::Path shares{};
     int priority = 0;
     bool paused = false;
@@ -318,15 +318,14 @@ class Scheduler {
   std::optional<Seconds> expected_wait(const Session& session, Seconds now) const;
   Forecast forecast(Seconds now) const;
   void bound_those_that_begin_soon(Forecast& forecast) const;
-  std::string reason(const Contender& of, const Contest& contest, Seconds now) const;
-  std::string why_it_runs(const Session& session, const Contest& contest) const;
-  std::string why_it_is_out(const Session& session) const;
-  std::string why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
-  std::string why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
-  std::string who_else_has_memory() const;
-  std::string who_could_not_leave(const Session& of) const;
+  Why why(const Contender& of, const Contest& contest, Seconds now) const;
+  Why why_it_runs(const Session& session, const Contest& contest) const;
+  Why why_it_waits(const Contender& of, const Contest& contest, Seconds now) const;
+  std::optional<Code> particular(const Session& holder, Seconds now) const;
+  Why why_no_place(const Contender& of, const Contest& contest, Seconds now) const;
+  Why why_no_room(const Contender& of, const Demand& room, Seconds now) const;
+  std::optional<Reason> who_could_not_leave(const Session& of) const;
   const Contender* who_is_in_the_way(const Contender& of, const Contest& contest) const;
-  static const std::string& title(const Session& session);
 
   // invariants.cpp
   std::string lanes_agree() const;

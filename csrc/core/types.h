@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/reason.h"
+
 namespace gpushare {
 
 using Bytes = std::int64_t;
@@ -59,7 +61,6 @@ struct Rules {
 // `domain` trust each other; "" is the user's own.
 struct SessionSpec {
   std::string user;
-  std::string name;
   double weight = 1.0;
   int priority = 0;
   Demand demand;
@@ -111,7 +112,7 @@ enum class State { idle, waiting, running, overdue, paused, paged_out, held };
 // One session as people see it. `place` counts from 1 over all who wait for the device, or for room
 // to come back to it; `expected_wait` is absent where nobody can know.
 struct SessionState {
-  std::string id, name, user;
+  std::string id, user;
   State state = State::idle;
   Demand demand;
   std::optional<LaneId> lane;
@@ -119,7 +120,7 @@ struct SessionState {
   std::optional<int> place;
   std::optional<Seconds> waiting;
   std::optional<Seconds> expected_wait;
-  std::string reason;  // one sentence for people
+  Why why;
   Seconds device_seconds = 0;
   Seconds waited_seconds = 0;
   std::int64_t iterations = 0;
@@ -139,7 +140,7 @@ struct LaneState {
 
 // A session that has a turn.
 struct Holder {
-  std::string id, title;
+  std::string id;
   bool overdue = false;
 };
 
@@ -148,10 +149,10 @@ struct Picture {
   std::string policy;
   Bytes capacity = 0;
   Bytes persistent = 0;
-  Bytes free = 0;         // of what is not foreign
-  Bytes foreign = 0;      // what programs that are no sessions have
-  int running_lanes = 0;  // the setting: 0 is "as the policy says"
-  std::string probation;  // what several lanes at once were found to gain; "" is nothing yet
+  Bytes free = 0;                   // of what is not foreign
+  Bytes foreign = 0;                // what programs that are no sessions have
+  int running_lanes = 0;            // the setting: 0 is "as the policy says"
+  std::optional<Reason> probation;  // what several lanes at once were found to gain
   std::vector<LaneState> lanes;
   std::vector<SessionState> sessions;
 };

@@ -1,5 +1,6 @@
 #include "core/units.h"
 
+#include <cmath>
 #include <cstdio>
 
 namespace gpushare {
@@ -15,12 +16,14 @@ std::string number(const char* format, double value) {
 
 std::string bytes_in_words(Bytes bytes) {
   auto amount = static_cast<double>(bytes);
-  if (amount < 1000) return number("%.0f B", amount);
-  for (const char* format : {"%.1f KiB", "%.1f MiB", "%.1f GiB"}) {
+  const char* unit = "B";
+  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (amount < 1000) break;
     amount /= 1024;
-    if (amount < 1000) return number(format, amount);
+    unit = larger;
   }
-  return number("%.1f TiB", amount / 1024);
+  if (bytes < 1000 || amount >= 100) return number("%.0f ", std::floor(amount + 0.5)) + unit;
+  return number("%.1f ", std::floor(10 * amount + 0.5) / 10) + unit;
 }
 
 }  // namespace gpushare

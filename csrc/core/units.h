@@ -1,4 +1,4 @@
-// Numbers as people read them: "6.0 GB".
+// Numbers as people read them, for what the core refuses: "6.0 GiB". format.py has the same rule.
 #pragma once
 
 #include <string>

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from .. import _core
 from ..errors import InvalidValue, UnknownSession
 from ..wire.messages import (
@@ -23,6 +26,7 @@ from .grants.grants import Grants
 from .peer import Peer
 from .placement import Placement
 from .sessions import SessionRecord, Sessions
+from .snapshot.visibility import Visibility
 
 
 class Commands:
@@ -36,6 +40,7 @@ class Commands:
         grants: Grants,
         rules: RuleEngine,
         enforcement: Enforcement,
+        visibility: Visibility,
     ) -> None:
         self._placement = placement
         self._host = host
@@ -43,6 +48,7 @@ class Commands:
         self._grants = grants
         self._rules = rules
         self._enforcement = enforcement
+        self._visibility = visibility
 
     def change(self, peer: Peer, message: Change, now: float) -> None:
         session = self._sessions.of(peer).id if message.session is None else message.session
@@ -54,11 +60,15 @@ class Commands:
 
     def yield_turn(self, peer: Peer, message: Recall, now: float) -> None:
         self._permitted(peer, Permission.CHANGE, message.session)
-        self._done(peer, self._host.recall(now, message.session))
+        with self._by_name(peer, message.session):
+            decision = self._host.recall(now, message.session)
+        self._done(peer, decision)
 
     def page_out(self, peer: Peer, message: Dismiss, now: float) -> None:
         self._permitted(peer, Permission.CHANGE, message.session)
-        self._done(peer, self._host.dismiss(now, message.session))
+        with self._by_name(peer, message.session):
+            decision = self._host.dismiss(now, message.session)
+        self._done(peer, decision)
 
     def cancel(self, peer: Peer, message: Cancel, now: float) -> None:
         """The session withdraws its request by itself: it may have been handed the turn by now."""
@@ -89,6 +99,15 @@ class Commands:
     def set_class(self, peer: Peer, message: ClassMode, now: float) -> None:
         self._enforcement.set_class(peer, message, self._placement.meant(message.device), now)
         peer.send(Done())
+
+    @contextlib.contextmanager
+    def _by_name(self, peer: Peer, session: str) -> Iterator[None]:
+        """The scheduler's refusals begin with the id of the session where people read its name."""
+        try:
+            yield
+        except ValueError as error:
+            name = self._visibility.namer_for(peer)(session)
+            raise InvalidValue(name + str(error).removeprefix(session)) from None
 
     def _done(self, peer: Peer, decision: _core.Decision) -> None:
         peer.send(Done())

@@ -56,7 +56,7 @@ from ..wire.messages import (
     Watch,
     Welcome,
 )
-from ..wire.snapshot import Snapshot
+from ..wire.snapshot import Snapshot, in_words
 from . import validation
 from .access.permissions import Permission
 from .access.tickets import Tickets
@@ -76,7 +76,6 @@ from .grants.unmanaged import UnmanagedMemory
 from .peer import Peer
 from .placement import Placement
 from .sessions import Sessions
-from .snapshot import names
 from .snapshot.builder import SnapshotBuilder
 from .snapshot.publisher import Publisher
 from .snapshot.visibility import ALL_SEEING, Visibility
@@ -134,9 +133,9 @@ class Service:
         parts = (placement, self._host, self.sessions, self._grants, self._rules)
         demands = Demands(*parts)
         self._admission = Admission(*parts, demands, self._meter, self._enforcement)
-        commands = Commands(*parts, self._enforcement)
-        turns = Turns(self._host, self.sessions, self._grants)
         self._visibility = Visibility(self._rules, self.sessions)
+        commands = Commands(*parts, self._enforcement, self._visibility)
+        turns = Turns(self._host, self.sessions, self._grants)
         self._builder = SnapshotBuilder(
             self._devices,
             self._host,
@@ -194,18 +193,14 @@ class Service:
                 raise ProtocolError(f"the first message is Hello, not {type(message).__name__}")
             self._handlers[type(message)](peer, message, now)
         except GpuShareError as error:
-            self._refuse(peer, error.code, str(error))
+            peer.send(Error(error.code, str(error)))
         except KeyError as error:
-            self._refuse(peer, UnknownSession.code, f"no session has the id {error}")
+            peer.send(Error(UnknownSession.code, f"no session has the id {error}"))
         except OverflowError as error:
-            self._refuse(peer, DoesNotFit.code, str(error))
+            peer.send(Error(DoesNotFit.code, str(error)))
         except ValueError as error:
-            self._refuse(peer, InvalidValue.code, str(error))
+            peer.send(Error(InvalidValue.code, str(error)))
         self._builder.follow(now)
-
-    def _refuse(self, peer: Peer, code: str, sentence: str) -> None:
-        """The scheduler's sentences have marks in them where people read names."""
-        peer.send(Error(code, names.unmarked(sentence, self._visibility.namer_for(peer))))
 
     def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
         """What a session has made for its lane."""
@@ -301,8 +296,8 @@ class Service:
                 self._publisher.tell_waiters(device, self._host.picture(device, now))
 
     def snapshot(self, now: float) -> Snapshot:
-        """The state of the broker, with all names."""
-        return self._builder.build(now, self._visibility.namer(ALL_SEEING))
+        """The state of the broker in words, with all names."""
+        return in_words(self._builder.build(now, self._visibility.namer(ALL_SEEING)))
 
     # --- messages that concern no session ----------------------------------------------------
 

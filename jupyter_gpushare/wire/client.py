@@ -46,7 +46,7 @@ from .messages import (
     Withdraw,
     Yield,
 )
-from .snapshot import Snapshot
+from .snapshot import Snapshot, in_words
 
 RECEIVE_BYTES = 1 << 13  # a larger buffer costs more to make than most messages to read
 RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -177,7 +177,7 @@ class Client:
             self.lane_memory = self._new_memory(message.memory)
         if isinstance(message, Opened) and message.chunk_bytes and self._channel is None:
             self._channel = Channel(socket.socket(fileno=self._take_descriptor()))
-        return message
+        return in_words(message) if isinstance(message, Snapshot) else message
 
     def _new_memory(self, number: int) -> LaneMemory:
         if self._channel is not None:

@@ -121,6 +121,11 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
+def encoded(part: object) -> bytes:
+    """Part of a message as JSON, for a message that is sent several times with other parts."""
+    return _encoder.encode(part)
+
+
 def encode_body(message: Message) -> bytes:
     """Return the JSON alone, for channels where each message is a datagram."""
     return _encoder.encode(message)

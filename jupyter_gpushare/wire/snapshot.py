@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
+from ..reasons import GONE, Reason, sentence
 from .messages import Message
 
 State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
@@ -23,7 +25,8 @@ class SessionView(msgspec.Struct, frozen=True):
     `group` is one of the admin's file; it is empty for users without a group. `idle_step` is the
     highest escalation step that was taken since nothing runs in it: `caches`, `page_out`,
     `release` or `cull`; empty, if none. A `gang` has all these devices at once, and is there on
-    each; the list is empty for all others.
+    each; the list is empty for all others. `why` are the parts of the `reason`, a sentence that is
+    empty on its way from the broker.
     """
 
     id: str
@@ -51,6 +54,7 @@ class SessionView(msgspec.Struct, frozen=True):
     idle_seconds: float | None
     idle_step: str
     gang: list[str] = msgspec.field(default_factory=list)
+    why: list[Reason] = msgspec.field(default_factory=list)
 
 
 def queue_rank(view: SessionView) -> tuple[int, int]:
@@ -121,8 +125,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     """One device. `foreign_bytes` is unmanaged memory, of processes that are no sessions.
 
     `turns` are those of the last minute, oldest first, `users` those who had turns in the last
-    hour. `probation` is the result of the concurrency tuner: the gain of several lanes at once, or
-    empty.
+    hour. `finding` is the result of the concurrency tuner, the gain of several lanes at once, if
+    that is known; `probation` is its sentence, empty on its way from the broker.
     """
 
     name: str
@@ -137,6 +141,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     resting: list[RestingView] = msgspec.field(default_factory=list)
     turns: list[TurnView] = msgspec.field(default_factory=list)
     users: list[UserView] = msgspec.field(default_factory=list)
+    finding: Reason | None = None
 
 
 class BrokerView(msgspec.Struct, frozen=True):
@@ -194,6 +199,10 @@ class Snapshot(Message, frozen=True):
 
     `reservations` are active or begin within a day. `rulebook_error` says why the admin's file, in
     its present form, is not in force; it is empty where all is well.
+
+    On its way from the broker all names of notebooks are hidden, and `names` has those that this
+    viewer may see, by id: so one encoding serves all viewers. `in_words` puts them where they
+    belong.
     """
 
     version: str
@@ -207,3 +216,37 @@ class Snapshot(Message, frozen=True):
     classes: list[ClassView] = msgspec.field(default_factory=list)
     reservations: list[ReservationView] = msgspec.field(default_factory=list)
     rulebook_error: str = ""
+    names: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def in_words(snapshot: Snapshot) -> Snapshot:
+    """As people read it: with the names that they may see, and a sentence for each reason.
+
+    One that is in words already stays as it is.
+    """
+    names = {view.id: view.name for view in _notebooks(snapshot)} | snapshot.names
+
+    def name(session: str) -> str:
+        return names.get(session, GONE)
+
+    devices = [_device_in_words(device, name) for device in snapshot.devices]
+    return replace(snapshot, devices=devices, names={})
+
+
+def _notebooks(snapshot: Snapshot) -> Iterator[SessionView | RestingView]:
+    for device in snapshot.devices:
+        yield from device.sessions
+        yield from device.resting
+
+
+def _device_in_words(device: DeviceView, name: Callable[[str], str]) -> DeviceView:
+    finding = [] if device.finding is None else [device.finding]
+    return replace(
+        device,
+        probation=device.probation or sentence(finding, name),
+        sessions=[
+            replace(view, name=name(view.id), reason=view.reason or sentence(view.why, name))
+            for view in device.sessions
+        ],
+        resting=[replace(view, name=name(view.id)) for view in device.resting],
+    )

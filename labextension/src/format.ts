@@ -49,16 +49,18 @@ export function isSnapshot(state: State): state is ISnapshot {
 const LONGEST_NAME = 36; // characters, in a sentence
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
-/** Three figures and a binary unit: `1.50 GiB`. */
+/** One to four digits and a binary unit: `1.5 GiB`. Halves go up, as in format.py. */
 export function bytes(count: number): string {
   let unit = 0;
-  // 999.5 would be rounded to four figures
-  while (count >= 999.5 && unit < UNITS.length - 1) {
+  while (count >= 1000 && unit < UNITS.length - 1) {
     count /= 1024;
     unit += 1;
   }
-  const digits = unit === 0 || count >= 99.95 ? 0 : count >= 9.995 ? 1 : 2;
-  return `${count.toFixed(digits)} ${UNITS[unit]}`;
+  const figure =
+    unit === 0 || count >= 100
+      ? String(Math.floor(count + 0.5))
+      : (Math.floor(10 * count + 0.5) / 10).toFixed(1);
+  return `${figure} ${UNITS[unit]}`;
 }
 
 /** `0:07`, `12:30`, `1:02:03`. */

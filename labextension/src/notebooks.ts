@@ -21,6 +21,7 @@ import {
   teaches
 } from './format';
 import { arranged, byName, runs, turnOf, waits } from './queue';
+import { namer, sentence } from './reasons';
 import { IScene } from './scene';
 import { IDeviceView, IRestingView, ISessionView } from './snapshot';
 
@@ -288,10 +289,18 @@ function since(session: ISessionView, { snapshot }: IScene): string {
 function reason(session: ISessionView, scene: IScene): string {
   const comesBack = session.waiting_seconds !== null;
   return joined([
-    session.reason || stateName(session, scene.trans),
+    why(session, scene) || stateName(session, scene.trans),
     comesBack ? onDisk(session.paged_out_bytes, scene) : '',
     dueOrIdle(session, scene)
   ]);
+}
+
+/** In the language of the page; a broker that is older tells no codes. */
+function why({ why, reason }: ISessionView, scene: IScene): string {
+  const { snapshot, nameOf, trans } = scene;
+  return why?.length
+    ? sentence(why, namer(snapshot, nameOf, trans), trans)
+    : reason;
 }
 
 function joined(parts: string[]): string {

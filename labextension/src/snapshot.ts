@@ -29,6 +29,7 @@ export interface IDeviceView {
   resting: IRestingView[];
   turns: ITurnView[];
   users: IUserView[];
+  finding: IReason | null;
 }
 
 export interface IError {
@@ -59,6 +60,17 @@ export interface ILaneView {
 export interface IPolicyView {
   name: string;
   sentence: string;
+}
+
+export interface IReason {
+  code: string;
+  other?: string;
+  bytes?: number;
+  free?: number;
+  count?: number;
+  percent?: number;
+  device?: string;
+  text?: string;
 }
 
 export interface IReservationView {
@@ -106,6 +118,7 @@ export interface ISessionView {
   idle_seconds: number | null;
   idle_step: string;
   gang: string[];
+  why: IReason[];
 }
 
 export interface ISnapshot {
@@ -121,6 +134,7 @@ export interface ISnapshot {
   classes: IClassView[];
   reservations: IReservationView[];
   rulebook_error: string;
+  names: Record<string, string>;
 }
 
 export interface ITurnView {

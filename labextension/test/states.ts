@@ -41,11 +41,16 @@ export function session(changes: Partial<ISessionView> = {}): ISessionView {
     idle_seconds: null,
     idle_step: '',
     gang: [],
+    why: [],
     ...changes
   };
 }
 
-export const running = session({ state: 'running', reason: 'runs' });
+export const running = session({
+  state: 'running',
+  reason: 'runs',
+  why: [{ code: 'runs' }]
+});
 export const waiting = session({
   id: 'b',
   name: 'bob.ipynb',
@@ -55,7 +60,8 @@ export const waiting = session({
   place: 1,
   waiting_seconds: 58,
   expected_wait_seconds: 10,
-  reason: 'waits for alice.ipynb'
+  reason: 'waits for lab/alice.ipynb',
+  why: [{ code: 'waits_for', other: 'a' }]
 });
 
 export function resting(changes: Partial<IRestingView> = {}): IRestingView {
@@ -87,6 +93,7 @@ export function device(
     foreign_bytes: GIB,
     running_lanes: 1,
     probation: '',
+    finding: null,
     lanes: [
       {
         id: 1,
@@ -132,7 +139,8 @@ export function snapshotOf(...devices: IDeviceView[]): ISnapshot {
     groups: [],
     classes: [],
     reservations: [],
-    rulebook_error: ''
+    rulebook_error: '',
+    names: {}
   };
 }
 

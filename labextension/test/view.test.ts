@@ -319,7 +319,7 @@ describe('the memory map', () => {
     const state = snapshotOf(device([running], { resting: [resting()] }));
     view.update({ state, receivedAt: 0 });
     expect(widths('.jp-GpuShare-bar .jp-GpuShare-onDisk')).toEqual([18.75]);
-    expect(texts('.jp-GpuShare-legend li')).toContain('3.00 GiB on disk');
+    expect(texts('.jp-GpuShare-legend li')).toContain('3.0 GiB on disk');
   });
 
   it('shows only its beginning where little is used, and says so', () => {
@@ -331,7 +331,7 @@ describe('the memory map', () => {
     });
     view.update({ state: snapshotOf(little), receivedAt: 0 });
     expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([50]);
-    expect(node.textContent).toContain('The bar shows the first 2.00 GiB');
+    expect(node.textContent).toContain('The bar shows the first 2.0 GiB');
   });
 
   it('is described in words for people who do not see it', () => {
@@ -340,7 +340,7 @@ describe('the memory map', () => {
       node.querySelector('.jp-GpuShare-bar')!.ariaLabel ??
       node.querySelector('.jp-GpuShare-bar')!.getAttribute('aria-label');
     expect(label).toBe(
-      '16.0 GiB in all: 4.00 GiB kept by notebooks, 2.00 GiB in 1 lane, 1.00 GiB other processes, 9.00 GiB free'
+      '16.0 GiB in all: 4.0 GiB kept by notebooks, 2.0 GiB in 1 lane, 1.0 GiB other processes, 9.0 GiB free'
     );
   });
 });
@@ -544,7 +544,7 @@ describe('the order', () => {
     const none = device([session()], { turns: [] });
     view.update({ state: snapshotOf(none), receivedAt: 0 });
     expect(texts('.jp-GpuShare-laneTitle')[0]).toBe(
-      'Lane 12.00 GiB, 1 notebook'
+      'Lane 12.0 GiB, 1 notebook'
     );
     expect(texts('.jp-GpuShare-more')).toEqual([
       'No turns in the last minute.'
@@ -656,7 +656,7 @@ describe('idle notebooks', () => {
       '☾'
     ]);
     expect(reasons()[1]).toBe(
-      'idle for 2 h 5 min; gave its place to others · 3.00 GiB on disk'
+      'idle for 2 h 5 min; gave its place to others · 3.0 GiB on disk'
     );
   });
 
@@ -688,7 +688,7 @@ describe('idle notebooks', () => {
   it('say that their kernel is to be shut down', () => {
     const state = { ...rest(resting()), interventions: [cull] };
     view.update({ state, receivedAt: 0 });
-    expect(reasons()[1]).toBe(`${cull.sentence} · 3.00 GiB on disk`);
+    expect(reasons()[1]).toBe(`${cull.sentence} · 3.0 GiB on disk`);
   });
 });
 

@@ -11,6 +11,7 @@ from jupyter_gpushare.wire.framing import (
     decode_from_broker,
 )
 from jupyter_gpushare.wire.messages import Message
+from jupyter_gpushare.wire.snapshot import Snapshot, in_words
 
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 Kind = TypeVar("Kind", bound=Message)
@@ -30,7 +31,8 @@ class Listener(Peer):
         self.heard += messages
 
     def send_frame(self, frame: bytes) -> None:
-        self.heard += map(decode_from_broker, self._frames.feed(frame))
+        for message in map(decode_from_broker, self._frames.feed(frame)):
+            self.heard.append(in_words(message) if isinstance(message, Snapshot) else message)
 
     def send_with(self, message: Message, descriptor: int) -> None:
         self.send(message)

@@ -16,6 +16,7 @@ from jupyter_gpushare.settings import load
 from jupyter_gpushare.wire.framing import (
     HEADER_BYTES,
     ToBroker,
+    encode,
 )
 from jupyter_gpushare.wire.messages import (
     PROTOCOL,
@@ -30,11 +31,13 @@ from jupyter_gpushare.wire.messages import (
     Hello,
     Keep,
     Look,
+    Message,
     Open,
     Opened,
     Recall,
     Report,
     Request,
+    Rests,
     SetPolicy,
     Shutdown,
     Wait,
@@ -290,6 +293,41 @@ def test_a_waiting_session_reads_no_name_that_it_may_not_see(
     (wait,) = waiting.heard_of(Wait)
     assert (wait.holder, wait.reason) == (name, f"waits for {name}")
     assert waiting.sees()["second"].reason == f"waits for {name}"
+
+
+ANNS = {b"runs.ipynb", b"rests.ipynb"}
+
+
+class Tapped(Client):
+    """Has all bytes that it is sent."""
+
+    sent = b""
+
+    def send(self, *messages: Message) -> None:
+        super().send(*messages)
+        self.sent += b"".join(map(encode, messages))
+
+    def send_frame(self, frame: bytes) -> None:
+        super().send_frame(frame)
+        self.sent += frame
+
+
+@pytest.mark.parametrize("looks", [Watch(), Look()])
+@pytest.mark.parametrize(("user", "seen"), [("ann", ANNS), ("bob", set()), ("ada", ANNS)])
+def test_nothing_that_is_sent_has_a_name_that_its_reader_may_not_see(
+    path: Path, looks: Watch | Look, user: str, seen: set[bytes]
+) -> None:
+    broker = Broker(path, HIDDEN)
+    broker.client("ann").opens("runs", GB, GB).says(Request(1))
+    broker.client("ann").opens("rests", GB, GB, busy=False).says(Rests(GB))
+    tapped = Tapped(broker, user)
+    tapped.opens("waits", GB, GB).says(Request(1))
+    broker.passes(8.0)
+    tapped.says(looks)
+    tapped.says(Recall("runs"))
+    assert tapped.heard_of(Wait)
+    assert tapped.heard_of(Snapshot)[-1].devices[0].resting
+    assert {name for name in ANNS if name in tapped.sent} == seen
 
 
 def test_a_name_is_shown_as_it_is_whatever_is_in_it(path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
+from jupyter_gpushare.reasons import sentence
 
 GIB = 1 << 30
 
@@ -22,12 +23,12 @@ def scheduler(capacity: float = 10, **rules: float) -> Scheduler:
 
 def idle(it: Scheduler, now: float, id: str, *size: float, **more: object) -> Decision:
     """Opens a session in which no cell runs since `now`."""
-    return it.open(now, id, spec(*size, name=f"{id}.ipynb", busy=False, **more))
+    return it.open(now, id, spec(*size, busy=False, **more))
 
 
 def needy(it: Scheduler, now: float, id: str, *size: float, **more: object) -> Decision:
     """Opens a session that asks for its first turn."""
-    return it.open(now, id, spec(*size, name=f"{id}.ipynb", turn=1, waiting=True, **more))
+    return it.open(now, id, spec(*size, turn=1, waiting=True, **more))
 
 
 def three_idle(**rules: float) -> Scheduler:
@@ -55,6 +56,11 @@ def look(it: Scheduler, id: str, now: float) -> SessionState:
     return next(state for state in it.picture(now).sessions if state.id == id)
 
 
+def why(state: SessionState) -> str:
+    """In words, with ids for names."""
+    return sentence(state.why, str)
+
+
 def where(it: Scheduler, now: float) -> dict[str, str]:
     """Return for each session whether it is in a lane, is out, or is neither."""
     picture = it.picture(now)
@@ -69,7 +75,7 @@ def where(it: Scheduler, now: float) -> dict[str, str]:
 def test_the_longest_idle_session_pages_out_for_one_that_waits() -> None:
     it = three_idle()
     assert list(needy(it, 3, "d").page_outs) == ["a"]
-    assert look(it, "a", 3).reason == "is asked to make room for d.ipynb"
+    assert why(look(it, "a", 3)) == "is asked to make room for d"
     assert where(it, 3)["d"] == "nowhere"
     assert granted(it.paged_out(4, "a", 2 * GIB)) == ["d"]
     assert where(it, 4) == {"a": "out", "b": "in", "c": "in", "d": "in"}
@@ -84,7 +90,7 @@ def test_a_session_that_does_not_answer_is_given_up_and_the_next_is_asked() -> N
     assert given_up == pytest.approx(3 + 1 + 3 * GIB / 50e6)
     assert list(it.assign(given_up - 1).page_outs) == []
     assert list(it.assign(given_up).page_outs) == ["b"]
-    assert look(it, "a", given_up).reason != "is asked to make room for d.ipynb"
+    assert why(look(it, "a", given_up)) != "is asked to make room for d"
     assert granted(it.paged_out(given_up + 1, "b", 2 * GIB)) == ["d"]
 
 
@@ -132,7 +138,7 @@ def test_no_session_is_asked_if_all_would_not_be_enough() -> None:
     it = three_idle()
     it.set_busy(3, "c", True)
     assert not needy(it, 4, "d", 8)
-    assert look(it, "d", 4).reason == "waits for memory: needs 8.0 GiB, 0 B are free"
+    assert why(look(it, "d", 4)) == "waits for memory: needs 8.0 GiB, 0 B are free"
     assert list(it.set_busy(5, "c", False).page_outs) == ["a", "b", "c"]
 
 
@@ -166,7 +172,7 @@ def test_a_session_that_is_asked_already_counts_as_being_paged_out() -> None:
     assert not it.assign(4)
     assert not needy(it, 5, "e")  # its turn comes when d is admitted
     assert list(it.paged_out(6, "a", GIB).page_outs) == ["b"]
-    assert look(it, "b", 6).reason == "is asked to make room for e.ipynb"
+    assert why(look(it, "b", 6)) == "is asked to make room for e"
 
 
 def test_memory_that_is_paged_out_for_another_counts_for_the_session_that_comes_first() -> None:
@@ -207,7 +213,7 @@ def two_wait(policy: str = "srtf", swaps: bool = True, **more: object) -> Schedu
     """`long` waits for its turn beside `runs`, which leaves no room for a third."""
     it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=swaps, **more))
     for id, left in (("runs", 5000), ("long", 10000)):
-        it.open(0, id, spec(4, name=f"{id}.ipynb", iterations=1, device_seconds=1.0))
+        it.open(0, id, spec(4, iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(4 * GIB, GIB), left)
         it.request(1, id, 1)
     return it
@@ -222,7 +228,7 @@ def test_a_waiting_session_is_evicted_for_an_aged_one_before_it() -> None:
     assert not short(it, 2).page_outs
     assert it.next_event(3) == 62
     assert list(it.assign(62).page_outs) == ["long"]
-    assert look(it, "long", 62).reason == "is asked to make room for short.ipynb"
+    assert why(look(it, "long", 62)) == "is asked to make room for short"
     assert [asked.session for asked in it.paged_out(63, "long", GIB).yields] == ["runs"]
     assert where(it, 63) == {"runs": "in", "long": "out", "short": "in"}
     assert granted(it.finish(64, "runs", 1)) == ["short"]
@@ -280,7 +286,7 @@ def test_a_session_that_withdraws_in_its_cell_is_not_asked_any_more() -> None:
     short(it, 2)
     it.assign(62)
     it.finish(63, "long", 1)
-    assert look(it, "long", 63).reason == "nothing to run"
+    assert why(look(it, "long", 63)) == "nothing to run"
 
 
 def test_an_evicted_session_ages_as_all_others_do() -> None:
@@ -313,14 +319,14 @@ def test_a_session_that_is_out_takes_no_memory_of_the_device() -> None:
     assert it.free == it.picture(3).free == 3 * GIB
     state = look(it, "a", 3)
     assert (state.state, state.lane, state.paged_out_bytes) == ("paged_out", None, 2 * GIB)
-    assert state.reason == "paged out: 2.0 GiB are on disk"
+    assert why(state) == "paged out: 2.0 GiB are on disk"
 
 
 def test_people_are_told_for_which_session_another_is_out() -> None:
     it = one_out()
-    assert look(it, "a", 4).reason == "paged out: 2.0 GiB are on disk to make room for d.ipynb"
+    assert why(look(it, "a", 4)) == "paged out: 2.0 GiB are on disk to make room for d"
     it.close(5, "d")
-    assert look(it, "a", 5).reason == "paged out: 2.0 GiB are on disk to make room for d.ipynb"
+    assert why(look(it, "a", 5)) == "paged out: 2.0 GiB are on disk to make room for d"
 
 
 FULL = "300 MiB do not fit into /pages, which has 40 MiB free: No space left on device"
@@ -331,11 +337,11 @@ def test_its_user_is_told_why_a_notebook_could_not_page_out() -> None:
     needy(it, 3, "d")
     for id in ("a", "b", "c"):
         it.page_out_failed(4, id, FULL)
-    reason = look(it, "d", 4).reason
+    reason = why(look(it, "d", 4))
     assert reason.startswith("waits for memory: needs ")
-    assert reason.endswith(f"; a.ipynb could not be paged out: {FULL}")
+    assert reason.endswith(f"; a could not be paged out: {FULL}")
     it.set_busy(5, "a", True)  # it may be asked anew
-    assert f"; b.ipynb could not be paged out: {FULL}" in look(it, "d", 5).reason
+    assert f"; b could not be paged out: {FULL}" in why(look(it, "d", 5))
 
 
 def test_other_users_are_told_that_it_could_not_and_no_directories() -> None:
@@ -343,7 +349,7 @@ def test_other_users_are_told_that_it_could_not_and_no_directories() -> None:
     needy(it, 3, "d", user="other")
     for id in ("a", "b", "c"):
         it.page_out_failed(4, id, FULL)
-    assert look(it, "d", 4).reason.endswith("; a.ipynb could not be paged out")
+    assert why(look(it, "d", 4)).endswith("; a could not be paged out")
 
 
 def test_a_waiting_session_is_told_that_a_notebook_has_not_answered() -> None:
@@ -355,7 +361,7 @@ def test_a_waiting_session_is_told_that_a_notebook_has_not_answered() -> None:
     it.assign(1_000)
     it.assign(2_000)
     it.assign(3_000)
-    assert "could not be paged out: it has not answered" in look(it, "d", 3_000).reason
+    assert "could not be paged out: it has not answered" in why(look(it, "d", 3_000))
 
 
 def test_a_session_that_could_not_page_out_stays_and_is_not_asked_before_it_was_busy() -> None:
@@ -365,7 +371,7 @@ def test_a_session_that_could_not_page_out_stays_and_is_not_asked_before_it_was_
     it.page_out_failed(5, "c")  # it was not asked: this changes nothing
     assert list(it.page_out_failed(5, "b").page_outs) == ["c"]
     assert not it.page_out_failed(6, "c")
-    assert look(it, "a", 6).reason == "nothing to run"
+    assert why(look(it, "a", 6)) == "nothing to run"
     it.set_busy(7, "b", True)
     assert list(it.set_busy(8, "b", False).page_outs) == ["b"]
 
@@ -441,10 +447,10 @@ def test_a_session_that_comes_back_pages_others_out() -> None:
     it = one_out()
     assert list(it.set_busy(5, "a", True).page_outs) == ["b"]
     state = look(it, "a", 6)
-    assert state.reason == "waits for room to come back: needs 3.0 GiB, 0 B are free"
+    assert why(state) == "waits for room to come back: needs 3.0 GiB, 0 B are free"
     assert (state.state, state.place, state.waiting) == ("paged_out", 1, pytest.approx(1))
     assert list(it.paged_out(7, "b", GIB).page_ins) == ["a"]
-    assert look(it, "b", 7).reason == "paged out: 1.0 GiB are on disk to make room for a.ipynb"
+    assert why(look(it, "b", 7)) == "paged out: 1.0 GiB are on disk to make room for a"
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
 
 
@@ -463,7 +469,7 @@ def test_a_request_of_one_that_is_out_brings_it_back_first() -> None:
     assert look(it, "a", 5).state == "paged_out"
     decision = it.paged_out(6, "b", GIB)
     assert (list(decision.page_ins), granted(decision)) == (["a"], [])
-    assert look(it, "a", 6).reason == "waits for d.ipynb"
+    assert why(look(it, "a", 6)) == "waits for d"
     assert granted(it.finish(7, "d", 1)) == ["a"]
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
 
@@ -517,12 +523,8 @@ def test_no_session_is_backfilled_past_an_aged_one_that_wants_to_come_back() -> 
     it.close(3, "small")
     needy(it, 61, "small", 1)
     state = look(it, "a", 61)
-    assert (
-        state.reason == "waits for room to come back: needs 5.0 GiB, 3.0 GiB are free, and is next"
-    )
-    assert look(it, "small", 61).reason == (
-        "waits for memory: a.ipynb has waited longer and comes first"
-    )
+    assert why(state) == "waits for room to come back: needs 5.0 GiB, 3.0 GiB are free, and is next"
+    assert why(look(it, "small", 61)) == ("waits for memory: a has waited longer and comes first")
     decision = it.close(62, "b")
     assert (list(decision.page_ins), granted(decision)) == (["a"], ["small"])
 
@@ -547,7 +549,7 @@ def test_a_demand_that_changed_while_it_was_out_counts_when_it_comes_back() -> N
 def test_a_session_closes_wherever_its_memory_is() -> None:
     it = one_out()
     it.request(5, "a", 1)
-    assert look(it, "b", 5).reason == "is asked to make room for a.ipynb"
+    assert why(look(it, "b", 5)) == "is asked to make room for a"
     for id in "abcd":
         it.close(6, id)
         assert it.is_valid() == ""
@@ -578,7 +580,7 @@ def test_a_session_that_opens_again_has_not_been_asked() -> None:
     needy(it, 3, "d")
     it.page_out_failed(4, "a")
     assert granted(idle(it, 5, "a")) == ["d"]  # opening again takes no session's position
-    assert look(it, "a", 5).reason == "nothing to run"
+    assert why(look(it, "a", 5)) == "nothing to run"
     it.close(6, "d")
     assert list(needy(it, 7, "e").page_outs) == ["a"]
 
@@ -630,10 +632,10 @@ def test_wrong_values_are_refused_with_a_sentence() -> None:
 def test_a_session_that_a_user_pages_out_stays_out_until_it_is_busy() -> None:
     it = three_idle()
     assert list(it.dismiss(3, "b").page_outs) == ["b"]
-    assert look(it, "b", 3).reason == "is asked to page out"
+    assert why(look(it, "b", 3)) == "is asked to page out"
     it.paged_out(4, "b", GIB)
     assert where(it, 5) == {"a": "in", "b": "out", "c": "in"}
-    assert look(it, "b", 5).reason == "paged out: 1.0 GiB are on disk"
+    assert why(look(it, "b", 5)) == "paged out: 1.0 GiB are on disk"
     assert list(it.set_busy(6, "b", True).page_ins) == ["b"]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jupyter_gpushare._core import Demand, Rules, policies
+from jupyter_gpushare.reasons import sentence
 
 POLICIES = [name for name, _ in policies()]
 WITH_QUANTUM = ["fair", "pack", "las"]  # a turn ends for another after the quantum
@@ -256,7 +257,9 @@ def test_srtf_says_when_the_remaining_work_is_unknown(
 ) -> None:
     run = simulate([new_job("a"), new_job("b")], "srtf").run(until=1)
     waiting = [s for s in run.scheduler.picture(1).sessions if s.state == "waiting"]
-    assert waiting[0].reason.endswith("remaining work unknown: ordered by service so far")
+    assert sentence(waiting[0].why, str).endswith(
+        "remaining work unknown: ordered by service so far"
+    )
 
 
 def test_under_srtf_a_session_that_overran_is_not_first_for_ever(

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Probation, Rules, Simulation
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Probation, Reason, Rules, Simulation
+from jupyter_gpushare.reasons import sentence
 
 GB = 10**9
 QUANTUM, REPORT = 0.25, 0.5
@@ -83,11 +84,11 @@ class Machine:
             worker.next_report = self.now + REPORT
 
 
-def says(sentence: str, start: str, percent: int) -> bool:
-    """The tuner is accurate to a point: the machine moves in steps, and reports end in the middle
-    of one."""
-    told = sentence.removesuffix(" %").removeprefix(start + " ")
-    return told.isdigit() and abs(int(told) - percent) <= 1
+def says(finding: Reason | None, code: str, percent: int) -> bool:
+    """Of two lanes at once, within a point: the machine moves in steps, and reports end in the
+    middle of one."""
+    assert finding is not None
+    return (finding.code, finding.count) == (code, 2) and abs(finding.percent - percent) <= 1
 
 
 def machine(sums: Mapping[int, float], count: int = 2) -> Machine:
@@ -97,13 +98,13 @@ def machine(sums: Mapping[int, float], count: int = 2) -> Machine:
 def test_a_lone_session_is_not_probed() -> None:
     alone = machine({2: 2.0}, 1).run(20)
     assert alone.seen == [1]
-    assert (alone.probation.sentence, alone.probation.next_event()) == ("", None)
+    assert (alone.probation.finding, alone.probation.next_event()) == (None, None)
 
 
 def test_a_second_lane_that_gains_is_kept() -> None:
     pair = machine({2: 1.8}).run(30)
     assert pair.probation.lanes == pair.probation.hoped == 2
-    assert says(pair.probation.sentence, "2 lanes at once: gain", 80)
+    assert says(pair.probation.finding, "lanes_gain", 80)
 
 
 def test_few_turns_of_each_alone_are_enough() -> None:
@@ -115,13 +116,13 @@ def test_a_second_lane_that_loses_is_closed() -> None:
     pair = machine({2: 0.88}).run(20)
     assert pair.seen == [1, 2, 1]
     assert pair.probation.hoped == 1
-    assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 12)
+    assert says(pair.probation.finding, "lanes_lost", 12)
 
 
 def test_a_second_lane_that_gains_next_to_nothing_is_closed() -> None:
     pair = machine({2: 1.01}).run(12)
     assert pair.seen == [1, 2, 1]
-    assert says(pair.probation.sentence, "2 lanes at once: tried, gained only", 1)
+    assert says(pair.probation.finding, "lanes_gain_little", 1)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_a_lane_that_ceases_to_gain_is_closed() -> None:
     pair.sums[2] = 0.8
     pair.run(60)
     assert pair.seen[-2:] == [2, 1]
-    assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 20)
+    assert says(pair.probation.finding, "lanes_lost", 20)
 
 
 def test_a_lane_that_begins_to_gain_is_opened_by_the_next_probe() -> None:
@@ -177,7 +178,7 @@ def test_probes_of_the_same_mix_become_rare() -> None:
 def test_a_session_without_iterations_is_not_believed_to_gain() -> None:
     pair = Machine({2: 1.8}, [1e9, 1e9]).run(15)
     assert pair.probation.lanes == 1
-    assert pair.probation.sentence == "2 lanes at once: tried, and nothing was seen of it"
+    assert pair.probation.finding.code == "lanes_unseen"
 
 
 def test_a_session_whose_work_changes_is_measured_anew() -> None:
@@ -188,7 +189,7 @@ def test_a_session_whose_work_changes_is_measured_anew() -> None:
         worker.iteration, worker.progress = 0.02, float(worker.reported)
     pair.sums[2] = 0.7
     pair.run(400)
-    assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 30)
+    assert says(pair.probation.finding, "lanes_lost", 30)
 
 
 @settings(max_examples=20, deadline=None)
@@ -257,16 +258,18 @@ def test_the_past_of_a_notebook_before_it_was_met_does_not_count(
     run = simulate(jobs, before, rules=rules).run(20)
     run.enact(run.scheduler.set_policy(run.now, "pack"))
     run.enact(run.scheduler.set_running_lanes(run.now, 0))
-    assert says(run.run(40).scheduler.picture(40).probation, "2 lanes at once: gain", 100)
+    assert says(run.run(40).scheduler.picture(40).probation, "lanes_gain", 100)
 
 
 def test_a_waiting_session_is_told_the_result(simulate: Callable, new_job: Callable) -> None:
     run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(1)
     picture = run.scheduler.picture(1)
-    assert picture.probation == "2 lanes at once: each notebook is measured alone first"
-    waiting = [state.reason for state in picture.sessions if state.state == "waiting"]
+    assert sentence([picture.probation], str) == (
+        "2 lanes at once: each notebook is measured alone first"
+    )
+    waiting = [state.why for state in picture.sessions if state.state == "waiting"]
     assert waiting
-    assert all(reason.endswith("; " + picture.probation) for reason in waiting)
+    assert all(why[-1] == picture.probation for why in waiting)
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("pack", 2), ("fair", 0), ("fair", 2)])
@@ -275,4 +278,4 @@ def test_only_lanes_that_pack_opens_by_itself_are_probed(
 ) -> None:
     jobs = [new_job(f"j{n}", iteration=0.1) for n in range(3)]
     run = simulate(jobs, policy, rules=Rules(running_lanes=lanes)).run(10)
-    assert run.scheduler.picture(10).probation == ""
+    assert run.scheduler.picture(10).probation is None

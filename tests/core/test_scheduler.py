@@ -10,6 +10,7 @@ import pytest
 import jupyter_gpushare
 from jupyter_gpushare import _core
 from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
+from jupyter_gpushare.reasons import sentence
 
 GIB = 1 << 30
 UNMEASURED = Demand(0, 0, measured=False)
@@ -25,7 +26,7 @@ def scheduler(*ids: str, capacity: float = 12, policy: str = "fair", **rules: fl
     """A device on which these sessions are open."""
     it = Scheduler(int(capacity * GIB), policy, Rules(**rules))
     for id in ids:
-        it.open(0, id, spec(name=f"{id}.ipynb"))
+        it.open(0, id, spec())
     return it
 
 
@@ -40,6 +41,11 @@ def yields(decision: Decision) -> list[tuple[str, int]]:
 def look(it: Scheduler, id: str, now: float) -> SessionState:
     assert it.is_valid() == ""
     return next(state for state in it.picture(now).sessions if state.id == id)
+
+
+def why(state: SessionState) -> str:
+    """In words, with ids for names."""
+    return sentence(state.why, str)
 
 
 # --- turns ----------------------------------------------------------------------------------------
@@ -233,11 +239,11 @@ def test_a_holder_that_does_not_yield_is_overdue_and_keeps_its_lane() -> None:
     assert it.next_event(1.25) == pytest.approx(31.25)
     assert not it.assign(31.25)
     assert look(it, "a", 73.25).state == "overdue"
-    assert look(it, "a", 73.25).reason == "overdue: was asked to yield and has not"
+    assert why(look(it, "a", 73.25)) == "overdue: was asked to yield and has not"
     assert it.next_event(31.25) is None
     waiting = look(it, "b", 73.25)
     assert waiting.expected_wait is None
-    assert waiting.reason == "waits for a.ipynb, which is overdue"
+    assert why(waiting) == "waits for a, which is overdue"
     assert grants(it.close(80, "a")) == [("b", 1)]
 
 
@@ -271,7 +277,7 @@ def test_a_session_that_does_not_fit_waits_for_memory_with_the_numbers() -> None
     assert not it.request(1, "big", 1)
     state = look(it, "big", 2)
     assert (state.state, state.lane, state.place) == ("waiting", None, 1)
-    assert state.reason == "waits for memory: needs 9.9 GiB, 9.0 GiB are free"
+    assert why(state) == "waits for memory: needs 9.9 GiB, 9.0 GiB are free"
     assert grants(it.close(3, "a")) == [("big", 1)]
 
 
@@ -289,16 +295,14 @@ def test_a_demand_larger_than_the_device_is_refused_with_both_numbers() -> None:
 def test_an_aged_session_reserves_memory() -> None:
     it = scheduler("a", "b", "c", aging=60)  # 3 + 2 of 12
     it.open(1, "large", spec(6, 3.5, waiting=True, turn=1))
-    it.open(2, "small", spec(0.5, 1, name="small", waiting=True, turn=1))
+    it.open(2, "small", spec(0.5, 1, waiting=True, turn=1))
     assert look(it, "small", 2).lane is not None
     it.close(50, "small")
     assert it.next_event(50) == pytest.approx(61)
     it.open(61, "small", spec(0.5, 1, waiting=True, turn=1))
     assert look(it, "small", 61).lane is None
-    assert (
-        look(it, "small", 61).reason == "waits for memory: large has waited longer and comes first"
-    )
-    assert look(it, "large", 61).reason.endswith("are free, and is next")
+    assert why(look(it, "small", 61)) == "waits for memory: large has waited longer and comes first"
+    assert why(look(it, "large", 61)).endswith("are free, and is next")
     it.close(62, "a")
     assert look(it, "large", 62).lane is not None
     assert look(it, "small", 62).lane is not None
@@ -352,7 +356,7 @@ def test_a_session_that_would_reduce_parallelism_is_admitted_only_after_aging() 
     assert not yields(it.assign(59))
     it.finish(59, "a", 1)
     state = look(it, "c", 59)
-    assert (state.lane, state.reason) == (
+    assert (state.lane, why(state)) == (
         None,
         "waits for memory: with it, fewer could run at once",
     )
@@ -391,28 +395,28 @@ def test_an_unmeasured_session_runs_alone() -> None:
     it.request(0, "a", 1)
     it.request(0, "b", 1)
     assert not it.request(0, "n", 1)
-    assert look(it, "n", 0.1).reason == ("runs alone until its memory is measured; waits for a")
+    assert why(look(it, "n", 0.1)) == ("runs alone until its memory is measured; waits for a")
     assert sorted(yields(it.assign(0.25))) == [("a", 1), ("b", 1)]
     assert not it.finish(0.3, "a", 1).grants
     assert not it.request(0.3, "a", 2)  # the device drains for the session that runs alone
     assert look(it, "a", 0.3).state == "waiting"
     assert grants(it.finish(0.4, "b", 1)) == [("n", 1)]
     assert not it.request(0.4, "b", 2)
-    assert look(it, "n", 0.4).reason == "runs alone until its memory is measured"
+    assert why(look(it, "n", 0.4)) == "runs alone until its memory is measured"
     decision = it.report(0.5, "n", 1, Demand(GIB, GIB))
     assert sorted(grants(decision)) == [("a", 2), ("b", 2)]  # it is measured: the others join
 
 
 def test_a_session_that_runs_alone_has_the_whole_device_however_much_is_known_of_it() -> None:
     it = scheduler("a", "b", running_lanes=2)
-    it.open(0, "n", spec(name="n.ipynb", alone=True))
+    it.open(0, "n", spec(alone=True))
     it.request(0, "a", 1)
     it.request(0.1, "n", 1)
-    assert look(it, "n", 0.1).reason == "needs the whole device; waits for a.ipynb"
-    it.request(0.2, "b", 1)  # the device drains for the session that came before
+    assert why(look(it, "n", 0.1)) == "needs the whole device; waits for a"
+    it.request(0.2, "b", 1)  # the device drains for who came before
     assert grants(it.finish(0.3, "a", 1)) == [("n", 1)]
-    assert look(it, "n", 0.3).reason == "runs, and has the whole device"
-    assert look(it, "b", 0.3).reason == "waits for n.ipynb, which has the whole device"
+    assert why(look(it, "n", 0.3)) == "runs, and has the whole device"
+    assert why(look(it, "b", 0.3)) == "waits for n, which has the whole device"
     assert grants(it.report(0.4, "n", 1, Demand(GIB, GIB))) == []
 
 
@@ -445,7 +449,7 @@ def test_a_paused_session_yields_and_its_requests_wait() -> None:
     it.finish(1.2, "a", 1)
     assert not it.request(1.2, "a", 2)
     state = look(it, "a", 1.3)
-    assert (state.state, state.place, state.reason) == ("paused", None, "paused")
+    assert (state.state, state.place, why(state)) == ("paused", None, "paused")
     assert grants(it.change(2, "a", paused=False)) == [("a", 2)]
 
 
@@ -501,7 +505,7 @@ def test_no_session_starts_while_one_runs_that_has_no_lane() -> None:
     it.open(0, "a", spec(1, 8, turn=1, holding=True))
     assert yields(it.open(0, "b", spec(1, 8, user="v", turn=1, holding=True))) == [("b", 1)]
     assert not it.open(0, "c", spec(0.1, 0.1, waiting=True, turn=1)).grants
-    assert look(it, "c", 0).reason == "waits for memory: b runs and has no lane"
+    assert why(look(it, "c", 0)) == "waits for memory: b runs and has no lane"
     it.finish(1, "b", 1)
     assert look(it, "b", 1).lane is not None
     assert look(it, "c", 1).state == "running"
@@ -514,12 +518,12 @@ def test_a_picture_has_queue_positions_and_waits() -> None:
     it = scheduler("a", "b", "c")
     for id in "abc":
         it.request(1, id, 1)
-    assert look(it, "a", 1.2).reason == "runs"
+    assert why(look(it, "a", 1.2)) == "runs"
     b, c = look(it, "b", 1.2), look(it, "c", 1.2)
     assert (b.place, c.place) == (1, 2)
     assert b.waiting == pytest.approx(0.2)
-    assert (b.expected_wait, c.expected_wait) == (None, None)  # an iteration of a is not known
-    assert b.reason == "waits for a.ipynb"
+    assert (b.expected_wait, c.expected_wait) == (None, None)  # nobody knows an iteration of a
+    assert why(b) == "waits for a"
     picture = it.picture(1.2)
     assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GIB, 7 * GIB)
     assert (picture.lanes[0].holder, list(picture.lanes[0].members)) == ("a", ["a", "b", "c"])
@@ -527,7 +531,7 @@ def test_a_picture_has_queue_positions_and_waits() -> None:
 
 def test_an_idle_session_has_nothing_to_run() -> None:
     state = look(scheduler("a"), "a", 1)
-    assert (state.state, state.reason, state.place, state.waiting) == (
+    assert (state.state, why(state), state.place, state.waiting) == (
         "idle",
         "nothing to run",
         None,
@@ -609,7 +613,7 @@ def test_while_it_recovers_holders_come_back_and_no_other_session_runs() -> None
     assert look(it, "holder", 2).state == "running"
     waiter = look(it, "waiter", 3)
     assert (waiter.state, waiter.waiting, waiter.expected_wait) == ("waiting", 2, None)
-    assert waiter.reason == (
+    assert why(waiter) == (
         "waits until all have come back who had turns before the broker was started anew"
     )
     assert it.next_event(3) is None
@@ -632,9 +636,9 @@ def test_while_it_recovers_no_session_is_asked_to_page_out() -> None:
 def test_unmanaged_memory_makes_a_newcomer_wait_and_is_named() -> None:
     it = scheduler("a")
     it.set_foreign(1, 8 * GIB)
-    it.open(1, "b", spec(2, 2, name="b.ipynb"))
+    it.open(1, "b", spec(2, 2))
     assert not it.request(1, "b", 1)
-    assert look(it, "b", 1).reason == (
+    assert why(look(it, "b", 1)) == (
         "waits for memory: needs 2.0 GiB, 1.0 GiB are free,"
         " 8.0 GiB are used by programs that do not share"
     )
@@ -670,10 +674,10 @@ def test_idle_sessions_page_out_where_unmanaged_memory_exceeds_what_was_free() -
         it.open(now, id, spec(3, 1, busy=False))
     it.open(3, "busy", spec(1, 1))
     assert list(it.set_foreign(4, 4 * GIB).page_outs) == ["a"]
-    assert look(it, "a", 4).reason == "is asked to make room for programs that do not share"
+    assert why(look(it, "a", 4)) == "is asked to make room for programs that do not share"
     assert not it.set_foreign(5, 4 * GIB)
     it.paged_out(6, "a", 3 * GIB)
-    assert look(it, "a", 6).reason == (
+    assert why(look(it, "a", 6)) == (
         "paged out: 3.0 GiB are on disk to make room for programs that do not share"
     )
     assert not it.assign(7)
@@ -699,9 +703,9 @@ def test_negative_unmanaged_memory_is_refused() -> None:
 
 def test_a_holder_is_said_to_let_others_run_only_while_others_wait() -> None:
     it, _ = asked_to_yield("a", "b")
-    assert look(it, "a", 1).reason == "ends its iteration, then lets others run"
+    assert why(look(it, "a", 1)) == "ends its iteration, then lets others run"
     it.finish(1, "b", 1)  # its wait is cancelled
-    assert look(it, "a", 1).reason == "was asked to yield, and ends its turn with its iteration"
+    assert why(look(it, "a", 1)) == "was asked to yield, and ends its turn with its iteration"
 
 
 def test_a_holder_that_a_user_preempts_yields_at_once_and_may_ask_again() -> None:
@@ -726,6 +730,6 @@ def test_a_holder_that_a_user_preempts_yields_where_a_turn_has_no_end() -> None:
 
 def test_a_session_without_a_turn_cannot_be_preempted() -> None:
     it = Scheduler(100)
-    it.open(0, "a", SessionSpec("u", name="a.ipynb"))
-    with pytest.raises(ValueError, match=r"a\.ipynb has no turn to end"):
+    it.open(0, "a", SessionSpec("u"))
+    with pytest.raises(ValueError, match=r"a has no turn to end"):
         it.recall(1, "a")

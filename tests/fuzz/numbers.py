@@ -58,7 +58,7 @@ def rules(from_: Choices) -> _core.Rules:
 
 def spec(from_: Choices) -> _core.SessionSpec:
     names = (
-        *("user", "name", "weight", "priority", "remaining_iterations", "turn", "holding"),
+        *("user", "weight", "priority", "remaining_iterations", "turn", "holding"),
         *("waiting", "paused", "device_seconds", "waited_seconds", "iterations"),
         *("paged_out_bytes", "busy", "group", "domain"),
     )

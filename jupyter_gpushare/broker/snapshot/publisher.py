@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
+from msgspec.structs import replace
+
 from ... import _core
+from ...reasons import sentence
 from ...wire import framing
 from ...wire.messages import Wait
+from ...wire.snapshot import Snapshot
 from ..access.permissions import Person
 from ..admin.rules import RuleEngine
 from ..peer import Peer
 from ..sessions import Sessions
-from . import names
 from .builder import SnapshotBuilder
 from .visibility import ALL_SEEING, Visibility
 
@@ -42,7 +46,7 @@ class Publisher:
         self._visibility = visibility
         self._builder = builder
         self._subscriptions: dict[Peer, Subscription] = {}
-        self._encoded = (-1, 0.0, names.Body(b"", names.mark))  # sequence, time, newest snapshot
+        self._newest: tuple[int, float, Snapshot | None] = (-1, 0.0, None)  # sequence, time
         self._frames: dict[tuple[str, ...], bytes] = {}  # of that one, by whose names are in it
 
     def subscribe(self, peer: Peer, interval: float) -> None:
@@ -69,7 +73,7 @@ class Publisher:
 
     def tell_waiters(self, device: str, picture: _core.Picture) -> None:
         """Tell the sessions that wait for a device why they wait, and for which one."""
-        holders = {lane.id: names.mark(lane.holder) for lane in picture.lanes if lane.holder}
+        holders = {lane.id: lane.holder for lane in picture.lanes if lane.holder}
         first = next(iter(holders.values()), None)
         for state in picture.sessions:
             record = self._sessions[state.id]
@@ -87,23 +91,29 @@ class Publisher:
                     turn=state.turn,
                     place=state.place or 0,
                     waiting_seconds=state.waiting or 0.0,
-                    reason=names.unmarked(state.reason, namer),
-                    holder=None if holder is None else names.unmarked(holder, namer),
+                    reason=sentence(state.why, namer),
+                    holder=None if holder is None else namer(holder),
                     expected_seconds=state.expected_wait,
                 )
             )
 
     def _frame(self, person: Person, now: float) -> bytes:
-        """The encoded snapshot, made once for all viewers, and put together once for all viewers
-        that see the same names."""
-        last, made, _ = self._encoded
-        if last != self._sessions.sequence or now - made > FRESH_SECONDS:
-            body = framing.encode_body(self._builder.build(now, names.mark))
-            encoded = names.Body(body, self._visibility.hidden)
-            self._encoded = (self._sessions.sequence, now, encoded)
-            self._frames = {}
+        """The encoded snapshot, made once for all viewers that see the same names."""
+        snapshot = self._snapshot(now)
         visible = self._visibility.visible_to(person)
         if visible not in self._frames:
-            body = self._encoded[2].showing(visible, self._visibility.namer(ALL_SEEING))
-            self._frames[visible] = framing.frame(body)
+            name = self._visibility.namer(ALL_SEEING)
+            shown = replace(snapshot, names={session: name(session) for session in visible})
+            self._frames[visible] = framing.encode(shown)
         return self._frames[visible]
+
+    def _snapshot(self, now: float) -> Snapshot:
+        """With all names hidden. Its devices, which is nearly all of it, are encoded already."""
+        sequence = self._sessions.sequence
+        last, made, newest = self._newest
+        if newest is None or last != sequence or now - made > FRESH_SECONDS:
+            hidden = self._builder.build(now, self._visibility.hidden)
+            newest = replace(hidden, devices=msgspec.Raw(framing.encoded(hidden.devices)))
+            self._newest = (sequence, now, newest)
+            self._frames = {}
+        return newest

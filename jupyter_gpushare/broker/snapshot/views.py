@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ... import _core
+from ...reasons import to_wire
 from ...wire.messages import (
     MAX_NAME_LENGTH,
     Demand,
@@ -19,7 +20,6 @@ from ...wire.snapshot import (
 )
 from ..admin.idle import IdleCulling
 from ..sessions import SessionRecord, Sessions
-from . import names
 from .names import Namer
 
 
@@ -33,7 +33,6 @@ def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
         user=record.user,
         group=record.group,
         domain=record.domain,
-        name=names.mark(message.id),
         weight=message.weight,
         priority=message.priority,
         demand=demand(message.demand),
@@ -72,7 +71,6 @@ def device_view(
         free_bytes=picture.free,
         foreign_bytes=picture.foreign,
         running_lanes=picture.running_lanes,
-        probation=picture.probation,
         lanes=[
             LaneView(lane.id, lane.bytes, lane.holder, list(lane.members)) for lane in picture.lanes
         ],
@@ -90,6 +88,7 @@ def device_view(
         ],
         turns=turns,
         users=users,
+        finding=None if picture.probation is None else to_wire(picture.probation),
     )
 
 
@@ -98,7 +97,7 @@ def session_view(
 ) -> SessionView:
     return SessionView(
         id=state.id,
-        name=names.unmarked(state.name, namer),
+        name=namer(state.id),
         user=state.user,
         group=record.group,
         pid=record.peer.pid,
@@ -110,7 +109,7 @@ def session_view(
         place=state.place,
         waiting_seconds=state.waiting,
         expected_wait_seconds=state.expected_wait,
-        reason=names.unmarked(state.reason, namer),
+        reason="",
         device_seconds=state.device_seconds,
         waited_seconds=state.waited_seconds,
         iterations=state.iterations,
@@ -122,6 +121,7 @@ def session_view(
         idle_seconds=idle.idle_seconds(state.id, now),
         idle_step=idle.idle_step(state.id),
         gang=list(record.gang),
+        why=[to_wire(reason) for reason in state.why],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...reasons import GONE
 from ..access.permissions import Permission, Person, Resource
 from ..admin.rules import RuleEngine
 from ..peer import Peer
@@ -37,7 +38,7 @@ class Visibility:
 
     def hidden(self, session: str) -> str:
         record = self._sessions.known(session)
-        return names.GONE if record is None else names.hidden(record.peer.user)
+        return GONE if record is None else names.hidden(record.peer.user)
 
     def visible_to(self, person: Person) -> tuple[str, ...]:
         """The sessions whose names this person may see; asked often, and changed seldom."""

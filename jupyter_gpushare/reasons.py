@@ -1,0 +1,146 @@
+"""Why a session is as it is: codes of the core, and the one table of their English sentences.
+
+The core and the broker say why in values. A sentence is made where somebody reads it, with the
+names that this reader may see. `labextension/src/reasons.ts` has the same table, written from this
+one, for translation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from .format import size
+
+GONE = "a notebook that has ended"
+
+# The parts of a sentence, joined by "; ", but for a part that begins with a comma or comes after a
+# colon. Bytes and names are written in.
+TEXTS = {
+    "idle": "nothing to run",
+    "paused": "paused",
+    "held_back": "{text}",
+    "runs": "runs",
+    "runs_until_measured": "runs alone until its memory is measured",
+    "runs_with_whole_device": "runs, and has the whole device",
+    "runs_with_whole_devices": "runs, and has {count} whole devices: {device}",
+    "asked_to_yield": "was asked to yield, and ends its turn with its iteration",
+    "yields_to_others": "ends its iteration, then lets others run",
+    "overdue": "overdue: was asked to yield and has not",
+    "asked_to_page_out": "is asked to page out",
+    "makes_room": "is asked to make room for {other}",
+    "makes_room_for_programs": "is asked to make room for programs that do not share",
+    "paged_out": "paged out: {bytes} are on disk",
+    "paged_out_for": "paged out: {bytes} are on disk to make room for {other}",
+    "paged_out_for_programs": (
+        "paged out: {bytes} are on disk to make room for programs that do not share"
+    ),
+    "recovering": "waits until all have come back who had turns before the broker was started anew",
+    "needs_whole_device": "needs the whole device",
+    "waits": "waits",
+    "waits_for": "waits for {other}",
+    "other_is_overdue": ", which is overdue",
+    "other_has_whole_device": ", which has the whole device",
+    "other_runs_until_measured": ", which runs alone until its memory is measured",
+    "remaining_unknown": "remaining work unknown: ordered by service so far",
+    "waits_for_memory": "waits for memory:",
+    "waits_to_come_back": "waits for room to come back:",
+    "needs_bytes": "needs {bytes}, {free} are free",
+    "used_by_programs": ", {bytes} are used by programs that do not share",
+    "is_next": ", and is next",
+    "fewer_at_once": "with it, fewer could run at once",
+    "has_no_lane": "{other} runs and has no lane",
+    "comes_first": "{other} has waited longer and comes first",
+    "not_paged_out": "{other} could not be paged out",
+    "not_paged_out_because": "{other} could not be paged out: {text}",
+    "not_paged_out_unanswered": "{other} could not be paged out: it has not answered",
+    "waits_for_devices": "waits until all of its {count} devices are free:",
+    "other_gangs_first": "other gangs come first",
+    "device_recovering": "{device} is kept for those who had it before the broker was started anew",
+    "device_held_back": "on {device} it is {text}",
+    "device_too_full": "{device} has too little room",
+    "device_held_by": "{device} is held by {other}",
+    "lanes_measured_alone": "{count} lanes at once: each notebook is measured alone first",
+    "lanes_tried": "{count} lanes at once: on trial",
+    "lanes_unseen": "{count} lanes at once: tried, and nothing was seen of it",
+    "lanes_gain": "{count} lanes at once: gain {percent} %",
+    "lanes_lost": "{count} lanes at once: tried, lost {percent} %",
+    "lanes_gain_little": "{count} lanes at once: tried, gained only {percent} %",
+}
+
+
+class IsReason(Protocol):
+    """What fills a sentence; the core's Reason has it too."""
+
+    @property
+    def code(self) -> str: ...
+    @property
+    def other(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def free(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def percent(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of why a session is as it is; what its code does not need is left out.
+
+    `other` is the id of another session; of `bytes` that it needs so many are `free`. `text` was
+    said by a rule, or by a session, to those who may read it.
+    """
+
+    code: str
+    other: str = ""
+    bytes: int = 0
+    free: int = 0
+    count: int = 0
+    percent: int = 0
+    device: str = ""
+    text: str = ""
+
+
+FIELDS = Reason.__struct_fields__
+
+
+def to_wire(reason: IsReason) -> Reason:
+    """The core's, as it is sent."""
+    return Reason(*(getattr(reason, field) for field in FIELDS))
+
+
+def sentence(why: Iterable[IsReason], name: Callable[[str], str]) -> str:
+    """In English; `name` is that of a session by its id. Empty where there is no reason."""
+    said = ""
+    for reason in why:
+        said = _joined(said, _part(reason, name))
+    return said
+
+
+def _joined(said: str, part: str) -> str:
+    if not said or part.startswith(","):
+        return said + part
+    return f"{said} {part}" if said.endswith(":") else f"{said}; {part}"
+
+
+def _part(reason: IsReason, name: Callable[[str], str]) -> str:
+    text = TEXTS.get(reason.code)
+    if text is None:  # a newer broker's
+        return reason.code.replace("_", " ")
+    return text.format(
+        other=name(reason.other) if reason.other else "",
+        bytes=size(reason.bytes),
+        free=size(reason.free),
+        count=reason.count,
+        percent=reason.percent,
+        device=reason.device,
+        text=reason.text,
+    )

@@ -1,0 +1,38 @@
+"""Write src/reason_texts.ts, the panel's table of reasons, from the one in reasons.py.
+
+Run it after a change there; a test compares the file with what this would write. Each text is an
+argument of `trans.__`, where tools that collect texts for translation find it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jupyter_gpushare.reasons import GONE, TEXTS
+
+FILE = Path(__file__).resolve().parent / "src" / "reason_texts.ts"
+HEAD = """\
+// Written by reason_texts.py from jupyter_gpushare/reasons.py; change it there.
+
+import { ITranslate } from './format';
+
+export type Text = (trans: ITranslate) => string;
+
+"""
+
+
+def text() -> str:
+    rows = "".join(
+        f"  ['{code}', trans => trans.__({quoted(said)})],\n" for code, said in TEXTS.items()
+    )
+    gone = f"export const GONE: Text = trans => trans.__({quoted(GONE)});\n\n"
+    return HEAD + gone + f"export const TEXTS = new Map<string, Text>([\n{rows}]);\n"
+
+
+def quoted(said: str) -> str:
+    assert not {"'", "\\", "\n"} & {*said}
+    return f"'{said}'"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())

@@ -1,0 +1,57 @@
+// Written by reason_texts.py from jupyter_gpushare/reasons.py; change it there.
+
+import { ITranslate } from './format';
+
+export type Text = (trans: ITranslate) => string;
+
+export const GONE: Text = trans => trans.__('a notebook that has ended');
+
+export const TEXTS = new Map<string, Text>([
+  ['idle', trans => trans.__('nothing to run')],
+  ['paused', trans => trans.__('paused')],
+  ['held_back', trans => trans.__('{text}')],
+  ['runs', trans => trans.__('runs')],
+  ['runs_until_measured', trans => trans.__('runs alone until its memory is measured')],
+  ['runs_with_whole_device', trans => trans.__('runs, and has the whole device')],
+  ['runs_with_whole_devices', trans => trans.__('runs, and has {count} whole devices: {device}')],
+  ['asked_to_yield', trans => trans.__('was asked to yield, and ends its turn with its iteration')],
+  ['yields_to_others', trans => trans.__('ends its iteration, then lets others run')],
+  ['overdue', trans => trans.__('overdue: was asked to yield and has not')],
+  ['asked_to_page_out', trans => trans.__('is asked to page out')],
+  ['makes_room', trans => trans.__('is asked to make room for {other}')],
+  ['makes_room_for_programs', trans => trans.__('is asked to make room for programs that do not share')],
+  ['paged_out', trans => trans.__('paged out: {bytes} are on disk')],
+  ['paged_out_for', trans => trans.__('paged out: {bytes} are on disk to make room for {other}')],
+  ['paged_out_for_programs', trans => trans.__('paged out: {bytes} are on disk to make room for programs that do not share')],
+  ['recovering', trans => trans.__('waits until all have come back who had turns before the broker was started anew')],
+  ['needs_whole_device', trans => trans.__('needs the whole device')],
+  ['waits', trans => trans.__('waits')],
+  ['waits_for', trans => trans.__('waits for {other}')],
+  ['other_is_overdue', trans => trans.__(', which is overdue')],
+  ['other_has_whole_device', trans => trans.__(', which has the whole device')],
+  ['other_runs_until_measured', trans => trans.__(', which runs alone until its memory is measured')],
+  ['remaining_unknown', trans => trans.__('remaining work unknown: ordered by service so far')],
+  ['waits_for_memory', trans => trans.__('waits for memory:')],
+  ['waits_to_come_back', trans => trans.__('waits for room to come back:')],
+  ['needs_bytes', trans => trans.__('needs {bytes}, {free} are free')],
+  ['used_by_programs', trans => trans.__(', {bytes} are used by programs that do not share')],
+  ['is_next', trans => trans.__(', and is next')],
+  ['fewer_at_once', trans => trans.__('with it, fewer could run at once')],
+  ['has_no_lane', trans => trans.__('{other} runs and has no lane')],
+  ['comes_first', trans => trans.__('{other} has waited longer and comes first')],
+  ['not_paged_out', trans => trans.__('{other} could not be paged out')],
+  ['not_paged_out_because', trans => trans.__('{other} could not be paged out: {text}')],
+  ['not_paged_out_unanswered', trans => trans.__('{other} could not be paged out: it has not answered')],
+  ['waits_for_devices', trans => trans.__('waits until all of its {count} devices are free:')],
+  ['other_gangs_first', trans => trans.__('other gangs come first')],
+  ['device_recovering', trans => trans.__('{device} is kept for those who had it before the broker was started anew')],
+  ['device_held_back', trans => trans.__('on {device} it is {text}')],
+  ['device_too_full', trans => trans.__('{device} has too little room')],
+  ['device_held_by', trans => trans.__('{device} is held by {other}')],
+  ['lanes_measured_alone', trans => trans.__('{count} lanes at once: each notebook is measured alone first')],
+  ['lanes_tried', trans => trans.__('{count} lanes at once: on trial')],
+  ['lanes_unseen', trans => trans.__('{count} lanes at once: tried, and nothing was seen of it')],
+  ['lanes_gain', trans => trans.__('{count} lanes at once: gain {percent} %')],
+  ['lanes_lost', trans => trans.__('{count} lanes at once: tried, lost {percent} %')],
+  ['lanes_gain_little', trans => trans.__('{count} lanes at once: tried, gained only {percent} %')],
+]);

@@ -1,0 +1,1 @@
+"""The panel in German: a language pack as JupyterLab finds one, by its entry point."""

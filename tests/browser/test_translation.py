@@ -1,0 +1,62 @@
+"""The panel speaks the language of JupyterLab, reasons included, where a language pack has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.reasons import GONE, TEXTS
+
+expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
+PACK = Path(__file__).parent / "language_pack"
+GERMAN: dict[str, Any] = json.loads(
+    (PACK / "jupyter_gpushare_de/locale/de_DE/LC_MESSAGES/jupyter_gpushare.json").read_text()
+)
+SOURCES = Path(__file__).resolve().parents[2] / "labextension" / "src"
+
+
+@pytest.fixture
+def german(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JupyterLab finds the language pack, and is set to its language."""
+    path = [str(PACK), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
+    plugin = tmp_path / "home/settings/@jupyterlab/translation-extension/plugin.jupyterlab-settings"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text('{"locale": "de_DE"}')
+
+
+@pytest.mark.usefixtures("german")
+def test_who_waits_reads_why_in_the_language_of_the_page(visit: Any) -> None:
+    lab = visit("holds.ipynb")
+    lab.run_all()
+    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
+    lab.open("waits.ipynb")
+    lab.run_all()
+    expect(lab.row("waits.ipynb")).to_contain_text("wartet auf holds.ipynb")
+    expect(lab.panel).to_contain_text("Schlange")
+    expect(lab.panel.locator(".jp-GpuShare-headline")).to_have_text(
+        re.compile(r"holds.ipynb rechnet seit \d+ s. 1 warten; waits.ipynb ist als Nächstes dran, ")
+    )
+    expect(lab.status).to_have_text("◔ GPU teilen: Platz 1 der Schlange")
+    lab.picture("german")
+
+
+def fields(text: str) -> set[str | None]:
+    return {field for _, field, *_ in string.Formatter().parse(text)} - {None}
+
+
+def test_each_reason_is_translated_with_all_its_figures() -> None:
+    texts = {*TEXTS.values(), GONE} - {"{text}"}  # a rule's own words
+    assert texts <= GERMAN.keys()
+    assert [text for text in texts if fields(text) != fields(GERMAN[text][0])] == []
+
+
+def test_the_language_pack_has_nothing_that_the_panel_does_not_say() -> None:
+    sources = "".join(source.read_text() for source in SOURCES.glob("*.ts"))
+    assert [text for text in GERMAN if text and f"'{text}'" not in sources] == []

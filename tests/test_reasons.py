@@ -1,0 +1,38 @@
+"""Why a session is as it is: each code of the core has its sentence, in Python and in the panel."""
+
+from __future__ import annotations
+
+import runpy
+import string
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpushare import _core
+from jupyter_gpushare.reasons import FIELDS, GONE, TEXTS, Reason, sentence
+
+ROOT = Path(__file__).parent.parent
+SAID = ROOT / "tests" / "data" / "reasons.json"  # the panel's tests have them too
+NAMES = {"a": "a.ipynb", "b": "b.ipynb"}
+
+
+def test_each_code_of_the_core_has_a_sentence() -> None:
+    assert _core.reason_codes() == list(TEXTS)
+
+
+def test_the_panel_has_the_same_table() -> None:
+    table = runpy.run_path(str(ROOT / "labextension" / "reason_texts.py"))
+    assert table["FILE"].read_text() == table["text"](), "run labextension/reason_texts.py"
+
+
+def test_sentences_are_filled_from_all_fields_of_a_reason() -> None:
+    fields = {field for text in TEXTS.values() for _, field, *_ in string.Formatter().parse(text)}
+    assert fields - {None} == {*FIELDS} - {"code"}
+
+
+@pytest.mark.parametrize("row", msgspec.json.decode(SAID.read_bytes()))
+def test_reasons_make_one_sentence(row: dict[str, Any]) -> None:
+    why = msgspec.convert(row["why"], list[Reason])
+    assert sentence(why, lambda session: NAMES.get(session, GONE)) == row["sentence"]
