@@ -30,7 +30,7 @@ SESSION_METHODS = ("open", "enter", "boundary", "leave", "change", "declare", "c
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by its name without the suffix."""
+    """Return the text of each page, by its name without the suffix."""
     written = {
         "settings": settings(),
         "magics": magics(),
@@ -117,7 +117,8 @@ def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse
 
 
 def described(name: str, command: argparse.ArgumentParser) -> str:
-    """One command: its sentence, and a row for each argument and each further subcommand."""
+    """Describe one command: its sentence, and a row for each argument and each further
+    subcommand."""
     rows = [
         (code(spelt(action)), action.help or "")
         for action in command._actions
@@ -136,7 +137,7 @@ def described(name: str, command: argparse.ArgumentParser) -> str:
 
 
 def is_setting(action: argparse.Action) -> bool:
-    """But the socket, which every command takes."""
+    """Return all arguments but the socket, which every command takes."""
     return action.dest in Settings.__struct_fields__ and action.metavar == "VALUE"
 
 
@@ -145,7 +146,7 @@ def is_argument(action: argparse.Action) -> bool:
 
 
 def spelt(action: argparse.Action) -> str:
-    """`--from DAY`, `--json`, `[NAME]` or `{on,off}`, whatever the version of Python."""
+    """Return `--from DAY`, `--json`, `[NAME]` or `{on,off}`, whatever the version of Python."""
     value = str(action.metavar or (action.choices and f"{{{','.join(action.choices)}}}") or "")
     if not action.option_strings:
         return f"[{value}]" if action.nargs == "?" else value
@@ -197,7 +198,8 @@ def callable_(name: str, function: Any) -> str:
 
 
 def signature(name: str, function: Any) -> str:
-    """One parameter a line where they do not fit into one; annotations as they are written."""
+    """Write one parameter a line where they do not fit into one; annotations as they are
+    written."""
     found = inspect.signature(function)
     given = list(with_star([value for key, value in found.parameters.items() if key != "self"]))
     result = f" -> {found.return_annotation}"
@@ -210,7 +212,7 @@ def signature(name: str, function: Any) -> str:
 
 
 def with_star(parameters: Sequence[inspect.Parameter]) -> Iterator[str]:
-    """The parameters, with the `*` before the first that is given by its name alone."""
+    """Return the parameters, with the `*` before the first that is given by its name alone."""
     only = [value.kind is inspect.Parameter.KEYWORD_ONLY for value in parameters]
     for position, value in enumerate(parameters):
         if only[position] and not any(only[:position]):
@@ -225,7 +227,7 @@ def written(parameter: inspect.Parameter) -> str:
 
 
 def prose(thing: Any) -> str:
-    """A docstring as Markdown."""
+    """Return a docstring as Markdown."""
     return (inspect.getdoc(thing) or "").replace("``", "`")
 
 
@@ -264,14 +266,14 @@ def keys(kind: type[rulebook.Table]) -> str:
 
 
 def takes(hint: Any) -> str:
-    """The description among a type's metadata, which errors tell as well."""
+    """Return the description among a type's metadata, which errors tell as well."""
     return next(
         (meta.description for meta in get_args(hint) if getattr(meta, "description", None)), ""
     )
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> str:
-    """Empty where the key has to be there."""
+    """Return the default; empty where the key is required."""
     if field.default_factory is not msgspec.NODEFAULT:
         return shown(field.default_factory())
     return "" if field.default is msgspec.NODEFAULT else shown(field.default)
@@ -305,14 +307,14 @@ def rest() -> str:
 
 
 def taken(route: dict[str, Any]) -> str:
-    """The body's type, or the query's parameters."""
+    """Return the body's type, or the query's parameters."""
     body = route.get("requestBody", {}).get("content", {}).get("application/json", {})
     query = [code(one["name"]) for one in route.get("parameters", []) if one["in"] == "query"]
     return type_of(body["schema"]) if body else ", ".join(query)
 
 
 def answer(route: dict[str, Any], document: dict[str, Any]) -> str:
-    """The type of a successful answer, or nothing for a WebSocket."""
+    """Return the type of a successful answer, or nothing for a WebSocket."""
     found = route["responses"].get("200", {})
     if "$ref" in found:
         found = document["components"]["responses"][found["$ref"].rpartition("/")[2]]
@@ -333,7 +335,7 @@ def schema(name: str, found: dict[str, Any]) -> str:
 
 
 def type_of(found: dict[str, Any]) -> str:
-    """A JSON schema in a few words, with a link where it is a type of this page."""
+    """Return a JSON schema in a few words, with a link where it is a type of this page."""
     if "$ref" in found:
         name = found["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -370,7 +372,7 @@ read them.
 
 
 def families() -> Iterable[Metric]:
-    """Those of a broker that has no device, which have all names and labels."""
+    """Return the metrics of a broker that has no device, which have all names and labels."""
     empty = Snapshot("", BrokerView(0, 0, 0.0), "fair", [], 0, [])
     return metrics.SnapshotCollector(lambda: empty).collect()
 
@@ -400,7 +402,7 @@ def code(text: str) -> str:
 
 
 def shown(default: object) -> str:
-    """A default as people write it."""
+    """Return a default as people write it."""
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, float):
@@ -413,7 +415,7 @@ def shown(default: object) -> str:
 
 
 def plain(text: str) -> str:
-    """A help text without argparse's own marks."""
+    """Return a help text without argparse's own marks."""
     return text.replace("%%", "%")
 
 

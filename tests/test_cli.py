@@ -362,7 +362,7 @@ def test_the_command_line_starts_without_torch_rich_and_ipython() -> None:
 
 @pytest.fixture
 def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In force in the broker of this test."""
+    """Rules that are in force in the broker of this test."""
     path = tmp_path / "rules.toml"
     path.write_text('[groups.course]\nteachers = ["tina"]\n')
     monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(path))

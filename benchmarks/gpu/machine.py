@@ -46,7 +46,7 @@ def pytorch() -> dict[str, Any]:
 
 
 def gpu() -> dict[str, Any]:
-    """By NVML: no context is made."""
+    """Ask NVML, which makes no context."""
     import pynvml
 
     pynvml.nvmlInit()

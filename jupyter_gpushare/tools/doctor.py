@@ -134,7 +134,7 @@ def _server_extension(settings: Settings) -> Iterator[Check]:
 
 
 def _is_enabled(file: Path, before: bool | None) -> bool | None:
-    """What `file` says of our server extension, or `before` where it says nothing."""
+    """Return what `file` says of our server extension, or `before` where it says nothing."""
     try:
         listed = json.loads(file.read_text())["ServerApp"]["jpserver_extensions"]
         return bool(listed["jupyter_gpushare"])

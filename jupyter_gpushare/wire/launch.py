@@ -114,7 +114,8 @@ def try_connect(path: Path) -> socket.socket | None:
 
 
 def _who_may(path: Path) -> str:
-    """By the nearest visible part of the path: where its directory is closed, by the directory."""
+    """Tell from the nearest visible part of the path: where its directory is closed, from the
+    directory."""
     seen = path if os.access(path.parent, os.X_OK) else path.parent
     try:
         if seen.stat().st_mode & stat.S_IRWXG:

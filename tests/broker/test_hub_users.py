@@ -604,7 +604,7 @@ def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_t
 def test_another_user_of_the_same_uid_may_look_but_not_touch(
     hub: Any, enter: Callable[..., Client], deed: Message
 ) -> None:
-    """By token or by ticket, although it knows the id."""
+    """The other user comes by token or by ticket, and knows the id."""
     ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
     kernel = session(enter(ticket=vouched(ada)), "first")
     for stranger in (bob, enter(ticket=vouched(bob))):

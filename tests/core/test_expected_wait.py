@@ -157,7 +157,7 @@ def test_a_wait_is_not_soon_where_the_holder_had_a_long_iteration_once() -> None
 def test_a_wait_is_not_soon_where_an_idle_notebook_may_be_served_first(
     long_iteration: float | None,
 ) -> None:
-    """With iterations that are long, or were never measured; of another user, who has used
+    """Its iterations are long, or were never measured; it belongs to another user, who has used
     less."""
     it = scheduler(a="u", b="u")
     it.open(0.0, "idle", SessionSpec("v", demand=DEMAND, busy=False))

@@ -93,7 +93,7 @@ def _defaults(kind: Any) -> list[bool]:
 
 
 def bytes_changed(data: bytes, most: int) -> bytes:
-    """By libFuzzer itself."""
+    """Let libFuzzer itself change them."""
     import atheris  # only repeating a corpus does not need it
 
     changed: bytes = atheris.Mutate(data, most)

@@ -43,7 +43,7 @@ def test_processes_that_tests_start_use_it_too() -> None:
 
 @pytest.mark.skipif(KIND == "thread", reason="that is another sanitizer's")
 def test_a_write_past_the_end_of_a_block_ends_the_process() -> None:
-    """In main memory that any part of the process has asked for."""
+    """The block lies in main memory, and any part of the process may have asked for it."""
     wrong = "import ctypes; ctypes.memset(ctypes.create_string_buffer(1000), 0, 1001)"
     assert "AddressSanitizer: heap-buffer-overflow" in last_words(wrong)
 

@@ -587,7 +587,7 @@ def test_a_direct_handoff_from_a_stranger_gives_no_turn(
 def test_a_session_that_carries_a_direct_handoff_cannot_write_another(
     pair: tuple[Session, Session, threading.Thread],
 ) -> None:
-    """With other memory for the same turn, or with another lane."""
+    """It tries other memory for the same turn, and another lane."""
     first, second, waiting = pair
     with first._link.lock:
         first._turn.look()
