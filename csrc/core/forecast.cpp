@@ -51,8 +51,6 @@ class Rehearsal {
   std::size_t work() const { return work_; }
 
  private:
-  using Session = Scheduler::Session;
-
   void begin_all_cells();
   bool step(Seconds until);
   SessionNumber next_to_finish() const;
@@ -79,10 +77,10 @@ class Rehearsal {
 
 Rehearsal::Rehearsal(const Scheduler& real, Seconds now, Future future)
     : it_(real.copy()), future_(future), present_(now), now_(now) {
-  if (it_->packs()) it_->rules_.running_lanes = it_->probation_.lanes();  // and no trial begins
+  if (it_->packs()) it_->rules_.running_lanes = it_->tuner_.lanes();  // and no probe begins
   for (const auto& [number, session] : it_->sessions_) {
     if (session.turn && is_known(session) && !is_late(session)) running_.push_back(number);
-    if (Scheduler::wants_turn(session) && it_->lanes_.contains(number))
+    if (wants_turn(session) && it_->lanes_.contains(number))
       waiting_[number] = session.request->number;
   }
   if (future_ != Future::usual) begin_all_cells();
@@ -92,7 +90,7 @@ Rehearsal::Rehearsal(const Scheduler& real, Seconds now, Future future)
 void Rehearsal::begin_all_cells() {
   it_->happen(now_);
   for (auto& [number, session] : it_->sessions_) {
-    if (session.turn || session.request || session.paused || Scheduler::is_held(session)) continue;
+    if (session.turn || session.request || session.paused || is_held(session)) continue;
     it_->begin_cell(session);
     it_->begin_wait(session, session.last_turn + 1);
   }
@@ -253,7 +251,7 @@ std::size_t Scheduler::try_at_worst(Forecast& forecast) const {
 
 // Of one that has a place and waits for a turn.
 std::optional<Seconds> Scheduler::expected_wait(const Session& session, Seconds now) const {
-  if (recovering_ || !session.request || (packs() && probation_.is_trying())) return std::nullopt;
+  if (recovering_ || !session.request || (packs() && tuner_.is_probing())) return std::nullopt;
   if (now < forecast_.made || now > forecast_.kept) forecast_ = forecast(now);
   const auto found = forecast_.begins.find(numbers_.at(session.id));
   if (found == forecast_.begins.end()) return std::nullopt;

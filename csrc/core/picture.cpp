@@ -23,7 +23,7 @@ Picture Scheduler::picture(Seconds now) const {
   picture.free = lanes_.free();
   picture.foreign = lanes_.foreign();
   picture.running_lanes = rules_.running_lanes;
-  if (packs()) picture.probation = probation_.sentence();
+  if (packs()) picture.concurrency_tuner = tuner_.sentence();
   picture.lanes = lane_states();
   std::unordered_map<SessionNumber, std::size_t> index;
   for (const auto& [number, session] : sessions_) {
@@ -191,7 +191,7 @@ std::string Scheduler::why_it_waits(const Contender& of, const Contest& contest,
   }
   if (policy_->by_remaining && !of.view.remaining)
     text += "; remaining work unknown: ordered by service so far";
-  if (packs() && !probation_.sentence().empty()) text += "; " + probation_.sentence();
+  if (packs() && !tuner_.sentence().empty()) text += "; " + tuner_.sentence();
   return text;
 }
 

@@ -151,7 +151,8 @@ struct Picture {
   Bytes free = 0;         // of what is not foreign
   Bytes foreign = 0;      // what programs that are no sessions have
   int running_lanes = 0;  // the setting: 0 is "as the policy says"
-  std::string probation;  // what several lanes at once were found to gain; "" is nothing yet
+  std::string
+      concurrency_tuner;  // what several lanes at once were found to gain; "" is nothing yet
   std::vector<LaneState> lanes;
   std::vector<SessionState> sessions;
 };

@@ -68,7 +68,7 @@ def device_view(
         free_bytes=picture.free,
         foreign_bytes=picture.foreign,
         running_lanes=picture.running_lanes,
-        probation=picture.probation,
+        probation=picture.concurrency_tuner,
         lanes=[
             LaneView(lane.id, lane.bytes, lane.holder, list(lane.members)) for lane in picture.lanes
         ],

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Probation, Rules, Simulation
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, Simulation
+from jupyter_gpushare._core_testing import ConcurrencyTuner
 
 GB = 10**9
 QUANTUM, REPORT = 0.25, 0.5
@@ -29,7 +30,7 @@ class Worker:
 
 
 class Machine:
-    """Any number of workers in turns of one quantum, as many at once as the probation says.
+    """Any number of workers in turns of one quantum, as many at once as the tuner says.
 
     `sums` is what it has to find out: the sum of speeds of so many at once. One alone has 1.
     """
@@ -37,7 +38,7 @@ class Machine:
     def __init__(self, sums: Mapping[int, float], iterations: Sequence[float]) -> None:
         self.sums = dict(sums)
         self.workers = {number + 1: Worker(each) for number, each in enumerate(iterations)}
-        self.probation = Probation(QUANTUM)
+        self.tuner = ConcurrencyTuner(QUANTUM)
         self.now = self.work = 0.0
         self.seen: list[int] = []  # lanes, whenever they changed
         self.opened: list[float] = []  # when a second one was
@@ -52,14 +53,14 @@ class Machine:
         return self
 
     def step(self) -> None:
-        self.probation.follow(self.now, list(self.workers))
-        assert (self.probation.next_event() or self.now + 1) > self.now, "it is always to come"
-        if self.seen[-1:] != [self.probation.lanes]:
+        self.tuner.follow(self.now, list(self.workers))
+        assert (self.tuner.next_event() or self.now + 1) > self.now, "it is always to come"
+        if self.seen[-1:] != [self.tuner.lanes]:
             if self.seen[-1:] == [1]:
                 self.opened.append(self.now)
-            self.seen.append(self.probation.lanes)
-        running = list(self.workers.items())[: self.probation.lanes]
-        self.probation.runs(self.now, len(running))
+            self.seen.append(self.tuner.lanes)
+        running = list(self.workers.items())[: self.tuner.lanes]
+        self.tuner.runs(self.now, len(running))
         self.now += STEP
         self.work += STEP * self.sum(len(running))
         for number, worker in running:
@@ -75,7 +76,7 @@ class Machine:
         worker.used += STEP
         if int(worker.progress) > int(before) and self.now >= worker.next_report:
             done = int(worker.progress) - worker.reported
-            self.probation.report(self.now, number, done, worker.used)
+            self.tuner.report(self.now, number, done, worker.used)
             worker.reported += done
             worker.used = 0.0
             worker.next_report = self.now + REPORT
@@ -94,13 +95,13 @@ def machine(sums: Mapping[int, float], count: int = 2) -> Machine:
 def test_nobody_is_put_on_trial_alone() -> None:
     alone = machine({2: 2.0}, 1).run(20)
     assert alone.seen == [1]
-    assert (alone.probation.sentence, alone.probation.next_event()) == ("", None)
+    assert (alone.tuner.sentence, alone.tuner.next_event()) == ("", None)
 
 
 def test_a_second_lane_that_gains_is_kept() -> None:
     pair = machine({2: 1.8}).run(30)
-    assert pair.probation.lanes == pair.probation.hoped == 2
-    assert says(pair.probation.sentence, "2 lanes at once: gain", 80)
+    assert pair.tuner.lanes == pair.tuner.hoped == 2
+    assert says(pair.tuner.sentence, "2 lanes at once: gain", 80)
 
 
 def test_few_turns_of_each_alone_are_enough() -> None:
@@ -111,14 +112,14 @@ def test_few_turns_of_each_alone_are_enough() -> None:
 def test_a_second_lane_that_loses_is_closed() -> None:
     pair = machine({2: 0.88}).run(20)
     assert pair.seen == [1, 2, 1]
-    assert pair.probation.hoped == 1
-    assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 12)
+    assert pair.tuner.hoped == 1
+    assert says(pair.tuner.sentence, "2 lanes at once: tried, lost", 12)
 
 
 def test_what_gains_next_to_nothing_is_closed() -> None:
     pair = machine({2: 1.01}).run(12)
     assert pair.seen == [1, 2, 1]
-    assert says(pair.probation.sentence, "2 lanes at once: tried, gained only", 1)
+    assert says(pair.tuner.sentence, "2 lanes at once: tried, gained only", 1)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_what_ceases_to_gain_is_closed() -> None:
     pair.sums[2] = 0.8
     pair.run(60)
     assert pair.seen[-2:] == [2, 1]
-    assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 20)
+    assert says(pair.tuner.sentence, "2 lanes at once: tried, lost", 20)
 
 
 def test_what_begins_to_gain_is_opened_by_the_next_trial() -> None:
@@ -171,8 +172,8 @@ def test_trials_of_the_same_become_rare() -> None:
 
 def test_who_has_no_iterations_is_not_believed_to_gain() -> None:
     pair = Machine({2: 1.8}, [1e9, 1e9]).run(15)
-    assert pair.probation.lanes == 1
-    assert pair.probation.sentence == "2 lanes at once: tried, and nothing was seen of it"
+    assert pair.tuner.lanes == 1
+    assert pair.tuner.sentence == "2 lanes at once: tried, and nothing was seen of it"
 
 
 def test_who_does_something_else_than_before_is_measured_anew() -> None:
@@ -182,7 +183,7 @@ def test_who_does_something_else_than_before_is_measured_anew() -> None:
         worker.iteration, worker.progress = 0.02, float(worker.reported)
     pair.sums[2] = 0.7
     pair.run(400)
-    assert says(pair.probation.sentence, "2 lanes at once: tried, lost", 30)
+    assert says(pair.tuner.sentence, "2 lanes at once: tried, lost", 30)
 
 
 @settings(max_examples=20, deadline=None)
@@ -251,22 +252,22 @@ def test_what_a_notebook_did_before_it_was_met_does_not_count(
     run = simulate(jobs, before, rules=rules).run(20)
     run.enact(run.scheduler.set_policy(run.now, "pack"))
     run.enact(run.scheduler.set_running_lanes(run.now, 0))
-    assert says(run.run(40).scheduler.picture(40).probation, "2 lanes at once: gain", 100)
+    assert says(run.run(40).scheduler.picture(40).concurrency_tuner, "2 lanes at once: gain", 100)
 
 
 def test_who_waits_is_told_what_was_found(simulate: Callable, new_job: Callable) -> None:
     run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(1)
     picture = run.scheduler.picture(1)
-    assert picture.probation == "2 lanes at once: each notebook is measured alone first"
+    assert picture.concurrency_tuner == "2 lanes at once: each notebook is measured alone first"
     waiting = [state.reason for state in picture.sessions if state.state == "waiting"]
     assert waiting
-    assert all(reason.endswith("; " + picture.probation) for reason in waiting)
+    assert all(reason.endswith("; " + picture.concurrency_tuner) for reason in waiting)
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("pack", 2), ("fair", 0), ("fair", 2)])
-def test_only_lanes_that_pack_opens_by_itself_are_on_probation(
+def test_only_lanes_that_pack_opens_by_itself_are_probed(
     policy: str, lanes: int, simulate: Callable, new_job: Callable
 ) -> None:
     jobs = [new_job(f"j{n}", iteration=0.1) for n in range(3)]
     run = simulate(jobs, policy, rules=Rules(running_lanes=lanes)).run(10)
-    assert run.scheduler.picture(10).probation == ""
+    assert run.scheduler.picture(10).concurrency_tuner == ""
