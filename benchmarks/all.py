@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     *("handover", "alone", "decision", "allocator", "lane"),
     *("survivors", "memory", "overcommit", "paging"),
-    *("broker", "expected_wait", "panel", "faults", "fair", "total", "probation"),
+    *("broker", "expected_wait", "panel", "faults", "fair", "total", "concurrency_tuner"),
 )
 
 

@@ -11,7 +11,7 @@ import time
 
 from measure import Figure, publish
 
-from jupyter_gpushare import _core
+from jupyter_gpushare import _core, _core_testing
 
 SESSIONS = (4, 64, 1_000, 10_000)
 CROWDS = (100, 990)
@@ -20,9 +20,9 @@ EVENTS = 200
 CAPACITY = 1 << 40
 
 
-def crowd(count: int) -> tuple[_core.Scheduler, str]:
+def crowd(count: int) -> tuple[_core_testing.Scheduler, str]:
     """Return a scheduler with `count` sessions that have all asked, and the holder of the turn."""
-    scheduler = _core.Scheduler(CAPACITY, "fair")
+    scheduler = _core_testing.Scheduler(CAPACITY, "fair")
     holder = ""
     for number in range(count):
         demand = _core.Demand(1 << 20, 1 << 22, True)
@@ -50,7 +50,7 @@ def decisions(count: int) -> list[float]:
 
 def beside_a_crowd(count: int) -> list[float]:
     """Return seconds of each message of a neighbour that has a turn and gives it back."""
-    scheduler = _core.Scheduler(CAPACITY, "fair", BOOSTED)
+    scheduler = _core_testing.Scheduler(CAPACITY, "fair", BOOSTED)
     demand = _core.Demand(1 << 20, 1 << 22, True)
     neighbour = _core.SessionSpec("neighbour", demand=demand)
     scheduler.open(0.0, "neighbour", neighbour)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from measure import Figure, broker, publish
 from training import MODEL, trainers
 
-from jupyter_gpushare import _core
+from jupyter_gpushare import _core, _core_testing
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
 
@@ -51,7 +51,7 @@ def over_notebooks(settings: Settings, client: Client) -> float:
 def over_users() -> float:
     """One session holds the device at a time and heeds a preemption request at its next
     boundary."""
-    scheduler = _core.Scheduler(1 << 40, "fair", _core.Rules(running_lanes=1))
+    scheduler = _core_testing.Scheduler(1 << 40, "fair", _core.Rules(running_lanes=1))
     used, turn, holder, now = Counter[str](), Counter[str](), "", 0.0
     demand = _core.Demand(1 << 20, 1 << 22, True)
     for name, user in OWNERS.items():

@@ -3,6 +3,7 @@ finds."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -63,8 +64,13 @@ def test_the_wheel_carries_each_package_with_its_types(
 
 def test_the_wheel_carries_the_core_and_its_stubs(wheel: zipfile.ZipFile) -> None:
     names = [PurePosixPath(name) for name in wheel.namelist()]
-    assert any(name.match("jupyter_gpushare/_core*.so") for name in names)
+    assert any(name.match("jupyter_gpushare/_core.*so") for name in names)
     assert PurePosixPath("jupyter_gpushare/_core.pyi") in names
+
+
+def test_the_wheel_has_nothing_that_only_tests_use(wheel: zipfile.ZipFile) -> None:
+    assert importlib.util.find_spec("jupyter_gpushare._core_testing"), "an editable one has it"
+    assert [name for name in wheel.namelist() if "_core_testing" in name] == []
 
 
 @pytest.mark.parametrize("name", ["page.js", "page.css", "widget.js", "widget.css"])

@@ -63,7 +63,7 @@ def section(pool: Executor) -> Section:
                 ],
             ),
             f"More than {MOST:g} of the better is needed in {above} of {SEEDS:,}. Of real pairs, "
-            "which `benchmarks/probation.py` measures in 40 minutes, "
+            "which `benchmarks/concurrency_tuner.py` measures in 40 minutes, "
             "[another page](../explanation/scheduling.md#several-lanes-at-once) tells.",
         ],
         {},

@@ -23,16 +23,8 @@ from document import (
     table,
 )
 
-from jupyter_gpushare._core import (
-    Cell,
-    Conduct,
-    Demand,
-    Job,
-    LaneAllocator,
-    Rules,
-    Scheduler,
-    SessionSpec,
-)
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, SessionSpec
+from jupyter_gpushare._core_testing import LaneAllocator, Scheduler
 from jupyter_gpushare.simulator import plots, workload
 from jupyter_gpushare.simulator.simulate import Run, percentile, run
 from jupyter_gpushare.simulator.workload import MEBIBYTE, Workload

@@ -5,16 +5,13 @@
 PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   module.doc() = "The C++ of jupyter_gpushare: scheduler, memory and turns.";
   module.attr("__version__") = GPUSHARE_VERSION;
-  gpushare::register_block_allocator(module);
   gpushare::register_rules(module);
   gpushare::register_core(module);
   gpushare::register_host(module);
   gpushare::register_lane(module);
   gpushare::register_cuda_memory(module);
-  gpushare::register_gangs(module);
   gpushare::register_memory(module);
   gpushare::register_pager(module);
-  gpushare::register_probation(module);
   gpushare::register_simulation(module);
   gpushare::register_handoff(module);
 }

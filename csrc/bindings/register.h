@@ -9,10 +9,12 @@ void register_cuda_memory(pybind11::module_& module);
 void register_gangs(pybind11::module_& module);
 void register_host(pybind11::module_& module);
 void register_lane(pybind11::module_& module);
+void register_lane_allocator(pybind11::module_& module);
 void register_memory(pybind11::module_& module);
 void register_pager(pybind11::module_& module);
-void register_probation(pybind11::module_& module);
 void register_rules(pybind11::module_& module);
+void register_concurrency_tuner(pybind11::module_& module);
+void register_scheduler(pybind11::module_& module);
 void register_simulation(pybind11::module_& module);
 void register_handoff(pybind11::module_& module);
 

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bindings/events.h"
 #include "bindings/register.h"
 #include "bindings/whole.h"
 #include "core/host.h"
@@ -17,60 +18,6 @@ std::unique_ptr<Host> make(const std::vector<std::pair<std::string, py::int_>>& 
   for (const auto& [name, capacity] : devices)
     specs.push_back({name, whole<Bytes>(capacity, "capacity")});
   return std::make_unique<Host>(specs, policy, rules);
-}
-
-void register_sessions(py::class_<Host>& host) {
-  const auto now = py::arg("now");
-  const auto id = py::arg("id");
-  host.def("open", &Host::open, now, id, py::arg("devices"), py::arg("spec"))
-      .def("close", &Host::close, now, id)
-      .def(
-          "request",
-          [](Host& self, Seconds now, const std::string& id, const py::int_& turn) {
-            return self.request(now, id, whole<TurnNumber>(turn, "turn"));
-          },
-          now, id, py::arg("turn"))
-      .def(
-          "finish",
-          [](Host& self, Seconds now, const std::string& id, const py::int_& turn) {
-            return self.finish(now, id, whole<TurnNumber>(turn, "turn"));
-          },
-          now, id, py::arg("turn"))
-      .def(
-          "report",
-          [](Host& self, Seconds now, const std::string& id, const py::int_& iterations,
-             const Demand& demand, const std::optional<py::int_>& remaining_iterations) {
-            return self.report(now, id, whole<std::int64_t>(iterations, "iterations"), demand,
-                               whole<std::int64_t>(remaining_iterations, "remaining_iterations"));
-          },
-          now, id, py::arg("iterations"), py::arg("demand"),
-          py::arg("remaining_iterations") = py::none())
-      .def(
-          "change",
-          [](Host& self, Seconds now, const std::string& id, std::optional<double> weight,
-             const std::optional<py::int_>& priority, std::optional<bool> paused) {
-            return self.change(now, id, weight, whole<int>(priority, "priority"), paused);
-          },
-          now, id, py::arg("weight") = py::none(), py::arg("priority") = py::none(),
-          py::arg("paused") = py::none())
-      .def("set_busy", &Host::set_busy, now, id, py::arg("busy"))
-      .def(
-          "paged_out",
-          [](Host& self, Seconds now, const std::string& id, const py::int_& bytes) {
-            return self.paged_out(now, id, whole<Bytes>(bytes, "bytes"));
-          },
-          now, id, py::arg("bytes"))
-      .def("page_out_failed", &Host::page_out_failed, now, id, py::arg("why") = "")
-      .def("recall", &Host::recall, now, id)
-      .def("dismiss", &Host::dismiss, now, id)
-      .def(
-          "may_keep",
-          [](const Host& self, const std::string& id, const py::int_& persistent) {
-            return self.may_keep(id, whole<Bytes>(persistent, "persistent"));
-          },
-          id, py::arg("persistent"))
-      .def("has_turn", &Host::has_turn, id)
-      .def("__contains__", &Host::contains);
 }
 
 void register_devices(py::class_<Host>& host) {
@@ -127,15 +74,13 @@ void register_devices(py::class_<Host>& host) {
 
 void register_host(py::module_& module) {
   const auto now = py::arg("now");
+  const auto id = py::arg("id");
   py::class_<Host> host(module, "Host");
   host.def(py::init(&make), py::arg("devices"), py::arg("policy") = "fair",
            py::arg("rules") = Rules{})
-      .def("set_recovering", &Host::set_recovering, now, py::arg("recovering"))
-      .def("assign", &Host::assign, now)
-      .def("next_event", &Host::next_event, now)
-      .def("is_valid", &Host::is_valid)
-      .def_property_readonly("recovering", &Host::recovering);
-  register_sessions(host);
+      .def("open", &Host::open, now, id, py::arg("devices"), py::arg("spec"))
+      .def("has_turn", &Host::has_turn, id);
+  register_events(host);
   register_devices(host);
 }
 

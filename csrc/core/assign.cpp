@@ -13,7 +13,7 @@ Decision Scheduler::assign(Seconds now) {
   Decision decision;
   start_successor(decision);
   give_up_those_who_do_not_leave();
-  follow_probation();
+  follow_tuner();
   lanes_.merge_down(limit());
   admit();
   settle_clocks();
@@ -23,7 +23,7 @@ Decision Scheduler::assign(Seconds now) {
   ask_to_yield(contest, decision);
   if (!decision.grants.empty() || !decision.yields.empty()) ordered_ = now_;
   if (!recovering_) ask_to_page_out(decision);
-  probation_.runs(now_, static_cast<int>(contest.running.size()));
+  tuner_.runs(now_, static_cast<int>(contest.running.size()));
   if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
     seen_ = std::move(contest);
   decision.page_ins = residency_.take_came_in();
@@ -46,18 +46,18 @@ void Scheduler::start_successor(Decision& decision) {
 
 int Scheduler::limit() const {
   if (rules_.running_lanes != 0) return rules_.running_lanes;
-  return policy_->packs ? probation_.lanes() : 1;
+  return policy_->packs ? tuner_.lanes() : 1;
 }
 
-int Scheduler::wanted() const { return packs() ? probation_.hoped() : limit(); }
+int Scheduler::wanted() const { return packs() ? tuner_.hoped() : limit(); }
 
-void Scheduler::follow_probation() {
+void Scheduler::follow_tuner() {
   if (!packs()) return;
   std::vector<SessionNumber> wanting;
   for (const auto& [number, session] : sessions_)
     if (!session.alone && (session.turn || (wants_turn(session) && lanes_.contains(number))))
       wanting.push_back(number);
-  probation_.follow(now_, wanting);
+  tuner_.follow(now_, wanting);
 }
 
 void Scheduler::admit() {
@@ -244,7 +244,7 @@ bool Scheduler::is_promised(SessionNumber number, const Session& session) const 
   });
 }
 
-Scheduler::Successor Scheduler::successor_of(const Contender& waiting) {
+Session::Successor Scheduler::successor_of(const Contender& waiting) {
   return {waiting.number, waiting.session->request->number};
 }
 
@@ -306,10 +306,6 @@ Yield Scheduler::yield_of(const Contender& holder, const Contest& contest, Turn&
 
 // Only among those who trust each other, where the lane stays as it is, and past
 // nobody who comes first: not even one for whom the device has to drain.
-bool Scheduler::trust(const Session& a, const Session& b) {
-  return a.domain == b.domain && (!a.domain.empty() || a.user == b.user);
-}
-
 bool Scheduler::may_pass_on(const Contender& holder, const Contender& to,
                             const Contest& contest) const {
   return trust(*holder.session, *to.session) && holder.lane == to.lane &&
@@ -391,7 +387,7 @@ std::optional<Seconds> Scheduler::next_change(const Contest& contest, Seconds no
   if (residency_.leaving() > 0)
     for (const auto& [number, session] : sessions_)
       if (session.memory.residence() == Residence::leaving) at(leaves_by(session));
-  if (packs()) at(probation_.next_event().value_or(kNever));
+  if (packs()) at(tuner_.next_event().value_or(kNever));
   return next == kNever ? std::nullopt : std::optional(next);
 }
 

@@ -66,6 +66,7 @@ class FairShares {
     return path.back()->attained.at(at, fading_);
   }
   ClocksBelow clocks_below(Seconds at) const;
+  const Node* root() const { return &all_; }  // above the groups
   // How far an active leaf is beyond the lowest clock of its siblings, in seconds of its own: at
   // the level of the tree where that is most.
   Seconds ahead(const Path& path, const ClocksBelow& below, Seconds at) const;

@@ -47,8 +47,6 @@ class Rehearsal {
   std::size_t work() const { return work_; }
 
  private:
-  using Session = Scheduler::Session;
-
   bool step();
   SessionNumber next_to_finish() const;
   void finish(SessionNumber number);
@@ -71,10 +69,10 @@ class Rehearsal {
 
 Rehearsal::Rehearsal(const Scheduler& real, Seconds now)
     : it_(real.copy()), present_(now), now_(now) {
-  if (it_->packs()) it_->rules_.running_lanes = it_->probation_.lanes();  // and no trial begins
+  if (it_->packs()) it_->rules_.running_lanes = it_->tuner_.lanes();  // and no probe begins
   for (const auto& [number, session] : it_->sessions_) {
     if (session.turn && is_known(session) && !is_late(session)) running_.push_back(number);
-    if (Scheduler::wants_turn(session) && it_->lanes_.contains(number))
+    if (wants_turn(session) && it_->lanes_.contains(number))
       waiting_[number] = session.request->number;
   }
 }
@@ -198,7 +196,7 @@ void Scheduler::bound_those_that_begin_soon(Forecast& forecast) const {
 
 // Of one that has a place and waits for a turn.
 std::optional<Seconds> Scheduler::expected_wait(const Session& session, Seconds now) const {
-  if (recovering_ || !session.request || (packs() && probation_.is_trying())) return std::nullopt;
+  if (recovering_ || !session.request || (packs() && tuner_.is_probing())) return std::nullopt;
   if (now < forecast_.made || now > forecast_.kept) forecast_ = forecast(now);
   const auto found = forecast_.begins.find(numbers_.at(session.id));
   if (found == forecast_.begins.end()) return std::nullopt;

@@ -5,8 +5,8 @@ namespace gpushare {
 
 std::string Scheduler::is_valid() const {
   for (const std::string& broken :
-       {lanes_.is_valid(), lanes_agree(), shares_.is_valid(), shares_agree(), holds_agree(),
-        paging_agrees(), nobody_waits_in_vain()})
+       {lanes_.is_valid(), lanes_agree(), shares_.is_valid(), tuner_.is_valid(), shares_agree(),
+        holds_agree(), paging_agrees(), nobody_waits_in_vain()})
     if (!broken.empty()) return broken;
   return "";
 }

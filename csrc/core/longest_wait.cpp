@@ -6,31 +6,37 @@
 namespace gpushare {
 
 LongestWait::LongestWait(const Scheduler& scheduler, Seconds now, Seconds horizon)
-    : it_(scheduler), now_(now), horizon_(horizon), clocks_(scheduler.clocks_below(now)) {
+    : it_(scheduler),
+      now_(now),
+      horizon_(horizon),
+      all_(it_.shares_.root()),
+      clocks_(it_.shares_.clocks_below(now)) {
   for (const auto& [number, session] : it_.sessions_) add(number, session);
   for (const auto& [group, users] : groups_) {
-    entries_[nullptr].add(group, entry(*group, nullptr));
+    entries_[all_].add(group, entry(*group, all_));
     for (const auto& [user, others] : users) {
       entries_[group].add(user, entry(*user, group));
-      for (const Other& other : others) entries_[user].add(&other.session->share, other.view.clock);
+      for (const Other& other : others)
+        entries_[user].add(other.session->shares.back(), other.view.clock);
     }
   }
 }
 
-void LongestWait::Entries::add(const Share* share, const Faded& entry) {
+void LongestWait::Entries::add(const Node* node, const Faded& entry) {
   if (!first || entry < *first) {
     second = std::exchange(first, entry);
-    of_first = share;
+    of_first = node;
   } else
     second = std::min(second.value_or(entry), entry);
 }
 
 // Whoever waits in its cell ends it only after it had a turn.
 void LongestWait::add(SessionNumber number, const Session& session) {
-  const bool may_begin = !session.request || !session.share.active;
+  const bool may_begin = !session.request || !session.share().active;
   const Seconds in_cell = session.device_seconds - session.before_cell;
   const Seconds longest = iteration(number, session);
-  groups_[&session.group->second.share][&session.user->second.share].push_back({
+  const auto [group, user, own] = session.shares;
+  groups_[group][user].push_back({
       .session = &session,
       .view = view(session),
       .turn = longest,
@@ -43,7 +49,7 @@ void LongestWait::add(SessionNumber number, const Session& session) {
 
 Candidate LongestWait::view(const Session& session) const {
   Candidate view = it_.candidate(session, now_);
-  view.clock = entry(session.share, &session.user->second.share);
+  view.clock = entry(*session.shares[2], session.shares[1]);
   if (session.turn || session.request) return view;
   view.order = view.queue_order = it_.last_order_ + 1;
   return view;
@@ -57,16 +63,15 @@ bool LongestWait::has_begun(const Session& session) {
 Seconds LongestWait::iteration(SessionNumber number, const Session& session) const {
   const auto worst = session.pace.worst();
   if (!worst || session.alone) return kNever;
-  const bool needs_room = Scheduler::waits(session) && !it_.lanes_.contains(number);
+  const bool needs_room = waits(session) && !it_.lanes_.contains(number);
   if (needs_room && it_.all_make_way() && it_.ages_at(session) <= now_ + horizon_)
     return kNever;  // those behind it may have to make way for it
   return pages_in(session) + *worst;
 }
 
 Seconds LongestWait::pages_in(const Session& session) const {
-  if (!it_.is_out(session)) return std::max(0.0, it_.is_in_by(session).value_or(kNever) - now_);
-  if (!it_.paging_rate_) return kNever;
-  return static_cast<double>(session.paged_out_bytes) / *it_.paging_rate_;
+  if (!is_out(session)) return std::max(0.0, it_.is_in_by(session).value_or(kNever) - now_);
+  return it_.residency_.takes(session.memory.paged_out_bytes()).value_or(kNever);
 }
 
 // Or of the one that it was promised.
@@ -82,8 +87,9 @@ Seconds LongestWait::left_of_turn(SessionNumber number, const Session& session,
 }
 
 // The lowest clock with which it waits, now or once it begins to.
-Faded LongestWait::entry(const Share& share, const Share* above) const {
-  const Faded own = it_.clock(share, now_);
+Faded LongestWait::entry(const Node& node, const Node* above) const {
+  const Share& share = node.share;
+  const Faded own = it_.shares_.clock(share, now_);
   const auto peers = clocks_.find(above);
   if (share.active > 0 || peers == clocks_.end() || !peers->second.lowest) return own;
   const Faded as_if_run = own + (now_ - share.idle_since) / share.weight;
@@ -116,51 +122,51 @@ std::optional<Seconds> LongestWait::promised_in(SessionNumber number) const {
 std::optional<Seconds> LongestWait::of_first_turn(const Session& session) const {
   if (!it_.policy_->boosts || has_begun(session)) return std::nullopt;
   const Waiting waiting{&session, view(session), 0, 0, true};
-  const Share *group = &session.group->second.share, *user = &session.user->second.share;
+  const auto [group, user, own] = session.shares;
   const Seconds in_user = by_sessions(waiting);
   const Seconds in_group = in_user + by_users(waiting, in_user);
-  const bool stays_first = is_boosted(session.share, user, 0) &&
-                           is_boosted(*user, group, in_user) &&
-                           is_boosted(*group, nullptr, in_group);
+  const bool stays_first = is_boosted(*own, user, 0) && is_boosted(*user, group, in_user) &&
+                           is_boosted(*group, all_, in_group);
   return stays_first ? std::optional(in_group + by_groups(waiting, in_group)) : std::nullopt;
 }
 
 // Also once others below it were served `before`.
-bool LongestWait::is_boosted(const Share& share, const Share* above, Seconds before) const {
+bool LongestWait::is_boosted(const Node& node, const Node* above, Seconds before) const {
+  const Share& share = node.share;
   const auto& entries = entries_.at(above);
-  const auto lowest = entries.of_first == &share ? entries.second : entries.first;
+  const auto lowest = entries.of_first == &node ? entries.second : entries.first;
   if (!lowest) return true;
-  const Seconds ahead = it_.clock(share, now_) + before / share.weight - *lowest;
+  const Seconds ahead = it_.shares_.clock(share, now_) + before / share.weight - *lowest;
   return ahead * share.weight < it_.rules_.boost;
 }
 
 Seconds LongestWait::by_sessions(const Waiting& waiting) const {
   const Session& own = *waiting.session;
   Seconds all = 0;
-  for (const Other& other : groups_.at(&own.group->second.share).at(&own.user->second.share))
+  for (const Other& other : groups_.at(own.shares[0]).at(own.shares[1]))
     if (other.session != &own)
       all += served(waiting, part_of({&other, 1}, waiting), room(other, waiting.view));
   return all;
 }
 
 Seconds LongestWait::by_users(const Waiting& waiting, Seconds before) const {
-  const Share* group = &waiting.session->group->second.share;
-  const Share* own = &waiting.session->user->second.share;
+  const Node* group = waiting.session->shares[0];
+  const Node* own = waiting.session->shares[1];
   Seconds all = 0;
-  for (const auto& [share, others] : groups_.at(group))
-    if (share != own)
-      all += served(waiting, part_of(others, waiting), room(*share, *own, group, before));
+  for (const auto& [node, others] : groups_.at(group))
+    if (node != own)
+      all += served(waiting, part_of(others, waiting), room(*node, *own, group, before));
   return all;
 }
 
 Seconds LongestWait::by_groups(const Waiting& waiting, Seconds before) const {
-  const Share* own = &waiting.session->group->second.share;
+  const Node* own = waiting.session->shares[0];
   Seconds all = 0;
-  for (const auto& [share, users] : groups_) {
-    if (share == own) continue;
+  for (const auto& [node, users] : groups_) {
+    if (node == own) continue;
     Part part;
     for (const auto& [user, others] : users) part.add(part_of(others, waiting));
-    all += served(waiting, part, room(*share, *own, nullptr, before));
+    all += served(waiting, part, room(*node, *own, all_, before));
   }
   return all;
 }
@@ -210,10 +216,10 @@ bool LongestWait::may_go_before(Candidate other, Candidate waiting) const {
 
 // Until its clock has passed that of `own`, below which others are served `before`; below 0: it
 // has.
-Seconds LongestWait::room(const Share& share, const Share& own, const Share* above,
+Seconds LongestWait::room(const Node& node, const Node& own, const Node* above,
                           Seconds before) const {
-  const Faded clock = it_.clock(own, now_) + before / own.weight;
-  return (clock - entry(share, above)) * share.weight;
+  const Faded clock = it_.shares_.clock(own.share, now_) + before / own.share.weight;
+  return (clock - entry(node, above)) * node.share.weight;
 }
 
 LongestWait::Part LongestWait::part_of(std::span<const Other> others, const Waiting& waiting) {
@@ -222,7 +228,7 @@ LongestWait::Part LongestWait::part_of(std::span<const Other> others, const Wait
   for (const Other& other : others) {
     const Session& session = *other.session;
     (other.asked ? part.asked : part.has) += other.has;
-    if (session.paused || Scheduler::is_held(session) || session.priority < priority) continue;
+    if (session.paused || is_held(session) || session.priority < priority) continue;
     if (waiting.is_first && session.priority == priority && !other.may_begin) continue;
     part.runs = true;
     part.goes_first = part.goes_first || session.priority > priority;

@@ -29,7 +29,7 @@ class LongestWait {
   Seconds of(SessionNumber number) const;
 
  private:
-  using Session = Scheduler::Session;
+  using Node = FairShares::Node;
   struct Other {
     const Session* session;
     Candidate view;  // as if it had asked now, unless it waits or runs
@@ -40,13 +40,13 @@ class LongestWait {
     bool may_boost;
   };
   using Others = std::vector<Other>;
-  using Users = std::unordered_map<const Share*, Others>;
+  using Users = std::unordered_map<const Node*, Others>;
   // The two lowest clocks with which one waits, or may begin to.
   struct Entries {
-    const Share* of_first = nullptr;
+    const Node* of_first = nullptr;
     std::optional<Faded> first, second;
 
-    void add(const Share* share, const Faded& entry);
+    void add(const Node* node, const Faded& entry);
   };
   struct Waiting {
     const Session* session;
@@ -71,11 +71,11 @@ class LongestWait {
   Seconds iteration(SessionNumber number, const Session& session) const;
   Seconds pages_in(const Session& session) const;
   Seconds left_of_turn(SessionNumber number, const Session& session, Seconds longest) const;
-  Faded entry(const Share& share, const Share* above) const;
+  Faded entry(const Node& node, const Node* above) const;
 
   std::optional<Seconds> promised_in(SessionNumber number) const;
   std::optional<Seconds> of_first_turn(const Session& session) const;
-  bool is_boosted(const Share& share, const Share* above, Seconds before) const;
+  bool is_boosted(const Node& node, const Node* above, Seconds before) const;
   // How long others of its user, of its group's other users, and of other groups are served first,
   // if those below the same share as it were served `before`.
   Seconds by_sessions(const Waiting& waiting) const;
@@ -86,15 +86,16 @@ class LongestWait {
   Candidate in_new_cell(const Other& other) const;
   static Seconds declared(const Session& session);
   bool may_go_before(Candidate other, Candidate waiting) const;
-  Seconds room(const Share& share, const Share& own, const Share* above, Seconds before) const;
+  Seconds room(const Node& node, const Node& own, const Node* above, Seconds before) const;
   static Part part_of(std::span<const Other> others, const Waiting& waiting);
   Seconds served(const Waiting& waiting, const Part& part, Seconds room) const;
 
   const Scheduler& it_;
   const Seconds now_, horizon_;
-  Scheduler::ClocksBelow clocks_;
-  std::unordered_map<const Share*, Entries> entries_;  // of the shares below one
-  std::unordered_map<const Share*, Users> groups_;
+  const Node* const all_;  // above the groups
+  const FairShares::ClocksBelow clocks_;
+  std::unordered_map<const Node*, Entries> entries_;  // of the nodes below one
+  std::unordered_map<const Node*, Users> groups_;
 };
 
 }  // namespace gpushare

@@ -247,13 +247,4 @@ Demand Scheduler::what_stays(const std::vector<const Entry*>& may_leave) const {
   return staying;
 }
 
-bool Scheduler::can_be_paged_out(const Session& session) const {
-  return session.memory.residence() == Residence::in && !session.memory.refused() &&
-         !session.alone && !session.turn && session.demand.persistent > 0;
-}
-
-bool Scheduler::may_be_paged_out(const Session& session) const {
-  return can_be_paged_out(session) && !session.busy && !session.request;
-}
-
 }  // namespace gpushare

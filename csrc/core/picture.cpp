@@ -34,7 +34,7 @@ Picture Scheduler::picture(Seconds now) const {
   picture.free = lanes_.free();
   picture.foreign = lanes_.foreign();
   picture.running_lanes = rules_.running_lanes;
-  if (packs()) picture.probation = probation_.finding();
+  if (packs()) picture.concurrency_tuner = tuner_.finding();
   picture.lanes = lane_states();
   std::unordered_map<SessionNumber, std::size_t> index;
   for (const auto& [number, session] : sessions_) {
@@ -175,7 +175,7 @@ Why Scheduler::why_it_waits(const Contender& of, const Contest& contest, Seconds
   }
   if (policy_->by_remaining && !of.view.remaining) why.push_back({Code::remaining_unknown});
   if (!packs()) return why;
-  if (const auto finding = probation_.finding()) why.push_back(*finding);
+  if (const auto finding = tuner_.finding()) why.push_back(*finding);
   return why;
 }
 

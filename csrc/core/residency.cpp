@@ -74,8 +74,13 @@ void Residency::come_in(Memory& memory, const std::string& id) {
 
 std::optional<Seconds> Residency::is_in_by(const Memory& memory) const {
   if (!memory.page_in_) return -kNever;
+  const auto moving = takes(memory.page_in_->bytes);
+  return moving ? std::optional(memory.page_in_->since + *moving) : std::nullopt;
+}
+
+std::optional<Seconds> Residency::takes(Bytes bytes) const {
   if (!paging_rate_) return std::nullopt;
-  return memory.page_in_->since + static_cast<double>(memory.page_in_->bytes) / *paging_rate_;
+  return static_cast<double>(bytes) / *paging_rate_;
 }
 
 // --- counts --------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Residency {
     Bytes paged_out_bytes() const { return paged_out_bytes_; }
     // Since it came in; until its next iteration.
     bool has_just_come_in() const { return page_in_.has_value(); }
-    bool refused() const { return refused_; }                // it could not leave, and no cell of
+    bool refused() const { return refused_; }  // it could not leave, and no cell of
     // it has begun since; in its words, or nothing where it has not answered.
     const std::optional<std::string>& refusal() const { return refusal_; }
     // Id of the one for whom it was asked to leave; "": for programs that are no sessions.
@@ -93,6 +93,8 @@ class Residency {
   bool makes_room_for(SessionNumber number) const { return leaving_ > 0 && number == awaits_; }
   // When its memory is on the device, and has been if that is past; absent where nobody can know.
   std::optional<Seconds> is_in_by(const Memory& memory) const;
+  // To come in; absent where nobody can know.
+  std::optional<Seconds> takes(Bytes bytes) const;
   // Whoever hangs must not keep others waiting for room.
   static Seconds leaves_by(const Memory& memory, Bytes persistent, Seconds lease);
 

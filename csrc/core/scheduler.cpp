@@ -49,7 +49,7 @@ Scheduler::Scheduler(Bytes capacity, std::string_view policy, const Rules& rules
       policy_(&policy_named(policy)),
       lanes_(capacity),
       shares_(rules.half_life),
-      probation_(rules.quantum) {
+      tuner_(rules.quantum) {
   check_rules(rules);
 }
 
@@ -138,9 +138,9 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
   const Seconds seconds = used - std::exchange(session.reported_seconds, used);
   follow_pace(session, iterations, seconds, demand);
   if (demand.measured && session.demand.measured)
-    probation_.report(now_, number, iterations, seconds);
+    tuner_.report(now_, number, iterations, seconds);
   else
-    probation_.forget(number);  // its first iterations are not like the others
+    tuner_.forget(number);  // its first iterations are not like the others
   session.demand = demand;
   fit_to_demand(number, session);
   return assign(now);
@@ -203,7 +203,7 @@ Decision Scheduler::set_shares(Seconds now, const std::map<std::string, double>&
 Decision Scheduler::set_policy(Seconds now, std::string_view name) {
   const Policy& policy = policy_named(name);
   happen(now);
-  if (policy_ != &policy) probation_ = Probation(rules_.quantum);
+  if (policy_ != &policy) tuner_ = ConcurrencyTuner(rules_.quantum);
   policy_ = &policy;
   return assign(now);
 }
@@ -211,7 +211,7 @@ Decision Scheduler::set_policy(Seconds now, std::string_view name) {
 Decision Scheduler::set_running_lanes(Seconds now, int lanes) {
   check_running_lanes(lanes);
   happen(now);
-  if (rules_.running_lanes != lanes) probation_ = Probation(rules_.quantum);
+  if (rules_.running_lanes != lanes) tuner_ = ConcurrencyTuner(rules_.quantum);
   rules_.running_lanes = lanes;
   return assign(now);
 }
@@ -309,7 +309,7 @@ SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec)
 }
 
 void Scheduler::vacate(SessionNumber number, Session& session) {
-  if (session.memory.residence() == Residence::returning) count_return(session);
+  if (session.memory.residence() == Residence::returning) give_up_return(session);
   if (session.turn) end_turn(number, session);
   if (session.request) end_wait(session);
   if (lanes_.contains(number)) lanes_.remove(number);
@@ -322,7 +322,7 @@ void Scheduler::forget(SessionNumber number) {
   vacate(number, session);
   if (session.share().active) shares_.leave(session.shares);
   shares_.remove(session.group, session.user, session.id);
-  probation_.forget(number);
+  tuner_.forget(number);
   numbers_.erase(session.id);
   sessions_.erase(number);
 }
@@ -364,7 +364,7 @@ void Scheduler::end_turn(SessionNumber number, Session& session) {
 }
 
 void Scheduler::begin_wait(Session& session, TurnNumber turn) {
-  session.request = Request{{now_, ++last_order_}, turn};
+  session.request = Session::Request{{now_, ++last_order_}, turn};
   if (!session.position) session.position = *session.request;
   session.last_turn = turn;
   call_back(session);
@@ -417,11 +417,6 @@ Bytes Scheduler::lane_bytes(LaneId lane) const {
 }
 
 // --- what follows from a session ---------------------------------------------------------------
-
-Demand Scheduler::room_for(const Session& session) const {
-  const Demand& demand = session.demand;
-  return {demand.persistent, demand.measured ? demand.ephemeral : 0, demand.measured};
-}
 
 bool Scheduler::has_outgrown(SessionNumber number, const Session& session) const {
   return lanes_.contains(number) && lanes_.demand_of(number) != room_for(session);
@@ -501,26 +496,6 @@ Scheduler::Contender::Contender(const Scheduler& scheduler, SessionNumber number
     everywhere = session.alone || !session.demand.measured;
   else
     everywhere = session.turn.has_value();  // its memory is not counted
-}
-
-// Mean duration of one so far.
-std::optional<Seconds> Scheduler::iteration(const Session& session) {
-  if (session.iterations == 0) return std::nullopt;
-  return session.reported_seconds / static_cast<double>(session.iterations);
-}
-
-// Declared iterations times their mean duration so far, less the time since they were declared;
-// nothing once that is used up, so that who overruns is not the shortest for ever.
-std::optional<Seconds> Scheduler::remaining(const Session& session, Seconds running) {
-  if (!session.remaining_iterations || session.iterations == 0) return std::nullopt;
-  const Seconds since = session.device_seconds + running - session.reported_seconds;
-  const Seconds left =
-      static_cast<double>(*session.remaining_iterations) * *iteration(session) - since;
-  return left > 0 ? std::optional(left) : std::nullopt;
-}
-
-Seconds Scheduler::running_seconds(const Session& session, Seconds now) {
-  return session.turn ? now - session.turn->since : 0;
 }
 
 }  // namespace gpushare

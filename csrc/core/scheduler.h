@@ -28,12 +28,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/concurrency_tuner.h"
 #include "core/fair_shares.h"
 #include "core/lane_allocator.h"
-#include "core/pace.h"
 #include "core/policy.h"
-#include "core/probation.h"
 #include "core/residency.h"
+#include "core/session.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -117,47 +117,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = default;  // refers to the shares of the other: see copy()
   std::unique_ptr<Scheduler> copy() const;
 
-  struct Request : Wait {
-    TurnNumber number;
-  };
-  struct Successor {
-    SessionNumber number = kNobody;
-    TurnNumber turn = 0;  // that it waited for when it was named
-
-    bool operator==(const Successor&) const = default;
-  };
-  struct Turn {
-    TurnNumber number;
-    Seconds since;
-    std::optional<Seconds> asked;  // when it was asked to yield
-    Successor successor;           // as it was told then
-    Seconds boundary = 0;          // when an iteration of it ended last that is known, or its begin
-    bool recalled = false;         // somebody wants it to end
-  };
-  struct Session {
-    std::string id, group, user, domain;
-    FairShares::Path shares{};
-    int priority = 0;
-    bool paused = false;
-    bool alone = false;     // nobody runs beside it, and it cannot be paged out
-    std::string held_back;  // why, in words; empty: it is not
-    bool busy = true;
-    Demand demand;
-    Residency::Memory memory;        // its persistent one
-    std::optional<Request> request;  // it waits; never together with a turn
-    std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
-    std::optional<Turn> turn;        // it runs
-    TurnNumber last_turn = 0;
-    Pace pace;
-    Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
-    Seconds before_cell = 0;                         // device seconds when its cell began
-    Seconds boost = 0;  // how long it goes first, as of the last pass or of its turn's begin
-    std::int64_t iterations = 0;
-    std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
-    Seconds reported_seconds = 0;                      // device seconds at the last report
-
-    const Share& share() const { return shares.back()->share; }
-  };
+  using Successor = Session::Successor;
+  using Turn = Session::Turn;
   using Entry = std::map<SessionNumber, Session>::value_type;
   // A session that waits or runs, in one pass.
   struct Contender {
@@ -230,9 +191,6 @@ class Scheduler {
   void count_return(Session& session);
   void give_up_return(Session& session);
   void bring_in(Session& session);
-  static bool is_out(const Session& session) { return session.memory.is_out(); }
-  bool can_be_paged_out(const Session& session) const;
-  bool may_be_paged_out(const Session& session) const;
   bool all_make_way() const { return rules_.page_waiting && !residency_.has_refusals(); }
   std::vector<const Entry*> idle_sessions() const;
   std::vector<const Entry*> who_waits_behind(const Contender& first) const;
@@ -250,7 +208,7 @@ class Scheduler {
   bool packs() const { return policy_->packs && rules_.running_lanes == 0; }
   int limit() const;   // lanes that may run at once; 0: no limit
   int wanted() const;  // so many should find room at once; 0: no limit
-  void follow_probation();
+  void follow_tuner();
   void admit();
   bool all_have_places() const { return lanes_.size() + residency_.out() == sessions_.size(); }
   SessionNumber next_to_admit() const;
@@ -274,40 +232,19 @@ class Scheduler {
   bool can_start(const Contender& waiting) const;
   void ask_to_yield(Contest& contest, Decision& decision);
   Yield yield_of(const Contender& holder, const Contest& contest, Turn& turn) const;
-  static bool trust(const Session& a, const Session& b);
   bool may_pass_on(const Contender& holder, const Contender& to, const Contest& contest) const;
   void time_turns(Contest& contest, Seconds now) const;
   void time_turn(Contender& holder, std::vector<const Contender*>& left) const;
 
   // What follows from a session.
-  Demand room_for(const Session& session) const;  // what it needs in the lanes
   bool has_outgrown(SessionNumber number, const Session& session) const;
-  static bool is_held(const Session& session) { return !session.held_back.empty(); }
-  static bool wants_turn(const Session& session) {
-    return session.request && !session.paused && !is_held(session);
-  }
-  // For a turn, or for room to come back. Who is paused waits for no turn, though it has a request;
-  // who is held back, for neither.
-  // Who is asked to leave says first that it is out, or is not.
-  static bool waits(const Session& session) {
-    if (session.memory.residence() == Residence::leaving) return false;
-    return wants_turn(session) ||
-           (session.memory.residence() == Residence::returning && !is_held(session));
-  }
-  static const Wait* wait_of(const Session& session) {
-    if (session.memory.residence() == Residence::returning) return &session.memory.back();
-    return session.request ? &*session.request : nullptr;
-  }
   bool has_waited_too_long(const Session& session, Seconds now) const;
   bool reserves(SessionNumber number, const Session& session, Seconds now) const;
   Seconds ages_at(const Session& session) const;
   bool goes_before(const Contender& a, const Contender& b) const;
   bool is_admitted_before(const Contender& a, const Contender& b, Seconds now) const;
   Candidate candidate(const Session& session, Seconds now) const;
-  static std::optional<Seconds> iteration(const Session& session);
-  static std::optional<Seconds> remaining(const Session& session, Seconds running);
   Seconds quantum() const { return rules_.quantum * policy_->turn; }
-  static Seconds running_seconds(const Session& session, Seconds now);
 
   // picture.cpp
   Contest in_order(Seconds now) const;
@@ -340,7 +277,7 @@ class Scheduler {
   LaneAllocator lanes_;
   FairShares shares_;
   Residency residency_;
-  Probation probation_;
+  ConcurrencyTuner tuner_;
   std::map<SessionNumber, Session> sessions_;  // in the order in which they opened
   std::unordered_map<std::string, SessionNumber> numbers_;
   bool recovering_ = false;

@@ -149,10 +149,10 @@ struct Picture {
   std::string policy;
   Bytes capacity = 0;
   Bytes persistent = 0;
-  Bytes free = 0;                   // of what is not foreign
-  Bytes foreign = 0;                // what programs that are no sessions have
-  int running_lanes = 0;            // the setting: 0 is "as the policy says"
-  std::optional<Reason> probation;  // what several lanes at once were found to gain
+  Bytes free = 0;                           // of what is not foreign
+  Bytes foreign = 0;                        // what programs that are no sessions have
+  int running_lanes = 0;                    // the setting: 0 is "as the policy says"
+  std::optional<Reason> concurrency_tuner;  // what several lanes at once were found to gain
   std::vector<LaneState> lanes;
   std::vector<SessionState> sessions;
 };

@@ -14,7 +14,8 @@ from random import Random
 
 import pytest
 
-from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
+from jupyter_gpushare._core_testing import Scheduler
 
 GB = 10**9
 

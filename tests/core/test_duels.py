@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Demand, Rules, Scheduler, SessionSpec, policies
+from jupyter_gpushare._core import Demand, Rules, SessionSpec, policies
+from jupyter_gpushare._core_testing import Scheduler
 
 POLICIES = [name for name, _ in policies()]
 SECONDS = 20.0

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Demand, Rules, Scheduler, SessionSpec
+from jupyter_gpushare._core import Demand, Rules, SessionSpec
+from jupyter_gpushare._core_testing import Scheduler
 
 MB = 1 << 20
 DEMAND = Demand(MB, MB)

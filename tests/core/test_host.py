@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare import _core
-from jupyter_gpushare._core import Decision, Demand, Host, Rules, Scheduler, SessionSpec
+from jupyter_gpushare._core import Decision, Demand, Host, Rules, SessionSpec
+from jupyter_gpushare._core_testing import Scheduler
 
 GIB = 1 << 30
 RULES = Rules(quantum=0.25, aging=5.0)

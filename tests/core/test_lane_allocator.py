@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Demand, LaneAllocator
+from jupyter_gpushare._core import Demand
+from jupyter_gpushare._core_testing import LaneAllocator
 
 MB = 2**20  # the unit of the table
 GB = 2**30

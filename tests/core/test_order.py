@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, policies
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, policies
+from jupyter_gpushare._core_testing import Scheduler
 
 POLICIES = [name for name, _ in policies()]
 MB = 1 << 20

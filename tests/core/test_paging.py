@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, SessionState
+from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.reasons import sentence
 
 GIB = 1 << 30

@@ -20,7 +20,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, policies
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, policies
+from jupyter_gpushare._core_testing import Scheduler
 
 CAPACITY = 100
 QUANTUM, AGING, LEASE, FORGOTTEN = 0.25, 2.0, 1.0, 0.001

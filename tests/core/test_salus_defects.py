@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare._core import Demand, Rules, Scheduler, SessionSpec
+from jupyter_gpushare._core import Demand, Rules, SessionSpec
+from jupyter_gpushare._core_testing import Scheduler
 
 GB = 10**9
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import jupyter_gpushare
-from jupyter_gpushare import _core
-from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
+from jupyter_gpushare import _core, _core_testing
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, SessionState
+from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.reasons import sentence
 
 GIB = 1 << 30
@@ -573,12 +575,14 @@ def test_wrong_values_are_refused_with_a_sentence() -> None:
     assert it.is_valid() == ""
 
 
-def test_the_stubs_name_what_the_module_has() -> None:
-    stub = ast.parse((Path(jupyter_gpushare.__file__).parent / "_core.pyi").read_text())
+@pytest.mark.parametrize("module", [_core, _core_testing], ids=["product", "testing"])
+def test_the_stubs_name_what_the_module_has(module: ModuleType) -> None:
+    name = f"{module.__name__.rpartition('.')[2]}.pyi"
+    stub = ast.parse((Path(jupyter_gpushare.__file__).parent / name).read_text())
     for node in stub.body:
         if not isinstance(node, ast.ClassDef) or node.name == "AllocationCounter":
             continue
-        runtime = getattr(_core, node.name)
+        runtime = getattr(module, node.name)
         for member in node.body:
             name = getattr(member, "name", None) or getattr(
                 getattr(member, "target", None), "id", None

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from jupyter_gpushare._core import Decision, Demand, Rules, Scheduler, SessionSpec, SessionState
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, SessionState
+from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.reasons import sentence
 
 GB = 10**9

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jupyter_gpushare import _core
+from jupyter_gpushare import _core, _core_testing
 
 GB = 1 << 30
 ODD: tuple[Any, ...] = (
@@ -73,9 +73,9 @@ def job(from_: Choices) -> _core.Job:
     return _core.Job(from_.of("abc"), cells, demand=demand(from_), **odd)
 
 
-def gang(from_: Choices) -> _core.Gang:
+def gang(from_: Choices) -> _core_testing.Gang:
     names = ("arrival", "skew")
-    return _core.Gang(from_.of("abc"), *from_.values(2), **{from_.of(names): from_.of(ODD)})
+    return _core_testing.Gang(from_.of("abc"), *from_.values(2), **{from_.of(names): from_.of(ODD)})
 
 
 # --- calls --------------------------------------------------------------------------------------
@@ -103,7 +103,8 @@ ORDERS: dict[str, int] = {  # that are about no session
 
 
 def scheduler(from_: Choices) -> None:
-    known = _core.Scheduler(from_.of((GB, GB, *ODD)), from_.of(("fair", "pack", "srtf", "las")))
+    capacity, policy = from_.of((GB, GB, *ODD)), from_.of(("fair", "pack", "srtf", "las"))
+    known = _core_testing.Scheduler(capacity, policy)
     now = 0.0
     while True:
         verb = from_.of((*EVENTS, *ORDERS, "open", "open", "report", "lane_bytes"))
@@ -166,7 +167,7 @@ def _shown_of(known: _core.Host, now: float) -> list[tuple[Any, ...]]:
     return [_told(known.picture(device, now)) for device in ("one", "other")]
 
 
-def _shown(known: _core.Scheduler, now: float) -> tuple[Any, ...]:
+def _shown(known: _core_testing.Scheduler, now: float) -> tuple[Any, ...]:
     return _told(known.picture(now))
 
 
@@ -189,10 +190,10 @@ def simulation(from_: Choices) -> None:
 
 def gangs(from_: Choices) -> None:
     names = ("thresholds", "knob", "tick", "known", "quantum", "consolidates", "resume")
-    rules = _core.GangRules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
+    rules = _core_testing.GangRules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
     some = [gang(from_) for _ in range(from_.of((1, 2, 3)))]
     policy = from_.of(("las", "srsf", "gittins", ""))
-    run = _core.GangSimulation(
+    run = _core_testing.GangSimulation(
         some, [from_.of((4, *ODD)) for _ in range(from_.of((1, 2)))], policy, rules
     )
     run.run(min(one.arrival for one in some) + WHILE)
@@ -200,7 +201,7 @@ def gangs(from_: Choices) -> None:
 
 
 def lanes(from_: Choices) -> None:
-    known = _core.LaneAllocator(from_.of((GB, *ODD)))
+    known = _core_testing.LaneAllocator(from_.of((GB, *ODD)))
     while True:
         session = from_.of("abc")
         try:
@@ -217,7 +218,7 @@ def lanes(from_: Choices) -> None:
 
 
 def blocks(from_: Choices) -> None:
-    known = _core.BlockAllocator(from_.of((64, 1000, *ODD)))
+    known = _core_testing.BlockAllocator(from_.of((64, 1000, *ODD)))
     while True:
         verb = from_.of(("add", "take", "allocate", "free", "size_of", "reset_footprint"))
         count = {"add": 2, "take": 2, "reset_footprint": 0}.get(verb, 1)

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jupyter_gpushare._core import BlockAllocator
+from jupyter_gpushare._core_testing import BlockAllocator
 
 PAGES = 200
 PAGE_BYTES = 4096

@@ -119,7 +119,7 @@ def _build() -> None:
     options = ["-DGPUSHARE_TESTS=ON", f"-Dpybind11_DIR={pybind11.get_cmake_dir()}"]
     subprocess.run([*configure, *options, f"-DPython_EXECUTABLE={sys.executable}"], check=True)
     subprocess.run(["cmake", "--build", str(BUILD), "--target", "_core"], check=True)
-    (module,) = (BUILD / "bindings").glob("_core*.so")
+    (module,) = (BUILD / "bindings").glob("_core.*so")
     shutil.copy2(module, COPY / "jupyter_gpushare")
 
 

@@ -65,11 +65,11 @@ def options(of: dict[str, int]) -> str:
     return ":".join(f"{name}={value}" for name, value in of.items())
 
 
-def environment(name: str, module: Path) -> dict[str, str]:
+def environment(name: str, modules: Path) -> dict[str, str]:
     kind = KINDS[name]
     return {
         **os.environ,
-        "SANITIZED_CORE": str(module),
+        "SANITIZED_CORE": str(modules),
         "SANITIZED_WITH": name,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
         "PYTHONMALLOC": "malloc",  # objects that Python passes to C++ are watched too
@@ -79,10 +79,10 @@ def environment(name: str, module: Path) -> dict[str, str]:
 
 
 def main(name: str, folder: str, *arguments: str) -> None:
-    (module,) = Path(folder).resolve().glob("bindings/_core*.so")
+    modules = Path(folder).resolve() / "bindings"
     leaves_out = ("-k", KINDS[name].leaves_out)
     command = [sys.executable, "-m", "pytest", str(HERE), *leaves_out, *arguments]
-    os.execve(sys.executable, command, environment(name, module))
+    os.execve(sys.executable, command, environment(name, modules))
 
 
 main(*sys.argv[1:])

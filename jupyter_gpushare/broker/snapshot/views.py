@@ -64,6 +64,7 @@ def device_view(
     idle: IdleCulling,
     now: float,
 ) -> DeviceView:
+    tuned = picture.concurrency_tuner
     return DeviceView(
         name=name,
         capacity_bytes=picture.capacity,
@@ -88,7 +89,7 @@ def device_view(
         ],
         turns=turns,
         users=users,
-        finding=None if picture.probation is None else to_wire(picture.probation),
+        finding=None if tuned is None else to_wire(tuned),
     )
 
 

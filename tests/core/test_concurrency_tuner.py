@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Probation, Reason, Rules, Simulation
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Reason, Rules, Simulation
+from jupyter_gpushare._core_testing import ConcurrencyTuner
 from jupyter_gpushare.reasons import sentence
 
 GB = 10**9
@@ -39,7 +40,7 @@ class Machine:
     def __init__(self, sums: Mapping[int, float], iterations: Sequence[float]) -> None:
         self.sums = dict(sums)
         self.workers = {number + 1: Worker(each) for number, each in enumerate(iterations)}
-        self.probation = Probation(QUANTUM)
+        self.tuner = ConcurrencyTuner(QUANTUM)
         self.now = self.work = 0.0
         self.seen: list[int] = []  # lanes, whenever they changed
         self.opened: list[float] = []  # when a second one was opened
@@ -55,14 +56,14 @@ class Machine:
         return self
 
     def step(self) -> None:
-        self.probation.follow(self.now, list(self.workers))
-        assert (self.probation.next_event() or self.now + 1) > self.now, "it is always to come"
-        if self.seen[-1:] != [self.probation.lanes]:
+        self.tuner.follow(self.now, list(self.workers))
+        assert (self.tuner.next_event() or self.now + 1) > self.now, "it is always to come"
+        if self.seen[-1:] != [self.tuner.lanes]:
             if self.seen[-1:] == [1]:
                 self.opened.append(self.now)
-            self.seen.append(self.probation.lanes)
-        running = list(self.workers.items())[: self.probation.lanes]
-        self.probation.runs(self.now, len(running))
+            self.seen.append(self.tuner.lanes)
+        running = list(self.workers.items())[: self.tuner.lanes]
+        self.tuner.runs(self.now, len(running))
         self.now += STEP
         self.work += STEP * self.sum(len(running))
         for number, worker in running:
@@ -78,7 +79,7 @@ class Machine:
         worker.used += STEP
         if int(worker.progress) > int(before) and self.now >= worker.next_report:
             done = int(worker.progress) - worker.reported
-            self.probation.report(self.now, number, done, worker.used)
+            self.tuner.report(self.now, number, done, worker.used)
             worker.reported += done
             worker.used = 0.0
             worker.next_report = self.now + REPORT
@@ -98,13 +99,13 @@ def machine(sums: Mapping[int, float], count: int = 2) -> Machine:
 def test_a_lone_session_is_not_probed() -> None:
     alone = machine({2: 2.0}, 1).run(20)
     assert alone.seen == [1]
-    assert (alone.probation.finding, alone.probation.next_event()) == (None, None)
+    assert (alone.tuner.finding, alone.tuner.next_event()) == (None, None)
 
 
 def test_a_second_lane_that_gains_is_kept() -> None:
     pair = machine({2: 1.8}).run(30)
-    assert pair.probation.lanes == pair.probation.hoped == 2
-    assert says(pair.probation.finding, "lanes_gain", 80)
+    assert pair.tuner.lanes == pair.tuner.hoped == 2
+    assert says(pair.tuner.finding, "lanes_gain", 80)
 
 
 def test_few_turns_of_each_alone_are_enough() -> None:
@@ -115,14 +116,14 @@ def test_few_turns_of_each_alone_are_enough() -> None:
 def test_a_second_lane_that_loses_is_closed() -> None:
     pair = machine({2: 0.88}).run(20)
     assert pair.seen == [1, 2, 1]
-    assert pair.probation.hoped == 1
-    assert says(pair.probation.finding, "lanes_lost", 12)
+    assert pair.tuner.hoped == 1
+    assert says(pair.tuner.finding, "lanes_lost", 12)
 
 
 def test_a_second_lane_that_gains_next_to_nothing_is_closed() -> None:
     pair = machine({2: 1.01}).run(12)
     assert pair.seen == [1, 2, 1]
-    assert says(pair.probation.finding, "lanes_gain_little", 1)
+    assert says(pair.tuner.finding, "lanes_gain_little", 1)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_lane_that_ceases_to_gain_is_closed() -> None:
     pair.sums[2] = 0.8
     pair.run(60)
     assert pair.seen[-2:] == [2, 1]
-    assert says(pair.probation.finding, "lanes_lost", 20)
+    assert says(pair.tuner.finding, "lanes_lost", 20)
 
 
 def test_a_lane_that_begins_to_gain_is_opened_by_the_next_probe() -> None:
@@ -177,8 +178,8 @@ def test_probes_of_the_same_mix_become_rare() -> None:
 
 def test_a_session_without_iterations_is_not_believed_to_gain() -> None:
     pair = Machine({2: 1.8}, [1e9, 1e9]).run(15)
-    assert pair.probation.lanes == 1
-    assert pair.probation.finding.code == "lanes_unseen"
+    assert pair.tuner.lanes == 1
+    assert pair.tuner.finding.code == "lanes_unseen"
 
 
 def test_a_session_whose_work_changes_is_measured_anew() -> None:
@@ -189,7 +190,7 @@ def test_a_session_whose_work_changes_is_measured_anew() -> None:
         worker.iteration, worker.progress = 0.02, float(worker.reported)
     pair.sums[2] = 0.7
     pair.run(400)
-    assert says(pair.probation.finding, "lanes_lost", 30)
+    assert says(pair.tuner.finding, "lanes_lost", 30)
 
 
 @settings(max_examples=20, deadline=None)
@@ -258,18 +259,18 @@ def test_the_past_of_a_notebook_before_it_was_met_does_not_count(
     run = simulate(jobs, before, rules=rules).run(20)
     run.enact(run.scheduler.set_policy(run.now, "pack"))
     run.enact(run.scheduler.set_running_lanes(run.now, 0))
-    assert says(run.run(40).scheduler.picture(40).probation, "lanes_gain", 100)
+    assert says(run.run(40).scheduler.picture(40).concurrency_tuner, "lanes_gain", 100)
 
 
 def test_a_waiting_session_is_told_the_result(simulate: Callable, new_job: Callable) -> None:
     run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(1)
     picture = run.scheduler.picture(1)
-    assert sentence([picture.probation], str) == (
+    assert sentence([picture.concurrency_tuner], str) == (
         "2 lanes at once: each notebook is measured alone first"
     )
     waiting = [state.why for state in picture.sessions if state.state == "waiting"]
     assert waiting
-    assert all(why[-1] == picture.probation for why in waiting)
+    assert all(why[-1] == picture.concurrency_tuner for why in waiting)
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("pack", 2), ("fair", 0), ("fair", 2)])
@@ -278,4 +279,4 @@ def test_only_lanes_that_pack_opens_by_itself_are_probed(
 ) -> None:
     jobs = [new_job(f"j{n}", iteration=0.1) for n in range(3)]
     run = simulate(jobs, policy, rules=Rules(running_lanes=lanes)).run(10)
-    assert run.scheduler.picture(10).probation is None
+    assert run.scheduler.picture(10).concurrency_tuner is None

@@ -2,15 +2,18 @@
 //
 // Whether they do is a property of the hardware and of what runs there, so it is measured. While a
 // session runs alone it tells how long an iteration takes it alone. While several run at once, each
-// iteration counts as so many seconds of work; work done in a second of time is the *sum of
-// speeds*, which is 1 where one after the other has the device.
+// iteration counts as so many seconds of work; work done in a second of time is the
+// *weighted speedup*, which is 1 where one after the other has the device.
 //
-// A trial begins with one lane, until all are known, and climbs: 2 lanes at once, 4, 8, for as long
-// as the sum grows. What was best is kept, and watched: the next trial comes as soon as the sum is
+// A probe begins with one lane, until all are known, and climbs: 2 lanes at once, 4, 8, for as long
+// as it grows. What was best is kept, and watched: the next probe comes as soon as it is
 // below 1. Else it comes when the time since the last one makes its cost one part in a hundred, and
 // later and later while neither the sessions nor the outcome change.
 //
-// What must stay true: decisions are made in follow(), and nowhere else; time is an argument.
+// Decisions are made in follow(), and nowhere else; time is an argument.
+//
+// What must stay true, and is_valid() looks at: what may run is what is probed or was kept, and
+// whoever wants the device is known.
 #pragma once
 
 #include <map>
@@ -22,9 +25,9 @@
 
 namespace gpushare {
 
-class Probation {
+class ConcurrencyTuner {
  public:
-  explicit Probation(Seconds quantum) : quantum_(quantum) {}
+  explicit ConcurrencyTuner(Seconds quantum) : quantum_(quantum) {}
 
   // So many iterations since its last report, in so many seconds of its turns.
   void report(Seconds now, SessionNumber session, std::int64_t iterations, Seconds seconds);
@@ -36,11 +39,12 @@ class Probation {
   void runs(Seconds now, int running);
 
   int lanes() const { return lanes_; }
-  bool is_trying() const { return trial_.has_value(); }
+  bool is_probing() const { return probe_.has_value(); }
   // So many may turn out to be worth it; 0: nobody knows.
   int hoped() const { return kept_; }
   // When time alone changes something, if nothing is reported until then.
   std::optional<Seconds> next_event() const;
+  std::string is_valid() const;  // empty, or the first broken invariant in words
   // What came of it, or goes on; nothing as long as there was nothing to try.
   std::optional<Reason> finding() const;
 
@@ -69,13 +73,13 @@ class Probation {
     int lanes = 1;
     std::optional<double> sum = 1.0;  // nothing: it could not be told
   };
-  struct Leg {
+  struct Step {
     Seconds time;
     double sum;
   };
-  struct Trial {
-    Seconds since;  // of the leg that goes on
-    std::vector<Leg> legs = {};
+  struct Probe {
+    Seconds since;  // of the step that goes on
+    std::vector<Step> steps = {};
     Outcome best = {};
   };
 
@@ -92,37 +96,37 @@ class Probation {
   bool is_enough() const;
 
   // What follows from it.
-  void begin_trial();
-  void follow_trial();
+  void begin_probe();
+  void follow_probe();
   bool has_met_all() const;
   void judge();
   void climb(int lanes);
-  void end_leg(double sum);
-  void end_trial();
+  void end_step(double sum);
+  void end_probe();
   void break_off();
   void watch();
   void rest(Seconds cost);
   double sum_kept() const { return kept_ > 1 ? outcome_.sum.value_or(1) : 1; }
-  Seconds cost_of_legs(double best) const;
-  Seconds end_of_leg() const;
+  Seconds cost_of_steps(double best) const;
+  Seconds end_of_step() const;
   Seconds due() const;
 
   Seconds quantum_;
   std::map<SessionNumber, Worker> workers_;
   std::vector<SessionNumber> wanting_;
-  std::set<SessionNumber> mix_;    // who wants the device, or did until a moment ago
-  std::set<SessionNumber> tried_;  // the mix of the last trial
+  std::set<SessionNumber> mix_;     // who wants the device, or did until a moment ago
+  std::set<SessionNumber> probed_;  // the mix of the last probe
   int lanes_ = 1;
   int running_ = 0;
-  int kept_ = 0;     // 0: no trial has ended
-  Outcome outcome_;  // of the last trial, or of what was seen since
-  std::optional<Trial> trial_;
+  int kept_ = 0;     // 0: no probe has ended
+  Outcome outcome_;  // of the last probe, or of what was seen since
+  std::optional<Probe> probe_;
   Evidence evidence_;
   Seconds now_ = -kNever;
   Seconds since_ = -kNever;   // since when `lanes_` is that
   bool is_settled_ = true;    // and no more run
   Seconds shared_ = -kNever;  // when several ran last
-  Seconds rested_ = -kNever;  // when the last trial ended
+  Seconds rested_ = -kNever;  // when the last probe ended
   Seconds pause_ = 0;         // from then to the next
   double backoff_ = 1;        // as many times as long, where nothing has changed
 };

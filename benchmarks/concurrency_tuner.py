@@ -68,7 +68,7 @@ def measure(pair: str) -> Iterator[Figure]:
 
 
 def main() -> None:
-    publish("probation", [figure for pair in PAIRS for figure in measure(pair)])
+    publish("concurrency_tuner", [figure for pair in PAIRS for figure in measure(pair)])
 
 
 if __name__ == "__main__":

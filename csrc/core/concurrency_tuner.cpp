@@ -1,4 +1,4 @@
-#include "core/probation.h"
+#include "core/concurrency_tuner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 namespace gpushare {
 namespace {
 
-// Of the sum of speeds: more than this is growth. Who is left in one lane loses no more.
+// Of the weighted speedup: more than this is growth. Who is left in one lane loses no more.
 constexpr double kGrowth = 1.02;
-// Of the time: what trials may cost.
+// Of the time: what probes may cost.
 constexpr double kCost = 0.01;
 constexpr double kMostBackoff = 16;
 // Where nothing was seen, so much is taken to have been lost.
@@ -23,17 +23,17 @@ constexpr double kOtherWork = 1.5;
 // In turns of one quantum, since sessions are seen at their turns' ends.
 constexpr double kAlone = 1.5;  // of each, until it is known
 constexpr double kRemembered = 16;
-constexpr double kTogether = 8;    // until a leg is judged
-constexpr double kWatched = 16;    // until what is kept is judged again
-constexpr double kLegOfEach = 20;  // a leg with one lane is over after so many for each
-constexpr double kLeg = 40;        // and another one after so many
-constexpr double kOld = 40;        // what was seen so long before is seen anew
-constexpr double kGone = 8;        // who wants nothing for so long is not there
+constexpr double kTogether = 8;     // until a step is judged
+constexpr double kWatched = 16;     // until what is kept is judged again
+constexpr double kStepOfEach = 20;  // a step with one lane is over after so many for each
+constexpr double kStep = 40;        // and another one after so many
+constexpr double kOld = 40;         // what was seen so long before is seen anew
+constexpr double kGone = 8;         // who wants nothing for so long is not there
 constexpr double kShortestPause = 40;
 
 }  // namespace
 
-std::optional<double> Probation::Evidence::sum() const {
+std::optional<double> ConcurrencyTuner::Evidence::sum() const {
   if (device <= 0 || at_once() < kAtOnce) return std::nullopt;
   return work / device * at_once();
 }
@@ -41,8 +41,8 @@ std::optional<double> Probation::Evidence::sum() const {
 // --- what is seen --------------------------------------------------------------------------------
 
 // A report that has no iterations comes from the middle of one.
-void Probation::report(Seconds now, SessionNumber session, std::int64_t iterations,
-                       Seconds seconds) {
+void ConcurrencyTuner::report(Seconds now, SessionNumber session, std::int64_t iterations,
+                              Seconds seconds) {
   pass(now);
   const auto found = workers_.find(session);
   if (found == workers_.end()) return;
@@ -58,7 +58,7 @@ void Probation::report(Seconds now, SessionNumber session, std::int64_t iteratio
 }
 
 // What it did since its last report, and nobody else ran. Half is forgotten again and again.
-void Probation::count_alone(Worker& worker, double iterations, Seconds seconds) {
+void ConcurrencyTuner::count_alone(Worker& worker, double iterations, Seconds seconds) {
   if (seconds <= 0) return;
   if (worker.seen < since_ - turns(kOld)) worker.iterations = worker.seconds = 0;
   if (worker.seconds >= turns(kRemembered)) {
@@ -71,33 +71,33 @@ void Probation::count_alone(Worker& worker, double iterations, Seconds seconds) 
 }
 
 // Nobody is much faster in company than alone: then it does something else than before.
-void Probation::count_together(SessionNumber session, Worker& worker, double iterations,
-                               Seconds seconds) {
+void ConcurrencyTuner::count_together(SessionNumber session, Worker& worker, double iterations,
+                                      Seconds seconds) {
   if (!is_known(worker) || seconds <= 0) return;
   const Seconds work = iterations * worker.iteration();
   if (work > kOtherWork * seconds) {
     worker.iterations = worker.seconds = 0;
-    tried_.erase(session);
+    probed_.erase(session);
     return;
   }
   evidence_.work += work;
   evidence_.device += seconds;
 }
 
-bool Probation::is_known(const Worker& worker) const {
+bool ConcurrencyTuner::is_known(const Worker& worker) const {
   return worker.iterations >= 2 && worker.seconds >= turns(kAlone);
 }
 
-bool Probation::is_known_anew(const Worker& worker) const {
+bool ConcurrencyTuner::is_known_anew(const Worker& worker) const {
   return is_known(worker) && worker.seen >= since_ - turns(kOld);
 }
 
 // Reports cover half of what has run.
-bool Probation::is_enough() const {
+bool ConcurrencyTuner::is_enough() const {
   return evidence_.time >= turns(kTogether) && evidence_.device >= evidence_.running / 2;
 }
 
-void Probation::runs(Seconds now, int running) {
+void ConcurrencyTuner::runs(Seconds now, int running) {
   pass(now);
   running_ = running;
   if (running > 1) shared_ = now_;
@@ -107,7 +107,7 @@ void Probation::runs(Seconds now, int running) {
   evidence_ = {};
 }
 
-void Probation::pass(Seconds now) {
+void ConcurrencyTuner::pass(Seconds now) {
   if (running_ > 0 && is_settled_) {
     evidence_.running += running_ * (now - now_);
     evidence_.time += now - now_;
@@ -118,22 +118,22 @@ void Probation::pass(Seconds now) {
 
 // --- what follows --------------------------------------------------------------------------------
 
-void Probation::follow(Seconds now, const std::vector<SessionNumber>& wanting) {
+void ConcurrencyTuner::follow(Seconds now, const std::vector<SessionNumber>& wanting) {
   pass(now);
   find_mix(wanting);
   if (mix_.size() < 2) {
-    if (trial_) break_off();
-  } else if (trial_) {
-    follow_trial();
+    if (probe_) break_off();
+  } else if (probe_) {
+    follow_probe();
   } else if (now >= due()) {
-    begin_trial();
+    begin_probe();
   } else if (lanes_ > 1) {
     watch();
   }
 }
 
 // Between two turns a session wants nothing for a moment.
-void Probation::find_mix(const std::vector<SessionNumber>& wanting) {
+void ConcurrencyTuner::find_mix(const std::vector<SessionNumber>& wanting) {
   for (const SessionNumber session : wanting_)
     if (const auto worker = workers_.find(session); worker != workers_.end())
       worker->second.wanted = now_;
@@ -145,109 +145,122 @@ void Probation::find_mix(const std::vector<SessionNumber>& wanting) {
     if (worker.wanted >= now_ - turns(kGone)) mix_.insert(session);
 }
 
-void Probation::set_lanes(int lanes) {
+void ConcurrencyTuner::set_lanes(int lanes) {
   if (lanes == lanes_) return;
   lanes_ = lanes;
   since_ = now_;
   is_settled_ = false;
 }
 
-void Probation::begin_trial() {
-  trial_ = Trial{now_};
+void ConcurrencyTuner::begin_probe() {
+  probe_ = Probe{now_};
   set_lanes(1);
-  follow_trial();
+  follow_probe();
 }
 
-void Probation::follow_trial() {
+void ConcurrencyTuner::follow_probe() {
   if (lanes_ > 1) return judge();
-  if (!has_met_all() && now_ < end_of_leg()) return;
-  end_leg(1);
+  if (!has_met_all() && now_ < end_of_step()) return;
+  end_step(1);
   const bool is_any_known = std::ranges::any_of(
       mix_, [&](SessionNumber session) { return is_known(workers_.at(session)); });
   if (!is_any_known) outcome_ = {2, std::nullopt};
-  is_any_known ? climb(2) : end_trial();
+  is_any_known ? climb(2) : end_probe();
 }
 
-bool Probation::has_met_all() const {
+bool ConcurrencyTuner::has_met_all() const {
   return is_settled_ && std::ranges::all_of(mix_, [&](SessionNumber session) {
            return is_known_anew(workers_.at(session));
          });
 }
 
-void Probation::judge() {
-  if (!is_enough() && now_ < end_of_leg()) return;
+void ConcurrencyTuner::judge() {
+  if (!is_enough() && now_ < end_of_step()) return;
   const std::optional<double> sum = evidence_.sum();
   const double at_once = evidence_.at_once();
-  const bool has_grown = sum && *sum >= kGrowth * *trial_->best.sum;
-  end_leg(sum.value_or(at_once < kAtOnce ? 1 : kUnseen));
+  const bool has_grown = sum && *sum >= kGrowth * *probe_->best.sum;
+  end_step(sum.value_or(at_once < kAtOnce ? 1 : kUnseen));
   if (has_grown || lanes_ == 2) outcome_ = {lanes_, sum};
-  if (has_grown) trial_->best = {lanes_, sum};
+  if (has_grown) probe_->best = {lanes_, sum};
   const int more = std::min(2 * lanes_, static_cast<int>(mix_.size()));
-  has_grown&& more > lanes_&& at_once >= kIsFull* lanes_ ? climb(more) : end_trial();
+  const bool goes_on = has_grown && more > lanes_ && at_once >= kIsFull * lanes_;
+  goes_on ? climb(more) : end_probe();
 }
 
-void Probation::climb(int lanes) {
-  trial_->since = now_;
+void ConcurrencyTuner::climb(int lanes) {
+  probe_->since = now_;
   set_lanes(lanes);
 }
 
-void Probation::end_leg(double sum) { trial_->legs.push_back({now_ - trial_->since, sum}); }
+void ConcurrencyTuner::end_step(double sum) {
+  probe_->steps.push_back({now_ - probe_->since, sum});
+}
 
-void Probation::end_trial() {
-  const Outcome best = trial_->best;
-  const bool is_as_before = tried_ == mix_ && kept_ == best.lanes;
+void ConcurrencyTuner::end_probe() {
+  const Outcome best = probe_->best;
+  const bool is_as_before = probed_ == mix_ && kept_ == best.lanes;
   backoff_ = is_as_before ? std::min(2 * backoff_, kMostBackoff) : 1;
-  tried_ = mix_;
-  rest(std::max(cost_of_legs(*best.sum), kCost * turns(kShortestPause)));
+  probed_ = mix_;
+  rest(std::max(cost_of_steps(*best.sum), kCost * turns(kShortestPause)));
   kept_ = best.lanes;
   set_lanes(kept_);
 }
 
 // Those with whom it began are gone.
-void Probation::break_off() {
-  end_leg(lanes_ == 1 ? 1 : kUnseen);
-  rest(cost_of_legs(sum_kept()));
+void ConcurrencyTuner::break_off() {
+  end_step(lanes_ == 1 ? 1 : kUnseen);
+  rest(cost_of_steps(sum_kept()));
   set_lanes(std::max(1, kept_));
 }
 
-Seconds Probation::cost_of_legs(double best) const {
+Seconds ConcurrencyTuner::cost_of_steps(double best) const {
   Seconds cost = 0;
-  for (const Leg& leg : trial_->legs) cost += leg.time * std::max(0.0, 1 - leg.sum / best);
+  for (const Step& step : probe_->steps) cost += step.time * std::max(0.0, 1 - step.sum / best);
   return cost;
 }
 
-void Probation::rest(Seconds cost) {
-  trial_.reset();
+void ConcurrencyTuner::rest(Seconds cost) {
+  probe_.reset();
   rested_ = now_;
   pause_ = cost / kCost;
 }
 
 // What others do on the machine changes too, so nothing is closed for good before each of them was
 // measured anew. Who has been found the same again and again is believed longer.
-void Probation::watch() {
+void ConcurrencyTuner::watch() {
   if (evidence_.time < turns(kWatched) * backoff_ || !is_enough()) return;
   const Evidence seen = std::exchange(evidence_, {});
   if (!seen.sum()) return;
   outcome_.sum = seen.sum();
-  if (*outcome_.sum < 1) begin_trial();
+  if (*outcome_.sum < 1) begin_probe();
 }
 
-Seconds Probation::end_of_leg() const {
-  const double each = lanes_ > 1 ? kLeg : kLegOfEach * static_cast<double>(mix_.size());
-  return trial_->since + turns(each);
+Seconds ConcurrencyTuner::end_of_step() const {
+  const double each = lanes_ > 1 ? kStep : kStepOfEach * static_cast<double>(mix_.size());
+  return probe_->since + turns(each);
 }
 
-Seconds Probation::due() const { return rested_ + pause_ * (mix_ == tried_ ? backoff_ : 1); }
+Seconds ConcurrencyTuner::due() const {
+  return rested_ + pause_ * (mix_ == probed_ ? backoff_ : 1);
+}
 
-std::optional<Seconds> Probation::next_event() const {
+std::optional<Seconds> ConcurrencyTuner::next_event() const {
   if (mix_.size() < 2) return std::nullopt;
-  return trial_ ? end_of_leg() : due();
+  return probe_ ? end_of_step() : due();
 }
 
-std::optional<Reason> Probation::finding() const {
+std::string ConcurrencyTuner::is_valid() const {
+  if (lanes_ < 1 || running_ < 0) return "less than one lane may run";
+  if (!probe_ && lanes_ != std::max(1, kept_)) return "other lanes may run than were kept";
+  for (const SessionNumber session : mix_)
+    if (!workers_.contains(session)) return "nothing is known of a session in the mix";
+  return "";
+}
+
+std::optional<Reason> ConcurrencyTuner::finding() const {
   const auto percent = [](double part) { return std::lround(100 * part); };
-  if (trial_ && lanes_ == 1) return Reason{.code = Code::lanes_measured_alone, .count = 2};
-  if (trial_) return Reason{.code = Code::lanes_tried, .count = lanes_};
+  if (probe_ && lanes_ == 1) return Reason{.code = Code::lanes_measured_alone, .count = 2};
+  if (probe_) return Reason{.code = Code::lanes_tried, .count = lanes_};
   if (kept_ == 0) return std::nullopt;
   Reason found{.code = Code::lanes_unseen, .count = outcome_.lanes};
   if (!outcome_.sum) return found;

@@ -1,0 +1,20 @@
+// Errors of the core as Python knows them.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include "core/types.h"
+
+namespace gpushare {
+
+// Of the module that calls it.
+inline void translate_errors() {
+  pybind11::register_local_exception_translator([](std::exception_ptr raised) {
+    try {
+      if (raised) std::rethrow_exception(raised);
+    } catch (const UnknownSession& error) {
+      PyErr_SetString(PyExc_KeyError, error.what());
+    }
+  });
+}
+
+}  // namespace gpushare

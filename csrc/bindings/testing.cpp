@@ -1,0 +1,16 @@
+// What tests and benchmarks drive by itself, and the product does not. It is in no wheel.
+#include <pybind11/pybind11.h>
+
+#include "bindings/errors.h"
+#include "bindings/register.h"
+
+PYBIND11_MODULE(_core_testing, module, pybind11::mod_gil_not_used()) {
+  module.doc() = "Parts of the C++ of jupyter_gpushare by themselves, for tests and benchmarks.";
+  pybind11::module_::import("jupyter_gpushare._core");  // it has the types that go in and come out
+  gpushare::translate_errors();
+  gpushare::register_block_allocator(module);
+  gpushare::register_concurrency_tuner(module);
+  gpushare::register_gangs(module);
+  gpushare::register_lane_allocator(module);
+  gpushare::register_scheduler(module);
+}
