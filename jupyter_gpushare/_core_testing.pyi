@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ._core import Decision, Demand, LaneState, Picture, Rules, SessionSpec
+from ._core import Decision, Demand, LaneState, Picture, Reason, Rules, SessionSpec
 
 class ConcurrencyTuner:
     """Whether several lanes that run at once get more done than one. Sessions are numbers here.
