@@ -42,29 +42,34 @@ class Keeper:
         self._residency = residency
         self._next_try = 0.0  # to give the turn back
         self._ends = threading.Event()
-        self._wake, self._woken = socket.socketpair()  # ends a sleep of the keeper
+        self._wake: socket.socket | None = None  # the two ends of what ends a sleep, once it runs
+        self._woken: socket.socket | None = None
 
     def start(self) -> None:
         """Raises RuntimeError where the system has no thread more."""
+        self._wake, self._woken = socket.socketpair()
         _kept.add(self)
         try:
             threading.Thread(target=self._keep, name="gpushare-keeper", daemon=True).start()
         except RuntimeError:
             _kept.discard(self)
+            self.close()
             raise
 
     def wake(self) -> None:
-        with contextlib.suppress(OSError):  # the keeper has ended
-            self._wake.send(b"!")
+        if self._wake is not None:
+            with contextlib.suppress(OSError):  # the keeper has ended
+                self._wake.send(b"!")
 
     def end(self) -> None:
         self._ends.set()
         self.wake()
 
-    def forget(self) -> None:
-        """In a forked child, where the thread does not exist."""
+    def close(self) -> None:
+        """Where the thread does not exist, as in a forked child."""
         for end in (self._wake, self._woken):
-            end.close()
+            if end is not None:
+                end.close()
 
     def _keep(self) -> None:
         """Sleep until the connection hangs up, restore it, and so on until the session closes."""
@@ -73,8 +78,7 @@ class Keeper:
                 if not self._is_looked_after(self.is_woken):
                     self._restore()
         finally:
-            self._wake.close()
-            self._woken.close()
+            self.close()
             _kept.discard(self)
 
     def _restore(self) -> None:
@@ -98,19 +102,19 @@ class Keeper:
         self._residency.look_between_cells()  # what came with an answer is in the socket no more
         poll = select.poll()
         with self._link.lock:
-            client = self._link.client
+            client, woken = self._link.client, self._woken
             descriptor = -1 if client is None else client.fileno()
-            if descriptor < 0:  # none, or closed by another thread just now
+            if descriptor < 0 or woken is None:  # none, or closed by another thread just now
                 return False
             news = 0 if self._residency.busy else select.POLLIN
             poll.register(descriptor, select.POLLRDHUP | news)
-            poll.register(self._woken, select.POLLIN)
+            poll.register(woken, select.POLLIN)
         events = dict(poll.poll(self._look_milliseconds()))
         if events.get(descriptor, 0) & ~select.POLLIN:
             self._link.drop_if(client)
             return False
-        if events.get(self._woken.fileno()):
-            self._woken.recv(64)
+        if events.get(woken.fileno()):
+            woken.recv(64)
         elif events:
             self._residency.look_between_cells()
         self._give_back_if_wanted()

@@ -372,7 +372,7 @@ class Session:
         self.inside = False
         self._link.forget()
         self._turn.forget()
-        self._keeper.forget()
+        self._keeper.close()
 
 
 _living: set[Session] = set()
