@@ -95,8 +95,8 @@ class IsReason(Protocol):
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part of why a session is as it is; what its code does not need is left out.
 
-    `other` is the id of another session; of `bytes` that it needs so many are `free`. `text` was
-    said by a rule, or by a session, to those who may read it.
+    `other` is the id of another session; it needs `bytes`, and `free` are free. `text` was said by
+    a rule, or by a session, to those who may read it.
     """
 
     code: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyter_gpushare.reasons import GONE, TEXTS
+from jupyter_gpushare.reasons import TEXTS
 
 FILE = Path(__file__).resolve().parent / "src" / "reason_texts.ts"
 HEAD = """\
@@ -16,17 +16,19 @@ HEAD = """\
 
 import { ITranslate } from './format';
 
-export type Text = (trans: ITranslate) => string;
-
+/** The text of each code. */
+export function texts(trans: ITranslate): Record<string, string> {
+  return {
+"""
+TAIL = """\
+  };
+}
 """
 
 
 def text() -> str:
-    rows = "".join(
-        f"  ['{code}', trans => trans.__({quoted(said)})],\n" for code, said in TEXTS.items()
-    )
-    gone = f"export const GONE: Text = trans => trans.__({quoted(GONE)});\n\n"
-    return HEAD + gone + f"export const TEXTS = new Map<string, Text>([\n{rows}]);\n"
+    rows = (f"    {code}: trans.__({quoted(said)})" for code, said in TEXTS.items())
+    return HEAD + ",\n".join(rows) + "\n" + TAIL
 
 
 def quoted(said: str) -> str:

@@ -107,6 +107,11 @@ export function resting(device: IDeviceView): IRestingView[] {
   return device.resting ?? [];
 }
 
+/** All notebooks of all devices; one that has several devices is there for each. */
+export function everyone({ devices }: ISnapshot): Notebook[] {
+  return devices.flatMap(device => [...device.sessions, ...resting(device)]);
+}
+
 /**
  * The devices of a notebook that has several at once; an older broker knows of
  * none.
@@ -382,17 +387,13 @@ export function ofKernel(
   if (!isSnapshot(state)) {
     return null;
   }
-  const notebooks = state.devices.flatMap((device): Notebook[] => [
-    ...device.sessions,
-    ...resting(device)
-  ]);
   const pid = viewer?.kernels[kernel];
   const is =
     pid === undefined
       ? ({ name, user }: Notebook) =>
           name === fileName(path) && user === viewer?.user
       : (notebook: Notebook) => notebook.pid === pid;
-  return notebooks.find(is) ?? null;
+  return everyone(state).find(is) ?? null;
 }
 
 /** Whether the viewer may change this session. */

@@ -1,7 +1,7 @@
 /** The last complete snapshot of the broker, and whether it is valid now. */
 
 import { aged } from './aging';
-import { isSnapshot, RECOVERING, resting, State } from './format';
+import { everyone, isSnapshot, RECOVERING, State } from './format';
 import { ISnapshot } from './snapshot';
 
 /**
@@ -85,9 +85,5 @@ export class LastPicture {
 const COMING_BACK: State = { type: 'Error', code: RECOVERING, message: '' };
 
 function ids(snapshot: ISnapshot): Set<string> {
-  return new Set(
-    snapshot.devices.flatMap(device =>
-      [...device.sessions, ...resting(device)].map(({ id }) => id)
-    )
-  );
+  return new Set(everyone(snapshot).map(({ id }) => id));
 }

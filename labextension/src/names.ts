@@ -1,6 +1,6 @@
 /** Names of notebooks, made so that two of them can be told apart. */
 
-import { fileName, Notebook, resting } from './format';
+import { everyone, fileName, Notebook } from './format';
 import { ISnapshot } from './snapshot';
 
 /** Paths of notebooks by the process of their kernel, as far as this page knows them. */
@@ -15,12 +15,7 @@ export function namesOf(
   snapshot: ISnapshot,
   paths: Paths
 ): Map<string, string> {
-  const all = new Map<string, Notebook>();
-  for (const device of snapshot.devices) {
-    for (const one of [...device.sessions, ...resting(device)]) {
-      all.set(one.id, one);
-    }
-  }
+  const all = new Map(everyone(snapshot).map(one => [one.id, one]));
   const path = (one: Notebook) => paths.get(one.pid) ?? one.name;
   const ways: ((one: Notebook) => string)[] = [
     one => fileName(path(one)),

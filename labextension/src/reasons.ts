@@ -1,7 +1,7 @@
 /** Why a session is as it is, in one sentence; reasons.py makes the same one in English. */
 
-import { bytes, ITranslate, Notebook, resting } from './format';
-import { GONE, TEXTS } from './reason_texts';
+import { bytes, everyone, ITranslate, Notebook } from './format';
+import { texts } from './reason_texts';
 import { IReason, ISnapshot } from './snapshot';
 
 /** The name of the session with this id. */
@@ -9,17 +9,13 @@ export type Namer = (session: string) => string;
 
 /** Names as the panel shows them; a reason may name a notebook that has ended. */
 export function namer(
-  { devices }: ISnapshot,
+  snapshot: ISnapshot,
   nameOf: (notebook: Notebook) => string,
   trans: ITranslate
 ): Namer {
   return id => {
-    const all = devices.flatMap((device): Notebook[] => [
-      ...device.sessions,
-      ...resting(device)
-    ]);
-    const found = all.find(one => one.id === id);
-    return found ? nameOf(found) : GONE(trans);
+    const found = everyone(snapshot).find(one => one.id === id);
+    return found ? nameOf(found) : trans.__('a notebook that has ended');
   };
 }
 
@@ -29,31 +25,24 @@ export function sentence(
   name: Namer,
   trans: ITranslate
 ): string {
+  const known = texts(trans);
   return why.reduce((said, reason) => {
-    const text = part(reason, name, trans);
-    if (said === '' || text.startsWith(',')) {
-      return said + text;
+    // a newer broker has others
+    const text = known[reason.code] ?? reason.code.replace(/_/g, ' ');
+    const part = filled(text, reason, name);
+    if (!said || part.startsWith(',')) {
+      return said + part;
     }
-    return said.endsWith(':') ? `${said} ${text}` : `${said}; ${text}`;
+    return said + (said.endsWith(':') ? ' ' : '; ') + part;
   }, '');
 }
 
-function part(reason: IReason, name: Namer, trans: ITranslate): string {
-  const fields: Record<string, string> = {
-    other: reason.other ? name(reason.other) : '',
-    bytes: bytes(reason.bytes ?? 0),
-    free: bytes(reason.free ?? 0),
-    count: String(reason.count ?? 0),
-    percent: String(reason.percent ?? 0),
-    device: reason.device ?? '',
-    text: reason.text ?? ''
-  };
-  const text = TEXTS.get(reason.code);
-  if (text === undefined) {
-    return reason.code.replace(/_/g, ' '); // a newer broker's
-  }
-  return text(trans).replace(
-    /\{(\w+)\}/g,
-    (field, key) => fields[key] ?? field
-  );
+function filled(text: string, reason: IReason, name: Namer): string {
+  return text.replace(/{(\w+)}/g, (_, key: keyof IReason) => {
+    const value = reason[key] ?? 0;
+    if (key === 'other') {
+      return name(`${value}`);
+    }
+    return key === 'bytes' || key === 'free' ? bytes(+value) : `${value}`;
+  });
 }

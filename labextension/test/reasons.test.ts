@@ -16,9 +16,4 @@ describe('reasons', () => {
     const name = namer(there, one => one.name, english);
     expect(sentence(row.why, name, english)).toBe(row.sentence);
   });
-
-  it('are called by what they are where an object has such a name', () => {
-    const why = [{ code: 'constructor' }];
-    expect(sentence(why, String, english)).toBe('constructor');
-  });
 });

@@ -114,7 +114,8 @@ async def test_a_waiting_session_is_shown_with_its_queue_position_and_reason(
     _, body = await api("sessions")
     views = {view["name"]: view for view in body}
     assert (views["alice"]["state"], views["bob"]["state"]) == ("running", "waiting")
-    assert views["bob"]["reason"]
+    assert views["bob"]["reason"] == "waits for alice"
+    assert views["bob"]["why"] == [{"code": "waits_for", "other": views["alice"]["id"]}]
 
 
 # --- requests to a notebook ----------------------------------------------------------------------
