@@ -144,6 +144,7 @@ void Scheduler::settle_clocks() {
 
 // Of one that runs it only becomes less: when others come, of whom it is ahead.
 void Scheduler::boost_cells() {
+  if (rules_.boost == 0) return;
   const FairShares::ClocksBelow below = shares_.clocks_below(now_);
   for (auto& [number, session] : sessions_) {
     const Seconds left = boost_of(session, below, now_);
