@@ -2,13 +2,13 @@
 //
 // Whether they do is a property of the hardware and of what runs there, so it is measured. While a
 // session runs alone it tells how long an iteration takes it alone. While several run at once, each
-// iteration counts as so many seconds of work; work done in a second of time is the
-// *weighted speedup*, which is 1 where one after the other has the device.
+// iteration counts as so many seconds of work; work done in a second of time is the *weighted
+// speedup*, which is 1 where one after the other has the device.
 //
 // A probe begins with one lane, until all are known, and climbs: 2 lanes at once, 4, 8, for as long
-// as it grows. What was best is kept, and watched: the next probe comes as soon as it is
-// below 1. Else it comes when the time since the last one makes its cost one part in a hundred, and
-// later and later while neither the sessions nor the outcome change.
+// as it grows. What was best is kept, and watched: the next probe comes as soon as it is below 1.
+// Else it comes when the time since the last one makes its cost one part in a hundred, and later
+// and later while neither the sessions nor the outcome change.
 //
 // Decisions are made in follow(), and nowhere else; time is an argument.
 //

@@ -53,7 +53,7 @@ Picture Scheduler::picture(Seconds now) const {
 // Time alone changes no place in the queue: clocks and boosts are those of the last event.
 Scheduler::Contest Scheduler::in_order(Seconds now) const {
   Contest contest = look(now, ordered_);
-  const FairShares::ClocksBelow below = shares_.clocks_below(ordered_);
+  std::optional<FairShares::ClocksBelow> below;
   for (Contender& waiting : contest.waiting)
     waiting.view.boost = boost_of(*waiting.session, below, ordered_);
   return contest;

@@ -217,7 +217,8 @@ class Scheduler {
   SessionNumber first_with_room(const std::function<bool(const Session&)>& has_room) const;
   void settle_clocks();
   void boost_cells();
-  Seconds boost_of(const Session& session, const FairShares::ClocksBelow& below, Seconds now) const;
+  Seconds boost_of(const Session& session, std::optional<FairShares::ClocksBelow>& below,
+                   Seconds now) const;
   Contest look(Seconds now, Seconds ordered) const;  // in their order of then
   Contest contest(Seconds now) const;                // of those who may have turns now
   std::optional<Seconds> next_change(const Contest& contest, Seconds now) const;
