@@ -80,7 +80,7 @@ test-frontend: $(MODULES)  ## the unit tests of the front end
 test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
 	$(BIN)/pytest
 
-faults: $(INSTALLED)  ## every test in all its kinds; break what can break: docs/results/reliability.md
+faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can break: docs/results/reliability.md
 	$(BIN)/pytest tests/faults --reliability docs/results/reliability.md
 	$(BIN)/pytest -m thorough
 	$(BIN)/pytest tests/fuzz --fuzz-seconds 600

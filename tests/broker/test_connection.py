@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
-from jupyter_gpushare.broker.transport.connection import computes
+from jupyter_gpushare._core import HostLaneMemory
+from jupyter_gpushare.broker.accounting.accounts import Accounts
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.broker.transport.connection import Connection, computes
+from jupyter_gpushare.broker.transport.server import Endpoint
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.settings import load
+
+from ..patience import PATIENCE_SECONDS
 
 PROCESSES = 300
+
+
+ALLOCATIONS = 10  # that a close makes at least
+
+
+@pytest.mark.parametrize("failing", range(ALLOCATIONS))
+def test_a_connection_ends_although_there_was_no_memory_to_close_it(failing: int) -> None:
+    """Or its descriptor would stay as long as the broker."""
+    nomemory = pytest.importorskip("_testcapi")
+
+    async def end_of_other_side() -> bytes:
+        device = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
+        service = Service(load({}), [device], started=0.0, accounts=Accounts())
+        endpoint = Endpoint(load({}), service)
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.setblocking(False)
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.connect_accepted_socket(lambda: Connection(endpoint), theirs)
+            nomemory.set_nomemory(failing, failing + 1)
+            has_failed = False
+            try:
+                connection.close()
+            except MemoryError:
+                has_failed = True
+            finally:
+                nomemory.remove_mem_hooks()
+            assert has_failed
+            return await asyncio.wait_for(loop.sock_recv(ours, 1), PATIENCE_SECONDS)
+
+    assert asyncio.run(end_of_other_side()) == b""
 
 
 def test_a_process_computes_until_it_ends_and_may_end_while_it_is_looked_at() -> None:

@@ -51,9 +51,8 @@ class Connection(asyncio.BufferedProtocol, Peer):
         self._counts = False  # to the connections of its user, since it has said who it is
         self._window_end = 0.0
         self._in_window = 0
-        self._greeting: asyncio.Task[Identity] | None = (
-            None  # as long as its user is being found out
-        )
+        self._is_aborted = False  # since it was seen half closed
+        self._greeting: asyncio.Task[Identity] | None = None  # as long as it is asked who speaks
         self._check: asyncio.Task[None] | None = None  # of the token, as long as it is connected
         self.timer: asyncio.TimerHandle | None = None  # with it, as long as it says nothing
 
@@ -291,6 +290,18 @@ class Connection(asyncio.BufferedProtocol, Peer):
             pass
         except ProcessLookupError:
             self._transport.abort()
+
+    def end_if_half_closed(self) -> None:
+        """Where closing fails for want of memory, asyncio does not try again by itself; and not at
+        all where it had only the call of `connection_lost` left to do."""
+        if not self._transport.is_closing() or self.is_behind():
+            return
+        if not self._is_aborted:
+            self._is_aborted = True
+            self._transport.abort()
+        else:
+            self._transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            self.connection_lost(None)
 
     def is_behind(self) -> bool:
         return self.unread_bytes > 0

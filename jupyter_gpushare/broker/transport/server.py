@@ -193,8 +193,9 @@ class Endpoint:
             self.service.all_have_left()
             return
         try:
-            for connection in self._connections:
+            for connection in tuple(self._connections):
                 connection.abort_if_orphaned()
+                connection.end_if_half_closed()
             self.service.tick(now)
             self.happened(now)
         finally:  # whatever goes wrong in one, the next comes
