@@ -1,7 +1,8 @@
 """How long the scheduler takes to decide, with 4 to 10,000 sessions that all want the device.
 
-One event is a turn that ends: the scheduler grants the next turn, and the former holder asks
-again. The calls go through the Python binding, as the broker calls it, in virtual time.
+One event is a turn that ends: the scheduler grants the next turn, and the one who had it asks
+again. Through the Python binding, as the broker calls it, in virtual time. And how long a look
+takes, with the expected waits, at 10 sessions in the queue, and at 50 beside as many idle ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jupyter_gpushare import _core, _core_testing
 
 SESSIONS = (4, 64, 1_000, 10_000)
 CROWDS = (100, 990)
+LOOKS = ((10, 0), (50, 50))  # sessions that want the device, and idle ones
 BOOSTED = _core.Rules(boost=0.5)  # as a broker has it
 EVENTS = 200
 CAPACITY = 1 << 40
@@ -68,6 +70,36 @@ def beside_a_crowd(count: int) -> list[float]:
     return times
 
 
+def looks(waiting: int, idle: int) -> list[float]:
+    """Seconds of a picture after each turn of three iterations, of sessions whose pace is known."""
+    scheduler, now = _core.Scheduler(CAPACITY, "fair", BOOSTED), 0.0
+    demand = _core.Demand(1 << 20, 1 << 22, True)
+    turn = dict.fromkeys((f"s{number}" for number in range(waiting + idle)), 1)
+    for number, name in enumerate(turn):
+        spec = _core.SessionSpec(f"user{number % 5}", demand=demand)
+        scheduler.open(now, name, spec)
+        scheduler.request(now, name, 1)
+        now += 0.3
+        scheduler.report(now, name, 3, demand, None)
+        scheduler.finish(now, name, 1)
+    wanting = [*turn][:waiting]
+    granted = [scheduler.request(now, name, 2).grants for name in wanting]
+    turn |= dict.fromkeys(wanting, 2)
+    holder = next(grants[0].session for grants in granted if grants)
+    times = []
+    for _ in range(EVENTS):
+        now += 0.3
+        scheduler.report(now, holder, 3, demand, None)
+        following = scheduler.finish(now, holder, turn[holder]).grants[0].session
+        turn[holder] += 1
+        scheduler.request(now, holder, turn[holder])
+        holder = following
+        start = time.perf_counter()
+        scheduler.picture(now)
+        times.append(time.perf_counter() - start)
+    return times
+
+
 def main() -> None:
     figures = []
     for count in SESSIONS:
@@ -75,6 +107,9 @@ def main() -> None:
     for count in CROWDS:
         seconds = statistics.median(beside_a_crowd(count))
         figures.append(Figure(f"beside {count} of one user", seconds * 1e6, "us"))
+    for waiting, idle in LOOKS:
+        seconds = statistics.median(looks(waiting, idle))
+        figures.append(Figure(f"a look at {waiting} and {idle} idle", seconds * 1e6, "us"))
     publish("decision_us", figures)
 
 

@@ -3,9 +3,10 @@ service.
 
 Notebooks come and go as in a class: cells of many iterations with pauses between them. In `known`
 they declare their iterations, in `unknown` they do not, and their memory is not measured before
-the first one; in `debts` some have iterations of many seconds, for which the others are then
-served first; in `surprises` a short iteration is a long one now and then. Each one that has waited
-for half a second is asked about twice a second, as a waiting cell is told.
+the first one; in `debts` some have iterations of many seconds, for which the others are then served
+first; in `surprises` a short iteration is a long one now and then. They are one user's, two users',
+or three users' of two groups with weights. Each one that has waited for half a second is asked
+about twice a second, as a waiting cell is told.
 
 An error is |expected - real| / real of each such moment. A wait that was said to end soon and did
 not is wrong, unless its cause began only after that moment. That is proved for each: the scene is
@@ -21,16 +22,20 @@ import heapq
 import itertools
 import math
 import statistics
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from operator import attrgetter
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from measure import Figure, publish
 
 from jupyter_gpushare import _core
+from jupyter_gpushare.broker.admin.rulebook import RulebookFile
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
@@ -67,11 +72,45 @@ MEASURED = Demand(100 << 20, 200 << 20, measured=True)
 KINDS = ("known", "unknown", "debts", "surprises")
 
 
+class Users(NamedTuple):
+    """Whose notebooks these are, one after the other, and what the admin's file says of them."""
+
+    title: str
+    names: tuple[str, ...]
+    rules: str = ""
+
+
+CLASS = """
+[groups.students]
+members = ["ann", "bob"]
+weight = 2
+[groups.staff]
+members = ["cid"]
+[users.ann]
+weight = 3
+"""
+USERS = (
+    Users("one user", ("ann",)),
+    Users("two users", ("ann", "bob")),
+    Users("three users of two groups", ("ann", "bob", "cid"), CLASS),
+)
+
+
+FOLDER = tempfile.TemporaryDirectory()
+
+
+@cache
+def rulebook(users: Users) -> RulebookFile:
+    path = Path(FOLDER.name, f"{users.title}.toml")
+    path.write_text(users.rules)
+    return RulebookFile(str(path))
+
+
 class Heard(Peer):
     """A connection that hands each message to the notebook at its end."""
 
-    def __init__(self, hears: Callable[[Message], None]) -> None:
-        self.uid, self.pid, self.user, self.is_owner = 0, 1, "root", True
+    def __init__(self, user: str, hears: Callable[[Message], None]) -> None:
+        self.uid, self.pid, self.user = 0, 1, user
         self._hears = hears
 
     def send(self, *messages: Message) -> None:
@@ -156,7 +195,8 @@ ALL = Without()
 class Notebook:
     """Cells of iterations, with pauses; it behaves as a session does."""
 
-    def __init__(self, scene: Scene, name: str, kind: str, seed: int) -> None:
+    def __init__(self, scene: Scene, name: str, user: str) -> None:
+        kind, seed = scene.kind, scene.seed
         self.scene, self.name, self.kind = scene, name, kind
         # Each kind of chance has its own generator, so that a scene without one event is otherwise
         # the same.
@@ -172,9 +212,8 @@ class Notebook:
         self.speaks: list[tuple[float, float]] = []
         self.is_measured = kind != "unknown"
         self.waits: list[Wait] = []
-        # when each ends, seconds, whether it is long
-        self.iterations: list[tuple[float, float, bool]] = []
-        self.peer = Heard(self.hears)
+        self.iterations: list[tuple[float, float, bool]] = []  # when each ends, seconds, is it long
+        self.peer = Heard(user, self.hears)
 
     @property
     def remaining(self) -> int | None:
@@ -279,15 +318,20 @@ class Notebook:
 class Scene:
     """A broker's service, and its notebooks, in virtual time."""
 
-    def __init__(self, policy: str, kind: str, seed: int, without: Without = ALL) -> None:
-        self.policy, self.kind, self.seed, self.without = policy, kind, seed, without
+    def __init__(
+        self, policy: str, kind: str, users: Users, seed: int, without: Without = ALL
+    ) -> None:
+        self.policy, self.kind, self.users = policy, kind, users
+        self.seed, self.without = seed, without
         random = Random(seed)
         self.heard: list[tuple[float, str, object]] = []
-        self.service = Service(load({}, policy=policy), [DEVICE], started=0.0)
+        settings = load({}, policy=policy)
+        self.service = Service(settings, [DEVICE], started=0.0, rulebook=rulebook(users))
         self.now = 1.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
-        self.notebooks = [Notebook(self, f"n{number}", kind, seed) for number in range(NOTEBOOKS)]
+        whose = itertools.islice(itertools.cycle(users.names), NOTEBOOKS)
+        self.notebooks = [Notebook(self, f"n{i}", user) for i, user in enumerate(whose)]
         for notebook in self.notebooks:
             self.at(1.0 + 20 * random.random(), notebook.opens)
         self.at(self.now, self.look)
@@ -338,9 +382,8 @@ class Scene:
         yield from ((BOTH, Without(opens=time, cells=time, usual=world)) for world in worlds)
 
     def is_due(self, pair: Pair, without: Without) -> bool:
-        """Whether until that moment the broker hears the same without it, and then the wait is
-        short."""
-        other = Scene(self.policy, self.kind, self.seed, without)
+        """Until that moment the broker hears the same without it, and then the wait is short."""
+        other = Scene(self.policy, self.kind, self.users, self.seed, without)
         other.run(pair.time + LONG_SECONDS + 1e-3)
         if other.heard_until(pair.time) != self.heard_until(pair.time):
             return False
@@ -386,20 +429,25 @@ def figures_of(name: str, scenes: list[Scene]) -> Iterator[Figure]:
 
 
 def main() -> None:
-    figures: list[Figure] = []
-    total: list[Scene] = []
-    for policy, _ in _core.policies():
-        for kind in KINDS:
-            scenes = [Scene(policy, kind, seed).run() for seed in range(SEEDS)]
-            figures += figures_of(f"{policy}, {kind}", scenes)
-            total += scenes
-    publish("expected_wait", [*figures_of("all", total), *figures])
-    for scene in total:
+    scenes = [
+        Scene(policy, kind, users, seed).run()
+        for policy, _ in _core.policies()
+        for kind in KINDS
+        for users in USERS
+        for seed in range(SEEDS)
+    ]
+    figures = [*figures_of("all", scenes)]
+    for of in (attrgetter("users.title"), attrgetter("policy", "kind")):
+        for name in dict.fromkeys(map(of, scenes)):
+            title = name if isinstance(name, str) else ", ".join(name)
+            figures += figures_of(title, [scene for scene in scenes if of(scene) == name])
+    publish("expected_wait", figures)
+    for scene in scenes:
         for pair, cause in scene.late:
             print(
-                f"{scene.policy}, {scene.kind}, seed {scene.seed}: at {pair.time:.2f} s"
-                f" {pair.name} was told {pair.expected:.2f} s and waited {pair.real:.2f} s:"
-                f" {cause or 'WRONG'}"
+                f"{scene.policy}, {scene.kind}, {scene.users.title}, seed {scene.seed}:"
+                f" at {pair.time:.2f} s {pair.name} was told {pair.expected:.2f} s and waited"
+                f" {pair.real:.2f} s: {cause or 'WRONG'}"
             )
 
 

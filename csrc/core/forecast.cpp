@@ -29,6 +29,7 @@ constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr double kMostIterations = 1e15;  // of one turn, whatever somebody reports
 constexpr double kRounding = 1e-6;        // of an iteration
 constexpr Seconds kShort = 1, kLong = 5;  // a wait, and one that nobody calls soon
+constexpr Seconds kForeseen = 10;         // until then few come that would be served first
 // A forecast answers for a time in which waits become shorter.
 constexpr Seconds kMostKept = kMostWork * kKeptForEach;
 constexpr Seconds kBecomesShort = kShort + kMostKept, kHorizon = kLong + kMostKept;
@@ -203,7 +204,16 @@ std::optional<Seconds> Scheduler::expected_wait(const Session& session, Seconds 
   const Begin& begin = found->second;
   if (begin.turn != session.request->number || begin.usual < now) return std::nullopt;
   const Seconds wait = begin.usual - now;
+  if (wait > kForeseen && may_be_overtaken(session)) return std::nullopt;
   return wait < kShort && begin.worst - now > kLong ? std::nullopt : std::optional(wait);
+}
+
+// By cells of its user's notebooks that will declare less work than it has left.
+bool Scheduler::may_be_overtaken(const Session& session) const {
+  return policy_->by_remaining && std::ranges::any_of(sessions_, [&](const Entry& other) {
+           return other.second.user == session.user && &other.second != &session &&
+                  other.second.remaining_iterations;
+         });
 }
 
 }  // namespace gpushare

@@ -254,6 +254,7 @@ class Scheduler {
   std::vector<LaneState> lane_states() const;
   std::vector<const Contender*> queue(const Contest& contest, Seconds now) const;
   std::optional<Seconds> expected_wait(const Session& session, Seconds now) const;
+  bool may_be_overtaken(const Session& session) const;
   Forecast forecast(Seconds now) const;
   void bound_those_that_begin_soon(Forecast& forecast) const;
   Why why(const Contender& of, const Contest& contest, Seconds now) const;

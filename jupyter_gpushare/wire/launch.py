@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -60,6 +61,14 @@ def _troubles_of_the_system(path: Path) -> Iterator[None]:
         ) from None
     except subprocess.SubprocessError as error:
         raise BrokerUnavailable(f"no broker can be started on {path}: {error}") from None
+
+
+def is_in_the_way(path: Path, why: str) -> BrokerUnavailable:
+    """What to say where something else lies at `path` that a broker could not take away."""
+    return BrokerUnavailable(
+        f"{path} lies in the place of the broker's socket, and cannot be taken away ({why}):"
+        " move it, or set JUPYTER_GPUSHARE_SOCKET to another path"
+    )
 
 
 def check_may_start(path: Path, settings: Settings) -> None:
@@ -160,6 +169,8 @@ def other_end(connection: socket.socket) -> tuple[int, int]:
 
 def _start_and_connect(path: Path, settings: Settings) -> socket.socket:
     make_directory(path.parent, is_shared(settings))
+    if path.is_dir():  # which no broker takes away
+        raise is_in_the_way(path, os.strerror(errno.EISDIR))
     deadline = time.monotonic() + settings.start_seconds
     while time.monotonic() < deadline:
         with _starter(path) as is_chosen:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.errors import BrokerUnavailable
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.launch import try_connect
+from jupyter_gpushare.wire.launch import log_path, try_connect
 from jupyter_gpushare.wire.messages import (
     Demand,
     Open,
@@ -95,6 +96,9 @@ def test_a_directory_in_the_place_of_the_socket_is_reported(settings: Settings) 
     assert done.returncode == 1
     assert f"{path} lies in the place of the broker's socket" in done.stderr
     assert done.stderr.count("\n") == 1
+    with pytest.raises(BrokerUnavailable, match="lies in the place of the broker's socket"):
+        Client.connect(settings)
+    assert not log_path(path).exists()  # no broker was started, and waited for
     path.rmdir()
     with Client.connect(settings) as client:
         assert client.look()

@@ -116,6 +116,21 @@ def test_declared_iterations_of_sessions_ahead_are_summed_up(policy: str) -> Non
         assert expected(it, "c", now) == pytest.approx(15.0)
 
 
+@pytest.mark.parametrize("policy", ["fifo", "srtf"])
+def test_a_long_wait_by_declared_work_is_unknown_where_less_of_it_goes_first(policy: str) -> None:
+    """Under `srtf` each cell that begins meanwhile and declares less is served before it."""
+    it = scheduler(policy, a="u", b="u")
+    now = runs(it, "a", 1, 1.0, 0.5, 2)
+    now = runs(it, "b", 1, now, 0.5, 2)
+    it.report(now, "a", 0, DEMAND, 30)
+    it.report(now, "b", 0, DEMAND, 60)
+    it.request(now, "a", 2)
+    it.request(now, "b", 2)
+    assert expected(it, "b", now) == (None if policy == "srtf" else pytest.approx(15.0))
+    it.report(now + 6.0, "a", 12, DEMAND, None)
+    assert expected(it, "b", now + 6.0) == pytest.approx(9.0)
+
+
 def test_under_fifo_an_undeclared_length_is_unknown() -> None:
     it = scheduler("fifo", a="u", b="u")
     now = runs(it, "a", 1, 1.0, 0.5, 2)

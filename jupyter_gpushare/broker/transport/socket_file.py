@@ -11,10 +11,17 @@ import time
 from pathlib import Path
 from typing import IO
 
-from ...errors import BrokerUnavailable, GpuShareError, InvalidValue
+from ...errors import GpuShareError, InvalidValue
 from ...settings import Settings
-from ...wire.launch import RETRY_SECONDS, is_shared, make_directory, open_own, try_connect
-from ..grants.recovery import RecoveryJournal
+from ...wire.launch import (
+    RETRY_SECONDS,
+    is_in_the_way,
+    is_shared,
+    make_directory,
+    open_own,
+    try_connect,
+)
+from ..grants.recovery import Roll
 
 ENDING_SECONDS = 2.0  # that a broker that cannot be reached any more may take to end
 
@@ -113,10 +120,7 @@ def listen(path: Path, settings: Settings) -> socket.socket:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise BrokerUnavailable(
-            f"{path} lies in the place of the broker's socket, and cannot be taken away"
-            f" ({error.strerror}): move it, or set JUPYTER_GPUSHARE_SOCKET to another path"
-        ) from None
+        raise is_in_the_way(path, error.strerror or str(error)) from None
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
