@@ -1,8 +1,9 @@
 """How long the scheduler takes to decide, with 4 to 10,000 sessions that all want the device.
 
-One event is a turn that ends: the scheduler grants the next turn, and the one who had it asks
-again. Through the Python binding, as the broker calls it, in virtual time. And how long a look
-takes, with the expected waits, at 10 sessions in the queue, and at 50 beside as many idle ones.
+One event is a turn that ends: the scheduler grants the next turn, and the former holder asks
+again. The calls go through the Python binding, as the broker calls it, in virtual time. Another
+figure is how long a look takes, with the expected waits, at 10 sessions in the queue, and at 50
+beside as many idle ones.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def beside_a_crowd(count: int) -> list[float]:
 
 
 def looks(waiting: int, idle: int) -> list[float]:
-    """Seconds of a picture after each turn of three iterations, of sessions whose pace is known."""
-    scheduler, now = _core.Scheduler(CAPACITY, "fair", BOOSTED), 0.0
+    """Return seconds of each look, one after each turn of three iterations; paces are known."""
+    scheduler, now = _core_testing.Scheduler(CAPACITY, "fair", BOOSTED), 0.0
     demand = _core.Demand(1 << 20, 1 << 22, True)
     turn = dict.fromkeys((f"s{number}" for number in range(waiting + idle)), 1)
     for number, name in enumerate(turn):

@@ -21,7 +21,7 @@ from ...wire.launch import (
     open_own,
     try_connect,
 )
-from ..grants.recovery import Roll
+from ..grants.recovery import RecoveryJournal
 
 ENDING_SECONDS = 2.0  # that a broker that cannot be reached any more may take to end
 
