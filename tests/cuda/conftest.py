@@ -75,7 +75,7 @@ class Process:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """`start(program, function, *arguments, ENVIRONMENT=...)`; all processes of a test have one GPU."""
+    """`start(program, function, *arguments, NAME=value)`: all that a test starts have one GPU."""
     started: list[Process] = []
 
     def start(program: str, function: str, *arguments: Any, **environment: str) -> Process:
@@ -90,8 +90,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def run(start: Start) -> Run:
-    """The same, and its answer."""
-    return lambda *words, **environment: start(*words, **environment).answer()
+    """One process alone, and its answer."""
+    return lambda *words, **environment: start(*words, FAKE_CUDA_HOST="", **environment).answer()
 
 
 @pytest.fixture

@@ -72,8 +72,8 @@ def both(model: str) -> tuple[list[float], list[float]]:
 
 
 def statistics() -> dict[str, list[int]]:
-    """Allocated, reserved, and what the driver has given away: with a tensor, without, and after the
-    cache was emptied; in MiB."""
+    """MiB that are allocated, reserved, and given away by the driver: with a tensor, without, and
+    when the cache is empty."""
 
     def figures() -> list[int]:
         free, total = torch.cuda.mem_get_info()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ... import _core
 from ...devices.cuda_context import CudaContext
 from ...wire.messages import Demand
-from .cuda_lane import PooledLane
+from .cuda_lane import PooledLane, private_bytes, why_not_paged
 from .tensors import lent_blocks, storage_of, tensors
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ class Source(Protocol):
     def take_peak(self) -> tuple[int, int]:
         """Live and peak bytes; the next peak starts at what is alive now."""
 
+    def kept(self) -> int:
+        """Bytes that the device has given this process outside of lanes: at least `live`, and what
+        the allocator keeps beside it."""
+
     def settle(self) -> bool:
         """Return when the device has done this process's work; False if it does none any more."""
 
@@ -57,6 +61,9 @@ class CountedStorages:
     """CPU storages, counted at each allocation and each free."""
 
     how = "every CPU tensor is counted where PyTorch allocates it"
+
+    def kept(self) -> int:
+        return self.live()
 
     def settle(self) -> bool:
         return True
@@ -92,6 +99,9 @@ class WholeProcess:
     def take_peak(self) -> tuple[int, int]:
         return (live := self.live()), live
 
+    def kept(self) -> int:
+        return self.live()
+
     def settle(self) -> bool:
         return True
 
@@ -103,8 +113,7 @@ class WholeProcess:
 
 
 class CudaAllocator:
-    """Bytes of tensors in PyTorch's caching allocator of one GPU, and of the CUDA context. Not
-    tested without a GPU."""
+    """Bytes of tensors in PyTorch's caching allocator of one GPU, and of the CUDA context."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -125,6 +134,10 @@ class CudaAllocator:
         if self._cuda.is_initialized():  # before the first use of the GPU there is none to reset
             self._cuda.reset_peak_memory_stats(self._index)
         return usage
+
+    def kept(self) -> int:
+        """Segments have holes, and more than the tensors in them: the device loses them whole."""
+        return self._context.bytes + private_bytes()
 
     def _look(self) -> tuple[int, int]:
         """Live and peak bytes, from one look: PyTorch makes a table of some hundred figures."""
@@ -173,6 +186,9 @@ class CudaAllocators:
     def take_peak(self) -> tuple[int, int]:
         lives, peaks = zip(*(each.take_peak() for each in self._each), strict=True)
         return max(lives), max(peaks)
+
+    def kept(self) -> int:
+        return max(each.kept() for each in self._each)
 
     def settle(self) -> bool:
         settled = [each.settle() for each in self._each]  # also after one that has failed
@@ -410,6 +426,8 @@ class Memory:
         was_in_lane = self._lane.inside
         footprint, did_fit = self._lane.leave()
         live, peak = self._source.take_peak()
+        if was_in_lane:  # what is outside of it by now is not the iteration's
+            live = max(live, self._source.kept())
         if was_in_lane and did_fit and self._to_forget:
             self._forget_learning()
         if self._first_is_over:
@@ -526,7 +544,7 @@ def _lane_and_pager(
     """Where iterations have their memory, and what moves the memory that persists."""
     if isinstance(source, CudaAllocator):
         lane = PooledLane(index_of(device), capacity)
-        trouble = _core.CudaSegments.install_hook()
+        trouble = _core.CudaSegments.install_hook() or why_not_paged()
         if trouble:
             source.how += f", and nothing can be paged out: {trouble}"
         return lane, None if trouble else _core.CudaSegments

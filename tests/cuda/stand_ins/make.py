@@ -26,11 +26,12 @@ PREFIXES = {  # of names that are imported without the name of their library
     "nvshmem_host": r"nvshmem",
     "cuda": r"cu[A-Z](?!ile)",
 }
-FETCHED = (  # from the driver, by their names, at run time
-    "cuCtxFromGreenCtx cuDevResourceGenerateDesc cuDevSmResourceSplitByCount cuDeviceGetDevResource"
-    " cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate cuMulticastAddDevice"
-    " cuMulticastBindMem cuMulticastCreate cuMulticastUnbind cuStreamWriteValue32"
-).split()
+FETCHED = {  # from the driver, by their names, at run time
+    *("cuCtxFromGreenCtx", "cuDevResourceGenerateDesc", "cuDevSmResourceSplitByCount"),
+    *("cuDeviceGetDevResource", "cuGreenCtxCreate", "cuGreenCtxDestroy"),
+    *("cuGreenCtxStreamCreate", "cuMulticastAddDevice", "cuMulticastBindMem"),
+    *("cuMulticastCreate", "cuMulticastUnbind", "cuStreamWriteValue32"),
+}
 SHARED = ("-shared", "-fPIC", "-O1")
 CXX = (os.environ.get("CXX", "c++"), "-std=c++20", *SHARED, "-Wall", "-Wextra")
 CC = (os.environ.get("CC", "cc"), *SHARED, "-w")
@@ -95,7 +96,7 @@ def stub_object(code: Path) -> Path:
 
 def make_driver(imports: Imports, work: Path, out: Path) -> None:
     sources = [FAKE_DRIVER / "fake_driver.cpp", FAKE_DRIVER / "fake_gpu.cpp"]
-    names = imports.names("libcuda.so.1") | set(FETCHED)
+    names = imports.names("libcuda.so.1") | FETCHED
     rest = stub_object(stubs(names, sources, NOT_SUPPORTED, work / "cuda.c"))
     link("libcuda.so.1", "", out, *CXX, f"-I{ROOT / 'csrc'}", *sources, rest)
 
