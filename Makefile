@@ -23,6 +23,8 @@ CUDA_VENV := .venv-cuda
 CUDA_PIP := $(CUDA_VENV)/bin/pip --disable-pip-version-check --quiet --quiet install --no-deps
 CUDA_INSTALLED := $(CUDA_VENV)/.installed
 CUDA_LIBRARIES := build/cuda/libraries
+# tests/gpu has cases that only a GPU can: arithmetic in a captured graph, and torch.compile.
+CUDA_TESTS := tests/cuda tests/gpu -k 'not a_captured_graph and not torch_compile'
 CUDA_MADE := $(CUDA_LIBRARIES)/nvml
 SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
@@ -88,7 +90,7 @@ test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, brow
 	$(BIN)/pytest
 
 test-cuda: $(INSTALLED) $(CUDA_MADE)  ## lanes under PyTorch's own CUDA allocator, on a GPU that is main memory
-	tests/cuda/run -m pytest tests/cuda
+	tests/cuda/run -m pytest $(CUDA_TESTS)
 
 $(CUDA_INSTALLED): $(TOOLS) tests/cuda/requirements.txt tests/cuda/headers.txt tests/cuda/stand_ins/hook.py
 	$(BIN)/python -m venv --clear $(CUDA_VENV)
@@ -110,6 +112,7 @@ faults: $(INSTALLED)  ## every test in all its kinds; break what can break: docs
 	$(BIN)/pytest tests/model --hypothesis-profile=faults
 	$(MAKE) test-cpp THREADED='*'
 	$(MAKE) test-bindings
+	$(MAKE) test-cuda
 
 load: $(INSTALLED)  ## a busy host for half an hour: docs/results/load.md
 	$(BIN)/python benchmarks/load.py

@@ -260,5 +260,6 @@ def install(library: str) -> Cuda:
         for name, function in functions.items():
             setattr(place, name, function)
     torch.cuda.memory.CUDAPluggableAllocator = PluggableAllocator
+    torch.cuda.memory._snapshot = lambda: {"allocator_settings": {}}
     torch.empty = empty
     return cuda

@@ -179,11 +179,13 @@ class PooledLane:
         self._torch._C._cuda_releasePool(self._index, self._pool.id)  # what `begin` had counted
         _core.CudaLane.leave()
         usage = _core.CudaLane.usage()
-        if usage.overflow_bytes:
-            self._is_crowded = True
-            self._retire()
         taken = usage.footprint if usage.footprint > self._sown else 0
-        return taken + usage.overflow_bytes, usage.overflow_bytes == 0
+        if not usage.overflow_bytes:
+            return taken, True
+        taken = max(taken, self.survivors())  # beside what lives on, the next one needs as much
+        self._is_crowded = True
+        self._retire()
+        return taken + usage.overflow_bytes, False
 
     def survivors(self) -> int:
         """Bytes that are alive in the lane. A walk through all that PyTorch has, if there are any.
