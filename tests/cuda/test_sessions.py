@@ -96,9 +96,8 @@ def test_weights_are_paged_out_or_the_reason_is_said(conf: str, run: Run) -> Non
     assert said["mebibytes"] >= 50 or said["reason"], said
 
 
-@pytest.mark.xfail(reason="each boundary begins a new peak, and PyTorch has one for all")
 def test_the_peak_that_user_code_asks_for_is_its_own(run: Run) -> None:
-    assert run(PROGRAM, "peak") == 101
+    assert run(PROGRAM, "peak") == 100
 
 
 @pytest.mark.xfail(reason="private segments have no handles that NVIDIA's runtime could share")

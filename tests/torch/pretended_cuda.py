@@ -127,7 +127,7 @@ class MemPool:
 
 
 @contextmanager
-def use_mem_pool(pool: MemPool) -> Iterator[None]:
+def use_mem_pool(pool: MemPool, device: int) -> Iterator[None]:
     cuda.begin(0, pool.id)
     try:
         yield

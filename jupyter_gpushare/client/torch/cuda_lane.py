@@ -215,7 +215,7 @@ class PooledLane:
             self._kept = self._torch.cuda.MemPool()
         with (
             contextlib.suppress(self._torch.OutOfMemoryError),  # then its pages become private
-            self._torch.cuda.use_mem_pool(self._kept),
+            self._torch.cuda.use_mem_pool(self._kept, self._index),
         ):
             move_storages(self._torch, _core.CudaLane.owns)
         if self.survivors():

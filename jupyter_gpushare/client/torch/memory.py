@@ -17,6 +17,7 @@ from ... import _core
 from ...devices.cuda_context import CudaContext
 from ...wire.messages import Demand
 from .cuda_lane import PooledLane, private_bytes, why_not_paged
+from .peaks import peaks_of
 from .tensors import lent_blocks, storage_of, tensors
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class CudaAllocator:
         self._cuda = torch.cuda
         self._context = CudaContext(device)
         self._index = index_of(device)
+        self._peaks = peaks_of(self._index)
 
     def live(self) -> int:
         return self._look()[0]
@@ -132,7 +134,7 @@ class CudaAllocator:
     def take_peak(self) -> tuple[int, int]:
         usage = self._look()
         if self._cuda.is_initialized():  # before the first use of the GPU there is none to reset
-            self._cuda.reset_peak_memory_stats(self._index)
+            self._peaks.begin()
         return usage
 
     def kept(self) -> int:
@@ -143,7 +145,7 @@ class CudaAllocator:
         """Live and peak bytes, from one look: PyTorch makes a table of some hundred figures."""
         if not self._cuda.is_initialized():
             return self._context.bytes, self._context.bytes
-        figures = self._cuda.memory_stats_as_nested_dict(self._index)
+        figures = self._peaks.figures()
         self._context.look(int(figures["reserved_bytes"]["all"]["current"]))
         allocated = figures["allocated_bytes"]["all"]
         context = self._context.bytes
