@@ -114,6 +114,20 @@ def keeps_the_last(count: int) -> dict[str, Any]:
         return {"inside": inside, **held(opened)}
 
 
+def has_two_streams(count: int) -> list[bool]:
+    """Whether what each iteration needs on a stream beside its own is in the lane."""
+    side = torch.cuda.Stream()
+    inside = []
+    with session():
+        learn()
+        for _ in gpushare.iterations(range(count)):
+            step()
+            with torch.cuda.stream(side):
+                inside.append(step(4))
+            time.sleep(0.01)
+    return inside
+
+
 def pinned_by_survivors() -> dict[str, Any]:
     """Idle MiB of private segments, once iterations outside of the lane have left theirs and
     something survived in it."""
@@ -219,21 +233,6 @@ def sends() -> int:
             step()
         tensor = memory(30, 6)
         return len(tensor.untyped_storage()._share_cuda_())
-
-
-def workspace() -> dict[str, Any]:
-    """What cuBLAS takes for a stream that first multiplies inside of the lane."""
-    side = torch.cuda.Stream()
-    x = torch.ones(1024, 1024, device="cuda")
-    with session() as opened:
-        learn()
-        with gpushare.turn():
-            with torch.cuda.stream(side):
-                x @ x
-            torch.cuda.current_stream().wait_stream(side)
-        opened.memory.evacuate()
-        usage = _core.CudaLane.usage()
-        return {"survivors": opened.memory.survivors(), "promoted": usage.living_promoted_bytes}
 
 
 # --- neighbours

@@ -65,6 +65,12 @@ def test_what_lives_into_the_next_iterations_never_stops_the_lane(run: Run) -> N
     assert inside.count(False) <= len(inside) // 10, inside
 
 
+def test_several_streams_have_their_part_of_the_lane(run: Run) -> None:
+    """As soon as it is known how much they need."""
+    inside = run(PROGRAM, "has_two_streams", 30, **WITHOUT_KERNELS)
+    assert all(inside[-10:]), inside
+
+
 def test_what_survives_keeps_no_idle_memory_of_others(run: Run) -> None:
     """PyTorch makes 20 MiB for what is smaller than 10."""
     assert run(PROGRAM, "pinned_by_survivors", **WITHOUT_KERNELS)["idle"] <= 20
@@ -103,8 +109,3 @@ def test_the_peak_that_user_code_asks_for_is_its_own(run: Run) -> None:
 @pytest.mark.xfail(reason="private segments have no handles that NVIDIA's runtime could share")
 def test_a_tensor_may_go_to_another_process(run: Run) -> None:
     assert run(PROGRAM, "sends") > 0
-
-
-def test_a_workspace_that_was_made_in_the_lane_leaves_it(run: Run) -> None:
-    said = run(PROGRAM, "workspace", **WITHOUT_KERNELS)
-    assert said == {"survivors": 0, "promoted": 0}

@@ -72,6 +72,7 @@ class PooledLane:
         self._pool: Any = None
         self._offered: tuple[LaneMemory, int] | None = None
         self._seed = self._sown = 0  # bytes
+        self._is_sowing = True
         self._to_tidy = 0  # times still that PyTorch is to give back what iterations outside left
         self._is_crowded = False  # the last iteration overflowed
         self._kept: Any = None  # the pool of what has moved out of the lane
@@ -125,6 +126,7 @@ class PooledLane:
         self._seed = min(needed, size)
         if not self._lane.is_using(memory, size):
             self._drop_pool()
+            self._is_sowing = True
         trouble = self._lane.use(memory, size)
         self.is_open = not trouble
         return trouble
@@ -182,7 +184,9 @@ class PooledLane:
         taken = usage.footprint if usage.footprint > self._sown else 0
         if not usage.overflow_bytes:
             return taken, True
-        taken = max(taken, self.survivors())  # beside what lives on, the next one needs as much
+        survivors = self.survivors()
+        taken = max(taken, survivors)  # beside what lives on, the next one needs as much
+        self._is_sowing = self._is_sowing and bool(survivors)
         self._is_crowded = True
         self._retire()
         return taken + usage.overflow_bytes, False
@@ -234,11 +238,12 @@ class PooledLane:
 
     def _sow(self) -> None:
         """One large segment, which PyTorch cuts to size: many small ones leave more holes. What is
-        too large for PyTorch to cut, as the user has set it, would serve nobody.
+        too large for PyTorch to cut, as the user has set it, would serve nobody. It serves one
+        stream alone, so after an overflow there is none, unless survivors were in the way.
 
         Survivors may lie in between; what did not fit would be made elsewhere.
         """
-        size = min(self._seed, _core.CudaLane.room())
+        size = min(self._seed, _core.CudaLane.room()) if self._is_sowing else 0
         self._sown = size if LEAST_SEED <= size <= self._largest_to_split else 0
         if self._sown:
             self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
