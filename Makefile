@@ -11,16 +11,25 @@ MODULES := labextension/node_modules/.yarn-state.yml
 BUILT_FROM := pyproject.toml jupyter_gpushare/_version.py $(wildcard server_ext/*.json) \
   $(shell find csrc labextension -not -path '*/node_modules*' -not -path '*/lib/*' \
     -not -path '*/.yarn/*' -type f -not -name '*.md')
-CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
+CXX_FILES := $(shell find csrc tests/cpp tests/fake_driver tests/cuda benchmarks -name third_party -prune -o -name '*.h' -print -o -name '*.cpp' -print)
 STRICT := GPUSHARE_WERROR
 # Those that drive the C++ module, with what its threads meet in a session.
 SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_session.py \
   tests/session/test_interrupts.py tests/model/test_orders.py tests/fuzz/test_found.py
 # The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
 THREADED := *thread*
+# A CUDA build of PyTorch in a virtual environment of its own, which finds all else in VENV.
+CUDA_VENV := .venv-cuda
+CUDA_PIP := $(CUDA_VENV)/bin/pip --disable-pip-version-check --quiet --quiet install --no-deps
+CUDA_INSTALLED := $(CUDA_VENV)/.installed
+CUDA_LIBRARIES := build/cuda/libraries
+# tests/gpu has cases that only a GPU can: arithmetic in a captured graph, and torch.compile.
+CUDA_TESTS := tests/cuda tests/gpu -k 'not a_captured_graph and not torch_compile'
+CUDA_MADE := $(CUDA_LIBRARIES)/nvml
+SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help build demo hub lab test test-bindings test-cpp test-frontend test-python faults load \
+.PHONY: help build demo hub lab test test-bindings test-cpp test-cuda test-frontend test-python faults load \
   audit check check-python check-cpp check-frontend format bench evidence reference docs clean
 
 help:  ## show these lines
@@ -80,6 +89,22 @@ test-frontend: $(MODULES)  ## the unit tests of the front end
 test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
 	$(BIN)/pytest
 
+test-cuda: $(INSTALLED) $(CUDA_MADE)  ## lanes under PyTorch's own CUDA allocator, on a GPU that is main memory
+	tests/cuda/run -m pytest $(CUDA_TESTS)
+
+$(CUDA_INSTALLED): $(TOOLS) tests/cuda/requirements.txt tests/cuda/headers.txt tests/cuda/stand_ins/hook.py
+	$(BIN)/python -m venv --clear $(CUDA_VENV)
+	$(CUDA_PIP) --requirement tests/cuda/requirements.txt
+	$(CUDA_PIP) --upgrade --target build/cuda/headers --requirement tests/cuda/headers.txt
+	cp tests/cuda/stand_ins/hook.py $(call SITE,$(CUDA_VENV))/fake_gpu_hook.py
+	echo "import site; site.addsitedir('$(call SITE,$(VENV))'); import fake_gpu_hook" \
+	  > $(call SITE,$(CUDA_VENV))/fake_gpu.pth
+	touch $@
+
+$(CUDA_MADE): $(CUDA_INSTALLED) $(wildcard tests/fake_driver/* tests/cuda/stand_ins/*) csrc/memory/cuda/cuda_driver.h
+	$(BIN)/python tests/cuda/stand_ins/make.py $(call SITE,$(CUDA_VENV))/torch build/cuda/headers $(CUDA_LIBRARIES)
+	echo "gpu GPU-fake $$((4 << 30)) 0 NVIDIA L4" > $@
+
 faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can break: docs/results/reliability.md
 	$(BIN)/pytest tests/faults --reliability docs/results/reliability.md
 	$(BIN)/pytest -m thorough
@@ -87,6 +112,7 @@ faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can brea
 	$(BIN)/pytest tests/model --hypothesis-profile=faults
 	$(MAKE) test-cpp THREADED='*'
 	$(MAKE) test-bindings
+	$(MAKE) test-cuda
 
 load: $(INSTALLED)  ## a busy host for half an hour: docs/results/load.md
 	$(BIN)/python benchmarks/load.py

@@ -48,7 +48,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest_plugins = ("pytest_jupyter.jupyter_server",)
 
 ROOT = Path(__file__).resolve().parents[1]
-FAKES = {"fake_driver.cpp": "libcuda.so.1", "fake_nvml.cpp": "libnvidia-ml.so.1"}
+FAKES = {
+    "libcuda.so.1": ("fake_driver.cpp", "fake_gpu.cpp"),
+    "libnvidia-ml.so.1": ("fake_nvml.cpp",),
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -97,10 +100,10 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a libcuda.so.1 whose GPU is main memory, and of a libnvidia-ml.so.1."""
     folder = tmp_path_factory.mktemp("driver")
     build = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC"]
-    for source, library in FAKES.items():
-        path = ROOT / "tests" / "fake_driver" / source
+    for library, sources in FAKES.items():
+        paths = [str(ROOT / "tests" / "fake_driver" / source) for source in sources]
         place = ["-o", str(folder / library), f"-Wl,-soname,{library}"]
-        subprocess.run([*build, f"-I{ROOT / 'csrc'}", str(path), *place], check=True)
+        subprocess.run([*build, f"-I{ROOT / 'csrc'}", *paths, *place], check=True)
     return folder
 
 

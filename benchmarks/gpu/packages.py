@@ -114,8 +114,10 @@ def driver(folder: Path) -> None:
     if made != DRIVER:
         shutil.copy(made, DRIVER)
     if IS_REHEARSAL:
-        source = ROOT / "tests" / "fake_driver" / "fake_driver.cpp"
-        _compile(HOME / "libcuda.so.1", source, "-shared", "-fPIC")
+        sources = [
+            ROOT / "tests" / "fake_driver" / f"fake_{part}.cpp" for part in ("driver", "gpu")
+        ]
+        _compile(HOME / "libcuda.so.1", *sources, "-shared", "-fPIC")
 
 
 def _without(folder: Path) -> dict[str, str]:

@@ -1,93 +1,45 @@
-// A libcuda.so.1 whose GPU is main memory: it forbids what the real driver forbids, so that code
-// that passes here is allowed there. Memory is a memfd each, and addresses are real: a test reads
-// and writes them as a kernel would, and a touch without access ends the process.
+// A libcuda.so.1 whose GPU is main memory: what the real driver forbids, it forbids as well, so
+// that what passes here has a right to pass there. It has the documented calls that this project
+// and PyTorch make. Addresses are real: a test reads and writes them as a kernel would, and a touch
+// without access ends the process.
 //
-// It differs from a GPU: all work is done when a call returns, a process knows of no other's
-// memory, so that capacity is each one's own, and a mapping has all of a handle's memory.
+// Not as on a GPU: a mapping has all of a handle's memory, and unless FAKE_CUDA_LAZY is set, all is
+// done when a call returns.
 #include "fake_driver.h"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "fake_gpu.h"
 #include "memory/cuda/cuda_driver.h"
 
 using namespace gpushare;
+using namespace fake_gpu;
 
 struct gpushare::CudaContext {};
 
 namespace {
 
-// Codes of cuda.h.
-constexpr CudaResult kInvalidValue = 1;
-constexpr CudaResult kNotInitialized = 3;
-constexpr CudaResult kInvalidDevice = 101;
-constexpr CudaResult kInvalidContext = 201;
-
-constexpr size_t kGranularity = size_t{2} << 20;
-constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // with PROT_NONE
-
-// Memory, which has a descriptor of its own while a handle or a mapping refers to it.
-struct Memory {
-  int file;
-  size_t bytes;
-  bool is_shareable;
-
-  Memory(int file, size_t bytes, bool is_shareable)
-      : file(file), bytes(bytes), is_shareable(is_shareable) {}
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { close(file); }
-};
-
-// All memory that this process has a descriptor of, whether it was made here or shared.
-size_t used_bytes() {
-  std::map<ino_t, size_t> bytes;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const auto target = std::filesystem::read_symlink(entry, gone).string();
-    struct stat status;
-    if (target.starts_with("/memfd:fake-gpu") && stat(entry.path().c_str(), &status) == 0) {
-      bytes[status.st_ino] = static_cast<size_t>(status.st_size);
-    }
-  }
-  size_t sum = 0;
-  for (const auto& [file, size] : bytes) sum += size;
-  return sum;
-}
-
-struct Mapping {
-  std::shared_ptr<Memory> memory;
-  bool is_accessible = false;
-};
-
 struct Driver {
-  std::mutex mutex;
-  pid_t process = 0;  // the process that called cuInit; a forked child has not
-  size_t capacity = size_t{1} << 30;
-  std::map<CudaAddress, size_t> reservations;
-  std::map<CudaAddress, Mapping> mappings;
-  std::map<CudaHandle, std::shared_ptr<Memory>> handles;
-  CudaHandle last_handle = 0;
+  pid_t process = 0;  // that called cuInit; a forked child has not
   size_t contexts = 0;
-
   fake_driver::Calls calls;
   size_t calls_until_failure = 0;
   CudaResult failure = 0;
 };
 
 Driver& driver() {
-  static auto* const driver = new Driver;  // destructors of others may come later than ours
+  static auto* const driver = new Driver;
   return *driver;
 }
 
@@ -96,58 +48,23 @@ thread_local std::vector<CudaContext*> current;
 
 void* at(CudaAddress address) { return reinterpret_cast<void*>(address); }
 
-// One call: it is counted, refused if a test wants that or CUDA is not initialised, and else made.
+// One call: counted, refused if a test wants that, CUDA is not initialised or has failed, and else
+// made.
 template <class F>
 CudaResult call(const char* name, F made) {
-  const std::lock_guard guard(driver().mutex);
+  const Lock lock(gpu().mutex);
   ++driver().calls[name];
   if (driver().calls_until_failure > 0 && --driver().calls_until_failure == 0) {
     return driver().failure;
   }
+  if (gpu().broken != kSuccess) return gpu().broken;
   const bool is_first = std::strcmp(name, "cuInit") == 0;
   return is_first || driver().process == getpid() ? made() : kNotInitialized;
 }
 
-// The mappings that tile the range, or none: then it is not made of whole ones.
-std::vector<std::map<CudaAddress, Mapping>::iterator> whole_mappings(CudaAddress begin,
-                                                                     size_t bytes) {
-  std::vector<std::map<CudaAddress, Mapping>::iterator> found;
-  CudaAddress next = begin;
-  for (auto mapping = driver().mappings.find(begin);
-       mapping != driver().mappings.end() && mapping->first == next && next < begin + bytes;
-       ++mapping) {
-    next += mapping->second.memory->bytes;
-    found.push_back(mapping);
-  }
-  if (next != begin + bytes) found.clear();
-  return found;
-}
-
-bool is_mapped(CudaAddress begin, size_t bytes) {
-  auto after = driver().mappings.lower_bound(begin + bytes);
-  if (after == driver().mappings.begin()) return false;
-  --after;
-  return after->first + after->second.memory->bytes > begin;
-}
-
-bool is_reserved(CudaAddress begin, size_t bytes) {
-  auto after = driver().reservations.upper_bound(begin);
-  if (after == driver().reservations.begin()) return false;
-  --after;
-  return begin + bytes <= after->first + after->second;
-}
-
-bool is_accessible(CudaAddress begin, size_t bytes) {
-  const CudaAddress end = begin + bytes;
-  auto mapping = driver().mappings.upper_bound(begin);
-  if (mapping == driver().mappings.begin()) return false;
-  for (--mapping; mapping != driver().mappings.end() && mapping->first <= begin; ++mapping) {
-    const CudaAddress mapping_end = mapping->first + mapping->second.memory->bytes;
-    if (mapping_end <= begin || !mapping->second.is_accessible) return false;
-    if (mapping_end >= end) return true;
-    begin = mapping_end;
-  }
-  return false;
+template <class F>
+CudaResult call_in_context(const char* name, F made) {
+  return call(name, [&] { return current.empty() ? kInvalidContext : made(); });
 }
 
 bool are_right(const CudaAllocationProperties* properties) {
@@ -155,30 +72,18 @@ bool are_right(const CudaAllocationProperties* properties) {
          properties->location.type == CudaLocationType::kDevice && properties->location.id == 0;
 }
 
-CudaHandle add_handle(std::shared_ptr<Memory> memory) {
-  driver().handles[++driver().last_handle] = std::move(memory);
-  return driver().last_handle;
+// Each chunk has a descriptor here, which the real driver's has not.
+void allow_more_files() {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// The memory behind a file, if this process has it already.
-std::shared_ptr<Memory> memory_of(ino_t file) {
-  const auto is_it = [&](const std::shared_ptr<Memory>& memory) {
-    struct stat status;
-    return fstat(memory->file, &status) == 0 && status.st_ino == file;
-  };
-  for (const auto& [handle, memory] : driver().handles) {
-    if (is_it(memory)) return memory;
-  }
-  for (const auto& [address, mapping] : driver().mappings) {
-    if (is_it(mapping.memory)) return mapping.memory;
-  }
-  return nullptr;
-}
-
-CudaResult copy(void* to, const void* from, size_t bytes) {
-  if (current.empty()) return kInvalidContext;
-  std::memcpy(to, from, bytes);
-  return kCudaSuccess;
+// On the default stream.
+CudaResult copy_now(void* to, const void* from, size_t bytes) {
+  submit(nullptr, [=] { return fake_gpu::copy(to, from, bytes); });
+  return finish(static_cast<Stream*>(nullptr));
 }
 
 }  // namespace
@@ -186,35 +91,35 @@ CudaResult copy(void* to, const void* from, size_t bytes) {
 namespace fake_driver {
 
 Alive alive() {
-  const std::lock_guard guard(driver().mutex);
-  return {driver().handles.size(), driver().mappings.size(), driver().reservations.size(),
-          driver().contexts, used_bytes()};
+  const Lock lock(gpu().mutex);
+  return {gpu().handles.size(), gpu().mappings.size(), gpu().reservations.size(), driver().contexts,
+          used_bytes()};
 }
 
 Calls calls() {
-  const std::lock_guard guard(driver().mutex);
+  const Lock lock(gpu().mutex);
   return driver().calls;
 }
 
 void forget_calls() {
-  const std::lock_guard guard(driver().mutex);
+  const Lock lock(gpu().mutex);
   driver().calls.clear();
 }
 
 void fail(size_t nth, int code) {
-  const std::lock_guard guard(driver().mutex);
+  const Lock lock(gpu().mutex);
   driver().calls_until_failure = nth;
   driver().failure = code;
 }
 
 bool has_failed() {
-  const std::lock_guard guard(driver().mutex);
+  const Lock lock(gpu().mutex);
   return driver().calls_until_failure == 0;
 }
 
 void set_capacity(size_t bytes) {
-  const std::lock_guard guard(driver().mutex);
-  driver().capacity = bytes;
+  const Lock lock(gpu().mutex);
+  gpu().capacity = bytes;
 }
 
 }  // namespace fake_driver
@@ -224,37 +129,104 @@ extern "C" {
 CudaResult cuInit(unsigned flags) {
   return call("cuInit", [&] {
     if (flags != 0) return kInvalidValue;
+    if (driver().process != 0 && driver().process != getpid()) return kNotInitialized;  // forked
     driver().process = getpid();
-    return kCudaSuccess;
+    allow_more_files();
+    return kSuccess;
   });
 }
 
-CudaResult cuGetErrorString(CudaResult result, const char** sentence) {
-  *sentence = result == kCudaOutOfMemory ? "out of memory" : "an error of the fake driver";
-  return kCudaSuccess;
+CudaResult cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kSuccess;
 }
+
+CudaResult cuGetErrorString(CudaResult result, const char** sentence) {
+  *sentence = result == kSuccess          ? "no error"
+              : result == kOutOfMemory    ? "out of memory"
+              : result == kIllegalAddress ? "an illegal memory access was encountered"
+                                          : "an error of the fake driver";
+  return kSuccess;
+}
+
+CudaResult cuGetErrorName(CudaResult, const char** name) {
+  *name = "CUDA_ERROR_OF_THE_FAKE_DRIVER";
+  return kSuccess;
+}
+
+// --- the device
 
 CudaResult cuDeviceGet(CudaOrdinal* device, int ordinal) {
   return call("cuDeviceGet", [&] {
     *device = ordinal;
-    return ordinal == 0 ? kCudaSuccess : kInvalidDevice;
+    return ordinal == 0 ? kSuccess : kInvalidDevice;
+  });
+}
+
+CudaResult cuDeviceGetCount(int* count) {
+  return call("cuDeviceGetCount", [&] {
+    *count = 1;
+    return kSuccess;
+  });
+}
+
+CudaResult cuDeviceGetName(char* name, int length, CudaOrdinal) {
+  std::snprintf(name, static_cast<size_t>(length), "NVIDIA L4");
+  return kSuccess;
+}
+
+CudaResult cuDeviceGetUuid_v2(void* uuid, CudaOrdinal device) {
+  std::memset(uuid, 0, 16);
+  static_cast<char*>(uuid)[15] = static_cast<char>(device + 1);
+  return kSuccess;
+}
+
+CudaResult cuDeviceTotalMem_v2(size_t* bytes, CudaOrdinal) {
+  return call("cuDeviceTotalMem_v2", [&] {
+    *bytes = gpu().capacity;
+    return kSuccess;
   });
 }
 
 CudaResult cuDeviceGetAttribute(int* value, int attribute, CudaOrdinal) {
+  // Of an NVIDIA L4, by the numbers of cuda.h, as far as PyTorch looks: threads and blocks of a
+  // launch, shared memory, warps, processors, registers, texture, compute capability.
+  static const std::map<int, int> values{{1, 1024},
+                                         {2, 1024},
+                                         {3, 1024},
+                                         {4, 64},
+                                         {5, 2147483647},
+                                         {6, 65535},
+                                         {7, 65535},
+                                         {8, 49152},
+                                         {10, 32},
+                                         {12, 65536},
+                                         {14, 512},
+                                         {16, 8},
+                                         {31, 1},
+                                         {39, 1536},
+                                         {41, 1},
+                                         {75, 8},
+                                         {76, 9},
+                                         {81, 102400},
+                                         {82, 65536},
+                                         {97, 101376},
+                                         {kCudaVirtualMemorySupported, 1},
+                                         {kCudaDescriptorsSupported, 1}};
   return call("cuDeviceGetAttribute", [&] {
-    const bool is_known =
-        attribute == kCudaVirtualMemorySupported || attribute == kCudaDescriptorsSupported;
-    *value = is_known ? 1 : 0;
-    return is_known ? kCudaSuccess : kInvalidValue;
+    const auto found = values.find(attribute);
+    *value = found == values.end() ? 0 : found->second;
+    return kSuccess;
   });
 }
+
+// --- contexts
 
 CudaResult cuDevicePrimaryCtxRetain(CudaContext** context, CudaOrdinal) {
   return call("cuDevicePrimaryCtxRetain", [&] {
     ++driver().contexts;
     *context = &primary;
-    return kCudaSuccess;
+    return kSuccess;
   });
 }
 
@@ -262,7 +234,35 @@ CudaResult cuDevicePrimaryCtxRelease_v2(CudaOrdinal) {
   return call("cuDevicePrimaryCtxRelease_v2", [&] {
     if (driver().contexts == 0) return kInvalidContext;
     --driver().contexts;
-    return kCudaSuccess;
+    return kSuccess;
+  });
+}
+
+CudaResult cuDevicePrimaryCtxGetState(CudaOrdinal, unsigned* flags, int* is_active) {
+  return call("cuDevicePrimaryCtxGetState", [&] {
+    *flags = 0;
+    *is_active = driver().contexts > 0 ? 1 : 0;
+    return kSuccess;
+  });
+}
+
+CudaResult cuCtxGetCurrent(CudaContext** context) {
+  *context = current.empty() ? nullptr : current.back();
+  return kSuccess;
+}
+
+CudaResult cuCtxSetCurrent(CudaContext* context) {
+  return call("cuCtxSetCurrent", [&] {
+    if (!current.empty()) current.pop_back();
+    if (context != nullptr) current.push_back(context);
+    return kSuccess;
+  });
+}
+
+CudaResult cuCtxGetDevice(CudaOrdinal* device) {
+  return call_in_context("cuCtxGetDevice", [&] {
+    *device = 0;
+    return kSuccess;
   });
 }
 
@@ -270,28 +270,89 @@ CudaResult cuCtxPushCurrent_v2(CudaContext* context) {
   return call("cuCtxPushCurrent_v2", [&] {
     if (driver().contexts == 0) return kInvalidContext;
     current.push_back(context);
-    return kCudaSuccess;
+    return kSuccess;
   });
 }
 
 CudaResult cuCtxPopCurrent_v2(CudaContext** context) {
-  return call("cuCtxPopCurrent_v2", [&] {
-    if (current.empty()) return kInvalidContext;
+  return call_in_context("cuCtxPopCurrent_v2", [&] {
     *context = current.back();
     current.pop_back();
-    return kCudaSuccess;
+    return kSuccess;
   });
 }
 
 CudaResult cuCtxSynchronize() {
-  return call("cuCtxSynchronize", [&] { return current.empty() ? kInvalidContext : kCudaSuccess; });
+  return call_in_context("cuCtxSynchronize", [] { return finish_all(); });
 }
+
+// --- plain memory
+
+CudaResult cuMemAlloc_v2(CudaAddress* address, size_t bytes) {
+  return call_in_context("cuMemAlloc_v2", [&] {
+    if (bytes == 0) return kInvalidValue;
+    const size_t size = (bytes + kGranularity - 1) / kGranularity * kGranularity;
+    auto memory = create(size, true);
+    if (memory == nullptr) return kOutOfMemory;
+    *address = reserve(size, 0);
+    return *address != 0 && map(*address, std::move(memory), true) ? kSuccess : kOutOfMemory;
+  });
+}
+
+CudaResult cuMemFree_v2(CudaAddress address) {
+  return call_in_context("cuMemFree_v2", [&] {
+    if (address == 0) return kSuccess;
+    finish_all();
+    const auto found = gpu().mappings.find(address);
+    if (found == gpu().mappings.end() || !found->second.is_plain) return kInvalidValue;
+    const size_t bytes = found->second.memory->bytes;
+    unmap({found});
+    unreserve(address, bytes);
+    return kSuccess;
+  });
+}
+
+CudaResult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  return call_in_context("cuMemGetInfo_v2", [&] {
+    *total = gpu().capacity;
+    *free = *total - std::min(*total, used_bytes());
+    return kSuccess;
+  });
+}
+
+CudaResult cuMemGetAddressRange_v2(CudaAddress* begin, size_t* bytes, CudaAddress address) {
+  return call("cuMemGetAddressRange_v2", [&] {
+    const auto found = mapping_at(address);
+    if (found == gpu().mappings.end()) return kNotFound;
+    *begin = found->first;
+    *bytes = found->second.memory->bytes;
+    return kSuccess;
+  });
+}
+
+CudaResult cuPointerGetAttribute(void* value, int attribute, CudaAddress address) {
+  constexpr int kContext = 1, kMemoryType = 2, kOrdinal = 9;
+  constexpr unsigned kHostMemory = 1, kDeviceMemory = 2;
+  return call("cuPointerGetAttribute", [&] {
+    const bool is_mapped_here = mapping_at(address) != gpu().mappings.end();
+    if (attribute == kMemoryType && (is_mapped_here || is_pinned(at(address)))) {
+      *static_cast<unsigned*>(value) = is_mapped_here ? kDeviceMemory : kHostMemory;
+      return kSuccess;
+    }
+    if (!is_mapped_here) return kInvalidValue;
+    if (attribute == kContext) *static_cast<CudaContext**>(value) = &primary;
+    if (attribute == kOrdinal) *static_cast<int*>(value) = 0;
+    return attribute == kContext || attribute == kOrdinal ? kSuccess : kNotSupported;
+  });
+}
+
+// --- memory by handles
 
 CudaResult cuMemGetAllocationGranularity(size_t* bytes, const CudaAllocationProperties* properties,
                                          CudaGranularity) {
   return call("cuMemGetAllocationGranularity", [&] {
     *bytes = kGranularity;
-    return are_right(properties) ? kCudaSuccess : kInvalidValue;
+    return are_right(properties) ? kSuccess : kInvalidValue;
   });
 }
 
@@ -301,26 +362,18 @@ CudaResult cuMemAddressReserve(CudaAddress* address, size_t bytes, size_t alignm
     const bool is_right = bytes > 0 && bytes % kGranularity == 0 && flags == 0 &&
                           (alignment == 0 || std::has_single_bit(alignment));
     if (!is_right) return kInvalidValue;
-    const size_t unit = std::max(alignment, kGranularity);
-    void* memory = mmap(nullptr, bytes + unit, PROT_NONE, kNothing, -1, 0);
-    if (memory == MAP_FAILED) return kCudaOutOfMemory;
-    const auto begin = reinterpret_cast<CudaAddress>(memory);
-    const CudaAddress first = (begin + unit - 1) / unit * unit;
-    if (first > begin) munmap(memory, first - begin);
-    munmap(at(first + bytes), begin + unit - first);
-    driver().reservations[*address = first] = bytes;
-    return kCudaSuccess;
+    *address = reserve(bytes, alignment);
+    return *address == 0 ? kOutOfMemory : kSuccess;
   });
 }
 
 CudaResult cuMemAddressFree(CudaAddress address, size_t bytes) {
   return call("cuMemAddressFree", [&] {
-    const auto found = driver().reservations.find(address);
-    if (found == driver().reservations.end() || found->second != bytes) return kInvalidValue;
+    const auto found = gpu().reservations.find(address);
+    if (found == gpu().reservations.end() || found->second != bytes) return kInvalidValue;
     if (is_mapped(address, bytes)) return kInvalidValue;
-    munmap(at(address), bytes);
-    driver().reservations.erase(found);
-    return kCudaSuccess;
+    unreserve(address, bytes);
+    return kSuccess;
   });
 }
 
@@ -330,47 +383,36 @@ CudaResult cuMemCreate(CudaHandle* handle, size_t bytes, const CudaAllocationPro
     if (bytes == 0 || bytes % kGranularity != 0 || !are_right(properties) || flags != 0) {
       return kInvalidValue;
     }
-    if (bytes > driver().capacity - std::min(driver().capacity, used_bytes())) {
-      return kCudaOutOfMemory;
-    }
-    const int file = memfd_create("fake-gpu", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return kCudaOutOfMemory;
-    const bool is_shareable = properties->handle_types == CudaHandleType::kDescriptor;
-    *handle = add_handle(std::make_shared<Memory>(file, bytes, is_shareable));
-    return kCudaSuccess;
+    auto memory = create(bytes, properties->handle_types == CudaHandleType::kDescriptor);
+    if (memory == nullptr) return kOutOfMemory;
+    *handle = add_handle(std::move(memory));
+    return kSuccess;
   });
 }
 
 CudaResult cuMemRelease(CudaHandle handle) {
   return call("cuMemRelease",
-              [&] { return driver().handles.erase(handle) == 1 ? kCudaSuccess : kInvalidValue; });
+              [&] { return gpu().handles.erase(handle) == 1 ? kSuccess : kInvalidValue; });
 }
 
 CudaResult cuMemMap(CudaAddress address, size_t bytes, size_t offset, CudaHandle handle,
                     unsigned long long flags) {
   return call("cuMemMap", [&] {
-    const auto found = driver().handles.find(handle);
-    if (found == driver().handles.end() || offset != 0 || flags != 0) return kInvalidValue;
-    const auto& memory = found->second;
-    if (bytes != memory->bytes || address % kGranularity != 0) return kInvalidValue;
+    const auto found = gpu().handles.find(handle);
+    if (found == gpu().handles.end() || offset != 0 || flags != 0) return kInvalidValue;
+    if (bytes != found->second->bytes || address % kGranularity != 0) return kInvalidValue;
     if (!is_reserved(address, bytes) || is_mapped(address, bytes)) return kInvalidValue;
-    if (mmap(at(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, memory->file, 0) ==
-        MAP_FAILED) {
-      return kCudaOutOfMemory;
-    }
-    madvise(at(address), bytes, MADV_DONTFORK);
-    driver().mappings[address] = {memory};
-    return kCudaSuccess;
+    return map(address, found->second, false) ? kSuccess : kOutOfMemory;
   });
 }
 
+// Work that is under way does not stop it: it meets what is mapped when its time comes.
 CudaResult cuMemUnmap(CudaAddress address, size_t bytes) {
   return call("cuMemUnmap", [&] {
     const auto mappings = whole_mappings(address, bytes);
     if (mappings.empty()) return kInvalidValue;
-    mmap(at(address), bytes, PROT_NONE, kNothing | MAP_FIXED, -1, 0);
-    for (const auto& mapping : mappings) driver().mappings.erase(mapping);
-    return kCudaSuccess;
+    unmap(mappings);
+    return kSuccess;
   });
 }
 
@@ -381,57 +423,83 @@ CudaResult cuMemSetAccess(CudaAddress address, size_t bytes, const CudaAccessDes
     const bool is_right = count == 1 && access->location.type == CudaLocationType::kDevice &&
                           access->location.id == 0 && access->flags == CudaAccess::kReadWrite;
     if (mappings.empty() || !is_right) return kInvalidValue;
-    mprotect(at(address), bytes, PROT_READ | PROT_WRITE);
-    for (const auto& mapping : mappings) mapping->second.is_accessible = true;
-    return kCudaSuccess;
+    for (const auto& mapping : mappings) allow(mapping);
+    return kSuccess;
   });
 }
 
 CudaResult cuMemExportToShareableHandle(void* descriptor, CudaHandle handle, CudaHandleType type,
                                         unsigned long long flags) {
   return call("cuMemExportToShareableHandle", [&] {
-    const auto found = driver().handles.find(handle);
-    if (found == driver().handles.end() || flags != 0) return kInvalidValue;
+    const auto found = gpu().handles.find(handle);
+    if (found == gpu().handles.end() || flags != 0) return kInvalidValue;
     if (type != CudaHandleType::kDescriptor || !found->second->is_shareable) return kInvalidValue;
-    const int copy = dup(found->second->file);
-    if (copy < 0) return kCudaOutOfMemory;
+    const int copy = fcntl(found->second->file, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return kOutOfMemory;
     std::memcpy(descriptor, &copy, sizeof copy);
-    return kCudaSuccess;
+    return kSuccess;
   });
 }
 
 CudaResult cuMemImportFromShareableHandle(CudaHandle* handle, void* descriptor,
                                           CudaHandleType type) {
   return call("cuMemImportFromShareableHandle", [&] {
-    const auto file = static_cast<int>(reinterpret_cast<uintptr_t>(descriptor));
-    struct stat status;
-    if (type != CudaHandleType::kDescriptor || fstat(file, &status) != 0) return kInvalidValue;
-    auto memory = memory_of(status.st_ino);
-    if (memory == nullptr) {
-      const auto bytes = static_cast<size_t>(status.st_size);
-      memory = std::make_shared<Memory>(dup(file), bytes, true);
-    }
+    if (type != CudaHandleType::kDescriptor) return kInvalidValue;
+    auto memory = imported(static_cast<int>(reinterpret_cast<uintptr_t>(descriptor)));
+    if (memory == nullptr) return kInvalidValue;
     *handle = add_handle(std::move(memory));
-    return kCudaSuccess;
+    return kSuccess;
   });
 }
 
+CudaResult cuMemRetainAllocationHandle(CudaHandle* handle, void* address) {
+  return call("cuMemRetainAllocationHandle", [&] {
+    const auto found = mapping_at(reinterpret_cast<CudaAddress>(address));
+    if (found == gpu().mappings.end() || found->second.is_plain) return kInvalidValue;
+    *handle = add_handle(found->second.memory);
+    return kSuccess;
+  });
+}
+
+CudaResult cuMemGetAllocationPropertiesFromHandle(CudaAllocationProperties* properties,
+                                                  CudaHandle handle) {
+  return call("cuMemGetAllocationPropertiesFromHandle", [&] {
+    const auto found = gpu().handles.find(handle);
+    if (found == gpu().handles.end()) return kInvalidValue;
+    const bool is_shareable = found->second->is_shareable;
+    *properties = {};
+    properties->type = CudaAllocationType::kPinned;
+    properties->location = {CudaLocationType::kDevice, 0};
+    properties->handle_types = is_shareable ? CudaHandleType::kDescriptor : CudaHandleType::kNone;
+    return kSuccess;
+  });
+}
+
+// --- copies
+
 CudaResult cuMemcpyDtoD_v2(CudaAddress to, CudaAddress from, size_t bytes) {
-  return call("cuMemcpyDtoD_v2", [&] {
-    if (!is_accessible(to, bytes) || !is_accessible(from, bytes)) return kInvalidValue;
-    return copy(at(to), at(from), bytes);
+  return call_in_context("cuMemcpyDtoD_v2", [&] {
+    if (!is_accessible(at(to), bytes) || !is_accessible(at(from), bytes)) return kInvalidValue;
+    return submit(nullptr, [=] { return fake_gpu::copy(at(to), at(from), bytes); });
   });
 }
 
 CudaResult cuMemcpyDtoH_v2(void* to, CudaAddress from, size_t bytes) {
-  return call("cuMemcpyDtoH_v2", [&] {
-    return is_accessible(from, bytes) ? copy(to, at(from), bytes) : kInvalidValue;
+  return call_in_context("cuMemcpyDtoH_v2", [&] {
+    return is_accessible(at(from), bytes) ? copy_now(to, at(from), bytes) : kInvalidValue;
   });
 }
 
 CudaResult cuMemcpyHtoD_v2(CudaAddress to, const void* from, size_t bytes) {
-  return call("cuMemcpyHtoD_v2",
-              [&] { return is_accessible(to, bytes) ? copy(at(to), from, bytes) : kInvalidValue; });
+  return call_in_context("cuMemcpyHtoD_v2", [&] {
+    return is_accessible(at(to), bytes) ? copy_now(at(to), from, bytes) : kInvalidValue;
+  });
+}
+
+CudaResult cuMemsetD32Async(CudaAddress to, unsigned value, size_t count, Stream* stream) {
+  return call_in_context("cuMemsetD32Async", [&] {
+    return submit(stream, [=] { return fill(at(to), &value, sizeof value, count); });
+  });
 }
 
 }  // extern "C"

@@ -27,6 +27,7 @@ namespace {
 // Codes of nvml.h.
 constexpr int kSuccess = 0;
 constexpr int kInvalidArgument = 2;
+constexpr int kNotSupported = 3;
 constexpr int kNotFound = 6;
 constexpr int kInsufficientSize = 7;
 constexpr int kDriverNotLoaded = 9;
@@ -173,6 +174,8 @@ int nvmlInitWithFlags(unsigned) {
   return call("nvmlInitWithFlags", [](Host&) { return kSuccess; });
 }
 
+int nvmlInit_v2() { return nvmlInitWithFlags(0); }
+
 int nvmlShutdown() { return kSuccess; }
 
 int nvmlSystemGetDriverVersion(char* version, unsigned size) {
@@ -206,6 +209,11 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, Handle* handle) {
     }
     return kNotFound;
   });
+}
+
+// PyTorch names a GPU so when its memory is out.
+int nvmlDeviceGetHandleByPciBusId_v2(const char*, Handle* handle) {
+  return nvmlDeviceGetHandleByIndex_v2(0, handle);
 }
 
 int nvmlDeviceGetName(Handle handle, char* name, unsigned size) {
@@ -263,5 +271,17 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle, unsigned* count, Pro
   return call("nvmlDeviceGetGraphicsRunningProcesses_v3", handle,
               [&](Gpu& gpu) { return list(gpu.drawing, count, infos); });
 }
+
+// PyTorch asks this of nobody but who is there, in a layout of its own.
+int nvmlDeviceGetComputeRunningProcesses(Handle, unsigned* count, void*) {
+  *count = 0;
+  return kSuccess;
+}
+
+// PyTorch looks these up, and calls none of them here.
+int nvmlDeviceGetGpuFabricInfoV() { return kNotSupported; }
+int nvmlDeviceGetNvLinkRemoteDeviceType() { return kNotSupported; }
+int nvmlDeviceGetNvLinkRemotePciInfo_v2() { return kNotSupported; }
+int nvmlSystemGetCudaDriverVersion_v2() { return kNotSupported; }
 
 }  // extern "C"

@@ -29,7 +29,7 @@ from .cases import CASES, LANE_CASES
 
 HERE = Path(__file__).resolve().parent
 DISK = HERE.parents[1] / "build"  # /tmp may be main memory
-SECONDS = 100  # for one process
+SECONDS = 240  # for one process; a safety net, also on a slow machine
 BESIDE = max(1, min(6, (os.cpu_count() or 1) // 2))  # processes that no test has asked for yet
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -110,13 +112,28 @@ def _blocks(segment: Segment) -> Any:
 
 
 class MemPool:
-    def __init__(self, allocator: PluggableAllocator) -> None:
+    """Where no allocator is named, segments come from the default one. A pool that is dropped ends
+    those that are idle, and of the others each when what is alive in it dies."""
+
+    def __init__(self, allocator: PluggableAllocator | None = None) -> None:
+        assert cuda.default is not None
         self.id = (0, next(COUNTER))
-        cuda.pools[self.id] = Pool(allocator)
+        cuda.pools[self.id] = Pool(allocator or cuda.default.allocator)
         cuda.uses[self.id] = 1
 
     def __del__(self) -> None:
         cuda.release(0, self.id)
+        cuda.pools[self.id].end_idle()
+
+
+@contextmanager
+def use_mem_pool(pool: MemPool, device: int) -> Iterator[None]:
+    cuda.begin(0, pool.id)
+    try:
+        yield
+    finally:
+        cuda.end(0, pool.id)
+        cuda.release(0, pool.id)
 
 
 class Cuda:
@@ -230,6 +247,7 @@ def install(library: str) -> Cuda:
         "memory_snapshot": lambda pool: cuda.pools[pool].snapshot(),
         "empty_cache": cuda.empty_cache,
         "MemPool": MemPool,
+        "use_mem_pool": use_mem_pool,
     }
     private = {
         "_cuda_beginAllocateToPool": cuda.begin,
@@ -242,5 +260,6 @@ def install(library: str) -> Cuda:
         for name, function in functions.items():
             setattr(place, name, function)
     torch.cuda.memory.CUDAPluggableAllocator = PluggableAllocator
+    torch.cuda.memory._snapshot = lambda: {"allocator_settings": {}}
     torch.empty = empty
     return cuda

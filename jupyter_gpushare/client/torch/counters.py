@@ -10,6 +10,8 @@ from typing import Protocol
 
 from ... import _core
 from ...devices.cuda_context import CudaContext
+from .cuda_lane import private_bytes
+from .peaks import peaks_of
 from .tensors import storage_of, tensors
 
 ODD_BYTES = 100_003  # no other code allocates exactly this
@@ -27,6 +29,10 @@ class ByteCounter(Protocol):
 
     def take_peak(self) -> tuple[int, int]:
         """Live and peak bytes; the next peak starts at what is alive now."""
+
+    def kept(self) -> int:
+        """Bytes that the device has given this process outside of lanes: at least `live`, and what
+        the allocator keeps beside it."""
 
     def settle(self) -> bool:
         """Return when the device has done this process's work; False if it does none any more."""
@@ -48,6 +54,9 @@ class CountedStorages:
         self.live = _core.AllocationCounter.live
         self.peak = _core.AllocationCounter.peak
         self.take_peak = _core.AllocationCounter.take_peak
+
+    def kept(self) -> int:
+        return self.live()
 
     def settle(self) -> bool:
         return True
@@ -77,6 +86,9 @@ class ResidentMemory:
     def take_peak(self) -> tuple[int, int]:
         return (live := self.live()), live
 
+    def kept(self) -> int:
+        return self.live()
+
     def settle(self) -> bool:
         return True
 
@@ -88,8 +100,7 @@ class ResidentMemory:
 
 
 class CudaAllocator:
-    """Bytes of tensors in PyTorch's caching allocator of one GPU, and of the CUDA context. Not
-    tested without a GPU."""
+    """Bytes of tensors in PyTorch's caching allocator of one GPU, and of the CUDA context."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -98,6 +109,7 @@ class CudaAllocator:
         self._cuda = torch.cuda
         self._context = CudaContext(device)
         self._index = index_of(device)
+        self._peaks = peaks_of(self._index)
 
     def live(self) -> int:
         return self._look()[0]
@@ -108,14 +120,18 @@ class CudaAllocator:
     def take_peak(self) -> tuple[int, int]:
         usage = self._look()
         if self._cuda.is_initialized():  # before the first use of the GPU there is none to reset
-            self._cuda.reset_peak_memory_stats(self._index)
+            self._peaks.begin()
         return usage
+
+    def kept(self) -> int:
+        """Segments have holes, and more than the tensors in them: the device loses them whole."""
+        return self._context.bytes + private_bytes()
 
     def _look(self) -> tuple[int, int]:
         """Live and peak bytes, from one look: PyTorch makes a table of some hundred figures."""
         if not self._cuda.is_initialized():
             return self._context.bytes, self._context.bytes
-        figures = self._cuda.memory_stats_as_nested_dict(self._index)
+        figures = self._peaks.figures()
         self._context.look(int(figures["reserved_bytes"]["all"]["current"]))
         allocated = figures["allocated_bytes"]["all"]
         context = self._context.bytes
@@ -158,6 +174,9 @@ class CudaAllocators:
     def take_peak(self) -> tuple[int, int]:
         lives, peaks = zip(*(each.take_peak() for each in self._each), strict=True)
         return max(lives), max(peaks)
+
+    def kept(self) -> int:
+        return max(each.kept() for each in self._each)
 
     def settle(self) -> bool:
         settled = [each.settle() for each in self._each]  # also after one that has failed

@@ -5,7 +5,11 @@ segments are the lane's (csrc/memory). Its segments stay between iterations, so 
 nothing of the pool is alive changes nothing. What is alive there moves out: storages that Python
 reaches are allocated anew, and of all others the pages become private.
 
-It has run on a driver and an allocator that stand in for the real ones, and on no GPU so far.
+A segment that the lane had no room for is private, and PyTorch would keep it for the next
+iteration and prefer it to the lane's. So after an iteration that overflowed the pool is another.
+
+It has run under PyTorch's own allocator on a driver that stands in for the real one (tests/cuda),
+and on no GPU so far.
 """
 
 from __future__ import annotations
@@ -16,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _core
 from ..cuda_chunks import CudaLane
+from . import exports
 from .tensors import storage_of, tensors
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
 
 LEAST_SEED = 20 << 20  # bytes; PyTorch makes a segment of that size of what is smaller
+TIDY = 8  # times that the cache is emptied after an iteration outside; what lives on pins segments
 INACTIVE = "inactive"  # as the caching allocator calls a block that is free
 OLDEST = (2, 9)  # version of PyTorch; older ones were not read
 NEEDED = (  # of PyTorch's own functions; there is no public way to route all threads
@@ -66,9 +72,15 @@ class PooledLane:
         self._pool: Any = None
         self._offered: tuple[LaneMemory, int] | None = None
         self._seed = self._sown = 0  # bytes
-        self._was_outside = False  # an iteration was, since this process last gave memory back
+        self._is_sowing = True
+        self._to_tidy = 0  # times still that PyTorch is to give back what iterations outside left
+        self._is_crowded = False  # the last iteration overflowed
+        self._kept: Any = None  # the pool of what has moved out of the lane
         self._why_not = why_not()
         if not self._why_not:
+            exports.watch()
+            largest = allocator_settings().get("max_split_size", -1)
+            self._largest_to_split = capacity if largest < 0 else largest
             self._lane = CudaLane(index, capacity)
             self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
                 _core.__file__, "gpushare_cuda_allocate", "gpushare_cuda_free"
@@ -84,8 +96,8 @@ class PooledLane:
         """
         if self._why_not:
             return self._why_not
-        if self.inside or (self.is_open and self.survivors()):
-            return ""  # it stays as it is: what is alive in it would have to go
+        if self.inside or (self.is_open and not self._is_cleared_for(memory, size)):
+            return ""  # it stays as it is
         if memory is None or not size:
             self.is_open, self._offered = False, None
             return ""
@@ -94,11 +106,27 @@ class PooledLane:
             return ""
         return self._attach(memory, size, wanted)
 
+    def _is_cleared_for(self, memory: LaneMemory | None, size: int) -> bool:
+        """Whether nothing is alive in the lane; where it is another one from now on, that moves."""
+        if memory is not None and self._lane.is_using(memory, size):
+            return not self.survivors()
+        return self._is_cleared()
+
+    def _is_cleared(self) -> bool:
+        """Whether nothing is alive in the lane, once the GPU has done our work and what survived
+        has moved out. There may be no room for that."""
+        if self.survivors():
+            with contextlib.suppress(MemoryError, RuntimeError):  # CUDA may have failed as well
+                self._torch.cuda.synchronize(self._index)
+                self._promote()
+        return not self.survivors()
+
     def _attach(self, memory: LaneMemory, size: int, needed: int) -> str:
         self._offered = None
         self._seed = min(needed, size)
         if not self._lane.is_using(memory, size):
             self._drop_pool()
+            self._is_sowing = True
         trouble = self._lane.use(memory, size)
         self.is_open = not trouble
         return trouble
@@ -119,6 +147,9 @@ class PooledLane:
         if not self.is_open or not self._may_route():
             self.stay_out()
             return
+        self._tidy()
+        if self._is_crowded:
+            self._is_crowded = not self._is_cleared()
         self.inside = True
         is_new = self._pool is None
         if is_new:
@@ -136,7 +167,7 @@ class PooledLane:
 
     def stay_out(self) -> None:
         """The iteration that begins has no part in the lane."""
-        self._was_outside = True
+        self._to_tidy = TIDY
 
     def leave(self) -> tuple[int, bool]:
         """Bytes that this iteration would have taken of the lane, and whether it has that many.
@@ -151,7 +182,14 @@ class PooledLane:
         _core.CudaLane.leave()
         usage = _core.CudaLane.usage()
         taken = usage.footprint if usage.footprint > self._sown else 0
-        return taken + usage.overflow_bytes, usage.overflow_bytes == 0
+        if not usage.overflow_bytes:
+            return taken, True
+        survivors = self.survivors()
+        taken = max(taken, survivors)  # beside what lives on, the next one needs as much
+        self._is_sowing = self._is_sowing and bool(survivors)
+        self._is_crowded = True
+        self._retire()
+        return taken + usage.overflow_bytes, False
 
     def survivors(self) -> int:
         """Bytes that are alive in the lane. A walk through all that PyTorch has, if there are any.
@@ -163,14 +201,26 @@ class PooledLane:
     def evacuate(self) -> None:
         """The lane has nothing of this process, and PyTorch keeps nothing that iterations had
         outside of it. The GPU must have done this process's work."""
+        self._tidy()
         if self.survivors():
             self._promote()
-        if self._was_outside:
-            self._was_outside = False
+
+    def _tidy(self) -> None:
+        """PyTorch gives back what it keeps of iterations outside, and of what had moved out of the
+        lane; before anything moves, which could find its place in there and pin it."""
+        if self._to_tidy:
+            self._to_tidy -= 1
             self._empty_cache()
+        if self._kept is not None and not self._is_alive(self._kept):
+            self._kept = None
 
     def _promote(self) -> None:
-        with contextlib.suppress(self._torch.OutOfMemoryError):  # then its pages become private
+        if self._kept is None:
+            self._kept = self._torch.cuda.MemPool()
+        with (
+            contextlib.suppress(self._torch.OutOfMemoryError),  # then its pages become private
+            self._torch.cuda.use_mem_pool(self._kept, self._index),
+        ):
             move_storages(self._torch, _core.CudaLane.owns)
         if self.survivors():
             self._retire()
@@ -187,21 +237,27 @@ class PooledLane:
             self._torch.cuda.empty_cache()
 
     def _sow(self) -> None:
-        """One large segment, which PyTorch cuts to size: many small ones leave more holes.
+        """One large segment, which PyTorch cuts to size: many small ones leave more holes. What is
+        too large for PyTorch to cut, as the user has set it, would serve nobody. It serves one
+        stream alone, so after an overflow there is none, unless survivors were in the way.
 
         Survivors may lie in between; what did not fit would be made elsewhere.
         """
-        size = min(self._seed, _core.CudaLane.room())
-        self._sown = size if size >= LEAST_SEED else 0
+        size = min(self._seed, _core.CudaLane.room()) if self._is_sowing else 0
+        self._sown = size if LEAST_SEED <= size <= self._largest_to_split else 0
         if self._sown:
             self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
 
     def _living(self) -> list[tuple[int, int]]:
         """What is alive in the pool; the walk ends at once where nothing is."""
-        check = self._torch._C._cuda_checkPoolLiveAllocations
-        if self._pool is None or check(self._index, self._pool.id, set()):
+        if self._pool is None or not self._is_alive(self._pool):
             return []
         return living(self._torch.cuda.memory_snapshot(self._pool.id))
+
+    def _is_alive(self, pool: Any) -> bool:
+        """Whether anything of it is."""
+        check = self._torch._C._cuda_checkPoolLiveAllocations
+        return not check(self._index, pool.id, set())
 
     def _retire(self) -> None:
         """The pool takes and gives nothing more. Of its segments, only those with something alive
@@ -209,6 +265,26 @@ class PooledLane:
         alive = self._living()
         self._pool = None
         _core.CudaLane.trim(alive)
+
+
+def why_not_paged() -> str:
+    """Empty if PyTorch's segments can be paged out; otherwise the reason."""
+    if allocator_settings().get("expandable_segments"):
+        return "PyTorch's expandable segments are on, and they are no memory that can be moved"
+    return ""
+
+
+def private_bytes() -> int:
+    """Bytes of segments of this process's own, and of pages that were promoted out of its lane."""
+    return _core.CudaSegments.bytes() + _core.CudaLane.usage().living_promoted_bytes
+
+
+def allocator_settings() -> dict[str, Any]:
+    """What the user has set of PyTorch's caching allocator, by the names that PyTorch reports."""
+    import torch
+
+    settings: dict[str, Any] = torch.cuda.memory._snapshot().get("allocator_settings", {})
+    return settings
 
 
 def living(segments: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
@@ -223,6 +299,7 @@ def living(segments: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
 
 def move_storages(torch: Any, is_to_move: Any) -> int:
     """Allocate storages that Python reaches anew, where allocations go now; how many there were.
+    Those that another library has as well stay.
 
     All views, gradients and what autograd has saved share the storage, so they follow.
     """
@@ -230,7 +307,9 @@ def move_storages(torch: Any, is_to_move: Any) -> int:
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors(torch.Tensor):
             storage = storage_of(tensor)
-            if storage is None or storage._cdata in moved or not is_to_move(storage.data_ptr()):
+            if storage is None or storage._cdata in moved or exports.is_exported(storage):
+                continue
+            if not is_to_move(storage.data_ptr()):
                 continue
             storage.resize_(storage.nbytes())
             moved.add(storage._cdata)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ... import _core
 from ...wire.messages import Demand
 from .counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
-from .cuda_lane import PooledLane
+from .cuda_lane import PooledLane, why_not_paged
 from .estimator import Estimator, Iteration
 from .host_lane import HostLane
 from .lane import Lane, NoLane, NoLaneOfSeveral
@@ -63,6 +63,8 @@ class Memory:
         was_in_lane = self.lane.inside
         footprint, did_fit = self.lane.leave()
         live, peak = self._counter.take_peak()
+        if was_in_lane:  # what is outside of it by now is not the iteration's
+            live = max(live, self._counter.kept())
         if was_in_lane and did_fit and self.estimator.is_learning and not self.lane.survivors():
             self.estimator.forget()
         iteration = Iteration(live, peak, self._between, footprint)
@@ -130,7 +132,7 @@ def _lane_and_pager(
         return NoLaneOfSeveral(counter.give_back), None
     if isinstance(counter, CudaAllocator):
         lane = PooledLane(index_of(device), capacity)
-        trouble = _core.CudaSegments.install_hook()
+        trouble = _core.CudaSegments.install_hook() or why_not_paged()
         if trouble:
             counter.how += f", and nothing can be paged out: {trouble}"
         return lane, None if trouble else _core.CudaSegments

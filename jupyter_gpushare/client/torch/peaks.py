@@ -1,0 +1,69 @@
+"""The peaks of PyTorch's statistics of a GPU, as user code sees them.
+
+PyTorch has one peak for all, and each boundary begins a new one. So what user code reads is the
+most of all peaks since it has reset them itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+Figures = dict[str, Any]  # nested; a figure that has a peak is a dictionary with that key
+PEAK = "peak"
+
+
+class Peaks:
+    """Of `cuda:index`; from now on user code reads through it."""
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self._index = index
+        self._most: Figures = {}
+        self._read: Callable[[Any], Figures] = torch.cuda.memory_stats_as_nested_dict
+        self._reset: Callable[[Any], None] = torch.cuda.reset_peak_memory_stats
+        for module in (torch.cuda, torch.cuda.memory):
+            module.memory_stats_as_nested_dict = self._read_by_user
+            module.reset_peak_memory_stats = self._reset_by_user
+
+    def figures(self) -> Figures:
+        """As PyTorch has them."""
+        return self._read(self._index)
+
+    def begin(self) -> None:
+        """A new peak begins; user code does not see that."""
+        raise_peaks(self._most, self.figures())
+        self._reset(self._index)
+
+    def _read_by_user(self, device: Any = None) -> Figures:
+        figures = self._read(device)
+        if self._is_ours(device):
+            raise_peaks(figures, self._most)
+        return figures
+
+    def _reset_by_user(self, device: Any = None) -> None:
+        if self._is_ours(device):
+            self._most = {}
+        self._reset(device)
+
+    def _is_ours(self, device: Any) -> bool:
+        from torch.cuda._utils import _get_device_index
+
+        return bool(_get_device_index(device, optional=True) == self._index)
+
+
+@functools.cache
+def peaks_of(index: int) -> Peaks:
+    """The one of `cuda:index` in this process."""
+    return Peaks(index)
+
+
+def raise_peaks(figures: Figures, by: Figures) -> None:
+    """Each peak of `figures` is at least that of `by`; what only `by` has comes in."""
+    for name, value in by.items():
+        if isinstance(value, dict):
+            raise_peaks(figures.setdefault(name, {}), value)
+        elif name == PEAK:
+            figures[name] = max(value, figures.get(name, 0))

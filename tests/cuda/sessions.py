@@ -1,0 +1,280 @@
+"""Sessions on the fake GPU, with PyTorch's own allocator. Each function says what it saw."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from program import MIB, main, say
+
+import jupyter_gpushare as gpushare
+from jupyter_gpushare import _core
+
+LIMIT = 600  # iterations that a session may have until the broker has given it a lane
+torch.set_num_threads(1)
+
+
+def memory(mebibytes: int, value: int | None = None) -> torch.Tensor:
+    made = torch.empty(mebibytes * MIB, dtype=torch.uint8, device="cuda")
+    return made if value is None else made.fill_(value)
+
+
+def is_all(tensor: torch.Tensor, value: int) -> bool:
+    words = torch.full((8,), value, dtype=torch.uint8).view(torch.int64)
+    return bool((tensor.cpu().view(torch.int64) == words).all())
+
+
+def is_inside(tensor: torch.Tensor) -> bool:
+    return bool(_core.CudaLane.owns(tensor.data_ptr()))
+
+
+def step(mebibytes: int = 60) -> bool:
+    """What an iteration needs; whether it has it of the lane."""
+    return is_inside(memory(mebibytes))
+
+
+@contextmanager
+def session(name: str = "test") -> Iterator[Any]:
+    with gpushare.session(name=name, device="cuda:0") as opened:
+        yield opened
+        assert opened._told_of_lane == "", opened._told_of_lane
+        assert _core.CudaLane.is_valid() == ""
+        assert _core.CudaSegments.is_valid() == ""
+
+
+def learn(count: int = 4, make: Callable[[], bool] = step) -> None:
+    """Iterations until so many were in the lane."""
+    inside = 0
+    for _ in gpushare.iterations(range(LIMIT)):
+        inside += make()
+        if inside == count:
+            return
+        time.sleep(0.01)  # the broker hears of the demand, and answers
+    raise AssertionError(f"no lane in {LIMIT} iterations")
+
+
+def held(opened: Any) -> dict[str, int]:
+    """Bytes that the session says, and that it has of the GPU."""
+    demand = opened.memory.demand()
+    context = opened.memory._source._context.bytes
+    return {
+        "persistent": demand.persistent_bytes - context,
+        "ephemeral": demand.ephemeral_bytes,
+        "private": private_bytes(),
+        "lane": opened.memory._lane._lane.size,
+        "allocated": torch.cuda.memory_allocated(),
+    }
+
+
+def private_bytes() -> int:
+    return _core.CudaSegments.bytes() + _core.CudaLane.usage().living_promoted_bytes
+
+
+# --- one lane, and what survives in it
+
+
+def keeps_one(turns: bool, count: int) -> dict[str, Any]:
+    """Each iteration needs 60 MiB of a lane of so many; one keeps 3 MiB of them for good."""
+    with session() as opened:
+        learn()
+        kept, inside = [], []
+        for number in loop(turns, count):
+            inside.append(step())
+            if number == 2:
+                kept.append(memory(3, 7))
+        assert all(is_all(tensor, 7) for tensor in kept)
+        opened.memory.evacuate()
+        return {"inside": inside, **held(opened)}
+
+
+def loop(turns: bool, count: int) -> Iterator[int]:
+    """Iterations of one turn, or each in a turn of its own."""
+    if not turns:
+        yield from gpushare.iterations(range(count))
+        return
+    for number in range(count):
+        with gpushare.turn():
+            yield number
+
+
+def keeps_the_last(count: int) -> dict[str, Any]:
+    """What an iteration makes is used in the next one, and in the one after it."""
+    with session() as opened:
+        learn()
+        kept: list[tuple[int, torch.Tensor]] = []
+        inside = []
+        for number in gpushare.iterations(range(count)):
+            inside.append(step())
+            kept = [*kept[-2:], (number % 200, memory(3, number % 200))]
+            assert all(is_all(tensor, value) for value, tensor in kept)
+        return {"inside": inside, **held(opened)}
+
+
+def has_two_streams(count: int) -> list[bool]:
+    """Whether what each iteration needs on a stream beside its own is in the lane."""
+    side = torch.cuda.Stream()
+    inside = []
+    with session():
+        learn()
+        for _ in gpushare.iterations(range(count)):
+            step()
+            with torch.cuda.stream(side):
+                inside.append(step(4))
+            time.sleep(0.01)
+    return inside
+
+
+def pinned_by_survivors() -> dict[str, Any]:
+    """Idle MiB of private segments, once iterations outside of the lane have left theirs and
+    something survived in it."""
+    with session() as opened:
+        learn()
+        with gpushare.turn():
+            kept = memory(3, 7)
+        opened.memory.evacuate()
+        assert is_all(kept, 7)
+        return {"idle": sum(idle_bytes(segment) for segment in torch.cuda.memory_snapshot()) // MIB}
+
+
+def idle_bytes(segment: Any) -> int:
+    blocks = [block for block in segment["blocks"] if block["state"] == "inactive"]
+    return 0 if _core.CudaLane.owns(segment["address"]) else sum(b["size"] for b in blocks)
+
+
+def trains() -> dict[str, int]:
+    """A transformer, with Adam."""
+    from torch import nn
+
+    torch.manual_seed(0)
+    with session() as opened:
+        layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.1, batch_first=True)
+        net = nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(256 * 32, 10))
+        net.cuda()
+        optimizer = torch.optim.Adam(net.parameters())
+        x = torch.randn(16, 32, 256, device="cuda")
+        y = torch.randint(0, 10, (16,), device="cuda")
+
+        def iteration() -> bool:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+            return step(30)
+
+        learn(4, iteration)
+        opened.memory.evacuate()
+        return held(opened)
+
+
+def exports(way: str) -> dict[str, bool]:
+    """A tensor of the lane, which another library has as well, across the end of a turn."""
+    with session():
+        learn()
+        with gpushare.turn():
+            tensor = memory(8, 5)
+            was_inside = is_inside(tensor)
+            if way == "dlpack":
+                other = torch.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
+            else:
+                address = tensor.__cuda_array_interface__["data"][0]
+        if way != "dlpack":
+            return {"was_inside": was_inside, "stayed": tensor.data_ptr() == address}
+        return {"was_inside": was_inside, "stayed": tensor.data_ptr() == other.data_ptr()}
+
+
+# --- what user code sees
+
+
+def peak() -> int:
+    """The peak of PyTorch's statistics in MiB, after an iteration that needed 100."""
+    with session():
+        memory(1)
+        torch.cuda.reset_peak_memory_stats()
+        for number in gpushare.iterations(range(6)):
+            memory(100 if number == 1 else 10)
+        return torch.cuda.max_memory_allocated() // MIB
+
+
+def split_sizes() -> dict[str, Any]:
+    """Tensors of five sizes, 78 MiB in all: which of the last iterations have them in the lane."""
+    with session() as opened:
+        inside: list[bool] = []
+
+        def iteration() -> bool:
+            tensors = [memory(size) for size in (30, 12, 25, 8, 3)]
+            inside.extend(is_inside(tensor) for tensor in tensors)
+            return any(inside[-5:])
+
+        learn(8, iteration)
+        return {"inside": inside[-10:], **held(opened)}
+
+
+def pages_out(mebibytes: int) -> dict[str, Any]:
+    """Weights go out and come in."""
+    with gpushare.session(name="test", device="cuda:0") as opened:
+        weights = memory(mebibytes, 3)
+        for _ in gpushare.iterations(range(3)):
+            step()
+        address = weights.data_ptr()
+        with tempfile.TemporaryDirectory(dir="build") as directory:
+            size, reason = opened.memory.page_out(directory)
+            trouble = opened.memory.page_in()
+        is_whole = is_all(weights, 3) and weights.data_ptr() == address
+        return {"mebibytes": size // MIB, "reason": reason, "trouble": trouble, "whole": is_whole}
+
+
+def sends() -> int:
+    """A tensor of the GPU goes to another process, as torch.multiprocessing has it."""
+    with gpushare.session(name="test", device="cuda:0"):
+        for _ in gpushare.iterations(range(2)):
+            step()
+        tensor = memory(30, 6)
+        return len(tensor.untyped_storage()._share_cuda_())
+
+
+# --- neighbours
+
+
+def neighbour(name: str, value: int, count: int) -> dict[str, Any]:
+    """Fills the lane in each of its turns, and looks whether all that it has is as it left it."""
+    wrong: list[tuple[str, int]] = []
+    kept: list[tuple[int, torch.Tensor]] = []
+    inside = 0
+    most = 0
+
+    with session(name) as opened:
+        weights = memory(12, value)
+        for number in gpushare.iterations(range(count)):
+            a, b = memory(24, value + 1), memory(12, value + 2)
+            inside += is_inside(a)
+            kept = [*kept[-3:], (value + 3 + number % 50, memory(4, value + 3 + number % 50))]
+            looks = [("a", a, value + 1), ("b", b, value + 2), ("weights", weights, value)]
+            looks += [("kept", tensor, its) for its, tensor in kept]
+            wrong += [(what, number) for what, tensor, its in looks if not is_all(tensor, its)]
+            del a, b, looks
+            free, total = torch.cuda.mem_get_info()
+            most = max(most, total - free)
+        return {
+            "wrong": wrong,
+            "inside": inside,
+            "waited": opened.waited_seconds > 0,
+            "most": most,
+            **held(opened),
+        }
+
+
+def overwrites(count: int) -> int:
+    """All of the lane is 0xFF in each of its turns; how many there were."""
+    with session("neighbour"):
+        learn(1, lambda: step(50))
+        say("inside")
+        for _ in gpushare.iterations(range(count)):
+            memory(50, 0xFF)
+    return count
+
+
+if __name__ == "__main__":
+    main(globals())
