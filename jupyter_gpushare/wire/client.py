@@ -255,6 +255,7 @@ class Client:
         with contextlib.suppress(OSError):  # not connected any more: what we want
             self._socket.shutdown(socket.SHUT_RDWR)
         self.abandon()
+        self.lane_memory = LaneMemory(0, -1)  # it is free once no process has a descriptor of it
 
     def abandon(self) -> None:
         """Close this process's descriptors; the connection is the one's that we forked from."""
