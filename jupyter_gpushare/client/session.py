@@ -18,6 +18,7 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from .._core import IdleTurn
@@ -97,17 +98,19 @@ class Session:
         self._make_parts(device or self._settings.device, devices, remaining_iterations, secret)
 
     def _make_parts(self, device: str, devices: int, remaining: int | None, secret: str) -> None:
+        # Weak, so that a closed session frees what its memory has of the lane at once.
+        owner = weakref.proxy(self)
         self._group = Membership(self.id)
         self._placement = Placement(device, devices)
-        self._usage = Usage(self, self._group, self._settings.report_seconds, remaining)
+        self._usage = Usage(owner, self._group, self._settings.report_seconds, remaining)
         self._link = link = Link(self._settings, self.name)
         self._idle_turn = IdleTurn()
-        self._lane_use = LaneUse(self, link, self._placement)
+        self._lane_use = LaneUse(owner, link, self._placement)
         self._turn = Turn(
             link, self._usage, self._placement, self._lane_use, self._idle_turn, Mailbox()
         )
         self._residency = Residency(
-            self,
+            owner,
             link,
             self._usage,
             self._turn,
@@ -116,10 +119,10 @@ class Session:
             self._settings.page_directory,
         )
         self._dispatch = Dispatch(
-            self, link, self._usage, self._lane_use, self._turn, self._residency
+            owner, link, self._usage, self._lane_use, self._turn, self._residency
         )
         self._registration = Registration(
-            self, self._usage, self._turn, self._residency, self._placement, secret
+            owner, self._usage, self._turn, self._residency, self._placement, secret
         )
         link.serve(
             registration=self._registration,
@@ -127,7 +130,7 @@ class Session:
             watch=self._idle_turn.watch,
             stop_holding=self._turn.stop_holding,
         )
-        self._keeper = Keeper(self, link, self._lane_use, self._turn, self._residency)
+        self._keeper = Keeper(owner, link, self._lane_use, self._turn, self._residency)
 
     # --- what it has -------------------------------------------------------------------------
 

@@ -257,6 +257,7 @@ class Client:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self.abandon()
+        self.lane_memory = LaneMemory(0, -1)  # it is free once no process has a descriptor of it
 
     def abandon(self) -> None:
         """Close this process's descriptors; the connection belongs to the parent process."""
