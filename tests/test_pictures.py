@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from jupyter_gpushare._core import Demand, Scheduler, SessionSpec
+from jupyter_gpushare._core import Demand, SessionSpec
+from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.client.waiting_line import sentence
 from jupyter_gpushare.format import duration, ordinal, size
 from jupyter_gpushare.tables import as_html, as_text
