@@ -148,7 +148,7 @@ def _parent(prefix: str) -> Path:
 
 def _remove_those_of_killed_servers(parent: Path, prefix: str) -> None:
     """Directories that this user's servers made on this host: on another one, with which it may
-    share the folder, nobody can tell from here whether somebody listens."""
+    share the folder, this one cannot tell whether a server listens."""
     for directory in parent.glob(f"{prefix}*"):
         with suppress(OSError):  # another server may do the same
             path = directory / SOCKET

@@ -104,7 +104,7 @@ def test_two_leaps_of_ten_hours_charge_no_hours(machine: Machine, what: str) -> 
 
 
 @pytest.mark.parametrize("path", PARTS, ids=lambda path: path.relative_to(BROKER).as_posix())
-def test_what_is_told_the_service_goes_by_the_one_clock(path: Path) -> None:
+def test_the_service_uses_a_single_clock(path: Path) -> None:
     """Else one reading of the other would be a leap again. The rate limiter alone has its own."""
     source = path.read_text()
     assert source.replace("_budget.begin(time.monotonic())", "").count("time.monotonic()") == 0

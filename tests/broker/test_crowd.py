@@ -115,7 +115,7 @@ def test_all_users_who_wait_are_looked_after_before_one_of_them_is_again(
     assert [flood.messages for flood in floods] == [1, 2], "so are connections of a user"
 
 
-def test_who_goes_on_and_on_has_a_part_of_the_loop_once_what_was_saved_is_spent() -> None:
+def test_a_user_that_exceeds_the_budget_has_a_part_of_the_loop_once_its_savings_are_spent() -> None:
     budget, now, spent = Budget("eve"), 0.0, 0.0
     while now < 100 * SAVED_SECONDS:
         budget.refresh(now)
@@ -126,7 +126,7 @@ def test_who_goes_on_and_on_has_a_part_of_the_loop_once_what_was_saved_is_spent(
     assert spent == pytest.approx(SAVED_SECONDS + PART * now, rel=0.02)
 
 
-def test_where_nobody_has_anything_saved_the_processor_rests(
+def test_where_no_user_has_savings_the_processor_rests(
     loop: Loop, rate_limiter: RateLimiter
 ) -> None:
     budget = rate_limiter.join("eve")
@@ -149,7 +149,7 @@ class Caller:
         self.is_open = False
 
 
-def test_the_oldest_silent_connection_of_a_process_gives_way_to_a_new_one() -> None:
+def test_the_oldest_silent_connection_of_a_process_is_closed_for_a_new_one() -> None:
     silent_connections = SilentConnections(1000)
     spoke = Caller(silent_connections, 1, spoke=True)
     other = Caller(silent_connections, 2)
@@ -161,7 +161,7 @@ def test_the_oldest_silent_connection_of_a_process_gives_way_to_a_new_one() -> N
     assert silent[3].is_open
 
 
-def test_of_processes_that_cannot_be_seen_the_oldest_connection_of_the_uid_gives_way() -> None:
+def test_of_invisible_processes_the_oldest_connection_of_the_uid_is_closed() -> None:
     silent_connections = SilentConnections(100)
     callers = [Caller(silent_connections, 0) for _ in range(101)]
     stranger = Caller(silent_connections, 0, uid=8)

@@ -1,4 +1,4 @@
-"""Who is idle, or overdue, for long: what is due, in time that a test tells."""
+"""The steps for sessions that are idle, or overdue, for long, in time that a test tells."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_each_step_is_taken_once_when_its_time_has_come() -> None:
     assert taken(escalation, 1e9, "a") == []
 
 
-def test_who_runs_a_cell_begins_at_the_bottom() -> None:
+def test_a_session_that_runs_a_cell_begins_at_the_bottom() -> None:
     escalation = Escalation(IDLE)
     taken(escalation, 0.0, "a")
     assert taken(escalation, 700.0, "a") == ["a caches", "a page_out"]

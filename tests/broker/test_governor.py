@@ -386,7 +386,7 @@ def test_a_session_that_opens_again_is_one_notebook(strict: Broker) -> None:
     assert (bob.refusal, len(bob.heard_of(Opened))) == (None, 2)
 
 
-def test_who_comes_back_with_a_turn_after_a_crash_goes_on_with_it(path: Path) -> None:
+def test_a_session_that_comes_back_with_a_turn_after_a_crash_goes_on_with_it(path: Path) -> None:
     broker = Broker(path, QUOTAS, grants_from=2.0, journal=journal_of(Held("b2", 3, "")))
     assert broker.client("bob").opens("b1").heard_of(Opened)
     assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(Opened)

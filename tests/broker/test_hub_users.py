@@ -496,7 +496,9 @@ def test_unused_tickets_are_limited_by_user_whatever_the_number_of_servers() -> 
 # --- failed attempts --------------------------------------------------------------------------
 
 
-def test_who_guesses_too_often_is_not_heard_for_a_while_and_others_are() -> None:
+def test_a_process_with_too_many_failed_attempts_is_not_answered_for_a_while_and_others_are() -> (
+    None
+):
     failed, ada, bob = FailedAttempts(), Server("ada"), Server("bob")
     bob.pid = 8  # type: ignore[misc]
     for _ in range(MOST_FAILED):
@@ -507,14 +509,14 @@ def test_who_guesses_too_often_is_not_heard_for_a_while_and_others_are() -> None
     failed.begin(ada, now=60.0)
 
 
-def test_what_was_right_is_no_guess() -> None:
+def test_a_right_token_is_no_failed_attempt() -> None:
     failed, ada = FailedAttempts(), Server("ada")
     for _ in range(10 * MOST_FAILED):
         failed.begin(ada, now=0.0)
         failed.was_none(ada)
 
 
-def test_guesses_of_processes_that_cannot_be_seen_lock_nobody_out() -> None:
+def test_failed_attempts_of_invisible_processes_lock_no_user_out() -> None:
     failed, container = FailedAttempts(), Server("ada")
     container.pid = 0  # type: ignore[misc]
     for _ in range(1000):

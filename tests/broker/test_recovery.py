@@ -75,7 +75,7 @@ def test_the_next_broker_knows_who_had_turns_last(file: int) -> None:
     assert RecoveryJournal(file).missing == set()
 
 
-def test_who_has_not_come_back_is_known_to_the_broker_after_the_next_too(file: int) -> None:
+def test_a_missing_holder_is_known_to_the_broker_after_the_next_too(file: int) -> None:
     RecoveryJournal(file).note({ADAS})
     RecoveryJournal(file).note({BOBS})
     assert RecoveryJournal(file).missing == {ADAS, BOBS}

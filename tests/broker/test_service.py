@@ -360,7 +360,7 @@ def test_a_preemption_request_comes_when_the_quantum_is_over_and_not_before() ->
     assert second.heard_of(Grant)
 
 
-def test_after_a_crash_nobody_is_granted_before_old_holders_had_time_to_come() -> None:
+def test_after_a_crash_no_session_is_granted_before_old_holders_had_time_to_come() -> None:
     journal = RecoveryJournal()
     journal.missing = {Held("holder", 7, "")}
     service = Service(load({}), DEVICES, started=0.0, grants_from=10.0, journal=journal)

@@ -32,7 +32,7 @@ def german(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("german")
-def test_who_waits_reads_why_in_the_language_of_the_page(visit: Any) -> None:
+def test_the_reason_of_a_wait_is_in_the_language_of_the_page(visit: Any) -> None:
     lab = visit("holds.ipynb")
     lab.run_all()
     expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))

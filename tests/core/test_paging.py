@@ -251,7 +251,7 @@ def test_an_evicted_session_stays_out_until_the_others_have_been_evicted_too() -
     assert where(it, 64) == {"runs": "in", "long": "out", "longer": "out", "short": "in"}
 
 
-def test_nobody_makes_way_where_that_is_not_wanted() -> None:
+def test_no_waiting_session_is_evicted_where_that_is_disabled() -> None:
     it = two_wait(page_waiting=False)
     short(it, 2)
     assert not it.assign(62)

@@ -415,7 +415,7 @@ def test_a_session_that_runs_alone_has_the_whole_device_however_much_is_known_of
     it.request(0, "a", 1)
     it.request(0.1, "n", 1)
     assert why(look(it, "n", 0.1)) == "needs the whole device; waits for a"
-    it.request(0.2, "b", 1)  # the device drains for who came before
+    it.request(0.2, "b", 1)  # the device drains for the session that came before
     assert grants(it.finish(0.3, "a", 1)) == [("n", 1)]
     assert why(look(it, "n", 0.3)) == "runs, and has the whole device"
     assert why(look(it, "b", 0.3)) == "waits for n, which has the whole device"
@@ -524,7 +524,7 @@ def test_a_picture_has_queue_positions_and_waits() -> None:
     b, c = look(it, "b", 1.2), look(it, "c", 1.2)
     assert (b.place, c.place) == (1, 2)
     assert b.waiting == pytest.approx(0.2)
-    assert (b.expected_wait, c.expected_wait) == (None, None)  # nobody knows an iteration of a
+    assert (b.expected_wait, c.expected_wait) == (None, None)  # the iteration of a is unknown
     assert why(b) == "waits for a"
     picture = it.picture(1.2)
     assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GIB, 7 * GIB)

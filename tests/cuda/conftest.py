@@ -96,7 +96,7 @@ def run(start: Start) -> Run:
 
 @pytest.fixture
 def broker(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A private broker, whose turns end at each boundary where somebody waits."""
+    """A private broker, whose turns end at each boundary where another session waits."""
     given = settings_module.load(
         {},
         socket=str(socket_directory / "b.sock"),

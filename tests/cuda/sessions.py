@@ -47,7 +47,7 @@ def session(name: str = "test") -> Iterator[Any]:
 
 
 def learn(count: int = 4, make: Callable[[], bool] = step) -> None:
-    """Iterations until so many were in the lane."""
+    """Run iterations until that many were in the lane."""
     inside = 0
     for _ in gpushare.iterations(range(LIMIT)):
         inside += make()
@@ -78,7 +78,7 @@ def private_bytes() -> int:
 
 
 def keeps_one(turns: bool, count: int) -> dict[str, Any]:
-    """Each iteration needs 60 MiB of a lane of so many; one keeps 3 MiB of them for good."""
+    """Each iteration needs 60 MiB, which is all of the lane; one keeps 3 MiB of them for good."""
     with session() as opened:
         learn()
         kept, inside = [], []

@@ -1,4 +1,4 @@
-"""The fake GPU is one to PyTorch: it is there, computes, and has so much memory and no more."""
+"""The fake GPU is one to PyTorch: it is there, computes, and has its memory and no more."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def test_processes_have_one_capacity(start: Start) -> None:
     assert other.answer() == [False, True]
 
 
-def test_lazy_work_is_done_when_somebody_waits_for_it(run: Run) -> None:
+def test_lazy_work_is_done_when_a_thread_waits_for_it(run: Run) -> None:
     assert run(PROGRAM, "late_work", FAKE_CUDA_LAZY="0") == [7, 7]
     assert run(PROGRAM, "late_work", FAKE_CUDA_LAZY="1") == [0, 7]

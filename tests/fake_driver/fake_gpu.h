@@ -14,7 +14,7 @@
 // What the environment says of it:
 //   FAKE_CUDA_BYTES    capacity (1 GiB)
 //   FAKE_CUDA_HOST     a name: capacity is one for all processes that have it
-//   FAKE_CUDA_LAZY=1   work is done as late as CUDA may do it: when somebody waits for it. It then
+//   FAKE_CUDA_LAZY=1   work is done as late as CUDA may do it: when a thread waits for it. It then
 //                      meets memory as it is by that time
 namespace fake_gpu {
 

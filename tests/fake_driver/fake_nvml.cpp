@@ -272,7 +272,7 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle, unsigned* count, Pro
               [&](Gpu& gpu) { return list(gpu.drawing, count, infos); });
 }
 
-// PyTorch asks this of nobody but who is there, in a layout of its own.
+// PyTorch asks this call alone, and takes the processes in a layout of its own.
 int nvmlDeviceGetComputeRunningProcesses(Handle, unsigned* count, void*) {
   *count = 0;
   return kSuccess;

@@ -531,7 +531,7 @@ class Host:
     def start_broker(self) -> None:
         journal = RecoveryJournal(self._roll_file)
         self.broker = Broker(self.settings, self.lockstep, self._was_in_use, journal)
-        self.broker.ring()  # its recovery ends although nobody comes
+        self.broker.ring()  # its recovery ends although no session comes
 
     def end_broker(self, told: int = 0) -> None:
         """However it ends, if it had sessions. Of its messages, each client is told this number,

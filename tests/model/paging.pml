@@ -16,7 +16,7 @@
      take_rest      residency.py on_rest; admission.py rest
      take_give_back dispatch.py _on_give_back
      report         session.py declare, leave; demands.py report
-     part           session.py boundary, leave; turn.py give_back; with a letter to the successor
+     part           session.py boundary, leave; turn.py give_back; with a direct handoff to the successor
      interrupt      turn.py withdraw; link.py break_off, where it waits for its place or its memory
      hear           service.py handle; paging.cpp, scheduler.cpp
      assign         assign.cpp start_successor, admit, grant; paging.cpp ask_to_page_out

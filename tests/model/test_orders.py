@@ -104,7 +104,7 @@ def test_an_interrupt_between_a_direct_handoff_and_its_finish_leaves_the_lane_fr
 
 
 def test_an_interrupted_wait_leaves_no_request_though_its_cell_goes_on(host: Host) -> None:
-    """Or the lane would be kept for who ignores it, until that cell ends."""
+    """Else the lane would be kept for a session that ignores it, until that cell ends."""
     holder, waiter = opened(host, "holder", "waiter")
     all_begin(host, holder, waiter)
     waiter.is_interrupted()
@@ -490,7 +490,9 @@ def test_a_successor_that_has_paged_out_before_its_turn_keeps_its_memory_reserve
     host.check_agreement()
 
 
-def test_who_was_asked_to_page_out_before_its_turn_stays_in_during_it(host: Host) -> None:
+def test_a_session_that_was_asked_to_page_out_before_its_turn_stays_in_during_it(
+    host: Host,
+) -> None:
     """It waited when it was asked, and finds that at the first boundary of a turn by handoff."""
     third = out_and_first_to_come_back(host)
     holder, successor = opened(host, "holder", "successor", demand=LARGE)

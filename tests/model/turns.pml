@@ -8,7 +8,7 @@
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
      ask            turn.py begin_wait, await_grant; broker/turns.py request; Scheduler::request
-     take           dispatch.py take: Grant, Yield; a letter, mailbox.py receive
+     take           dispatch.py take: Grant, Yield; a direct handoff, `mailbox.py` receive
      part           session.py boundary, leave; turn.py give_back; turns.py finish
      interrupt      turn.py withdraw: Finish before the Grant has come, or as it comes
      reconnect      registration.py, link.py connect; admission.py open; Scheduler::open
@@ -17,7 +17,7 @@
      ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/grants/grants.py _successor
      broker_ends    a crash, or an end in good order: what it had sent may arrive or not
      recovered      recovery.py try_to_end: all holders in the journal have come back, or have
-                    ended; who has no turn may be away still. The lease that it waits at
+                    ended; a session without a turn may be away still. The lease that it waits at
                     most does not pass
      killed         the end of a kernel: what it had said is heard, or the last of it is lost
 

@@ -1,5 +1,5 @@
 """What Python does first in the virtual environment of these tests, by a .pth file: as soon as
-somebody imports torch, PyTorch gets the arithmetic of the fake GPU.
+torch is imported, PyTorch gets the arithmetic of the fake GPU.
 
 FAKE_CUDA_KERNELS: the path of cpu_kernels.so; without it kernels do nothing but fill memory.
 """

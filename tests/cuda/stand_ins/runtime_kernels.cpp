@@ -17,7 +17,7 @@ struct Registered {
   std::mutex mutex;
   std::unordered_map<const void*, size_t> fills;      // kernels: bytes of an element, or 0
   std::unordered_map<const void*, size_t> variables;  // their sizes
-  std::unordered_map<const void*, void*> symbols;     // their memory, once somebody wants it
+  std::unordered_map<const void*, void*> symbols;     // their memory, once it is wanted
 };
 
 Registered& registered() {
