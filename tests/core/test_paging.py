@@ -210,9 +210,9 @@ def test_a_session_that_only_waits_for_lanes_to_merge_pages_out_no_other() -> No
 # --- which session is evicted in the middle of a cell ---------------------------------------------
 
 
-def two_wait(policy: str = "srtf", swaps: bool = True, **more: object) -> Scheduler:
+def two_wait(policy: str = "srtf", page_waiting: bool = True, **more: object) -> Scheduler:
     """`long` waits for its turn beside `runs`, which leaves no room for a third."""
-    it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=swaps, **more))
+    it = Scheduler(10 * GIB, policy, Rules(aging=60, page_waiting=page_waiting, **more))
     for id, left in (("runs", 5000), ("long", 10000)):
         it.open(0, id, spec(4, iterations=1, device_seconds=1.0))
         it.report(0, id, 0, Demand(4 * GIB, GIB), left)
