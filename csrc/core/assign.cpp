@@ -208,9 +208,9 @@ void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Sec
   if (first) first->everywhere = true;
 }
 
-// Marks the sessions that run and should not: those that are paused, throttled, whose end was
-// requested, without a (large enough) place, or exclusive but among others, and the last by policy
-// if more run than may. Of these, those asked already count first.
+// Marks the sessions that run and should not: those that are paused or throttled, whose end was
+// requested, that have no (large enough) place, or that are exclusive but run among others, and the
+// last by policy if more run than may. Of these, those asked already count first.
 void Scheduler::mark_those_who_must_end(std::vector<Contender>& running) const {
   for (Contender& holder : running)
     holder.must_end = holder.session->paused || is_held(*holder.session) ||

@@ -21,7 +21,7 @@ constexpr double kIsFull = 0.9;
 // A speed-up in company above this factor means that the workload has changed.
 constexpr double kOtherWork = 1.5;
 
-// In turns of one quantum, since sessions are seen at their turns' ends.
+// These are in turns of one quantum, since sessions are seen at their turns' ends.
 constexpr double kAlone = 1.5;  // of each, until it is known
 constexpr double kRemembered = 16;
 constexpr double kTogether = 8;     // until a step is judged

@@ -33,8 +33,8 @@ class FairShares {
   };
   using Path = std::array<Node*, kLevels>;  // group, user, leaf; valid until the leaf is removed
   using Weights = std::map<std::string, double>;  // by name; an absent name has 1
-  // Of the nodes below one: the lowest clock of those that are active, and the highest of all. They
-  // are taken at once for all that are compared at one moment.
+  // Clocks of the nodes below one: the lowest of the active ones, and the highest of all. They are
+  // taken at once for all that are compared at one moment.
   struct Clocks {
     std::optional<Faded> lowest, highest;
   };
@@ -48,7 +48,7 @@ class FairShares {
 
   Path add(const std::string& group, const std::string& user, const std::string& leaf);
   void remove(const std::string& group, const std::string& user, const std::string& leaf);
-  // In a copy, where a path leads to the nodes of the other.
+  // For a copy, whose paths still lead to the nodes of the original.
   Path path(const std::string& group, const std::string& user, const std::string& leaf);
   void weigh(const Path& path, double weight);  // of the leaf
   // It begins, or ceases, to wait or run.

@@ -120,7 +120,7 @@ void Rehearsal::finish(SessionNumber number) {
 
 void Rehearsal::count(Session& session) const {
   const double done = (now_ - session.turn->boundary) / *session.pace.iteration();
-  // Of no time at no time an iteration, which is no number, fmax makes 0.
+  // std::fmax turns the NaN of 0 / 0 into 0.
   const auto iterations =
       static_cast<std::int64_t>(std::fmin(std::fmax(std::round(done), 0.0), kMostIterations));
   session.iterations += std::min(iterations, kAll - session.iterations);

@@ -29,7 +29,7 @@ enum class Code {
   paged_out_for_programs,
   recovering,
 
-  // It waits for a turn, for whom, and what is particular about that one.
+  // It waits for a turn: for which session, and what is particular about that one.
   needs_whole_device,
   waits,
   waits_for,  // `other`

@@ -43,9 +43,7 @@ class Residency {
     // Id of the session for which it was asked to page out; "": for programs that are not sessions.
     const std::optional<std::string>& makes_room_for() const { return makes_room_for_; }
     Seconds last_used() const { return last_used_; }  // when it opened, came in, or was in use
-    Seconds made_way() const {
-      return made_way_;
-    }  // when it was last evicted while it waited for a turn
+    Seconds made_way() const { return made_way_; }  // its last eviction while it waited
 
    private:
     friend class Residency;
@@ -109,7 +107,7 @@ class Residency {
   void note_rate(const Memory& memory, Bytes bytes);
 
   std::size_t out_ = 0, leaving_ = 0, refusals_ = 0;
-  SessionNumber awaits_ = kNobody;     // for whom a session was asked to page out last
+  SessionNumber awaits_ = kNobody;     // beneficiary of the last request to page out
   std::optional<double> paging_rate_;  // of the last page-out, in bytes a second
   std::vector<std::string> came_in_;
   Seconds now_ = -kNever;

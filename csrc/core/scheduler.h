@@ -109,10 +109,9 @@ class Scheduler {
   // Whether there is room for it, so that it waits for turns alone, and not for memory.
   bool has_place(const std::string& id) const;
   bool has_turn(const std::string& id) const;
-  bool was_asked(const std::string& id) const;  // to yield the turn that it has
-  const std::string& held_back(
-      const std::string& id) const;                // why it is throttled; empty: it is not
-  std::vector<Holder> holders(Seconds now) const;  // in the order in which they opened
+  bool was_asked(const std::string& id) const;                // to yield the turn that it has
+  const std::string& held_back(const std::string& id) const;  // why, or empty
+  std::vector<Holder> holders(Seconds now) const;             // in the order in which they opened
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   std::size_t size() const { return sessions_.size(); }
   Bytes lane_bytes(LaneId lane) const;  // 0 if there is no such lane

@@ -82,7 +82,7 @@ struct TurnTaken {
   Seconds began = 0, ended = 0;
 };
 
-// From `time` until the next one of the device.
+// It holds from `time` until the next one of the device.
 struct MemoryUse {
   Seconds time = 0;
   std::size_t device = 0;
@@ -106,7 +106,7 @@ class Simulation {
   const std::vector<MemoryUse>& memory() const { return memory_; }
 
  private:
-  // In the order in which they happen at one time.
+  // The order is that in which they happen at one time.
   enum class Kind { paged, wakes, computes, boundary, leaves };
   static constexpr std::size_t kKinds = 5;
   struct Event {

@@ -47,7 +47,7 @@ struct Rules {
   Seconds quantum = 0.25;      // a turn lasts this long before a waiting session may have it
   Seconds half_life = 3600.0;  // used time counts half after this
   Seconds lease = 30.0;        // still running this long after a request to yield: overdue
-  Seconds aging = 60.0;        // after this wait for memory, backfill before it ends
+  Seconds aging = 60.0;        // after this wait for memory, no more backfill before it
   Seconds boost = 0;           // the first seconds of a cell go first; 0: they do not
   int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
   bool page_waiting = false;   // queued sessions are evicted for an aged one before them
@@ -153,7 +153,7 @@ struct Picture {
   Bytes free = 0;                           // of what is not unmanaged
   Bytes foreign = 0;                        // unmanaged: of programs that are not sessions
   int running_lanes = 0;                    // the setting: 0 is "as the policy says"
-  std::optional<Reason> concurrency_tuner;  // outcome of its probes
+  std::optional<Reason> concurrency_tuner;  // outcome or progress of its probes
   std::vector<LaneState> lanes;
   std::vector<SessionState> sessions;
 };
