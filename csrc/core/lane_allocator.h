@@ -8,8 +8,9 @@
 // stays in it, and no lane is held twice: two held lanes never merge.
 //
 // Programs that are not sessions may have memory of the device as well. No session is placed in
-// this unmanaged memory, but none that has a place loses it to them: then the sum of both may be
-// more than the capacity, and used does not grow before it is less again.
+// this unmanaged memory, but none that has a place loses it to them: then the used bytes and the
+// unmanaged memory together may exceed the capacity, and the used bytes do not grow before both fit
+// again.
 #pragma once
 
 #include <algorithm>

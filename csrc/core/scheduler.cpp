@@ -262,7 +262,7 @@ void Scheduler::check(const Demand& demand) const {
                             exact(lanes_.capacity()));
 }
 
-// Time has passed, and nothing else.
+// Notes that time has passed, and nothing else.
 void Scheduler::advance(Seconds now) {
   now_ = latest(now);
   seen_.reset();
