@@ -43,7 +43,7 @@ class Residency {
     // Id of the session for which it was asked to page out; "": for programs that are not sessions.
     const std::optional<std::string>& makes_room_for() const { return makes_room_for_; }
     Seconds last_used() const { return last_used_; }  // when it opened, came in, or was in use
-    Seconds made_way() const { return made_way_; }  // its last eviction while it waited
+    Seconds made_way() const { return made_way_; }    // its last eviction while it waited
 
    private:
     friend class Residency;
