@@ -21,6 +21,7 @@ PAGES = TOP + sorted((ROOT / "docs").rglob("*.md"))
 ROOMS = (
     "benchmarks",
     "csrc/bindings",
+    "csrc/core",
     "csrc/handoff",
     "csrc/memory",
     "deploy",

@@ -1,5 +1,5 @@
-// The pass that every event ends in: whom memory admits, who starts, who is asked to yield or to
-// page out, and when to look again.
+// The pass that every event ends in: it decides which sessions memory admits, which start, which
+// are asked to yield or to page out, and when the next pass is due.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -30,8 +30,8 @@ Decision Scheduler::assign(Seconds now) {
   return decision;
 }
 
-// It may run already, whatever has changed since it was named. If it does not wait for that turn
-// any more, it has withdrawn, and ignores what it is handed.
+// The successor may run already, whatever has changed since it was named. If it does not wait for
+// that turn any more, it has withdrawn, and ignores the direct handoff.
 void Scheduler::start_successor(Decision& decision) {
   const auto [number, turn] = std::exchange(due_, {});
   const auto found = sessions_.find(number);
@@ -75,9 +75,9 @@ SessionNumber Scheduler::next_to_admit() const {
   });
 }
 
-// Where several lanes are wanted, nobody comes in with whom fewer could run at once than without,
-// before its aging is over: lanes in use do not merge to make room for more. Whose memory is on
-// the device already, or who runs nothing, is counted as soon as it can be.
+// Where several lanes are wanted, a session is not admitted before its aging is over if fewer lanes
+// could run at once with it than without it: lanes in use do not merge for it. A session whose
+// memory is on the device already, or that runs nothing, is counted as soon as it can be.
 bool Scheduler::may_come_in(const Session& session, Seconds now) const {
   const bool is_new = is_out(session) || (session.iterations == 0 && session.device_seconds == 0);
   const bool runs = session.busy || session.request;
@@ -87,7 +87,7 @@ bool Scheduler::may_come_in(const Session& session, Seconds now) const {
   return enough < 2 || lanes_at_once(&session) >= enough;
 }
 
-// How many of those in which a cell runs find room at once, a newcomer among them.
+// The number of sessions with a running cell that fit at once, the newcomer included.
 int Scheduler::lanes_at_once(const Session* newcomer) const {
   Bytes left = lanes_.capacity() - lanes_.foreign() - lanes_.persistent();
   std::vector<Bytes> sizes;
@@ -107,8 +107,9 @@ int Scheduler::lanes_at_once(const Session* newcomer) const {
   return static_cast<int>(std::ranges::find_if_not(sizes, fits) - sizes.begin());
 }
 
-// Of those for whom there is room, the first. Others may overtake one for whom there is none,
-// but not for ever: after `aging` it comes first and nobody is admitted before it.
+// The first of the sessions that fit. Backfill may admit others before a session that does not fit
+// yet, but aging bounds it: after `aging` that session comes first and no other is admitted before
+// it.
 SessionNumber Scheduler::first_with_room(
     const std::function<bool(const Session&)>& has_room) const {
   std::optional<Contender> best;
@@ -123,11 +124,12 @@ SessionNumber Scheduler::first_with_room(
   return best && has_room(*best->session) ? best->number : kNobody;
 }
 
-// Clocks of those who begin or cease to wait or run. Without a place, paused or held back, a
-// session earns no credit by waiting: it would have the device to itself once it comes back.
+// Updates the clocks of sessions that begin or cease to wait or run. A session that has no place,
+// is paused or is throttled earns no credit by waiting: otherwise it would have the device to
+// itself once it comes back.
 void Scheduler::settle_clocks() {
-  const bool all_in = all_have_places();         // but those who are out, who want no turn
-  std::optional<FairShares::ClocksBelow> below;  // one look for all who come in
+  const bool all_in = all_have_places();         // except those paged out, which want no turn
+  std::optional<FairShares::ClocksBelow> below;  // taken once for all that become active
   for (auto& [number, session] : sessions_) {
     const bool active =
         session.turn || (wants_turn(session) && (all_in || lanes_.contains(number)));
@@ -142,9 +144,9 @@ void Scheduler::settle_clocks() {
   }
 }
 
-// Of one that runs it only becomes less: when others come, of whom it is ahead.
+// The boost of a running session only becomes less, when other sessions come of which it is ahead.
 void Scheduler::boost_cells() {
-  std::optional<FairShares::ClocksBelow> below;  // taken for the first that goes first
+  std::optional<FairShares::ClocksBelow> below;  // taken for the first boosted session
   for (auto& [number, session] : sessions_) {
     const Seconds left = boost_of(session, below, now_);
     const Seconds ran = running_seconds(session, now_);
@@ -152,13 +154,13 @@ void Scheduler::boost_cells() {
   }
 }
 
-// How long it goes first: the rest of its cell's boost, but at no level of shares further than that
-// beyond the lowest clock of the others. So nobody gets more over time by cells that begin often,
-// or by many of them, and a long one is passed over for a bounded time only. Who is further waits
-// for its share like all others, and goes first again as soon as they have come near. With 0.5 s,
-// thirty who work beside eight long trainings saw progress after 0.12 s in 95 of 100 cells instead
-// of 2 s, in virtual time; 0.1 s and 2 s did as well for them, but the former ends few cells, and
-// the latter makes the long ones wait longer.
+// How long the session goes first: the rest of its cell's boost, but at no level of shares further
+// than that beyond the lowest clock of the others. So cells that begin often, or many of them, gain
+// nothing over time, and a long one is passed over for a bounded time only. A session that is
+// further ahead waits for its share like all others, and goes first again as soon as they have come
+// near. With 0.5 s, thirty sessions that work beside eight long trainings saw progress after 0.12 s
+// in 95 of 100 cells instead of 2 s, in virtual time; 0.1 s and 2 s did as well for them, but the
+// former ends few cells, and the latter makes the long ones wait longer.
 Seconds Scheduler::boost_of(const Session& session, std::optional<FairShares::ClocksBelow>& below,
                             Seconds now) const {
   if (!session.share().active) return 0;
@@ -191,8 +193,8 @@ Scheduler::Contest Scheduler::contest(Seconds now) const {
   return contest;
 }
 
-// Held lanes do not merge. If merging would make room for somebody, the first of them waits for all
-// holders, so that their turns end.
+// Held lanes do not merge. If merging would free the memory that a waiting session needs, the first
+// such session waits for all holders, so that their turns end.
 void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Seconds now) const {
   if (lanes_.held() < 2) return;
   Contender* first = nullptr;
@@ -206,9 +208,9 @@ void Scheduler::mark_who_needs_lanes_merged(std::vector<Contender>& waiting, Sec
   if (first) first->everywhere = true;
 }
 
-// Those who run and should not: paused, held back, recalled, without a (large enough) place, alone
-// but among others, and the last by policy if more run than may. Of these, those asked already
-// count first.
+// Marks the sessions that run and should not: those that are paused or throttled, whose end was
+// requested, that have no (large enough) place, or that are exclusive but run among others, and the
+// last by policy if more run than may. Of these, those asked already count first.
 void Scheduler::mark_those_who_must_end(std::vector<Contender>& running) const {
   for (Contender& holder : running)
     holder.must_end = holder.session->paused || is_held(*holder.session) ||
@@ -224,8 +226,9 @@ void Scheduler::mark_those_who_must_end(std::vector<Contender>& running) const {
   for (std::size_t i = allowed; i < running.size(); ++i) running[i].must_end = true;
 }
 
-// Who was named may have begun by now, in the lane of the one before it, and is given no other: it
-// would use both for a moment, and another one the first of them. Not for longer than the lease.
+// A session that was named as successor may have begun by now, in the lane of its predecessor, and
+// is given no other lane: it would use both for a moment, and another session the first of them.
+// This lasts no longer than the lease.
 void Scheduler::mark_promises(Contest& contest, Seconds now) const {
   for (Contender& holder : contest.running)
     for (Contender& waiting : contest.waiting)
@@ -259,7 +262,7 @@ void Scheduler::grant(Contest& contest, Decision& decision) {
     lanes_.hold(next->number);
     contest.running.emplace_back(*this, next->number, session, now_);
     decision.grants.push_back({session.id, turn, lanes_.lane_of(next->number)});
-    if (limit() != 1)  // somebody else may start, and this turn counts for its whole user
+    if (limit() != 1)  // another session may start, and this turn counts for its whole user
       for (Contender& other : contest.waiting) other.view = candidate(*other.session, now_);
   }
   std::erase_if(contest.waiting,
@@ -267,7 +270,8 @@ void Scheduler::grant(Contest& contest, Decision& decision) {
   mark_who_needs_lanes_merged(contest.waiting, now_);
 }
 
-// The best of those who can start. If the best of all has to run alone, the device drains for it.
+// The best of the sessions that can start. If the best of all has to run alone, the device drains
+// for it.
 Scheduler::Contender* Scheduler::next_to_start(Contest& contest) const {
   if (limit() != 0 && lanes_.held() >= limit()) return nullptr;
   if (std::ranges::any_of(contest.running, &Contender::everywhere)) return nullptr;
@@ -305,8 +309,8 @@ Yield Scheduler::yield_of(const Contender& holder, const Contest& contest, Turn&
   return yield;
 }
 
-// Only among those who trust each other, where the lane stays as it is, and past
-// nobody who comes first: not even one for whom the device has to drain.
+// A direct handoff is made only within a trust domain, where the lane stays as it is, and if no
+// waiting session comes first: not even one for which the device has to drain.
 bool Scheduler::may_pass_on(const Contender& holder, const Contender& to,
                             const Contest& contest) const {
   return trust(*holder.session, *to.session) && holder.lane == to.lane &&
@@ -316,9 +320,10 @@ bool Scheduler::may_pass_on(const Contender& holder, const Contender& to,
          });
 }
 
-// When each running turn should end. Who waits may have any lane that it fits into, so the last of
-// those who run are asked first, and each one asked takes one of those who wait out of the count:
-// no more are asked than there are others to go on. Who was asked longest ago takes first.
+// When each running turn should end. A waiting session may have any lane that it fits into, so the
+// last of the running sessions are asked first, and each one asked takes one waiting session out of
+// the count: no more are asked than there are others to go on. The session that was asked longest
+// ago takes first.
 void Scheduler::time_turns(Contest& contest, Seconds now) const {
   const auto asked = [&](const Contender& holder) {
     return holder.session->turn->asked.value_or(holder.must_end ? now : kNever);
@@ -336,7 +341,8 @@ void Scheduler::time_turns(Contest& contest, Seconds now) const {
   for (Contender& holder : contest.running) time_turn(holder, left);
 }
 
-// For the soonest of those who are left. If it ends now, the best of them will have its lane.
+// The turn ends for the soonest of the sessions that are left. If it ends now, the best of them
+// will have its lane.
 void Scheduler::time_turn(Contender& holder, std::vector<const Contender*>& left) const {
   if (holder.must_end || holder.session->turn->asked) holder.ends_in = 0;
   if (holder.promised) return;
@@ -371,7 +377,7 @@ std::optional<Seconds> Scheduler::next_event(Seconds now) const {
   return next_change(contest, now);
 }
 
-// Of a contest whose turns are timed.
+// Needs a contest whose turns are timed.
 std::optional<Seconds> Scheduler::next_change(const Contest& contest, Seconds now) const {
   Seconds next = kNever;
   const auto at = [&](Seconds time) {

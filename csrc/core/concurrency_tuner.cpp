@@ -7,28 +7,29 @@
 namespace gpushare {
 namespace {
 
-// Of the weighted speedup: more than this is growth. Who is left in one lane loses no more.
+// More than this factor of the weighted speedup is growth. A mix that stays in one lane loses no
+// more than that.
 constexpr double kGrowth = 1.02;
-// Of the time: what probes may cost.
+// The part of the time that probes may cost.
 constexpr double kCost = 0.01;
 constexpr double kMostBackoff = 16;
-// Where nothing was seen, so much is taken to have been lost.
+// The weighted speedup that is assumed where nothing was measured.
 constexpr double kUnseen = 0.5;
-// So many ran on the average, or it was not "at once".
+// The mean number of running turns from which they count as "at once".
 constexpr double kAtOnce = 1.5;
 constexpr double kIsFull = 0.9;
-// So much faster in company than alone, nobody is.
+// A speed-up in company above this factor means that the workload has changed.
 constexpr double kOtherWork = 1.5;
 
-// In turns of one quantum, since sessions are seen at their turns' ends.
+// These are in turns of one quantum, since sessions are seen at their turns' ends.
 constexpr double kAlone = 1.5;  // of each, until it is known
 constexpr double kRemembered = 16;
 constexpr double kTogether = 8;     // until a step is judged
 constexpr double kWatched = 16;     // until what is kept is judged again
-constexpr double kStepOfEach = 20;  // a step with one lane is over after so many for each
-constexpr double kStep = 40;        // and another one after so many
-constexpr double kOld = 40;         // what was seen so long before is seen anew
-constexpr double kGone = 8;         // who wants nothing for so long is not there
+constexpr double kStepOfEach = 20;  // a step with one lane ends after these for each
+constexpr double kStep = 40;        // any other step ends after these
+constexpr double kOld = 40;         // measurements older than this are made anew
+constexpr double kGone = 8;         // a session that wants nothing for longer is not there
 constexpr double kShortestPause = 40;
 
 }  // namespace
@@ -57,7 +58,8 @@ void ConcurrencyTuner::report(Seconds now, SessionNumber session, std::int64_t i
   worker.reported = now;
 }
 
-// What it did since its last report, and nobody else ran. Half is forgotten again and again.
+// Counts what it did since its last report while no other session ran. Half is forgotten again and
+// again.
 void ConcurrencyTuner::count_alone(Worker& worker, double iterations, Seconds seconds) {
   if (seconds <= 0) return;
   if (worker.seen < since_ - turns(kOld)) worker.iterations = worker.seconds = 0;
@@ -70,7 +72,7 @@ void ConcurrencyTuner::count_alone(Worker& worker, double iterations, Seconds se
   worker.seen = now_;
 }
 
-// Nobody is much faster in company than alone: then it does something else than before.
+// No session is much faster in company than alone: then it does something else than before.
 void ConcurrencyTuner::count_together(SessionNumber session, Worker& worker, double iterations,
                                       Seconds seconds) {
   if (!is_known(worker) || seconds <= 0) return;
@@ -92,7 +94,7 @@ bool ConcurrencyTuner::is_known_anew(const Worker& worker) const {
   return is_known(worker) && worker.seen >= since_ - turns(kOld);
 }
 
-// Reports cover half of what has run.
+// Reports must cover half of the time of turns.
 bool ConcurrencyTuner::is_enough() const {
   return evidence_.time >= turns(kTogether) && evidence_.device >= evidence_.running / 2;
 }
@@ -206,7 +208,7 @@ void ConcurrencyTuner::end_probe() {
   set_lanes(kept_);
 }
 
-// Those with whom it began are gone.
+// The sessions with which the probe began are gone.
 void ConcurrencyTuner::break_off() {
   end_step(lanes_ == 1 ? 1 : kUnseen);
   rest(cost_of_steps(sum_kept()));
@@ -226,7 +228,7 @@ void ConcurrencyTuner::rest(Seconds cost) {
 }
 
 // What others do on the machine changes too, so nothing is closed for good before each of them was
-// measured anew. Who has been found the same again and again is believed longer.
+// measured anew. An outcome that was found again and again is trusted longer.
 void ConcurrencyTuner::watch() {
   if (evidence_.time < turns(kWatched) * backoff_ || !is_enough()) return;
   const Evidence seen = std::exchange(evidence_, {});

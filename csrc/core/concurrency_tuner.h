@@ -2,8 +2,8 @@
 //
 // Whether they do is a property of the hardware and of what runs there, so it is measured. While a
 // session runs alone it tells how long an iteration takes it alone. While several run at once, each
-// iteration counts as so many seconds of work; work done in a second of time is the *weighted
-// speedup*, which is 1 where one after the other has the device.
+// iteration counts as that time of work; work done in a second of time is the *weighted speedup*,
+// which is 1 where one after the other has the device.
 //
 // A probe begins with one lane, until all are known, and climbs: 2 lanes at once, 4, 8, for as long
 // as it grows. What was best is kept, and watched: the next probe comes as soon as it is below 1.
@@ -13,7 +13,7 @@
 // Decisions are made in follow(), and nowhere else; time is an argument.
 //
 // What must stay true, and is_valid() looks at: what may run is what is probed or was kept, and
-// whoever wants the device is known.
+// each session that wants the device is known.
 #pragma once
 
 #include <map>
@@ -29,49 +29,49 @@ class ConcurrencyTuner {
  public:
   explicit ConcurrencyTuner(Seconds quantum) : quantum_(quantum) {}
 
-  // So many iterations since its last report, in so many seconds of its turns.
+  // The session did `iterations` since its last report, in `seconds` of its turns.
   void report(Seconds now, SessionNumber session, std::int64_t iterations, Seconds seconds);
-  // What was known of it does not hold any more.
+  // Earlier measurements of the session do not hold any more.
   void forget(SessionNumber session) { workers_.erase(session); }
   // These want the device or have it. Decides how many may run at once from now on.
   void follow(Seconds now, const std::vector<SessionNumber>& wanting);
-  // So many run from now on.
+  // `running` turns run from now on.
   void runs(Seconds now, int running);
 
   int lanes() const { return lanes_; }
   bool is_probing() const { return probe_.has_value(); }
-  // So many may turn out to be worth it; 0: nobody knows.
+  // The number of lanes that may turn out to gain; 0: unknown.
   int hoped() const { return kept_; }
   // When time alone changes something, if nothing is reported until then.
   std::optional<Seconds> next_event() const;
   std::string is_valid() const;  // empty, or the first broken invariant in words
-  // What came of it, or goes on; nothing as long as there was nothing to try.
+  // The outcome of the last probe, or the probe that goes on; absent until one has begun.
   std::optional<Reason> finding() const;
 
  private:
   struct Worker {
-    Seconds reported;          // then, or it was met then
-    Seconds unreported = 0;    // what its turns have taken since then, as far as is known
-    Seconds wanted = -kNever;  // until then it wanted the device, or had it
-    double iterations = 0;     // that it did alone, in
-    Seconds seconds = 0;       // so many, the older the less,
-    Seconds seen = -kNever;    // seen last then
+    Seconds reported;          // time of its last report, or of its first appearance
+    Seconds unreported = 0;    // known seconds of its turns since then
+    Seconds wanted = -kNever;  // when it last wanted the device, or had it
+    double iterations = 0;     // done alone, decayed
+    Seconds seconds = 0;       // that these took, decayed
+    Seconds seen = -kNever;    // when it was last seen alone
 
     Seconds iteration() const { return seconds / iterations; }
   };
-  // Of these lanes, since they are what may run.
+  // Measurements with the present number of lanes.
   struct Evidence {
-    Seconds work = 0;     // in seconds of their own when alone, of what was reported, which took
-    Seconds device = 0;   // so many seconds of turns;
+    Seconds work = 0;     // reported, in seconds of the sessions when alone
+    Seconds device = 0;   // seconds of turns that this work took
     Seconds running = 0;  // seconds of all turns
-    Seconds time = 0;     // in which somebody ran
+    Seconds time = 0;     // in which at least one session ran
 
     std::optional<double> sum() const;
     double at_once() const { return time > 0 ? running / time : 0; }
   };
   struct Outcome {
     int lanes = 1;
-    std::optional<double> sum = 1.0;  // nothing: it could not be told
+    std::optional<double> sum = 1.0;  // absent: not measurable
   };
   struct Step {
     Seconds time;
@@ -114,7 +114,7 @@ class ConcurrencyTuner {
   Seconds quantum_;
   std::map<SessionNumber, Worker> workers_;
   std::vector<SessionNumber> wanting_;
-  std::set<SessionNumber> mix_;     // who wants the device, or did until a moment ago
+  std::set<SessionNumber> mix_;     // sessions that want the device, or did recently
   std::set<SessionNumber> probed_;  // the mix of the last probe
   int lanes_ = 1;
   int running_ = 0;
@@ -123,12 +123,12 @@ class ConcurrencyTuner {
   std::optional<Probe> probe_;
   Evidence evidence_;
   Seconds now_ = -kNever;
-  Seconds since_ = -kNever;   // since when `lanes_` is that
-  bool is_settled_ = true;    // and no more run
+  Seconds since_ = -kNever;   // when `lanes_` was set, or reached
+  bool is_settled_ = true;    // no more than `lanes_` run
   Seconds shared_ = -kNever;  // when several ran last
   Seconds rested_ = -kNever;  // when the last probe ended
   Seconds pause_ = 0;         // from then to the next
-  double backoff_ = 1;        // as many times as long, where nothing has changed
+  double backoff_ = 1;        // factor of the pause, where nothing has changed
 };
 
 }  // namespace gpushare

@@ -47,7 +47,7 @@ class Fading {
     }
     return factor_;
   }
-  // The epoch is so long ago that a later one is needed before numbers become too large.
+  // Whether the epoch is too long ago: a later one is needed before numbers become too large.
   bool is_stale(Seconds now) const { return now - epoch_ > kMost / 8 * half_life_; }
 
  private:

@@ -6,8 +6,8 @@
 namespace gpushare {
 namespace {
 
-// A user without a leaf that has used less, faded and by weight, is not known any more. Were that
-// as much as a turn, short ones would be free for whoever opens a notebook for each.
+// A user without a leaf that has used less, faded and by weight, is forgotten. Were that as much as
+// a turn, short turns would be free for a user that opens a notebook for each.
 constexpr Seconds kForgotten = 1e-3;
 
 }  // namespace
@@ -23,7 +23,7 @@ void FairShares::advance(Seconds now) {
   fading_ = anew;
 }
 
-// Turns that run are not counted by it: who looks at clocks may look at those of a moment before.
+// Running turns are not counted here: clocks may also be read for an earlier moment.
 void FairShares::convert(std::map<std::string, Node>& nodes, const Fading& to) {
   for (auto& [name, node] : nodes) {
     node.share.used.convert(now_, fading_, to);
@@ -112,10 +112,10 @@ void FairShares::leave(const Path& path) {
     if (--node->share.active == 0) node->share.idle_since = now_;
 }
 
-// Who was away starts where the others are: at the lowest clock of those who are active, or the
-// highest if none is. It counts as if it had run while it was away: idle time earns nothing, and a
-// short break does not cost what is owed from before it. That it is itself among its peers, and
-// not active, changes nothing.
+// A node that was idle starts where the others are: at the lowest clock of the active ones, or the
+// highest of all if none is active. It counts as if it had run while it was away: idle time earns
+// nothing, and a short break does not cost what is owed from before it. That it is itself among its
+// peers, and not active, changes nothing.
 void FairShares::lift(Share& share, const Clocks& peers) const {
   const Faded own = clock(share);
   const Faded as_if_run = own + (now_ - share.idle_since) / share.weight;

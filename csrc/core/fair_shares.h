@@ -1,10 +1,10 @@
 // The tree over which fairness goes: groups, their users, and what these run, which are its leaves:
 // the sessions of one device, or the gangs of a host. Each node has a clock (share.h). A node that
-// becomes active starts at the lowest clock of its active siblings, so that nobody earns anything
-// by being away.
+// becomes active starts at the lowest clock of its active siblings, so that idle time earns
+// nothing.
 //
-// A user whom nobody runs anything for is known for as long as its use is worth speaking of: who
-// closes everything and opens it again owes what was owed.
+// A user without sessions is known for as long as its use is significant: a user that closes
+// everything and opens it again keeps its debt.
 //
 // What must stay true, and is_valid() looks at: each node counts what is below it, and no group is
 // known without users.
@@ -32,9 +32,9 @@ class FairShares {
     std::map<std::string, Node> below;
   };
   using Path = std::array<Node*, kLevels>;  // group, user, leaf; valid until the leaf is removed
-  using Weights = std::map<std::string, double>;  // by name; who is absent has 1
-  // Of the nodes below one: the lowest clock of those that are active, and the highest of all. They
-  // are taken all at once, for all who look at one moment.
+  using Weights = std::map<std::string, double>;  // by name; an absent name has 1
+  // Clocks of the nodes below one: the lowest of the active ones, and the highest of all. They are
+  // taken at once for all that are compared at one moment.
   struct Clocks {
     std::optional<Faded> lowest, highest;
   };
@@ -48,7 +48,7 @@ class FairShares {
 
   Path add(const std::string& group, const std::string& user, const std::string& leaf);
   void remove(const std::string& group, const std::string& user, const std::string& leaf);
-  // In a copy, where a path leads to the nodes of the other.
+  // For a copy, whose paths still lead to the nodes of the original.
   Path path(const std::string& group, const std::string& user, const std::string& leaf);
   void weigh(const Path& path, double weight);  // of the leaf
   // It begins, or ceases, to wait or run.

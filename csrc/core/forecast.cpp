@@ -1,13 +1,14 @@
-// Expected waits: what the scheduler would do from now on, tried on a copy of it in virtual time.
+// Expected waits: a copy of the scheduler is run from now on in virtual time.
 //
-// Whoever runs computes at its pace, gives its turn back at the first boundary after it was asked
-// to, and asks for the next one at once; it ends with the iterations that it has declared, if it
-// has. So everything that decides over turns decides over the forecast: the policy, quanta, what
-// is owed to others, priorities, lanes. Nobody else comes, and nobody who waits for memory.
+// A session that runs computes at its pace, gives its turn back at the first boundary after it was
+// asked to yield, and requests the next one at once; it ends with the iterations that it has
+// declared, if it has. So everything that decides over turns decides over the forecast: the policy,
+// quanta, what is owed to others, priorities, lanes. No other session is assumed to come, and none
+// that waits for memory.
 //
-// What is not known is not said: where a turn whose end nobody can know comes first, a wait is
-// absent. That is a session without a known pace, or an iteration that lasts longer than usual. And
-// while it is being tried how many lanes may run at once, nobody knows how many will.
+// A wait is absent where a turn with an unknown end comes first: that of a session without a known
+// pace, or of one whose iteration lasts longer than usual. It is absent too during a probe, since
+// the number of lanes after it is unknown.
 //
 // "Soon" is a promise: where a wait of less than kShort could last for kLong, by what
 // longest_wait.h says, it is absent too.
@@ -26,10 +27,10 @@ constexpr std::size_t kMostWork = 60'000;
 constexpr std::size_t kWorkOfAPass = 8;  // beside that for each session
 constexpr Seconds kKeptForEach = 5e-6;   // so forecasts take about a fiftieth of the time
 constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
-constexpr double kMostIterations = 1e15;  // of one turn, whatever somebody reports
+constexpr double kMostIterations = 1e15;  // of one turn, whatever is reported
 constexpr double kRounding = 1e-6;        // of an iteration
-constexpr Seconds kShort = 1, kLong = 5;  // a wait, and one that nobody calls soon
-constexpr Seconds kForeseen = 10;         // until then few come that would be served first
+constexpr Seconds kShort = 1, kLong = 5;  // a short wait, and one that is not "soon"
+constexpr Seconds kForeseen = 10;  // before that, few sessions come that would be served first
 // A forecast answers for a time in which waits become shorter.
 constexpr Seconds kMostKept = kMostWork * kKeptForEach;
 constexpr Seconds kBecomesShort = kShort + kMostKept, kHorizon = kLong + kMostKept;
@@ -41,7 +42,7 @@ class Rehearsal {
   using Begins = std::unordered_map<SessionNumber, Scheduler::Begin>;
 
   Rehearsal(const Scheduler& real, Seconds now);
-  // Until all of those who wait have begun, or so much work is done.
+  // Runs until all waiting sessions have begun, or `most_work` is done.
   void run(std::size_t most_work);
 
   const Begins& begins() const { return begins_; }
@@ -62,7 +63,7 @@ class Rehearsal {
   std::unique_ptr<Scheduler> it_;
   const Seconds present_;
   Seconds now_;
-  std::vector<SessionNumber> running_;  // of whom it is known when they end
+  std::vector<SessionNumber> running_;  // sessions with a known end of their turn
   std::unordered_map<SessionNumber, TurnNumber> waiting_;
   Begins begins_;
   std::size_t work_ = 0;
@@ -119,7 +120,7 @@ void Rehearsal::finish(SessionNumber number) {
 
 void Rehearsal::count(Session& session) const {
   const double done = (now_ - session.turn->boundary) / *session.pace.iteration();
-  // Of no time at no time an iteration, which is no number, fmax makes 0.
+  // std::fmax turns the NaN of 0 / 0 into 0.
   const auto iterations =
       static_cast<std::int64_t>(std::fmin(std::fmax(std::round(done), 0.0), kMostIterations));
   session.iterations += std::min(iterations, kAll - session.iterations);
@@ -142,7 +143,8 @@ void Rehearsal::begins(SessionNumber number, TurnNumber turn) {
   waiting_.erase(waits);
 }
 
-// At the boundary after it was asked to yield, or with the last iteration that it has declared.
+// The turn ends at the boundary after it was asked to yield, or with the last iteration that it has
+// declared.
 Seconds Rehearsal::ends(const Session& session) const {
   const auto& turn = *session.turn;
   const Seconds one = *session.pace.iteration();
@@ -157,7 +159,7 @@ Seconds Rehearsal::ends(const Session& session) const {
   return turn.asked ? latest(session, *turn.asked) : present_;
 }
 
-// Its first boundary from then on.
+// The latest time of its first boundary after `from`.
 Seconds Rehearsal::latest(const Session& session, Seconds from) {
   const Seconds boundary = session.turn->boundary;
   return boundary + session.pace.latest(std::max(0.0, from - boundary), session.pace.longest());
@@ -169,8 +171,8 @@ bool Rehearsal::is_known(const Session& session) const {
   return session.pace.iteration() && !session.alone && it_->is_in_by(session);
 }
 
-// Its present iteration has lasted longer than usual: else it would have ended its turn, or have
-// said that iterations go on, as it does now and then.
+// Whether its present iteration has lasted longer than usual: else it would have ended its turn, or
+// have said that iterations go on, as it does now and then.
 bool Rehearsal::is_late(const Session& session) const {
   const auto& turn = *session.turn;
   const Seconds says = turn.boundary + it_->rules_.report;
@@ -195,7 +197,7 @@ void Scheduler::bound_those_that_begin_soon(Forecast& forecast) const {
   }
 }
 
-// Of one that has a place and waits for a turn.
+// The session must have a place and wait for a turn.
 std::optional<Seconds> Scheduler::expected_wait(const Session& session, Seconds now) const {
   if (recovering_ || !session.request || (packs() && tuner_.is_probing())) return std::nullopt;
   if (now < forecast_.made || now > forecast_.kept) forecast_ = forecast(now);
@@ -208,7 +210,8 @@ std::optional<Seconds> Scheduler::expected_wait(const Session& session, Seconds 
   return wait < kShort && begin.worst - now > kLong ? std::nullopt : std::optional(wait);
 }
 
-// By cells of its user's notebooks that will declare less work than it has left.
+// Whether cells of the user's other notebooks may go first because they declare less remaining
+// work.
 bool Scheduler::may_be_overtaken(const Session& session) const {
   return policy_->by_remaining && std::ranges::any_of(sessions_, [&](const Entry& other) {
            return other.second.user == session.user && &other.second != &session &&

@@ -123,7 +123,8 @@ GangQueue::Calls GangQueue::assign(Seconds now) {
   return calls;
 }
 
-// Its devices, if the turns of all who have one of them should be over: then these are asked.
+// Reserves the devices of a waiting gang if the turns of all gangs that have one of them should be
+// over, and asks these to yield.
 void GangQueue::reserve_for(const Entry& waiting, std::set<std::size_t>& reserved, Calls& calls) {
   const std::vector<Entry*> holders = in_the_way_of(waiting);
   Seconds ends = 0;
@@ -159,15 +160,15 @@ std::vector<GangQueue::Entry*> GangQueue::in_the_way_of(const Entry& waiting) {
   return holders;
 }
 
-// Who was called has its turn first, of a quantum at least: else two could be called back for each
-// other for ever, before either has all of its devices.
+// A gang that was called has its turn first, of a quantum at least: otherwise two gangs could be
+// called back for each other for ever, before either has all of its devices.
 Seconds GangQueue::ends_in(const Entry& holder, const Entry& waiting) const {
   if (holder.asked) return 0;
   return gpushare::ends_in(policy_, candidate(holder), candidate(waiting), quantum_);
 }
 
-// The clock of a gang goes as many times as fast as it has devices, so it gets so much less far in
-// one second of its turn.
+// The clock of a gang is as many times faster as it has devices, so its weight is divided by that
+// number.
 Candidate GangQueue::candidate(const Entry& entry) const {
   const auto& [group, user, own] = entry.path;
   return {
@@ -207,7 +208,7 @@ std::string GangQueue::is_valid() const {
   return nobody_waits_in_vain();
 }
 
-// The first of those who want one device at least is called to it, unless somebody has it.
+// The first gang that wants a device is called to it, unless another gang has it.
 std::string GangQueue::nobody_waits_in_vain() const {
   for (const auto& [number, waiting] : entries_) {
     if (waiting.state != State::waits) continue;

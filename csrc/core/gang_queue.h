@@ -1,15 +1,15 @@
-// Which gangs may have their devices, all of them or none. A gang is called when no other gang has
-// one of its devices, or was called to it; what single sessions have of them is for the schedulers
-// of these devices to decide (host.h).
+// Decides which gangs may have their devices, all or nothing. A gang is called when no other gang
+// has one of its devices, or was called to it; what single sessions have of them is for the
+// schedulers of these devices to decide (host.h).
 //
 // Gangs come in the order that `fair` has for the sessions of one device, under any policy: by
 // priority, then by what their groups, their users and they themselves have used for their weights.
-// Seconds on each of its devices count. So many devices cost a gang its turn as often as they
-// should, and a wide one is not passed over because narrow ones fit into more gaps: whoever comes
-// first and could have its devices has them kept from gangs that come later.
+// Seconds on each of its devices count. So a gang of many devices has turns as seldom as it should,
+// and a wide one is not passed over because narrow ones fit into more gaps: the devices of a gang
+// that comes first and could have them are kept from gangs that come later.
 //
 // One that comes first, but has to wait for turns of several others that are not over together,
-// keeps no device idle for that. After its aging it does, or it could wait for ever.
+// keeps no device idle for that. After its aging it does, or it could starve.
 #pragma once
 
 #include <cstdint>
@@ -45,16 +45,16 @@ class GangQueue {
   void close(Seconds now, const std::string& id);
   void change(Seconds now, const std::string& id, double weight, int priority);
   void set_weights(Seconds now, FairShares::Weights groups, FairShares::Weights users);
-  // It waits to be called.
+  // The gang begins to wait to be called.
   void request(Seconds now, const std::string& id);
-  // Its turn has begun: who was called has all of its devices, or it has had them since before it
-  // opened, called or not.
+  // Its turn has begun: a gang that was called has all of its devices; one that opens with its turn
+  // has had them since before, called or not.
   void begin(Seconds now, const std::string& id);
-  // It waits no more, and has none of its devices. Harmless if it has not.
+  // The gang waits no more, and has none of its devices. Harmless if it has not.
   void finish(Seconds now, const std::string& id);
 
   Calls assign(Seconds now);
-  // When time alone changes something, as of the last assign(); kNever: it does not.
+  // When time alone changes something, computed by the last assign(); kNever: it does not.
   Seconds next_event() const { return next_; }
 
   bool contains(const std::string& id) const { return numbers_.contains(id); }

@@ -21,7 +21,7 @@ struct GangScheduler::Policy {
 
 namespace {
 
-// What is due in less is due now: sums of times are not exact.
+// An event within this time is due now: sums of times are not exact.
 constexpr Seconds kInstant = 1e-6;
 
 double srsf(const GangProgress& gang, const GangRules&) { return gang.remaining(); }
@@ -157,7 +157,7 @@ Seconds GangScheduler::next_event() const {
   return next;
 }
 
-// Where nobody waits, no order changes anything.
+// Where no gang waits, the order changes nothing.
 Seconds GangScheduler::next_tick() const {
   const bool waits =
       std::ranges::any_of(present_, [&](Number each) { return gangs_.at(each).wants; });
@@ -217,8 +217,8 @@ void GangScheduler::enter(GangProgress& gang, std::size_t queue) {
 
 // --- devices -------------------------------------------------------------------------------------
 
-// From the first queue on, whoever still fits; who does not is skipped. Those who stay or start fit
-// together, so each of these starts as soon as it finds as many devices free.
+// From the first queue on, each gang that still fits is chosen; one that does not is skipped. The
+// chosen gangs fit together, so each of them starts as soon as it finds enough free devices.
 GangDecision GangScheduler::assign(Seconds now) {
   advance(now);
   for (const Number each : present_) demote(gangs_.at(each));
@@ -243,7 +243,7 @@ bool GangScheduler::can_start(const Gang& gang) const {
   return std::accumulate(free_.begin(), free_.end(), 0) >= gang.devices;
 }
 
-// Each score is asked for once: an index looks at all that is known.
+// Each score is computed once: an index reads all known service.
 void GangScheduler::sort() {
   std::vector<std::tuple<std::size_t, double, std::uint64_t, Number>> order;
   for (const Number each : present_) {

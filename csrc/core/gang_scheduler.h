@@ -1,5 +1,5 @@
-// Whose turn it is on whole devices of one host or of several, and on which, after Tiresias (NSDI
-// 2019). A gang has all the devices that it asks for, or none.
+// Decides which gang has its turn on whole devices of one host or of several, and on which, after
+// Tiresias (NSDI 2019). A gang has all the devices that it asks for, or none.
 //
 // Two things make a gang old: how many devices it has, and for how long. Their product is its
 // attained service, in device-seconds:
@@ -13,11 +13,12 @@
 // not the order in which they started: else a wide gang that has never run would stand behind
 // each narrow one that started in a gap it could not use, for ever.
 //
-// The knob is against starving: who has waited `knob` times as long as it has run since it came
-// into the first queue goes back there, to its *tail*, and is as young as who just arrived.
+// The knob prevents starvation: a gang that has waited `knob` times as long as it has run since it
+// came into the first queue goes back there, to its *tail*, and is as young as one that just
+// arrived.
 //
-// Events say what has happened; assign() decides. Who is asked to yield keeps its devices until it
-// finishes, and nobody is granted any of them before.
+// Events say what has happened; assign() decides. A gang that is asked to yield keeps its devices
+// until it finishes, and no other gang is granted any of them before.
 #pragma once
 
 #include <cstdint>
@@ -43,14 +44,14 @@ struct Gang {
 
 struct GangRules {
   std::vector<Service> thresholds;  // ascending; none: one queue
-  double knob = 0;                  // 0: nobody goes back
-  // The order is looked at whenever a gang comes, ends or changes its queue, and so often while one
-  // waits; 0: only then.
+  double knob = 0;                  // 0: no gang goes back
+  // The order is recomputed whenever a gang comes, ends or changes its queue, and at this interval
+  // while a gang waits; 0: without an interval.
   Seconds tick = 1;
   std::vector<Service> known;  // of former jobs, for `gittins`; infinite where one did not end
   Service quantum = 1;         // for `gittins`
   double consolidates = 0.5;   // gangs of more skew get as few hosts as can be
-  Seconds resume = 0;          // with all devices, until who was stopped goes on
+  Seconds resume = 0;          // time on its devices before a stopped gang computes again
 };
 
 // What a gang is doing. `run` and `waited` count since it came into the first queue; it has
@@ -58,7 +59,7 @@ struct GangRules {
 struct GangProgress {
   Gang gang;
   std::size_t queue = 0;
-  std::uint64_t ticket = 0;  // counts those who came into a queue
+  std::uint64_t ticket = 0;  // counts entries into queues
   Seconds executed = 0;      // of its duration
   Seconds run = 0, waited = 0;
   Seconds granted = 0;     // its turn; before its first one, when it came
@@ -82,21 +83,21 @@ struct GangDecision {
   std::vector<std::string> yields;  // each asked once for each turn
 };
 
-// Of ending within `quantum` more, over the service that this is expected to take. 0 where none of
-// the known ones got further than `attained`.
+// The probability of ending within `quantum` more, over the service that this is expected to take.
+// 0 where none of the known jobs got further than `attained`.
 double gittins_index(const std::vector<Service>& known, Service attained, Service quantum);
 
 class GangScheduler {
  public:
-  // `hosts` have so many devices each. Raises std::invalid_argument.
+  // `hosts` has the number of devices of each host. Raises std::invalid_argument.
   GangScheduler(std::vector<int> hosts, std::string_view policy, GangRules rules);
 
-  // It wants its devices; harmless if it has them. What it has attained before counts. Raises
+  // The gang wants its devices; harmless if it has them. What it has attained before counts. Raises
   // std::invalid_argument for a gang that there can never be.
   void request(Seconds now, const Gang& gang);
-  // It has them no more, or does not want them any more.
+  // The gang has its devices no more, or does not want them any more.
   void finish(Seconds now, const std::string& id);
-  // The same, and nothing is known of it from then on.
+  // The same, and the gang is forgotten.
   void close(Seconds now, const std::string& id);
 
   GangDecision assign(Seconds now);

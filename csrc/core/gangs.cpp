@@ -10,7 +10,7 @@
 namespace gpushare {
 namespace {
 
-// What is due in less is due now: sums of times are not exact.
+// An event within this time is due now: sums of times are not exact.
 constexpr Seconds kInstant = 1e-6;
 
 void require(bool condition, const std::string& sentence) {
@@ -77,7 +77,7 @@ void GangSimulation::arrive() {
     scheduler_.request(now_, gangs_[coming_.back()]);
 }
 
-// All who have to stop do so before anybody starts.
+// All gangs that have to stop do so before another one starts.
 void GangSimulation::assign() {
   GangDecision decision = scheduler_.assign(now_);
   for (; !decision.yields.empty(); decision = scheduler_.assign(now_)) {

@@ -29,16 +29,17 @@ struct GangTurn {
 
 class GangSimulation {
  public:
-  // `hosts` have so many devices each. Raises std::invalid_argument for what cannot be simulated.
+  // `hosts` has the number of devices of each host. Raises std::invalid_argument for what cannot be
+  // simulated.
   GangSimulation(const std::vector<Gang>& gangs, std::vector<int> hosts, std::string_view policy,
                  GangRules rules);
 
-  // Up to this time, or until nothing is left to happen. May be called again with a later one.
+  // Runs up to this time, or until nothing is left to happen. May be called again with a later one.
   void run(Seconds until);
 
   Seconds now() const { return now_; }
   std::vector<GangOutcome> outcomes() const;
-  // Those that are over, as they ended.
+  // The turns that are over, in the order in which they ended.
   const std::vector<GangTurn>& turns() const { return turns_; }
   // Empty, or what is wrong.
   std::string is_valid() const { return scheduler_.is_valid(); }

@@ -1,7 +1,8 @@
-// Decides for all devices of a host: on which of them a session goes, and whose turn it is there.
+// Decides for all devices of a host: on which of them a session goes, and which session has its
+// turn there.
 //
 // Each device has a Scheduler of its own, and a session on one device is decided there and nowhere
-// else: its events are handed on, and what comes out is as if the device were alone.
+// else: its events are passed to it, and the decisions are as if the device were alone.
 //
 // A session on several whole devices at once is a gang (host_gangs.h). To each of its devices it is
 // a session like any other.
@@ -34,9 +35,9 @@ class Host {
 
   // The `count` best of these devices for a newcomer, in the order in which they are named: where
   // the demand finds room now, and of those where each session has most of it, the newcomer
-  // counted; the first of equals. At its opening a session's demand is seldom known, so those who
-  // come together spread over the devices. Raises std::invalid_argument where there are not so
-  // many.
+  // counted; the first of equals. At its opening a session's demand is seldom known, so sessions
+  // that come together spread over the devices. Raises std::invalid_argument where there are fewer
+  // devices than `count`.
   std::vector<std::string> place(const std::vector<std::string>& among, const Demand& demand,
                                  std::size_t count) const {
     return devices_.place(among, demand, count);
@@ -63,7 +64,7 @@ class Host {
   // Events of one device.
   Decision hold_back(Seconds now, const std::string& device,
                      const std::map<std::string, std::string>& sentences);
-  // Among gangs a group weighs what it weighs on the mean of all devices, and so do users.
+  // Among gangs a group has the mean of its weights on all devices, and so do users.
   Decision set_shares(Seconds now, const std::string& device,
                       const std::map<std::string, double>& groups,
                       const std::map<std::string, double>& users);

@@ -43,7 +43,7 @@ class HostDevices {
   std::vector<std::string> place(const std::vector<std::string>& among, const Demand& demand,
                                  std::size_t count) const;
 
-  // All events of a scheduler pass here, so that it is known which have to be asked for their next.
+  // All events of a scheduler pass here, so that it is known which next events are stale.
   template <class Event>
   Decision tell(DeviceNumber device, const Event& event) {
     Decision made = event(devices_[device].scheduler);

@@ -112,7 +112,7 @@ Decision HostGangs::happens(Seconds now, const std::string& id, const Event& eve
   return settle(std::move(decision));
 }
 
-// Among gangs a group weighs what it weighs on the mean of all devices, and so do users.
+// Among gangs a group has the mean of its weights on all devices, and so do users.
 Decision HostGangs::weigh(Seconds now, Decision decision) {
   advance(now);
   queue_.set_weights(now_, devices_.mean(&Device::groups), devices_.mean(&Device::users));
@@ -128,7 +128,7 @@ void HostGangs::tell(const Gang& gang, Decision& decision, const Event& event) {
   for (const DeviceNumber device : gang.smallest_first) tell(device, decision, event);
 }
 
-// What it had of its devices is gone; one that comes with its turn has all of them.
+// It has lost what it had of its devices; a gang that comes with its turn has all of them.
 HostGangs::Gang& HostGangs::enroll(const std::string& id, const std::vector<DeviceNumber>& devices,
                                    const SessionSpec& spec) {
   const auto [number, is_new] = numbers_.try_emplace(id, last_number_ + 1);
@@ -151,8 +151,8 @@ HostGangs::Gang& HostGangs::enroll(const std::string& id, const std::vector<Devi
   return gang;
 }
 
-// What the scheduler of a device has decided. Of gangs it is kept here until it holds for all of
-// their devices.
+// Takes what the scheduler of a device has decided. Decisions on gangs are kept here until they
+// hold for all of their devices.
 void HostGangs::take(Decision&& made, Decision& decision) {
   append(decision.page_outs, std::move(made.page_outs));
   append(decision.page_ins, std::move(made.page_ins));
@@ -175,7 +175,7 @@ void HostGangs::take(Decision&& made, Decision& decision) {
     }
 }
 
-// One that is not called has come so to the room that it sought, and gives the turn back.
+// A gang that is not called has found the room that it sought, and gives the turn back.
 void HostGangs::is_granted(Gang& gang, Decision& decision) {
   if (gang.stage != Stage::called || ++gang.granted < gang.devices.size()) return;
   gang.stage = Stage::runs;
@@ -191,7 +191,7 @@ void HostGangs::pass_on(Gang& gang, Decision& decision) {
   decision.yields.push_back({gang.id, gang.turn, std::nullopt});
 }
 
-// Until nothing more follows: a turn that ends calls the next gang, which asks its devices.
+// Repeats until nothing more follows: a turn that ends calls the next gang, which asks its devices.
 Decision HostGangs::settle(Decision decision) {
   bool follows = !gangs_.empty();
   while (follows) {
@@ -218,7 +218,8 @@ bool HostGangs::follow_queue(Decision& decision) {
   return !calls.called.empty() || !calls.yields.empty();
 }
 
-// From all of its devices at once, for longer than turns take that are ended for it.
+// Whether it cannot have all of its devices at once, for longer than the turns take that are ended
+// for it.
 bool HostGangs::is_kept(const Gang& gang) const {
   const auto has_place = [&](DeviceNumber device) {
     return devices_[device].scheduler.has_place(gang.id);
@@ -272,7 +273,7 @@ void HostGangs::call(Gang& gang, Decision& decision) {
   tell(gang, decision, [&](Scheduler& there) { return there.request(now_, gang.id, gang.turn); });
 }
 
-// What it has of its devices is free again, and it waits for none of them. Its wait may go on.
+// Frees its devices and withdraws its requests for them. Its wait may go on.
 void HostGangs::give_back(Gang& gang, Decision& decision) {
   const auto finish = [&](Scheduler& there) { return there.finish(now_, gang.id, gang.turn); };
   const Stage before = std::exchange(gang.stage, Stage::idle);

@@ -1,19 +1,19 @@
 // The gangs of a host: sessions on several whole devices at once, all of them or none.
 //
 // To the scheduler of each of its devices a gang is a session like any other, which runs alone.
-// GangQueue says which gang is next. Who is called asks each of its devices for a turn; what they
-// grant is kept until all have granted, and then the gang has its turn, which is told once for all
-// of its devices. Two gangs that are called have no device in common, and who is no gang holds one
-// device and waits for none meanwhile: so no two ever wait for each other.
+// GangQueue says which gang is next. A gang that is called requests a turn on each of its devices;
+// their grants are kept until all have granted, and then the gang has its turn, which is granted
+// once for all of its devices. Two gangs that are called have no device in common, and a session
+// that is no gang holds one device and waits for none meanwhile: so no deadlock is possible.
 //
-// Who was called has its turn, for an iteration at least, even if others come first by now. Only
-// who could not get all of its devices is called back, so that no device is kept for nobody: one
-// that is paused or held back, that has no room on one of them, or where somebody hangs who has
-// one. Where it has no room it waits for memory like others who do: so the idle are paged out for
-// it, and it is not overtaken for ever.
+// A gang that was called has its turn, for an iteration at least, even if others come first by now.
+// Only a gang that could not get all of its devices is called back, so that no device is kept idle:
+// one that is paused or throttled, that has no room on one of them, or where an overdue session has
+// one. Where it has no room it waits for memory like other sessions: so idle sessions are paged out
+// for it, and aging bounds backfill before it.
 //
-// What must stay true, and is_valid() looks at: a gang whose turn it is has a turn on each of its
-// devices, and one that is not called on none; and what must stay true of the queue.
+// What must stay true, and is_valid() looks at: a gang that has its turn has a turn on each of its
+// devices, and one that is not called has one on none; and what must stay true of the queue.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class HostGangs {
     TurnNumber turn = 0;
     std::size_t granted = 0;           // devices, while it is called
     std::vector<DeviceNumber> seeks;   // where it waits for memory, while it is kept
-    bool asked = false, told = false;  // by a device to yield, and by us
+    bool asked = false, told = false;  // by a device to yield; told so by us
     Seconds waited = 0;                // in waits that are over
     std::optional<Seconds> since;      // when the wait began that goes on
 
@@ -60,7 +60,7 @@ class HostGangs {
 
   bool empty() const { return gangs_.empty(); }
   std::size_t size() const { return gangs_.size(); }
-  const Gang* find(const std::string& id) const;  // nullptr: it is none
+  const Gang* find(const std::string& id) const;  // nullptr: it is no gang
 
   // Events of a gang, as in scheduler.h.
   Decision open(Seconds now, const std::string& id, const std::vector<DeviceNumber>& devices,

@@ -1,4 +1,4 @@
-// A device as people see it: what its scheduler says, and what it cannot know of gangs.
+// A device as people see it: the picture of its scheduler, completed for gangs.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -65,7 +65,7 @@ Why Host::why_it_waits(const Gang& gang, Seconds now) const {
   return why;
 }
 
-// What keeps it from this device; empty: nothing does.
+// Why it cannot have this device; empty: it can.
 Why Host::obstacle(const Gang& gang, DeviceNumber device, Seconds now) const {
   const auto& [name, there] = std::tie(devices_[device].name, devices_[device].scheduler);
   if (there.recovering()) return {{.code = Code::device_recovering, .device = name}};

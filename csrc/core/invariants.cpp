@@ -1,4 +1,4 @@
-// What must stay true of a scheduler, in words where it is not.
+// The invariants of a scheduler; a broken one is returned in words.
 #include "core/scheduler.h"
 
 namespace gpushare {
@@ -34,7 +34,7 @@ std::string Scheduler::shares_agree() const {
   return "";
 }
 
-// It may have been handed a turn before it was held back, and then it was asked to give it back.
+// A session may have got a turn before it was throttled, and then it was asked to yield.
 std::string Scheduler::holds_agree() const {
   for (const auto& [number, session] : sessions_) {
     if (!is_held(session)) continue;

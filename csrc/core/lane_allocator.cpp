@@ -28,7 +28,7 @@ std::optional<LaneId> LaneAllocator::place(SessionNumber session, const Demand& 
   if (const auto lane = choose(demand, used(), max_lanes, Among::all))
     return insert(session, demand, *lane);
   if (!fits(demand)) return std::nullopt;
-  insert(session, demand, kNewLane);  // too much for a moment: merging makes room
+  insert(session, demand, kNewLane);  // too much for a moment, until lanes merge
   merge_until_safe();
   return lane_of(session);
 }
@@ -91,7 +91,7 @@ void LaneAllocator::move(SessionNumber session, int max_lanes) {
   insert(session, demand, *lane);
 }
 
-// An idle lane goes to the lane with the fewest members, who will share its time.
+// An idle lane is merged into the lane with the fewest members, which will share its time.
 void LaneAllocator::merge_down(int max_lanes) {
   const auto crowd = [](const auto& entry) { return entry.second.members.size(); };
   while (max_lanes != 0 && static_cast<int>(lanes_.size()) > std::max(max_lanes, held())) {
@@ -149,7 +149,7 @@ std::optional<LaneId> LaneAllocator::choose(const Demand& demand, Bytes used, in
   return to_grow(demand, used, among);
 }
 
-// A lane that is large enough; of several the one with the fewest members to share its time.
+// A lane that is large enough; of several, the one with the fewest members that share its time.
 std::optional<LaneId> LaneAllocator::to_join(const Demand& demand, Bytes used, Among among) const {
   if (demand.persistent > room() - used) return std::nullopt;
   const Lane* best = nullptr;
@@ -164,7 +164,8 @@ std::optional<LaneId> LaneAllocator::to_join(const Demand& demand, Bytes used, A
   return id_of_best;
 }
 
-// The smallest lane that has room to grow: larger ones stay as they are for those who need them.
+// The smallest lane that has room to grow: larger ones stay as they are for sessions that need
+// them.
 std::optional<LaneId> LaneAllocator::to_grow(const Demand& demand, Bytes used, Among among) const {
   const Lane* best = nullptr;
   std::optional<LaneId> id_of_best;
@@ -246,8 +247,8 @@ void LaneAllocator::count_out(const Lane& lane) {
   (lane.holder == kNobody ? idle_bytes_ : held_bytes_) -= lane.bytes();
 }
 
-// The bytes of all lanes, and one more idle lane of `extra` bytes, once everything has merged that
-// may: held lanes stay apart, and idle ones all go to the largest.
+// The bytes of all lanes, and one more idle lane of `extra` bytes, once all lanes that may merge
+// have merged: held lanes stay apart, and idle ones all go to the largest.
 Bytes LaneAllocator::merged_bytes(Bytes extra) const {
   return held_bytes_ + std::max<Bytes>(0, std::max(extra, largest(idle_)) - largest(held_));
 }

@@ -3,13 +3,14 @@
 //     used = sum of persistent + sum over lanes of the largest ephemeral in it <= capacity.
 //
 // A lane is nothing but its members: it is as large as the largest of them, and so it grows,
-// shrinks, merges and closes with them; nobody sizes one by hand. Members that do not hold their
-// lane have nothing in it, so moving them to another one copies nothing. A member that holds its
-// lane stays in it, and no lane is held twice: two held lanes never merge.
+// shrinks, merges and closes with them; none is sized by hand. Members that do not hold their lane
+// have nothing in it, so moving them to another one copies nothing. A member that holds its lane
+// stays in it, and no lane is held twice: two held lanes never merge.
 //
-// Others may have memory of the device as well. Nobody is placed in what is theirs, but nobody who
-// has a place loses it to them: then used + foreign may be more than the capacity, and used does
-// not grow before it is less again.
+// Programs that are not sessions may have memory of the device as well. No session is placed in
+// this unmanaged memory, but none that has a place loses it to them: then the used bytes and the
+// unmanaged memory together may exceed the capacity, and the used bytes do not grow before both fit
+// again.
 #pragma once
 
 #include <algorithm>
@@ -38,10 +39,10 @@ class LaneAllocator {
 
   explicit LaneAllocator(Bytes capacity);
 
-  // The lane that took it, or nothing: wait. `max_lanes` 0 means no limit.
+  // Returns the lane that took the session; absent: it has to wait. `max_lanes` 0 means no limit.
   std::optional<LaneId> place(SessionNumber session, const Demand& demand, int max_lanes = 0);
-  // As place, for a session that runs already: only where nobody holds, if need be in a lane of
-  // its own above `max_lanes`. It holds the lane then.
+  // As place, for a session that runs already: only in a lane without a holder, if need be in one
+  // of its own above `max_lanes`. It holds the lane then.
   std::optional<LaneId> adopt(SessionNumber session, const Demand& demand, int max_lanes = 0);
   // False, and nothing changed, if the new demand does not fit. A smaller one always does.
   bool resize(SessionNumber session, const Demand& demand);
@@ -50,28 +51,28 @@ class LaneAllocator {
   void hold(SessionNumber session);
   void release(SessionNumber session);
 
-  // A session whose lane is held: can it start in another one now? And let it.
+  // Whether a session whose lane is held can start in another one now; and the move.
   bool can_move(SessionNumber session, int max_lanes) const;
   void move(SessionNumber session, int max_lanes);
   // Merges lanes down to `max_lanes` (0: no limit), as far as holders allow.
   void merge_down(int max_lanes);
 
-  // What others have from now on, at most all there is.
+  // Sets the unmanaged memory, at most all of the device.
   void set_foreign(Bytes bytes);
 
-  // Would the device hold it if it were empty? If nobody but others had anything? Would place()
-  // take it? Would it if nobody held a lane? What would it add at least?
+  // Whether the demand fits: into the empty device; beside unmanaged memory alone; in place(); in
+  // place() if no lane were held. And the bytes that it would add at least.
   bool fits_empty(const Demand& demand) const { return fits_into(capacity_, demand); }
   bool fits_alone(const Demand& demand) const { return fits_into(room(), demand); }
   bool fits(const Demand& demand) const;
   bool fits_when_idle(const Demand& demand) const;
   Bytes needs(const Demand& demand) const;
-  // Would a member keep its place if its persistent bytes were these?
+  // Whether a member would keep its place with these persistent bytes.
   bool fits_with(SessionNumber session, Bytes persistent) const;
-  // The largest ephemeral of those members that `counts` says yes to.
+  // The largest ephemeral demand of the members for which `counts` is true.
   template <class Counts>
   Bytes largest_among(Counts counts) const;
-  // How large the lane could be as things are.
+  // The size that the lane could have now.
   Bytes could_grow_to(LaneId lane) const { return lanes_.at(lane).bytes() + free(); }
 
   bool contains(SessionNumber session) const { return members_.contains(session); }
@@ -86,7 +87,7 @@ class LaneAllocator {
   Bytes persistent() const { return persistent_; }
   Bytes foreign() const { return foreign_; }
   Bytes free() const { return std::max<Bytes>(0, room() - used()); }
-  bool is_overdrawn() const { return used() > room(); }  // others have more than was free
+  bool is_overdrawn() const { return used() > room(); }  // unmanaged memory exceeds what was free
   Bytes used() const { return persistent_ + held_bytes_ + idle_bytes_; }
 
   std::string is_valid() const;  // empty, or the first broken invariant in words
@@ -98,16 +99,16 @@ class LaneAllocator {
   };
   enum class Among { all, idle };  // lanes that may be chosen
 
-  // Where a session of this demand could go now, while all others use `used` bytes: kNewLane says
-  // that a lane has to be opened.
+  // The lane that a session of this demand could go to now, while all others use `used` bytes;
+  // kNewLane: one has to be opened.
   static constexpr LaneId kNewLane = -1;
   std::optional<LaneId> choose(const Demand&, Bytes used, int max_lanes, Among) const;
   std::optional<LaneId> to_join(const Demand&, Bytes used, Among) const;
   std::optional<LaneId> to_grow(const Demand&, Bytes used, Among) const;
 
   static bool fits_into(Bytes bytes, const Demand&);
-  Bytes room() const { return capacity_ - foreign_; }      // that is not foreign
-  Bytes most() const { return std::max(room(), used()); }  // that a change may use
+  Bytes room() const { return capacity_ - foreign_; }      // that is not unmanaged
+  Bytes most() const { return std::max(room(), used()); }  // bound after a change
 
   LaneId insert(SessionNumber, const Demand&, LaneId);
   void set_demand(SessionNumber, const Demand&);
@@ -129,11 +130,11 @@ class LaneAllocator {
 
   Bytes capacity_;
   Bytes foreign_ = 0;
-  Bytes limit_ = capacity_;  // what may be used: the room, or what was when that became less
+  Bytes limit_ = capacity_;  // bound of used(): room(), or more if unmanaged memory grew
   std::unordered_map<SessionNumber, Member> members_;
   std::map<LaneId, Lane> lanes_;
   LaneId last_lane_ = kNoLane;
-  // Running totals of what members_ and lanes_ say; is_valid() counts them anew.
+  // Running totals over members_ and lanes_; is_valid() recomputes them.
   Bytes persistent_ = 0;
   Bytes held_bytes_ = 0, idle_bytes_ = 0;
   std::multiset<Bytes> held_, idle_;  // sizes of the lanes that are held, and of the others

@@ -30,7 +30,7 @@ void LongestWait::Entries::add(const Node* node, const Faded& entry) {
     second = std::min(second.value_or(entry), entry);
 }
 
-// Whoever waits in its cell ends it only after it had a turn.
+// A session that waits in its cell ends the cell only after it had a turn.
 void LongestWait::add(SessionNumber number, const Session& session) {
   const bool may_begin = !session.request || !session.share().active;
   const Seconds in_cell = session.device_seconds - session.before_cell;
@@ -59,13 +59,13 @@ bool LongestWait::has_begun(const Session& session) {
   return session.turn || session.device_seconds > session.before_cell;
 }
 
-// Its longest one, from its grant on. One that has several devices is not asked for one of them.
+// Its longest iteration, from its grant on. A gang is not asked to yield one of its devices.
 Seconds LongestWait::iteration(SessionNumber number, const Session& session) const {
   const auto worst = session.pace.worst();
   if (!worst || session.alone) return kNever;
   const bool needs_room = waits(session) && !it_.lanes_.contains(number);
   if (needs_room && it_.all_make_way() && it_.ages_at(session) <= now_ + horizon_)
-    return kNever;  // those behind it may have to make way for it
+    return kNever;  // sessions behind it may have to page out for it
   return pages_in(session) + *worst;
 }
 
@@ -74,7 +74,7 @@ Seconds LongestWait::pages_in(const Session& session) const {
   return it_.residency_.takes(session.memory.paged_out_bytes()).value_or(kNever);
 }
 
-// Or of the one that it was promised.
+// The rest of its turn, or of the turn that it was promised.
 Seconds LongestWait::left_of_turn(SessionNumber number, const Session& session,
                                   Seconds longest) const {
   if (!session.turn) return it_.is_promised(number, session) ? it_.quantum() + longest : 0;
@@ -86,7 +86,7 @@ Seconds LongestWait::left_of_turn(SessionNumber number, const Session& session,
   return std::max(0.0, turn.boundary + latest - now_);
 }
 
-// The lowest clock with which it waits, now or once it begins to.
+// The lowest clock that it has while it waits, now or once it begins to.
 Faded LongestWait::entry(const Node& node, const Node* above) const {
   const Share& share = node.share;
   const Faded own = it_.shares_.clock(share, now_);
@@ -108,7 +108,7 @@ Seconds LongestWait::of(SessionNumber number) const {
   return in_group + by_groups(waiting, in_group);
 }
 
-// Whoever holds its turn has named it as the next one, whatever happens.
+// Present if a holder has named the session as its successor, which then is next whatever happens.
 std::optional<Seconds> LongestWait::promised_in(SessionNumber number) const {
   const Session& session = it_.sessions_.at(number);
   for (const auto& [other, holder] : it_.sessions_)
@@ -117,8 +117,9 @@ std::optional<Seconds> LongestWait::promised_in(SessionNumber number) const {
   return std::nullopt;
 }
 
-// The first turn of a cell goes before all but other such, and holders are asked to yield for it at
-// once. What others of its user have before it must not take it too far ahead for that.
+// The first turn of a cell goes before all turns but other first ones, and holders are asked to
+// yield for it at once. What others of its user have before it must not take it too far ahead for
+// that.
 std::optional<Seconds> LongestWait::of_first_turn(const Session& session) const {
   if (!it_.policy_->boosts || has_begun(session)) return std::nullopt;
   const Waiting waiting{&session, view(session), 0, 0, true};
@@ -130,7 +131,7 @@ std::optional<Seconds> LongestWait::of_first_turn(const Session& session) const 
   return stays_first ? std::optional(in_group + by_groups(waiting, in_group)) : std::nullopt;
 }
 
-// Also once others below it were served `before`.
+// Whether it stays boosted once others below it were served `before`.
 bool LongestWait::is_boosted(const Node& node, const Node* above, Seconds before) const {
   const Share& share = node.share;
   const auto& entries = entries_.at(above);
@@ -173,8 +174,8 @@ Seconds LongestWait::by_groups(const Waiting& waiting, Seconds before) const {
 
 // --- what others may do --------------------------------------------------------------------------
 
-// How long it may be served before the one that waits, its last turn aside; below 0: not at all.
-// What it has declared ends with its cell, and then it comes as one with a new one.
+// How long it may be served before the waiting session, without its last turn; below 0: not at all.
+// Declared work ends with its cell, and then the session is considered with a new cell.
 Seconds LongestWait::room(const Other& other, const Candidate& waiting) const {
   const Session& session = *other.session;
   const auto lead = [&](const Candidate& view, bool goes) {
@@ -198,14 +199,14 @@ Candidate LongestWait::in_new_cell(const Other& other) const {
   return view;
 }
 
-// What it has declared takes at most so long.
+// The time that its declared work takes at most.
 Seconds LongestWait::declared(const Session& session) {
   const auto left = session.remaining_iterations.value_or(0);
   const auto worst = session.pace.worst();
   return left > 0 && worst ? static_cast<double>(left) * *worst : kNever;
 }
 
-// Now, or after both have waited until the horizon.
+// Whether it goes first now, or after both have waited until the horizon.
 bool LongestWait::may_go_before(Candidate other, Candidate waiting) const {
   const Policy& policy = *it_.policy_;
   if (policy.before(other, waiting)) return true;
@@ -214,8 +215,8 @@ bool LongestWait::may_go_before(Candidate other, Candidate waiting) const {
   return policy.before(other, waiting);
 }
 
-// Until its clock has passed that of `own`, below which others are served `before`; below 0: it
-// has.
+// The time until its clock has passed that of `own`, below which others are served `before`; below
+// 0: it has passed.
 Seconds LongestWait::room(const Node& node, const Node& own, const Node* above,
                           Seconds before) const {
   const Faded clock = it_.shares_.clock(own.share, now_) + before / own.share.weight;
@@ -250,7 +251,7 @@ void LongestWait::Part::add(const Part& other) {
   has += other.has;
 }
 
-// So long, if their clocks have so much room.
+// The time that they are served, if their clocks have `room`.
 Seconds LongestWait::served(const Waiting& waiting, const Part& part, Seconds room) const {
   if (part.goes_first) return kNever;
   const Seconds has = part.asked + part.has;

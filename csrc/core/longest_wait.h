@@ -1,6 +1,6 @@
-// How long one that waits for a turn waits at most, if others do only what they have done before:
-// iterations last as long as the longest one of their session, and cells begin and end at any
-// moment in all sessions that are open.
+// How long a session that waits for a turn waits at most, if others do only what they have done
+// before: iterations last as long as the longest one of their session, and cells begin and end at
+// any moment in all sessions that are open.
 //
 // No future is tried. At each level of shares the others are served before it for as long as their
 // clocks are behind its own, and then end the turn that they have: after the quantum, at the end of
@@ -22,10 +22,10 @@ namespace gpushare {
 
 class LongestWait {
  public:
-  // What takes longer than the horizon may take any time.
+  // A wait longer than the horizon may be of any length.
   LongestWait(const Scheduler& scheduler, Seconds now, Seconds horizon);
 
-  // Of one that has a place and waits; kNever where nobody can know.
+  // The session must have a place and wait; kNever where the wait is unknown.
   Seconds of(SessionNumber number) const;
 
  private:
@@ -41,7 +41,7 @@ class LongestWait {
   };
   using Others = std::vector<Other>;
   using Users = std::unordered_map<const Node*, Others>;
-  // The two lowest clocks with which one waits, or may begin to.
+  // The two lowest clocks of nodes that wait or may begin to.
   struct Entries {
     const Node* of_first = nullptr;
     std::optional<Faded> first, second;
@@ -54,7 +54,7 @@ class LongestWait {
     Seconds quantum, boost;  // that others have before it
     bool is_first;           // turn of its cell
   };
-  // What those below one share may do before one that waits.
+  // What the sessions below one share may do before the waiting one.
   struct Part {
     bool runs = false;                   // one of them may have a turn
     bool goes_first = false;             // whatever clocks say
@@ -76,8 +76,8 @@ class LongestWait {
   std::optional<Seconds> promised_in(SessionNumber number) const;
   std::optional<Seconds> of_first_turn(const Session& session) const;
   bool is_boosted(const Node& node, const Node* above, Seconds before) const;
-  // How long others of its user, of its group's other users, and of other groups are served first,
-  // if those below the same share as it were served `before`.
+  // How long the other sessions of its user, the other users of its group, and the other groups are
+  // served first, if sessions below its own share were served `before`.
   Seconds by_sessions(const Waiting& waiting) const;
   Seconds by_users(const Waiting& waiting, Seconds before) const;
   Seconds by_groups(const Waiting& waiting, Seconds before) const;

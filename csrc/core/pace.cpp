@@ -36,7 +36,7 @@ std::optional<Seconds> Pace::worst() const {
   return seen_ == 0 ? std::nullopt : std::optional(worst_);
 }
 
-// Of those that end before, the last one ends there at most, and at most after its number of long
+// The iterations that end before `after` end there at most, and at most after that number of long
 // ones; the next one is long as well.
 Seconds Pace::latest(Seconds after, Seconds longest) const {
   const double before = std::floor(after / shortest_);

@@ -1,5 +1,5 @@
-// How long an iteration of one session takes, of late, and how much they differ: as much as is
-// needed to say when the present one ends.
+// How long an iteration of one session takes, of late, and how much they differ: enough to predict
+// the end of the present one.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@ namespace gpushare {
 
 class Pace {
  public:
-  // So many iterations took so long together.
+  // The iterations took these seconds together.
   void add(std::int64_t iterations, Seconds seconds);
 
-  // Of one; absent before the first, and where they differ so much that the next may be any.
+  // Mean seconds of one; absent before the first, and where they differ too much to predict the
+  // next.
   std::optional<Seconds> iteration() const;
-  // An iteration that has lasted longer is not like the others, and nobody knows when it ends.
+  // An iteration that has lasted longer is not like the others, and its end is unknown.
   Seconds longest() const;
   // No iteration so far took longer; absent before the first. It is not forgotten: what has
   // happened once (a validation pass, an input of another size) happens again.
   std::optional<Seconds> worst() const;
-  // The first boundary that is so long after another one comes at most so long after it, if no
-  // iteration takes longer than `longest`.
+  // The most seconds from one boundary to the first boundary that is at least `after` seconds
+  // later, if no iteration takes longer than `longest`.
   Seconds latest(Seconds after, Seconds longest) const;
 
  private:

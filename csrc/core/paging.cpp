@@ -1,4 +1,5 @@
-// Where sessions' persistent memory is: the events that change it, and who is asked to page out.
+// The residency of sessions' persistent memory: the events that change it, and which sessions are
+// asked to page out.
 #include <algorithm>
 #include <set>
 #include <stdexcept>
@@ -9,7 +10,7 @@
 namespace gpushare {
 namespace {
 
-// What two sessions take that share a lane.
+// The demand of two sessions that share a lane.
 Demand together(const Demand& a, const Demand& b) {
   return {a.persistent + b.persistent, std::max(a.ephemeral, b.ephemeral)};
 }
@@ -38,7 +39,7 @@ Decision Scheduler::paged_out(Seconds now, const std::string& id, Bytes bytes) {
   Session& session = sessions_.at(number);
   residency_.leave(session.memory, bytes);
   if (session.turn || is_promised(number, session)) {
-    bring_in(session);  // whoever runs keeps its place, and whoever may have begun by a handoff
+    bring_in(session);  // it runs, or may have begun by a handoff, and keeps its place
     return assign(now);
   }
   if (lanes_.contains(number)) lanes_.remove(number);
@@ -86,7 +87,7 @@ void Scheduler::begin_cell(Session& session) {
   call_back(session);
 }
 
-// A request that came before counts from then.
+// The wait counts from an earlier request, if there is one.
 void Scheduler::call_back(Session& session) {
   residency_.let_stay(session.memory);
   if (session.memory.residence() != Residence::out) return;
@@ -94,7 +95,7 @@ void Scheduler::call_back(Session& session) {
                        session.request ? Wait(*session.request) : Wait{now_, ++last_order_});
 }
 
-// A request that it has made meanwhile goes on waiting.
+// Counts the wait to come back; a request made meanwhile goes on waiting.
 void Scheduler::count_return(Session& session) {
   const Seconds until = session.request ? session.request->since : now_;
   session.waited_seconds += until - session.memory.back().since;
@@ -115,7 +116,8 @@ Seconds Scheduler::leaves_by(const Session& session) const {
   return Residency::leaves_by(session.memory, session.demand.persistent, rules_.lease);
 }
 
-// As if they had said that they cannot. If they page out later all the same, so much the better.
+// Treats a session that does not page out in time as if it had refused. It may still page out
+// later.
 void Scheduler::give_up_those_who_do_not_leave() {
   if (residency_.leaving() == 0) return;
   for (auto& [number, session] : sessions_)
@@ -137,9 +139,10 @@ void Scheduler::ask_to_page_out(Decision& decision) {
   }
 }
 
-// Where others have taken more than was free, so many that the rest fits beside them. Then, for the
-// first of those who wait for room and would have it if all idle sessions were out. Held lanes
-// count as merged, since their holders are asked to yield where that is needed.
+// Where unmanaged memory exceeds what was free, enough sessions are asked that the rest fits beside
+// it. Then sessions are asked for the first one that waits for memory and would fit if all idle
+// sessions were out. Held lanes count as merged, since their holders are asked to yield where that
+// is needed.
 Scheduler::PageOuts Scheduler::who_should_page_out() const {
   if (all_have_places() && !lanes_.is_overdrawn()) return {};
   const std::vector<const Entry*> idle = idle_sessions();
@@ -156,10 +159,10 @@ Scheduler::PageOuts Scheduler::who_should_page_out() const {
   return {first, who_must_leave(room_for(sessions_.at(first)), staying, idle)};
 }
 
-// Where idle ones are not enough, those as well who wait for a turn that comes after the one of who
-// waits for room, once that one has waited for `aging` seconds. It is for one at a time. Those who
-// run stay, so nobody loses work; and who leaves is as patient itself, so they do not swap for
-// ever.
+// Where idle sessions are not enough, sessions are asked as well whose turn comes after that of the
+// session that waits for memory, once that one has waited for `aging` seconds. This is done for one
+// session at a time. Sessions that run stay, so no work is lost; and a session that is evicted has
+// to age as well, so two do not swap for ever.
 Scheduler::PageOuts Scheduler::who_should_make_way(const std::vector<const Entry*>& idle) const {
   if (!all_make_way()) return {};
   const std::optional<Contender> first = first_aged();
@@ -183,7 +186,7 @@ std::optional<Scheduler::Contender> Scheduler::first_aged() const {
   return first;
 }
 
-// In the order in which they stay. Not who was promised the next turn of somebody.
+// The order is that in which they stay. A session that was named as a successor is not among them.
 std::vector<const Scheduler::Entry*> Scheduler::who_waits_behind(const Contender& first) const {
   std::set<SessionNumber> promised;
   std::vector<std::pair<Contender, const Entry*>> behind;
@@ -203,8 +206,7 @@ std::vector<const Scheduler::Entry*> Scheduler::who_waits_behind(const Contender
   return entries;
 }
 
-// In this order each stays if there is room for it beside, so nobody leaves without whose leaving
-// there is room.
+// In this order each session stays if it fits beside the others, so none is evicted without need.
 std::vector<SessionNumber> Scheduler::who_must_leave(
     const Demand& room, Demand staying, const std::vector<const Entry*>& may_leave) const {
   std::vector<SessionNumber> leaving;
@@ -219,7 +221,7 @@ std::vector<SessionNumber> Scheduler::who_must_leave(
   return leaving;
 }
 
-// Those who have a place and may be asked, the one used last first: who has been idle longest
+// Sessions that have a place and may be asked, the one used last first: the longest idle session
 // leaves first.
 std::vector<const Scheduler::Entry*> Scheduler::idle_sessions() const {
   std::vector<const Entry*> idle;
@@ -232,7 +234,7 @@ std::vector<const Scheduler::Entry*> Scheduler::idle_sessions() const {
   return idle;
 }
 
-// What all others take but these and those asked already.
+// The demand of all sessions except these and those asked already.
 Demand Scheduler::what_stays(const std::vector<const Entry*>& may_leave) const {
   std::set<SessionNumber> leave;
   for (const Entry* entry : may_leave) leave.insert(entry->first);

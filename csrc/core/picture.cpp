@@ -7,7 +7,7 @@ namespace gpushare {
 
 namespace {
 
-// Of one who is asked to page out, or is out.
+// The reasons of a session that is asked to page out, or is out.
 struct Leaving {
   Code by_itself, for_other, for_programs;
 };
@@ -116,8 +116,8 @@ SessionState Scheduler::session_state(const Contender& of, const Contest& contes
   return state;
 }
 
-// Those who wait, in the order in which they will be served: who was promised a turn has it next,
-// and who has no place waits for memory first.
+// The waiting sessions, in the order in which they will be served: a session that was promised a
+// turn has it next, and one without a place waits for memory first.
 std::vector<const Scheduler::Contender*> Scheduler::queue(const Contest& contest,
                                                           Seconds now) const {
   std::vector<const Contender*> queue;
@@ -132,8 +132,8 @@ std::vector<const Scheduler::Contender*> Scheduler::queue(const Contest& contest
 
 // --- reasons -----------------------------------------------------------------------------------
 
-// Reasons hold no times that grow: they stay true until the next event, and whoever shows them has
-// the seconds beside them.
+// Reasons hold no times that grow: they stay true until the next event, and viewers have the
+// seconds beside them.
 Why Scheduler::why(const Contender& of, const Contest& contest, Seconds now) const {
   const Session& session = *of.session;
   const State is = state(session, now);
@@ -153,7 +153,7 @@ Why Scheduler::why(const Contender& of, const Contest& contest, Seconds now) con
   return of.lane == kNoLane ? why_no_place(of, contest, now) : why_it_waits(of, contest, now);
 }
 
-// Those for whom it was asked may have stopped waiting since.
+// The sessions for which it was asked to yield may have stopped waiting since.
 Why Scheduler::why_it_runs(const Session& session, const Contest& contest) const {
   if (session.turn->asked)
     return {{contest.waiting.empty() ? Code::asked_to_yield : Code::yields_to_others}};
@@ -179,7 +179,7 @@ Why Scheduler::why_it_waits(const Contender& of, const Contest& contest, Seconds
   return why;
 }
 
-// Of one who is in the way.
+// What is particular about the session that is in the way.
 std::optional<Code> Scheduler::particular(const Session& holder, Seconds now) const {
   if (state(holder, now) == State::overdue) return Code::other_is_overdue;
   if (holder.alone) return Code::other_has_whole_device;
@@ -187,8 +187,8 @@ std::optional<Code> Scheduler::particular(const Session& holder, Seconds now) co
   return std::nullopt;
 }
 
-// Who holds its lane or excludes all others; else any holder, as no more lanes may run; else the
-// one for whom the device drains.
+// The holder of its lane or one that excludes all others; else any holder, as no more lanes may
+// run; else the session for which the device drains.
 const Scheduler::Contender* Scheduler::who_is_in_the_way(const Contender& of,
                                                          const Contest& contest) const {
   const auto excludes = [&](const Contender& holder) {
@@ -230,8 +230,8 @@ Why Scheduler::why_no_room(const Contender& of, const Demand& room, Seconds now)
   return why;
 }
 
-// The one with most memory of those that were asked to make room, and could not. Why is for its own
-// user alone: it may name that user's directories.
+// The session with most memory of those that were asked to page out and could not. The cause is
+// shown to its own user alone: it may name that user's directories.
 std::optional<Reason> Scheduler::who_could_not_leave(const Session& of) const {
   const Session* largest = nullptr;
   for (const auto& [number, session] : sessions_)

@@ -13,12 +13,12 @@ namespace {
 
 const std::array kPolicies{GPUSHARE_POLICIES};
 
-// Groups, then their users: who has used least for its weight is first.
+// Orders groups, then their users: the one that has used least for its weight is first.
 std::partial_ordering by_users(const Candidate& a, const Candidate& b) {
   return std::tie(a.group_clock, a.user_clock) <=> std::tie(b.group_clock, b.user_clock);
 }
 
-// Until the clock of the holder's user, or of its group, has passed that of the other's.
+// Seconds until the clock of the holder's user, or of its group, has passed that of the other's.
 Seconds user_lead(const Candidate& holder, const Candidate& waiting) {
   if (holder.group == waiting.group)
     return (waiting.user_clock - holder.user_clock) * holder.user_weight /
@@ -39,10 +39,10 @@ Seconds shortest_turn_left(Ends ends, const Candidate& holder, Seconds quantum) 
   return kNever;
 }
 
-// A cell's first seconds on the device go before all others, and its first turn before those: so
-// whoever presses Shift-Enter sees progress, however many do, after one iteration of each of the
-// others who do. It takes nothing that is not counted: the clocks go on, and a cell is boosted only
-// as far as they are near those of the others (Scheduler::boost_of).
+// A cell's first seconds on the device go before all others, and its first turn before those: so a
+// user who presses Shift-Enter sees progress, however many users do, after one iteration of each of
+// the others. It takes nothing that is not counted: the clocks go on, and a cell is boosted only as
+// far as they are near those of the others (Scheduler::boost_of).
 int urgency(const Policy& policy, const Candidate& candidate) {
   if (!policy.boosts || candidate.boost <= 0) return 0;
   return candidate.begun ? 1 : 2;

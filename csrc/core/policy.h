@@ -2,10 +2,10 @@
 // them waits.
 //
 // Users come before that, under every policy: the device is shared by weight among groups, and a
-// group's part among its users, as the rulebook weighs both. So nobody gains over other users by
-// what notebooks say of themselves (weights, remaining iterations), nor by how many there are, how
-// new they are, or how long their cells last. policy.cpp holds this in one place, and a policy
-// cannot undo it.
+// group's part among its users, as the rulebook weighs both. So no user gains over others by what
+// notebooks say of themselves (weights, remaining iterations), nor by how many there are, how new
+// they are, or how long their cells last. policy.cpp holds this in one place, and a policy cannot
+// undo it.
 //
 // A policy sees one or two Candidates, which are plain numbers of one moment, and answers. It has
 // no state, no access to others and no power: the scheduler decides what is safe and enacts. To add
@@ -28,7 +28,7 @@ struct Candidate {
   double weight = 1.0;
   const void* group = nullptr;  // only to be compared, as is its user
   double group_weight = 1.0;
-  int group_turns = 0;         // turns of the group that run now: so fast does its clock go
+  int group_turns = 0;         // running turns of the group: the rate of its clock
   Faded group_clock;           // fair clock of the group: seconds used / weight, faded
   const void* user = nullptr;  // one of this group
   double user_weight = 1.0;
@@ -42,10 +42,10 @@ struct Candidate {
   Seconds running = 0;               // since its grant
   std::optional<Seconds> iteration;  // mean duration of one
   std::optional<Seconds> remaining;  // work left, if it was declared and is not overrun
-  Seconds boost = 0;                 // for so long its cell still goes first
+  Seconds boost = 0;                 // seconds for which its cell still goes first
   bool begun = true;                 // its cell has had the device, or has it
-  std::uint64_t order = 0;           // requests count up: the last word where all else is equal
-  std::uint64_t queue_order = 0;     // the same of when it came into its user's queue
+  std::uint64_t order = 0;           // counts requests: decides where all else is equal
+  std::uint64_t queue_order = 0;     // the same, of its entry into its user's queue
 };
 
 // When a running turn may be ended for another notebook of its user; for another user, after a
@@ -55,25 +55,25 @@ enum class Ends { never, after_quantum, at_once };
 struct Policy {
   std::string_view name;
   std::string_view sentence;
-  // Strict weak order of candidates of equal priority whose users are equal: who is served first.
+  // Strict weak order, first served first, of candidates of equal priority whose users are equal.
   bool (*before)(const Candidate&, const Candidate&);
   Ends ends;
   // How long the holder may run on before another of its user should have its turn.
   Seconds (*lead)(const Candidate& holder, const Candidate& waiting, Seconds quantum);
   bool packs = false;         // as many lanes at once as are safe and gain, instead of one
   bool boosts = false;        // the first seconds of a cell go first
-  bool by_remaining = false;  // wants to know the remaining work
-  double turn = 1.0;          // a turn lasts so many quanta
+  bool by_remaining = false;  // uses the remaining work
+  double turn = 1.0;          // quanta that a turn lasts
 };
 
 std::span<const Policy> policies();
 // Raises std::invalid_argument with the names that there are.
 const Policy& policy_named(std::string_view name);
 
-// Who is served first: priority, then who is boosted, then groups and users by what they have used
-// for their weight, then the policy.
+// Whether `a` is served before `b`: by priority, then by boost, then by what groups and users have
+// used for their weight, then by the policy.
 bool before(const Policy&, const Candidate&, const Candidate&);
-// Seconds until the holder's turn should end for the one who waits: 0 is now, kNever is not by
+// Seconds until the holder's turn should end for the waiting session: 0 is now, kNever is not by
 // time alone.
 Seconds ends_in(const Policy&, const Candidate& holder, const Candidate& waiting, Seconds quantum);
 

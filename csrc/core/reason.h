@@ -9,7 +9,7 @@
 
 namespace gpushare {
 
-// One sentence, or a part of one, for each. Those who show it have a table with all of them.
+// One sentence, or a part of one, for each. Viewers have a table with all of them.
 enum class Code {
   idle,
   paused,
@@ -29,7 +29,7 @@ enum class Code {
   paged_out_for_programs,
   recovering,
 
-  // It waits for a turn, for whom, and what is particular about that one.
+  // It waits for a turn: for which session, and what is particular about that one.
   needs_whole_device,
   waits,
   waits_for,  // `other`
@@ -55,7 +55,7 @@ enum class Code {
   waits_for_devices,
   other_gangs_first,
   device_recovering,
-  device_held_back,  // on `device` it is held back: `text`
+  device_held_back,  // on `device` it is throttled: `text`
   device_too_full,
   device_held_by,  // `other`
 
@@ -71,7 +71,7 @@ enum class Code {
 
 inline constexpr auto kCodes = static_cast<std::size_t>(Code::count);
 
-// As it is called wherever it is shown.
+// The name of the code, as it is sent and documented.
 const char* name(Code code);
 
 // What fills the sentence; fields that it does not need are empty. `other` is the id of a session,
@@ -87,7 +87,7 @@ struct Reason {
   bool operator==(const Reason&) const = default;
 };
 
-// One after the other they make one sentence.
+// Together, in this order, they make one sentence.
 using Why = std::vector<Reason>;
 
 }  // namespace gpushare

@@ -5,7 +5,7 @@
 namespace gpushare {
 namespace {
 
-// A page-out to any disk is faster; bytes a second.
+// Bytes a second; a page-out to any disk is faster.
 constexpr double kSlowestPageOut = 50e6;
 
 }  // namespace
@@ -45,7 +45,7 @@ void Residency::leave(Memory& memory, Bytes bytes) {
   if (!memory.is_out()) move_to(memory, Residence::out);
 }
 
-// It comes back as fast as it left.
+// Page-in is assumed to be as fast as page-out.
 void Residency::note_rate(const Memory& memory, Bytes bytes) {
   const Seconds took = now_ - memory.asked_to_leave_;
   if (memory.residence_ == Residence::leaving && bytes > 0 && took > 0)
@@ -85,7 +85,7 @@ std::optional<Seconds> Residency::takes(Bytes bytes) const {
 
 // --- counts --------------------------------------------------------------------------------------
 
-// All changes pass here, so that those who are out, or leaving, are counted.
+// All changes pass here, so that sessions that are out, or asked to page out, are counted.
 void Residency::move_to(Memory& memory, Residence residence) {
   const auto count = [&](std::size_t& those, Residence there) {
     those += residence == there;

@@ -1,11 +1,12 @@
-// Where sessions' persistent memory is: on the device; there, but asked to leave; on disk; or on
-// disk and waiting for room to come back. Who is asked to leave is decided elsewhere (paging.cpp).
+// The residency state of sessions' persistent memory: on the device; there, but asked to page out;
+// on disk; or on disk and waiting for room to come back. Which sessions are asked to page out is
+// decided elsewhere (paging.cpp).
 //
-// Each session has its Memory, which all may look at and only the Residency changes: so those who
-// are out, asked to leave, or could not, are counted at all times.
+// Each session has its Memory, which all may read and only the Residency changes: so the sessions
+// that are out, asked to page out, or refused, are counted at all times.
 //
 // What must stay true, and is_valid() looks at: these counts; nothing is on the device and on disk
-// at once; and who has come in has been told so.
+// at once; and each session that has come in has been told so.
 #pragma once
 
 #include <optional>
@@ -36,13 +37,13 @@ class Residency {
     Bytes paged_out_bytes() const { return paged_out_bytes_; }
     // Since it came in; until its next iteration.
     bool has_just_come_in() const { return page_in_.has_value(); }
-    bool refused() const { return refused_; }  // it could not leave, and no cell of
-    // it has begun since; in its words, or nothing where it has not answered.
+    bool refused() const { return refused_; }  // it could not page out, and no cell of
+    // it has begun since. The cause in its words; absent where it has not answered.
     const std::optional<std::string>& refusal() const { return refusal_; }
-    // Id of the one for whom it was asked to leave; "": for programs that are no sessions.
+    // Id of the session for which it was asked to page out; "": for programs that are not sessions.
     const std::optional<std::string>& makes_room_for() const { return makes_room_for_; }
-    Seconds last_used() const { return last_used_; }  // it opened, came in, or was in use
-    Seconds made_way() const { return made_way_; }    // left last although it waited for a turn
+    Seconds last_used() const { return last_used_; }  // when it opened, came in, or was in use
+    Seconds made_way() const { return made_way_; }    // its last eviction while it waited
 
    private:
     friend class Residency;
@@ -63,18 +64,18 @@ class Residency {
 
   void advance(Seconds now) { now_ = now; }
 
-  // It opens with so much on disk, or closes: then it is neither out nor leaving.
+  // It opens with these bytes on disk, or closes: then it is neither out nor asked to page out.
   void open(Memory& memory, Bytes paged_out_bytes);
   void vacate(Memory& memory);
   void use(Memory& memory) { memory.last_used_ = now_; }
-  // A cell begins in it, so it may be asked again.
+  // A cell begins in it, so it may be asked to page out again.
   void begin_cell(Memory& memory) { set_refused(memory, false); }
   void iterate(Memory& memory) { memory.page_in_.reset(); }
 
-  // For a session, or, as kNobody, for others.
+  // The beneficiary is a session, or kNobody for unmanaged memory.
   void ask_to_leave(Memory& memory, SessionNumber beneficiary, const std::string& id);
   void ask_to_leave(Memory& memory) { move_to(memory, Residence::leaving); }
-  void let_stay(Memory& memory);  // it is not asked any more, if it was
+  void let_stay(Memory& memory);  // a request to page out, if any, is withdrawn
   void refuse(Memory& memory, const std::optional<std::string>& why);
   void leave(Memory& memory, Bytes bytes);
   void make_way(Memory& memory) { memory.made_way_ = now_; }
@@ -83,19 +84,19 @@ class Residency {
   void wait_anew(Memory& memory, const Wait& since) { memory.back_ = since; }
   void give_up_return(Memory& memory) { move_to(memory, Residence::out); }
   void come_in(Memory& memory, const std::string& id);
-  // Ids of those who came in since this was asked last.
+  // Ids of the sessions that came in since the last call.
   std::vector<std::string> take_came_in() { return std::exchange(came_in_, {}); }
 
-  std::size_t out() const { return out_; }  // and not returning
+  std::size_t out() const { return out_; }  // without those returning
   std::size_t leaving() const { return leaving_; }
   bool has_refusals() const { return refusals_ > 0; }
-  // Somebody is leaving, asked last for this one.
+  // Whether sessions are paging out, the last asked for this one.
   bool makes_room_for(SessionNumber number) const { return leaving_ > 0 && number == awaits_; }
-  // When its memory is on the device, and has been if that is past; absent where nobody can know.
+  // When its memory is on the device; in the past, it is there already; absent where unknown.
   std::optional<Seconds> is_in_by(const Memory& memory) const;
-  // To come in; absent where nobody can know.
+  // Seconds to page in; absent where unknown.
   std::optional<Seconds> takes(Bytes bytes) const;
-  // Whoever hangs must not keep others waiting for room.
+  // The deadline of a page-out: a session that hangs must not keep others waiting for memory.
   static Seconds leaves_by(const Memory& memory, Bytes persistent, Seconds lease);
 
   std::string is_valid(const std::vector<const Memory*>& all) const;
@@ -106,8 +107,8 @@ class Residency {
   void note_rate(const Memory& memory, Bytes bytes);
 
   std::size_t out_ = 0, leaving_ = 0, refusals_ = 0;
-  SessionNumber awaits_ = kNobody;     // for whom somebody was asked to leave last
-  std::optional<double> paging_rate_;  // of the last that left, in bytes a second
+  SessionNumber awaits_ = kNobody;     // beneficiary of the last request to page out
+  std::optional<double> paging_rate_;  // of the last page-out, in bytes a second
   std::vector<std::string> came_in_;
   Seconds now_ = -kNever;
 };

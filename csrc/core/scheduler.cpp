@@ -53,7 +53,7 @@ Scheduler::Scheduler(Bytes capacity, std::string_view policy, const Rules& rules
   check_rules(rules);
 }
 
-// One of its own, in which what follows can be tried.
+// An independent copy, in which decisions can be tried.
 std::unique_ptr<Scheduler> Scheduler::copy() const {
   std::unique_ptr<Scheduler> twin(new Scheduler(*this));
   for (auto& [number, session] : twin->sessions_)
@@ -80,7 +80,7 @@ Decision Scheduler::open(Seconds now, const std::string& id, const SessionSpec& 
   session.last_turn = spec.turn;
   session.busy = spec.busy;
   residency_.open(session.memory, spec.paged_out_bytes);
-  due_ = {};  // a session that opens again has lost what it was told
+  due_ = {};  // a session that opens again has lost its successor
   if (spec.holding) adopt_turn(number, session, spec.turn);
   if (spec.waiting) begin_wait(session, spec.turn);
   if (spec.busy) call_back(session);
@@ -147,7 +147,7 @@ Decision Scheduler::report(Seconds now, const std::string& id, std::int64_t iter
 }
 
 // The first iterations, in which its memory is measured, are not like the others; nor are those
-// that waited for it to come back.
+// during which it was paged in.
 void Scheduler::follow_pace(Session& session, std::int64_t iterations, Seconds seconds,
                             const Demand& demand) {
   if (iterations == 0) return;
@@ -262,7 +262,7 @@ void Scheduler::check(const Demand& demand) const {
                             exact(lanes_.capacity()));
 }
 
-// Time has passed, and nothing else.
+// Notes that time has passed, and nothing else.
 void Scheduler::advance(Seconds now) {
   now_ = latest(now);
   seen_.reset();
@@ -271,7 +271,7 @@ void Scheduler::advance(Seconds now) {
   residency_.advance(now_);
 }
 
-// Something has, by which the order of those who wait may have become another.
+// An event has happened that may change the order of the waiting sessions.
 void Scheduler::happen(Seconds now) {
   advance(now);
   ordered_ = now_;
@@ -283,7 +283,7 @@ Seconds Scheduler::latest(Seconds now) const {
 }
 
 // A session of this id, group and user without a turn or a place, new or emptied. What it has used
-// stays used, so that nobody gains by opening again.
+// stays used, so that opening again gains nothing.
 SessionNumber Scheduler::prepare(const std::string& id, const SessionSpec& spec) {
   const auto known = numbers_.find(id);
   if (known != numbers_.end() && (sessions_.at(known->second).user != spec.user ||
@@ -327,14 +327,14 @@ void Scheduler::forget(SessionNumber number) {
   sessions_.erase(number);
 }
 
-// It runs already, whatever we think of it. If there is no lane for it, it is asked to yield and
-// nobody else starts until then.
+// The session runs already, whatever the rules say. If there is no lane for it, it is asked to
+// yield and no other session starts until then.
 void Scheduler::adopt_turn(SessionNumber number, Session& session, TurnNumber turn) {
   take_lane(number, session);
   begin_turn(session, turn);
 }
 
-// The one in which it has its place, or another if that is held.
+// Takes the lane in which it has its place, or another if that is held.
 void Scheduler::take_lane(SessionNumber number, const Session& session) {
   if (lanes_.contains(number)) {
     if (lanes_.holder_of(lanes_.lane_of(number)) == kNobody) return lanes_.hold(number);
@@ -344,7 +344,7 @@ void Scheduler::take_lane(SessionNumber number, const Session& session) {
 }
 
 void Scheduler::begin_turn(Session& session, TurnNumber turn) {
-  if (is_out(session)) bring_in(session);  // whoever runs has its memory, or gets it by touching it
+  if (is_out(session)) bring_in(session);  // a running session has its memory, or gets it on access
   session.turn = {turn, now_, std::nullopt, {}, std::max(now_, is_in_by(session).value_or(now_))};
   shares_.begin_turn(session.shares);
 }
@@ -370,7 +370,7 @@ void Scheduler::begin_wait(Session& session, TurnNumber turn) {
   call_back(session);
 }
 
-// While it is returning, that wait is counted, which began no later.
+// While it waits to come back, that wait is counted, which began no later.
 void Scheduler::end_wait(Session& session) {
   const bool returns = session.memory.residence() == Residence::returning;
   if (!returns) session.waited_seconds += now_ - session.request->since;
@@ -379,7 +379,7 @@ void Scheduler::end_wait(Session& session) {
   if (returns && !session.busy) give_up_return(session);
 }
 
-// What it has waited so far gives it nothing any more, neither a queue position nor aging.
+// The wait so far does not count any more, neither for a queue position nor for aging.
 void Scheduler::wait_anew(Session& session) {
   const Wait* wait = wait_of(session);
   if (!wait) return;
@@ -426,14 +426,15 @@ bool Scheduler::has_waited_too_long(const Session& session, Seconds now) const {
   return waits(session) && now >= ages_at(session) - kSoon;
 }
 
-// Nobody else is admitted before there is room for it. Where all make way, that is only needed
-// while they do: else who has left would be back before the others are out, and leave again.
+// Whether no other session is admitted before there is room for it. Where waiting sessions are
+// evicted for it, that is only needed during the eviction: otherwise an evicted session would be
+// back before the others are out, and be evicted again.
 bool Scheduler::reserves(SessionNumber number, const Session& session, Seconds now) const {
   return has_waited_too_long(session, now) &&
          (!all_make_way() || residency_.makes_room_for(number));
 }
 
-// Who has made way for another waits for room since then.
+// A session that was evicted for another one waits for memory since then.
 Seconds Scheduler::ages_at(const Session& session) const {
   return std::max(wait_of(session)->since, session.memory.made_way()) + rules_.aging;
 }
@@ -442,8 +443,8 @@ bool Scheduler::goes_before(const Contender& a, const Contender& b) const {
   return before(*policy_, a.view, b.view);
 }
 
-// Who has waited too long, the oldest first, unless others make way for it; then who waits, by
-// policy; then who only is open.
+// Sessions that are past their aging come first, the oldest first, unless others are evicted for
+// them; then sessions that wait, by policy; then sessions that are only open.
 bool Scheduler::is_admitted_before(const Contender& a, const Contender& b, Seconds now) const {
   const auto rank = [&](const Contender& of) {
     if (reserves(of.number, *of.session, now)) return 0;

@@ -1,23 +1,23 @@
-// Decides whose turn it is on one device.
+// Decides which sessions have a turn on one device.
 //
 // Events go in with their time, grants and yields come out. Every event changes what is known and
-// then ends in the same pass, assign(): it admits whom memory allows, grants the lanes that are
-// free to the best who wait, asks holders to yield whose turn should end, and asks idle sessions to
-// page out where that makes room for somebody who waits for memory. A crash is a close and takes no
-// other path. What can be derived is derived anew in each pass.
+// then ends in the same pass, assign(): it admits the sessions that memory allows, grants free
+// lanes to the best waiting sessions, asks holders to yield whose turn should end, and asks idle
+// sessions to page out where a session that waits for memory then fits. A crash is a close and
+// takes no other path. What can be derived is derived anew in each pass.
 //
 // What must stay true, and is_valid() looks at:
 //   - the safety rule of lane_allocator.h, over all sessions that have a place, and that these use
-//     no more than foreign memory leaves, or than they did when that became less;
+//     no more than unmanaged memory leaves, or than they did when that became less;
 //   - a lane is held by one session at most, and only by one that runs;
 //   - a session that runs alone (its memory is unknown) is granted only when nothing else runs,
 //     and nothing is granted while it runs;
-//   - nobody waits who could start, and nobody is without a place for whom there is one;
-//   - who is held back is granted nothing, and was asked to yield if it runs;
-//   - who is paged out has no place and no turn, and who is asked to page out has no turn, and runs
-//     no cell or waits in it;
-//   - nobody waits for room that others should make without their being asked, and no idle session
-//     stays unasked whom foreign memory leaves no room.
+//   - no session waits that could start, and none is without a place that fits;
+//   - a throttled session is granted nothing, and was asked to yield if it runs;
+//   - a session that is paged out has no place and no turn, and one that is asked to page out has
+//     no turn, and runs no cell or waits in it;
+//   - no session waits for memory that others should page out without their being asked, and no
+//     idle session stays unasked for which unmanaged memory leaves no room.
 #pragma once
 
 #include <functional>
@@ -65,36 +65,39 @@ class Scheduler {
   // paging.cpp. A session is busy while a cell runs in it. One that becomes busy while it is paged
   // out waits for room to come back; one that ceases to be does not want to any more.
   Decision set_busy(Seconds now, const std::string& id, bool busy);
-  // Its persistent memory is on disk, so it has no place any more. Who has come to need it
-  // meanwhile waits to come back at once.
+  // Its persistent memory is on disk, so it has no place any more. A session that has come to need
+  // it meanwhile waits to come back at once.
   Decision paged_out(Seconds now, const std::string& id, Bytes bytes);
-  // It stays, and is not asked again before it has been busy. `why` is told those of its user who
-  // wait for its room.
+  // The session stays, and is not asked again before it has been busy. `why` is shown to sessions
+  // of its user that wait for its memory.
   Decision page_out_failed(Seconds now, const std::string& id, const std::string& why = "");
-  // Somebody wants it so, whether its time is over or not. Both refuse, with std::invalid_argument,
-  // where there is nothing to ask: who does not run, and who runs a cell or is out already.
+  // Explicit requests, whether its time is over or not. Both throw std::invalid_argument where
+  // there is nothing to ask: for a session that does not run, and for one that runs a cell or is
+  // out already.
   Decision recall(Seconds now, const std::string& id);
   Decision dismiss(Seconds now, const std::string& id);  // paging.cpp: asked to page out
-  // Sessions and one sentence each for people: they and only they are held back. One that runs is
-  // asked to yield; one that waits is granted nothing, is not admitted and stands in nobody's way,
-  // and begins to wait anew once it is not held back any more.
+  // Sets the throttled sessions, with one sentence each for people. One that runs is asked to
+  // yield; one that waits is granted nothing, is not admitted and delays no other session, and
+  // begins to wait anew once it is not throttled any more.
   Decision hold_back(Seconds now, const std::map<std::string, std::string>& sentences);
-  // Weights of groups and users by name, from now on; who is absent has 1.
+  // Weights of groups and users by name, from now on; an absent name has 1.
   Decision set_shares(Seconds now, const std::map<std::string, double>& groups,
                       const std::map<std::string, double>& users);
   Decision set_policy(Seconds now, std::string_view name);
   Decision set_running_lanes(Seconds now, int lanes);
-  // What programs that are no sessions have of the device, at most all of it. Nobody loses a turn
-  // or a place to them, but idle sessions are asked to page out; who comes finds less room.
+  // Sets the unmanaged memory, used by programs that are not sessions, at most all of the device.
+  // No session loses a turn or a place to it, but idle sessions are asked to page out; a new
+  // session finds less room.
   Decision set_foreign(Seconds now, Bytes bytes);
-  // While it recovers, who comes with a turn keeps it and who asks for one waits: others may have
-  // turns that are not known yet.
+  // While it recovers, a session that comes with a turn keeps it and one that requests a turn
+  // waits: others may have turns that are not known yet.
   Decision set_recovering(Seconds now, bool recovering);
 
   Decision assign(Seconds now);
-  // Would this session keep its place, or find one, if its persistent memory were at least this?
+  // Whether this session would keep its place, or find one, if its persistent memory were at least
+  // this.
   bool may_keep(const std::string& id, Bytes persistent) const;
-  // When time alone changes something: a turn that should end, a lease or a aging that runs out.
+  // When time alone changes something: a turn that should end, a lease or aging that runs out.
   std::optional<Seconds> next_event(Seconds now) const;
   Picture picture(Seconds now) const;
   std::string is_valid() const;  // empty, or the first broken invariant in words
@@ -107,7 +110,7 @@ class Scheduler {
   bool has_place(const std::string& id) const;
   bool has_turn(const std::string& id) const;
   bool was_asked(const std::string& id) const;                // to yield the turn that it has
-  const std::string& held_back(const std::string& id) const;  // why; empty: it is not
+  const std::string& held_back(const std::string& id) const;  // why, or empty
   std::vector<Holder> holders(Seconds now) const;             // in the order in which they opened
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   std::size_t size() const { return sessions_.size(); }
@@ -128,17 +131,17 @@ class Scheduler {
     SessionNumber number;
     const Session* session;
     LaneId lane;               // none: it waits for memory, or runs and could not be placed
-    bool everywhere = false;   // it and all others exclude each other, whatever their lanes
+    bool everywhere = false;   // excludes all others, whatever their lanes
     bool must_end = false;     // runs, and should not
-    bool promised = false;     // has named one who still waits; or waits, and has been named
-    Seconds ends_in = kNever;  // runs: until somebody who waits should have its turn
-    const Contender* successor = nullptr;  // runs, and should end: who would have its lane next
+    bool promised = false;     // has named a session that still waits; or waits, and has been named
+    Seconds ends_in = kNever;  // runs: until a waiting session should have its turn
+    const Contender* successor = nullptr;  // runs, and should end: the next in its lane
   };
   struct Contest {
     std::vector<Contender> running, waiting;
   };
-  // When those who wait begin, if nobody else comes; absent where nobody can know. It is made anew
-  // as soon as that costs little of the time since, so a look may be answered by the last one.
+  // When waiting sessions begin, if no other session comes; absent where that is unknown. It is
+  // made anew as soon as that costs little of the time since, so a reader may get the last one.
   struct Begin {  // of a turn, as far as that is known
     TurnNumber turn = 0;
     Seconds usual = kNever, worst = kNever;
@@ -151,8 +154,8 @@ class Scheduler {
   };
   friend class Rehearsal;    // forecast.cpp
   friend class LongestWait;  // longest_wait.h
-  // Who should be asked to page out, longest idle first, and for whom: nobody of ours, if foreign
-  // memory takes the room.
+  // The sessions that should be asked to page out, longest idle first, and for which session:
+  // kNobody, if unmanaged memory takes the room.
   struct PageOuts {
     SessionNumber beneficiary = kNobody;
     std::vector<SessionNumber> sessions;
@@ -207,7 +210,7 @@ class Scheduler {
   // assign.cpp: the pass.
   bool packs() const { return policy_->packs && rules_.running_lanes == 0; }
   int limit() const;   // lanes that may run at once; 0: no limit
-  int wanted() const;  // so many should find room at once; 0: no limit
+  int wanted() const;  // lanes that should find room at once; 0: no limit
   void follow_tuner();
   void admit();
   bool all_have_places() const { return lanes_.size() + residency_.out() == sessions_.size(); }
@@ -219,8 +222,8 @@ class Scheduler {
   void boost_cells();
   Seconds boost_of(const Session& session, std::optional<FairShares::ClocksBelow>& below,
                    Seconds now) const;
-  Contest look(Seconds now, Seconds ordered) const;  // in their order of then
-  Contest contest(Seconds now) const;                // of those who may have turns now
+  Contest look(Seconds now, Seconds ordered) const;  // ordered by their values at `ordered`
+  Contest contest(Seconds now) const;                // of sessions that may have turns now
   std::optional<Seconds> next_change(const Contest& contest, Seconds now) const;
   void mark_promises(Contest& contest, Seconds now) const;
   bool promises(const Turn& turn, const Successor& waiting, Seconds now) const;
@@ -285,9 +288,9 @@ class Scheduler {
   bool recovering_ = false;
   Successor due_;  // of a turn that this event has ended
   mutable Forecast forecast_;
-  std::optional<Contest> seen_;  // by the last pass, if it left all as it was; until an event
+  std::optional<Contest> seen_;  // by the last pass, if it changed nothing; until an event
   Seconds now_ = -kNever;
-  // When something happened last that may explain another order of those who wait. Time alone
+  // When something happened last that may explain another order of the waiting sessions. Time alone
   // does not: what is shown is their order then.
   Seconds ordered_ = -kNever;
   SessionNumber last_number_ = kNobody;

@@ -19,7 +19,7 @@ struct Session {
 
   struct Successor {
     SessionNumber number = kNobody;
-    TurnNumber turn = 0;  // that it waited for when it was named
+    TurnNumber turn = 0;  // the turn that it waited for when it was named
 
     bool operator==(const Successor&) const = default;
   };
@@ -28,17 +28,17 @@ struct Session {
     TurnNumber number;
     Seconds since;
     std::optional<Seconds> asked;  // when it was asked to yield
-    Successor successor;           // as it was told then
-    Seconds boundary = 0;          // when an iteration of it ended last that is known, or its begin
-    bool recalled = false;         // somebody wants it to end
+    Successor successor;           // as named in the request to yield
+    Seconds boundary = 0;          // when the last known iteration ended, or its begin
+    bool recalled = false;         // its end was requested
   };
 
   std::string id, group, user, domain;
   FairShares::Path shares{};
   int priority = 0;
   bool paused = false;
-  bool alone = false;     // nobody runs beside it, and it cannot be paged out
-  std::string held_back;  // why, in words; empty: it is not
+  bool alone = false;     // runs without others, and cannot be paged out
+  std::string held_back;  // why it is throttled, in words; empty: it is not
   bool busy = true;
   Demand demand;
   Residency::Memory memory;        // its persistent one
@@ -49,7 +49,7 @@ struct Session {
   Pace pace;
   Seconds device_seconds = 0, waited_seconds = 0;  // of turns and waits that are over
   Seconds before_cell = 0;                         // device seconds when its cell began
-  Seconds boost = 0;  // how long it goes first, as of the last pass or of its turn's begin
+  Seconds boost = 0;  // how long it goes first, from the last pass or its turn's begin
   std::int64_t iterations = 0;
   std::optional<std::int64_t> remaining_iterations;  // declared, less those done since
   Seconds reported_seconds = 0;                      // device seconds at the last report
@@ -64,24 +64,25 @@ inline bool wants_turn(const Session& session) {
   return session.request && !session.paused && !is_held(session);
 }
 
-// For a turn, or for room to come back. Who is paused waits for no turn, though it has a request;
-// who is held back, for neither. Who is asked to leave says first that it is out, or is not.
+// Whether it waits for a turn, or for room to come back. A paused session waits for no turn, though
+// it has a request; a throttled one, for neither. A session that is asked to page out first answers
+// whether it did.
 bool waits(const Session& session);
 const Wait* wait_of(const Session& session);  // nullptr: it waits for nothing
 
 Demand room_for(const Session& session);  // what it needs in the lanes
-// They may hand a lane on to each other.
+// Whether a direct handoff between them is allowed.
 bool trust(const Session& a, const Session& b);
-// If it is idle, and even if it waits for a turn.
+// Whether it may be paged out while idle, and even while it waits for a turn.
 bool may_be_paged_out(const Session& session);
 bool can_be_paged_out(const Session& session);
 
-// Of the turn that it has; 0: none.
+// Seconds of the turn that it has; 0: none.
 Seconds running_seconds(const Session& session, Seconds now);
 // Mean duration of one so far.
 std::optional<Seconds> iteration(const Session& session);
 // Declared iterations times their mean duration so far, less the time since they were declared;
-// nothing once that is used up, so that who overruns is not the shortest for ever.
+// absent once that is used up, so that an overrun session is not the shortest for ever.
 std::optional<Seconds> remaining(const Session& session, Seconds running);
 
 }  // namespace gpushare

@@ -10,7 +10,7 @@ namespace gpushare {
 
 struct Share {
   double weight = 1.0;
-  int active = 0;                // sessions below that wait or run, as the clocks were told last
+  int active = 0;                // sessions below that wait or run, as counted by the last pass
   int running = 0;               // turns below that run
   Seconds served = -kNever;      // when a turn below began last
   Seconds idle_since = -kNever;  // when it ceased to be active

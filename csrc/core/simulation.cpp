@@ -123,7 +123,7 @@ void Simulation::happen(const Event& event) {
   }
 }
 
-// What is looked at once per event, however much the host was told.
+// This is done once per event, however many calls the host got.
 void Simulation::settle() {
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     const Scheduler& scheduler = host_.scheduler(i);
@@ -256,7 +256,7 @@ void Simulation::parts(std::size_t job) {
   enact(host_.finish(now_, running.job.id, running.turn));
 }
 
-// As sessions do.
+// The time of the next report, as in session.py.
 Seconds Simulation::due_report(const Running& running) const {
   if (running.holds && running.reported > -kNever)
     return std::max(running.granted, running.reported) + conduct_.report;
@@ -332,7 +332,7 @@ void Simulation::set_policies(std::string_view policy) {
   for (const std::string& name : names_) enact(host_.set_policy(now_, name, policy));
 }
 
-// As long as somebody attends; else nobody.
+// Throttles all other sessions while one of the class is open; else none.
 void Simulation::hold_others_back() {
   std::vector<std::map<std::string, std::string>> sentences(devices_.size());
   for (std::size_t job = 0; job < jobs_.size(); ++job)
@@ -361,9 +361,8 @@ void Simulation::enact(const Decision& decision) {
   for (const std::string& id : decision.page_outs) pages_out(numbers_.at(id));
 }
 
-// Those who compute at the same time have the device by turns of its own: together no more of it
-// than there is, and less where they are in each other's way. A gang has its devices alone, so it
-// counts on the first of them.
+// Jobs that compute at the same time share the device: together they get no more than all of it,
+// and less where they contend. A gang has its devices alone, so it counts on the first of them.
 void Simulation::set_speeds(std::size_t device) {
   double load = 0;
   int others = -1;
@@ -428,7 +427,7 @@ std::optional<std::int64_t> Simulation::declared(const Running& running) const {
   return running.job.declares ? std::optional(left(running)) : std::nullopt;
 }
 
-// On all of its devices.
+// Seconds of its turn, summed over its devices.
 Seconds Simulation::turn_seconds(const Running& running) const {
   return (now_ - running.granted) * static_cast<double>(running.devices.size());
 }
@@ -445,7 +444,7 @@ std::vector<Outcome> Simulation::outcomes() const {
   return outcomes;
 }
 
-// With what has begun and is not over yet.
+// The outcome includes what has begun and is not over yet.
 Outcome Simulation::outcome(const Running& running) const {
   Outcome outcome = running.outcome;
   if (running.wants) outcome.waited += now_ - running.wanted;

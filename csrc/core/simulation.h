@@ -1,12 +1,12 @@
 // A host in virtual time: jobs that do what notebooks do, as fast as it decides.
 //
 // A job asks for its turn when a cell begins, computes iteration after iteration while it has it,
-// gives it back at the first boundary after it was asked to, and reports as sessions do. Nobody
-// looks at a boundary at which nothing is to be said, so these are skipped; `steps` visits each of
-// them, and what comes out is the same to the last bit.
+// gives it back at the first boundary after it was asked to, and reports as sessions do. Boundaries
+// at which there is nothing to report are skipped; `steps` visits each of them, and the result is
+// the same to the last bit.
 //
-// The same jobs, rules and conduct give the same result, always. Where two things happen at one
-// time, the host's own clock goes first, then they go by their kind and by the order of jobs.
+// The same jobs, rules and conduct give the same result, always. Of events at one time, the host's
+// own come first, then they go by their kind and by the order of jobs.
 #pragma once
 
 #include <array>
@@ -45,8 +45,9 @@ struct Job {
   std::size_t devices = 1;  // at once; its demand and its load are those on each of them
 };
 
-// Whose the devices are. Names that are absent have a weight of 1. With `class_of` a group has them
-// for itself, under the policy for classes, whenever a notebook of it is open and not yet done.
+// The weights of groups and users. Names that are absent have a weight of 1. With `class_of` a
+// group has them for itself, under the policy for classes, whenever a notebook of it is open and
+// not yet done.
 struct Shares {
   std::map<std::string, double> groups, users;
   std::string class_of;
@@ -54,10 +55,10 @@ struct Shares {
 
 // How sessions behave, beside what the scheduler's rules say.
 struct Conduct {
-  Seconds report = 0.5;         // so often in a turn; at its end after a tenth of it
+  Seconds report = 0.5;         // interval in a turn; at its end after a tenth of it
   Seconds handover = 0;         // from a grant to the first computation
-  double paging_rate = 0;       // bytes a second, out and in; 0: nobody is paged out between cells
-  double contention = 0;        // part of the speed that each one who computes costs the others
+  double paging_rate = 0;       // bytes a second, out and in; 0: no session is paged out
+  double contention = 0;        // part of the speed that each computing job costs the others
   bool steps = false;           // visit each boundary
   bool remembers_turns = true;  // else `turns` stays empty
   bool checks = false;          // the invariants, after each event; raises std::logic_error
@@ -67,7 +68,7 @@ struct Outcome {
   std::string id;
   Seconds arrival = 0;
   std::optional<Seconds> started, ended;  // first turn, end of the last cell
-  Seconds waited = 0;                     // a cell ran, and had no turn
+  Seconds waited = 0;                     // while a cell ran without a turn
   Seconds device_seconds = 0;             // of its turns, on each of its devices
   std::int64_t iterations = 0;
   Bytes paged = 0;       // out and in
@@ -81,7 +82,7 @@ struct TurnTaken {
   Seconds began = 0, ended = 0;
 };
 
-// From `time` until the next one of the device.
+// It holds from `time` until the next one of the device.
 struct MemoryUse {
   Seconds time = 0;
   std::size_t device = 0;
@@ -94,7 +95,7 @@ class Simulation {
   Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view policy, const Rules& rules,
              const Conduct& conduct, std::size_t devices = 1, Shares shares = {});
 
-  // Up to this time, or until nothing is left to happen. May be called again with a later one.
+  // Runs up to this time, or until nothing is left to happen. May be called again with a later one.
   void run(Seconds until);
 
   // Where the last run() has ended.
@@ -105,7 +106,7 @@ class Simulation {
   const std::vector<MemoryUse>& memory() const { return memory_; }
 
  private:
-  // In the order in which they happen at one time.
+  // The order is that in which they happen at one time.
   enum class Kind { paged, wakes, computes, boundary, leaves };
   static constexpr std::size_t kKinds = 5;
   struct Event {
@@ -126,7 +127,7 @@ class Simulation {
     TurnNumber turn = 0;
     LaneId lane = kNoLane;
     Seconds wanted = 0, granted = 0;  // since when it waits for this turn, or has it
-    Seconds in_memory = 0;            // when it will have come back
+    Seconds in_memory = 0;            // when its page-in will be over
     std::int64_t done = 0;            // iterations of this cell, at the last boundary looked at
     double progress = 0, rate = 0;
     Seconds since = 0;
@@ -136,7 +137,7 @@ class Simulation {
   struct Device {
     std::string name;
     Bytes free = -1;   // as it was remembered last
-    double speed = 1;  // of those who compute
+    double speed = 1;  // of the jobs that compute
   };
 
   // Time.

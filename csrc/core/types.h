@@ -36,7 +36,7 @@ inline constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
 struct Demand {
   Bytes persistent = 0;
   Bytes ephemeral = 0;
-  // False until an iteration has been seen. Nobody knows what such a session will take, so it runs
+  // False until an iteration has been seen. The demand of such a session is unknown, so it runs
   // alone on its device, and its ephemeral bytes need no room in a lane.
   bool measured = true;
 
@@ -44,21 +44,21 @@ struct Demand {
 };
 
 struct Rules {
-  Seconds quantum = 0.25;      // a turn lasts so long before somebody who waits may have it
-  Seconds half_life = 3600.0;  // used time counts half after so long
-  Seconds lease = 30.0;        // asked to yield so long ago and still running: overdue
-  Seconds aging = 60.0;        // waited so long for memory: overtaken no more
+  Seconds quantum = 0.25;      // a turn lasts this long before a waiting session may have it
+  Seconds half_life = 3600.0;  // used time counts half after this
+  Seconds lease = 30.0;        // still running this long after a request to yield: overdue
+  Seconds aging = 60.0;        // after this wait for memory, no more backfill before it
   Seconds boost = 0;           // the first seconds of a cell go first; 0: they do not
   int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
-  bool page_waiting = false;   // who waits for a turn pages out for one before it without aging
-  Seconds report = 0.5;        // so often at least a session says in its turn where it is
+  bool page_waiting = false;   // queued sessions are evicted for an aged one before them
+  Seconds report = 0.5;        // a session in its turn reports at least this often
 };
 
 // What a session says of itself when it opens. The fields from `turn` to `iterations` bring its
 // history back after a lost broker: `holding` says that it still has turn `turn`, `waiting` that it
-// has asked for it; `paged_out_bytes` above 0, that its persistent memory is out.
-// Those of one `group` share its part of the device; "" is a group like any other. Those of one
-// `domain` trust each other; "" is the user's own.
+// has asked for it; `paged_out_bytes` above 0, that its persistent memory is paged out. Sessions of
+// one `group` share its part of the device; "" is a group like any other. Sessions of one trust
+// domain have the same `domain`; "" is the user's own.
 struct SessionSpec {
   std::string user;
   double weight = 1.0;
@@ -75,7 +75,7 @@ struct SessionSpec {
   Bytes paged_out_bytes = 0;
   bool busy = true;  // a cell runs in it; a script is always busy
   std::string group, domain;
-  bool alone = false;  // nobody runs beside it, whatever its memory is
+  bool alone = false;  // runs without others, whatever its memory is
 };
 
 struct Grant {
@@ -92,14 +92,14 @@ struct Yield {
 };
 
 // What follows from one event. A grant holds until the session finishes it; a yield asks for that
-// at the next boundary and is sent once per turn. Where it names a successor that one has the turn
-// next, whatever happens, unless it withdraws: the session that yields may hand it on by itself.
+// at the next boundary and is sent once per turn. A named successor has the turn next, whatever
+// happens, unless it withdraws: the session that yields may pass the turn by a direct handoff.
 //
 // `page_outs` and `page_ins` are ids. The former are asked to page out, and answer with paged_out
-// or page_out_failed unless they become busy or ask for a turn before; who says nothing within the
-// lease, and the time that moving so much may take, is taken to stay. The latter have their places
-// again, and page in before anything else, a grant in the same decision included; who does not want
-// that any more says paged_out again.
+// or page_out_failed unless they become busy or ask for a turn before; a session that does not
+// answer within the lease, plus the time that moving its bytes may take, is assumed to stay. The
+// latter have their places again, and page in before anything else, a grant in the same decision
+// included; a session that does not want that any more answers paged_out again.
 struct Decision {
   std::vector<Grant> grants;
   std::vector<Yield> yields;
@@ -109,8 +109,9 @@ struct Decision {
 
 enum class State { idle, waiting, running, overdue, paused, paged_out, held };
 
-// One session as people see it. `place` counts from 1 over all who wait for the device, or for room
-// to come back to it; `expected_wait` is absent where nobody can know.
+// One session as people see it. `place`, the queue position, counts from 1 over all sessions that
+// wait for the device, or for room to come back to it; `expected_wait` is absent where it is
+// unknown.
 struct SessionState {
   std::string id, user;
   State state = State::idle;
@@ -149,10 +150,10 @@ struct Picture {
   std::string policy;
   Bytes capacity = 0;
   Bytes persistent = 0;
-  Bytes free = 0;                           // of what is not foreign
-  Bytes foreign = 0;                        // what programs that are no sessions have
+  Bytes free = 0;                           // of what is not unmanaged
+  Bytes foreign = 0;                        // unmanaged: of programs that are not sessions
   int running_lanes = 0;                    // the setting: 0 is "as the policy says"
-  std::optional<Reason> concurrency_tuner;  // what several lanes at once were found to gain
+  std::optional<Reason> concurrency_tuner;  // outcome or progress of its probes
   std::vector<LaneState> lanes;
   std::vector<SessionState> sessions;
 };

@@ -1,5 +1,5 @@
-// Short turns, and among users that are equal the one served longest ago is next: so they come in
-// turn. A user's notebooks share its turns by their weight.
+// Short turns, and among equal users the one served longest ago is next: round robin. A user's
+// notebooks share its turns by their weight.
 #include <tuple>
 
 #include "core/policies/fair.h"

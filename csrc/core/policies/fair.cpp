@@ -1,5 +1,6 @@
-// A user's notebooks by weight, as groups and users have their parts. Clocks go with the time used;
-// the lowest is served first, and a turn ends when its clock has passed that of one who waits.
+// A weighted fair share for a user's notebooks, as groups and users have theirs. Clocks go with the
+// time used; the lowest is served first, and a turn ends when its clock has passed that of a
+// waiting session.
 #include "core/policies/fair.h"
 
 #include <tuple>

@@ -1,6 +1,6 @@
-// First come, first served, for a user's notebooks: who came into the queue first, times its
-// weight. A turn lasts until its cell ends or another user's turn comes; then it goes on where it
-// was, before those that came later.
+// First come, first served, for a user's notebooks: ordered by the time since they came into the
+// queue, times the weight. A turn lasts until its cell ends or another user's turn comes; then it
+// goes on where it was, before those that came later.
 #include "core/policies/policies.h"
 
 namespace gpushare {
