@@ -41,7 +41,7 @@ def step(mebibytes: int = 60) -> bool:
 def session(name: str = "test") -> Iterator[Any]:
     with gpushare.session(name=name, device="cuda:0") as opened:
         yield opened
-        assert opened._told_of_lane == "", opened._told_of_lane
+        assert opened._lane_use.trouble == "", opened._lane_use.trouble
         assert _core.CudaLane.is_valid() == ""
         assert _core.CudaSegments.is_valid() == ""
 
@@ -60,12 +60,12 @@ def learn(count: int = 4, make: Callable[[], bool] = step) -> None:
 def held(opened: Any) -> dict[str, int]:
     """Bytes that the session says, and that it has of the GPU."""
     demand = opened.memory.demand()
-    context = opened.memory._source._context.bytes
+    context = opened.memory._counter._context.bytes
     return {
         "persistent": demand.persistent_bytes - context,
         "ephemeral": demand.ephemeral_bytes,
         "private": private_bytes(),
-        "lane": opened.memory._lane._lane.size,
+        "lane": opened.memory.lane._lane.size,
         "allocated": torch.cuda.memory_allocated(),
     }
 
