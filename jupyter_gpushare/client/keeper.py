@@ -105,7 +105,7 @@ class Keeper:
         with self._link.lock:
             client, woken = self._link.client, self._woken
             descriptor = -1 if client is None else client.fileno()
-            if descriptor < 0 or woken is None:  # no connection, or another thread has just closed it
+            if descriptor < 0 or woken is None:  # none, or just closed by another thread
                 return False
             news = 0 if self._residency.busy else select.POLLIN
             poll.register(descriptor, select.POLLRDHUP | news)

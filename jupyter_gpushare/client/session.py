@@ -93,8 +93,7 @@ class Session:
         # iteration.
         self.entering = threading.RLock()
         self.inside = False  # an iteration is open
-        # It is called with `entering`, and closes the open iteration if no thread computes in it any
-        # more.
+        # It is called with `entering`, and closes the open iteration if no thread computes in it.
         self.close_if_idle: Callable[[], None] = lambda: None
         self._make_parts(device or self._settings.device, devices, remaining_iterations, secret)
 

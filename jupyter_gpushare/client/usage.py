@@ -68,7 +68,7 @@ class Usage:
         return time.monotonic() - self.since
 
     def tell_wait(self, turn: int, why: str) -> None:
-        """Tell the user that the session waits, but for no other session, and tries again."""
+        """Tell the user that the session waits for something else than a turn, and tries again."""
         self._owner.on_wait(Wait(turn, 1, self.lasted(), f"{why}; trying again"))
 
     def tell_waited(self) -> None:
