@@ -26,7 +26,7 @@ __all__ = ["Session", "__version__", "iterations", "session", "simulate", "turn"
 
 
 def __getattr__(name: str) -> Any:
-    """`simulate` is imported when it is used: a kernel that shares a device never needs it."""
+    """Import `simulate` when it is used: a kernel that shares a device never needs it."""
     if name == "simulate":
         from .simulator.simulate import simulate
 
@@ -35,14 +35,15 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """``%load_ext jupyter_gpushare``"""
+    """IPython calls this for ``%load_ext jupyter_gpushare``."""
     from jupyter_gpushare_kernel import load
 
     load(ipython)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """``%unload_ext jupyter_gpushare``: sharing off, hooks gone."""
+    """IPython calls this for ``%unload_ext jupyter_gpushare``: it ends sharing and removes the
+    hooks."""
     from jupyter_gpushare_kernel import unload
 
     unload(ipython)

@@ -1,7 +1,7 @@
 """Why a session is as it is: codes of the core, and the one table of their English sentences.
 
-The core and the broker say why in values. A sentence is made where somebody reads it, with the
-names that this reader may see. `labextension/src/reasons.ts` has the same table, written from this
+The core and the broker give reasons as values. A sentence is made where it is shown, with the names
+that its reader may see. `labextension/src/reason_texts.ts` has the same table, written from this
 one, for translation.
 """
 
@@ -16,8 +16,8 @@ from .format import size
 
 GONE = "a notebook that has ended"
 
-# The parts of a sentence, joined by "; ", but for a part that begins with a comma or comes after a
-# colon. Bytes and names are written in.
+# These are the parts of a sentence. They are joined by "; ", except a part that begins with a comma
+# or follows a colon. Bytes and names are filled in.
 TEXTS = {
     "idle": "nothing to run",
     "paused": "paused",
@@ -72,7 +72,7 @@ TEXTS = {
 
 
 class IsReason(Protocol):
-    """What fills a sentence; the core's Reason has it too."""
+    """The fields that fill a sentence; the core's Reason has them too."""
 
     @property
     def code(self) -> str: ...
@@ -93,10 +93,10 @@ class IsReason(Protocol):
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One part of why a session is as it is; what its code does not need is left out.
+    """One part of why a session is as it is; fields that its code does not need keep their default.
 
-    `other` is the id of another session; it needs `bytes`, and `free` are free. `text` was said by
-    a rule, or by a session, to those who may read it.
+    `other` is the id of another session. The session needs `bytes` bytes, and `free` bytes are
+    free. `text` comes from a rule or a session, and only readers with the permission get it.
     """
 
     code: str
@@ -113,12 +113,13 @@ FIELDS = Reason.__struct_fields__
 
 
 def to_wire(reason: IsReason) -> Reason:
-    """The core's, as it is sent."""
+    """Return a reason of the core as the message that is sent."""
     return Reason(*(getattr(reason, field) for field in FIELDS))
 
 
 def sentence(why: Iterable[IsReason], name: Callable[[str], str]) -> str:
-    """In English; `name` is that of a session by its id. Empty where there is no reason."""
+    """Return the reasons as one English sentence, empty if there are none. `name` returns the name
+    of a session by its id."""
     said = ""
     for reason in why:
         said = _joined(said, _part(reason, name))
@@ -133,7 +134,7 @@ def _joined(said: str, part: str) -> str:
 
 def _part(reason: IsReason, name: Callable[[str], str]) -> str:
     text = TEXTS.get(reason.code)
-    if text is None:  # a newer broker's
+    if text is None:  # a code of a newer broker
         return reason.code.replace("_", " ")
     return text.format(
         other=name(reason.other) if reason.other else "",

@@ -1,1 +1,1 @@
-"""In a process that shares: its session, its turns and the memory of its iterations."""
+"""This package runs in a process that shares: its session, its turns and its iterations' memory."""

@@ -1,4 +1,4 @@
-"""The cells of a notebook that run now, by their threads."""
+"""The cells of a notebook that run now, identified by their threads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from threading import Lock, get_ident
 
 
 class Cells:
-    """Which cells run. They are known by their thread: cells of subshells and messages of widgets
-    run in another one than the training, and in one thread a cell may run inside another."""
+    """The cells that run, counted by thread: cells of subshells and messages of widgets run in
+    another thread than the training, and in one thread a cell may run inside another."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -16,30 +16,32 @@ class Cells:
         self._assumed: int | None = None  # a thread
 
     def assume(self) -> None:
-        """Sharing begins in a cell that was not announced, or in a script."""
+        """Note that sharing begins in a cell that was not announced, or in a script."""
         with self._lock:
             if get_ident() not in self._running:
                 self._assumed = get_ident()
 
     def begins(self) -> bool:
-        """Whether no other one runs."""
+        """Note that a cell begins in this thread; return whether no other cell runs."""
         with self._lock:
             is_first = self._is_none_but_assumed()
             self._running[get_ident()] += 1
             return is_first
 
     def ends(self) -> tuple[bool, bool]:
-        """Whether no other cell runs in this thread; and whether none runs at all."""
+        """Note that a cell of this thread has ended. Return whether no other cell runs in this
+        thread, and whether none runs at all."""
         with self._lock:
             self._running[get_ident()] -= 1
-            self._running += Counter()  # of those alone that run
+            self._running += Counter()  # drops threads without a cell
             if self._assumed == get_ident():
                 self._assumed = None
             is_outermost = get_ident() not in self._running
             return is_outermost, not self._running and self._assumed is None
 
     def _is_none_but_assumed(self) -> bool:
-        """What was assumed in this thread is the cell that is announced now, or it is over."""
+        """The cell that was assumed in this thread is the one that is announced now, or has
+        ended."""
         if self._assumed == get_ident():
             self._assumed = None
         return not self._running and self._assumed is None

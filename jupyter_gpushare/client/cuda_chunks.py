@@ -1,7 +1,7 @@
-"""This process's part of a lane on a GPU: which chunks it has, and how many of them it uses.
+"""This process's part of a lane on a GPU: which chunks it has, and how much of them it uses.
 
-It knows nothing of PyTorch. Nothing outlives a turn in the chunks that others have as well, so a
-chunk that two sessions make twice costs memory, but never a byte of anybody's.
+This module does not depend on PyTorch. No data outlives a turn in chunks that several processes
+share, so a chunk that two sessions make twice costs memory, but no session loses a byte.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..wire.fd_channel import PER_BATCH, Channel
 if TYPE_CHECKING:
     from ..wire.client import LaneMemory
 
-WINDOW_OF_CAPACITY = 2  # survivors take addresses of the lane, but none of its bytes
-TRIES = 40  # to make chunks, while others may still be letting go of theirs
-PAUSE_SECONDS = 0.05  # between them
+WINDOW_OF_CAPACITY = 2  # survivors occupy addresses of the lane, but none of its bytes
+TRIES = 40  # to make chunks, while other processes may still be releasing theirs
+PAUSE_SECONDS = 0.05  # between tries
 
 
 class CudaLane:
-    """Of the GPU with this `index` in this process. What returns a string returns an empty one, or
-    the sentence that says why not."""
+    """The part of the GPU with this `index` in this process. A method that returns a string returns
+    an empty one on success, or the sentence that says why it failed."""
 
     def __init__(self, index: int, capacity: int) -> None:
         self.chunk_bytes = chunks.chunk_bytes(capacity)
@@ -33,7 +33,7 @@ class CudaLane:
         self.trouble = _core.CudaLane.expect(index, WINDOW_OF_CAPACITY * capacity, self.chunk_bytes)
 
     def use(self, memory: LaneMemory, size: int) -> str:
-        """Use `size` bytes of that memory. Nothing of this process may be in the lane."""
+        """Use `size` bytes of that memory. Nothing of this process may be alive in the lane."""
         if memory.channel is None:
             return "the broker has no chunks for lanes"
         if self.is_using(memory, size):
@@ -48,12 +48,12 @@ class CudaLane:
         )
 
     def is_using(self, memory: LaneMemory, size: int) -> bool:
-        """Not after a new broker has taken the place of another: it numbers its memory anew, and
-        has none of this process."""
+        """Whether the lane is `size` bytes of that memory. After a restart of the broker it is not:
+        the new broker numbers its memory anew, and has no chunks of this process."""
         return memory is self.memory and size == self.size
 
     def trim(self, size: int) -> str:
-        """Let go of what the memory has above `size` bytes."""
+        """Release the part of the memory above `size` bytes."""
         kept = chunks.count(size, self.chunk_bytes)
         return self._resize(min(size, self.size)) or _core.CudaLane.attach_chunks(kept, [])
 
@@ -71,7 +71,7 @@ class CudaLane:
         return trouble
 
     def _take(self, number: int, channel: Channel) -> str:
-        """Attach what others have made."""
+        """Attach the chunks that other processes have made."""
         trouble = ""
         for batch in channel.received_for(number):
             trouble = trouble or self._attach(batch.first, batch.descriptors)
@@ -79,7 +79,7 @@ class CudaLane:
         return trouble
 
     def _make(self, memory: LaneMemory, wanted: int) -> str:
-        """Make the chunks that are not there yet."""
+        """Make the chunks that do not exist yet."""
         trouble = ""
         while not trouble and (there := _core.CudaLane.attached_chunks()) < wanted:
             made = _made(min(wanted - there, PER_BATCH) * self.chunk_bytes)
@@ -87,7 +87,7 @@ class CudaLane:
                 return made
             trouble = self._attach(there, made.descriptors)
             if not trouble and memory.channel is not None:
-                with contextlib.suppress(OSError):  # a broker that is away learns of no chunks
+                with contextlib.suppress(OSError):  # without a broker the chunks are not shared
                     memory.channel.send(memory.number, there, made.descriptors)
         return trouble
 

@@ -1,4 +1,4 @@
-"""What the broker says to a session by itself, and what the session does then."""
+"""The messages that the broker sends without being asked, and the reaction of the session."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ from .residency import Residency
 from .turn import Turn
 from .usage import Owner, Usage
 
-OF_A_PLACE = (PageOut, PageIn, GiveBack, Rest)  # concern memory that counts at the broker
+OF_A_PLACE = (PageOut, PageIn, GiveBack, Rest)  # concern memory that the broker counts
 
 
 class Dispatch:
-    """Of one session; all of it is under the link's lock but for `take_notices`."""
+    """Gives each message to the part of one session that it concerns.
+
+    The caller has the link's lock, except for `take_notices`.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class Dispatch:
         self._lane_use = lane_use
         self._turn = turn
         self._residency = residency
-        self._notices: list[str] = []  # to be shown in the present cell, or the next one
+        self._notices: list[str] = []  # to show in the present cell, or the next one
         self._reactions: Mapping[type, Callable[[Any], None]] = {
             Grant: self._on_grant,
             Yield: turn.on_yield,
@@ -65,8 +68,8 @@ class Dispatch:
         }
 
     def take(self, message: ToClient) -> None:
-        """React to one message, but not to what was sent to the place that a session had before it
-        came to rest."""
+        """React to one message. A session that rests ignores messages about the memory that the
+        broker counted before."""
         if self._link.rests and isinstance(message, OF_A_PLACE):
             return
         reaction = self._reactions.get(type(message))
@@ -74,7 +77,7 @@ class Dispatch:
             reaction(message)
 
     def take_notices(self) -> list[str]:
-        """Sentences for the user, each told once."""
+        """Return the sentences for the user; each is returned once."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -86,7 +89,7 @@ class Dispatch:
             self._turn.begin()
 
     def _on_give_back(self, message: GiveBack) -> None:
-        """Return free memory to the device. Only between cells: then no thread allocates."""
+        """Return free memory to the device, only between cells: then no thread allocates."""
         residency, holding = self._residency, self._turn.holding
         if not (residency.busy or holding or residency.paged_out_bytes):
             self._owner.memory.give_back()

@@ -1,8 +1,8 @@
-"""A wait for the device that a user has ended: one sentence, since nothing has failed.
+"""The error of a wait that a user has ended is shown as one sentence, since nothing has failed.
 
-IPython shows the sentence alone, by `_render_traceback_`; a script's traceback has the user's lines
-and none of this library. An interrupt stays a plain KeyboardInterrupt: by that type the
-interpreter, and the program that started it, know that it was interrupted.
+IPython shows only the sentence, by `_render_traceback_`; a script's traceback shows the user's
+lines and none of this library. An interrupt stays a plain KeyboardInterrupt: by that type the
+interpreter, and the program that started it, recognize an interrupt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ HIDDEN = (f"{Path(__file__).parent.parent}/", contextlib.__file__)
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """Around a wait: an interrupt, or Cancelled, tells how long it was."""
+    """Wrap a wait: an interrupt, or Cancelled, that ends it gets a text with the length of the
+    wait."""
     __tracebackhide__ = True
     asked_at = time.monotonic()
     try:
@@ -36,7 +37,7 @@ def told() -> Iterator[None]:
 
 
 def ended(error: BaseException, seconds: float, how_long: str) -> Cancelled | KeyboardInterrupt:
-    """What is raised instead of `error`, which ended a wait of that many `seconds`."""
+    """Return the error to raise in place of `error`, which ended a wait of `seconds` seconds."""
     if isinstance(error, Cancelled):
         told: Cancelled | KeyboardInterrupt = Cancelled(f"{error} after {how_long}")
     else:
@@ -47,13 +48,16 @@ def ended(error: BaseException, seconds: float, how_long: str) -> Cancelled | Ke
 
 
 def told_seconds(error: BaseException | None) -> float | None:
-    """How long the wait was that this error ended; None where it is any other error."""
+    """Return the seconds of the wait that this error ended; None for any other error."""
     seconds: float | None = getattr(error, "waited_seconds", None)
     return seconds
 
 
 def hide_our_frames() -> None:
-    """From tracebacks of ended waits that Python prints by itself. Once for a process."""
+    """Hide the frames of this library in tracebacks of ended waits that Python prints by itself.
+
+    Idempotent in a process.
+    """
     if _hooks_before:
         return
     _hooks_before.update(main=sys.excepthook, thread=threading.excepthook)

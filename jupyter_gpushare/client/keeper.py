@@ -1,8 +1,8 @@
 """The keeper: a thread that looks after a session's link while user code computes.
 
-It notices when the connection hangs up, so that a broker that comes back learns at once which
+The keeper notices a hang-up of the connection, so that a restarted broker learns at once which
 session has the turn, even while user code computes for minutes. It also gives the turn back between
-two iterations: user code may do something else there for minutes.
+two iterations, where user code may do something else for minutes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from .residency import Residency
 from .turn import Turn
 from .usage import Owner
 
-HANG_UP_LOOK_MILLISECONDS = 5_000  # only in case that a descriptor was closed and reused in between
-IDLE_LOOK_MILLISECONDS = 50  # whether the turn is wanted, where no boundary comes to look
-NO_ROOM_RETRY_SECONDS = 1.0  # where there was no room for what is alive in the lane
-END_SECONDS = 2.0  # that the end of a process waits for keepers
+HANG_UP_LOOK_MILLISECONDS = 5_000  # a descriptor may have been closed and reused unnoticed
+IDLE_LOOK_MILLISECONDS = 50  # to see that the turn is wanted when no boundary checks it
+NO_ROOM_RETRY_SECONDS = 1.0  # after there was no room for survivors
+END_SECONDS = 2.0  # for which the end of a process waits for keepers
 
 
 class Keeper:
-    """Of one link. While a cell runs, messages are left to the thread that runs iterations."""
+    """The keeper of one link. While a cell runs, it leaves messages to the thread of the
+    iterations."""
 
     def __init__(
         self, owner: Owner, link: Link, lane_use: LaneUse, turn: Turn, residency: Residency
@@ -40,13 +41,13 @@ class Keeper:
         self._lane_use = lane_use
         self._turn = turn
         self._residency = residency
-        self._next_try = 0.0  # to give the turn back
+        self._next_try = 0.0  # when to try again to give the turn back
         self._ends = threading.Event()
-        self._wake: socket.socket | None = None  # the two ends of what ends a sleep, once it runs
+        self._wake: socket.socket | None = None  # a socket pair that ends a sleep of the thread
         self._woken: socket.socket | None = None
 
     def start(self) -> None:
-        """Raises RuntimeError where the system has no thread more."""
+        """Start the thread. Raises RuntimeError if the system can start no further thread."""
         self._wake, self._woken = socket.socketpair()
         _kept.add(self)
         try:
@@ -66,13 +67,13 @@ class Keeper:
         self.wake()
 
     def close(self) -> None:
-        """Where the thread does not exist, as in a forked child."""
+        """Close the sockets; only where the thread does not exist, as in a forked child."""
         for end in (self._wake, self._woken):
             if end is not None:
                 end.close()
 
     def _keep(self) -> None:
-        """Sleep until the connection hangs up, restore it, and so on until the session closes."""
+        """Sleep until the connection hangs up and restore it, until the session closes."""
         try:
             while not self._ends.is_set():
                 if not self._is_looked_after(self.is_woken):
@@ -88,23 +89,23 @@ class Keeper:
             self._ends.wait(pause)
 
     def _is_looked_after(self, look: Callable[[], bool]) -> bool:
-        """Whatever goes wrong, the keeper tries again: without it nothing restores a connection
-        while user code computes."""
+        """Return what `look` returns; False after any error, so that the keeper tries again.
+        Without the keeper nothing restores a connection while user code computes."""
         try:
             return look()
-        except Exception as error:  # the thread's last border
+        except Exception as error:  # nothing above in this thread would catch it
             self._link.note_trouble(f"{type(error).__name__}: {error}")
             self._ends.wait(LAST_RETRY_SECONDS)
             return False
 
     def is_woken(self) -> bool:
-        """Sleep; False if the connection hung up meanwhile."""
-        self._residency.look_between_cells()  # what came with an answer is in the socket no more
+        """Sleep; return False if the connection hung up meanwhile."""
+        self._residency.look_between_cells()  # `poll` does not see what came with an answer
         poll = select.poll()
         with self._link.lock:
             client, woken = self._link.client, self._woken
             descriptor = -1 if client is None else client.fileno()
-            if descriptor < 0 or woken is None:  # none, or closed by another thread just now
+            if descriptor < 0 or woken is None:  # none, or just closed by another thread
                 return False
             news = 0 if self._residency.busy else select.POLLIN
             poll.register(descriptor, select.POLLRDHUP | news)
@@ -121,14 +122,16 @@ class Keeper:
         return self._link.client is client
 
     def _look_milliseconds(self) -> int:
-        """While a cell runs, the keeper does not wait for messages: it would compete for the
-        interpreter with the thread that is about to find the same one at its boundary."""
+        """Return the longest sleep. While a cell runs, a message does not end the sleep: the keeper
+        would compete for the interpreter with the thread that finds the same message at its
+        boundary."""
         is_soon = self._residency.busy or self._turn.asked
         return IDLE_LOOK_MILLISECONDS if is_soon else HANG_UP_LOOK_MILLISECONDS
 
     def _give_back_if_wanted(self) -> None:
-        """Where no iteration is open that would come to a boundary. Without waiting: a thread that
-        has one of the locks begins an iteration, or ends one and looks itself."""
+        """Give the turn back if it is wanted and no iteration is open that would come to a
+        boundary. This does not wait for locks: a thread that has one begins an iteration, or ends
+        one and looks itself."""
         if not self._turn.holding or time.monotonic() < self._next_try:
             return
         if self._owner.entering.acquire(blocking=False):
@@ -164,12 +167,12 @@ class Keeper:
         return not self._owner.inside
 
 
-_kept: set[Keeper] = set()  # whose threads run
+_kept: set[Keeper] = set()  # the keepers with a running thread
 
 
 def _end_keepers() -> None:
-    """At the end of the process. Python ends a thread that asks for its lock after that in the
-    middle of its stack, and where C++ stands on this, that aborts the process."""
+    """End all keepers at the end of the process. Later Python would end a thread that asks for the
+    GIL in the middle of its stack, which aborts the process if a C++ frame is on that stack."""
     end = time.monotonic() + END_SECONDS
     for keeper in tuple(_kept):
         keeper.end()

@@ -1,6 +1,6 @@
-"""What a session has in its lane: the lane of its next iterations, and what stays alive there.
+"""How a session uses its lane: the lane of its next iterations, and the survivors in it.
 
-All of it is under the link's lock.
+The caller has the link's lock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .usage import Owner
 
 
 class LaneUse:
-    """Of one session. It tells the user what goes wrong with the lane, each trouble once."""
+    """The use of a lane by one session. It reports each trouble with the lane to the user once."""
 
     def __init__(self, owner: Owner, link: Link, placement: Placement) -> None:
         self._owner = owner
@@ -23,7 +23,7 @@ class LaneUse:
         self.keeps_survivors = False  # there was no room for them outside of the lane
 
     def use(self, grant: Grant) -> None:
-        """The lane of a grant is that of the next iterations."""
+        """Use the lane of a grant for the next iterations."""
         memory, size = self._link.lane_of(grant)
         trouble = self._owner.memory.use_lane(memory, size, self._placement.capacity)
         if trouble and trouble != self.trouble:
@@ -34,15 +34,16 @@ class LaneUse:
         self._owner.memory.trim_lane(message.memory, message.bytes)
 
     def survivors(self) -> int:
-        """Bytes that are alive in the lane after an iteration."""
+        """Return the bytes that are alive in the lane after an iteration."""
         return self._owner.memory.survivors()
 
     def leave(self) -> None:
-        """When this returns, this process uses the device no more, and the lane is empty."""
+        """Empty the lane: when this returns, this process no longer uses the device."""
         self._owner.memory.evacuate()
 
     def may_leave(self) -> bool:
-        """Whether there is room outside of the lane for what is alive in it."""
+        """Return whether nothing is alive in the lane, after survivors have moved out if there is
+        room for them outside of it."""
         if not (survivors := self.survivors()):
             return True
         try:
@@ -58,7 +59,8 @@ class LaneUse:
         return True
 
     def has_left(self) -> bool:
-        """At the end of the session; False where something of this process stays in the lane."""
+        """Empty the lane at the end of the session; return False if something of this process stays
+        in it."""
         if self._owner.memory.is_torn:
             return False
         try:

@@ -1,8 +1,8 @@
-"""The link of a session to the broker: connect, register, send, hear, and find a broker again.
+"""The link of a session to the broker: connect, register, send, receive, and reconnect.
 
-All that is sent and heard goes under `lock`. A connection that ends is dropped and made again, by
-the thread that waits for the broker or by the keeper; its registration says what the session holds
-or waits for, so nothing that was lost with the connection has to be sent again.
+All messages are sent and received under `lock`. A connection that ends is dropped and made again,
+by the thread that waits for the broker or by the keeper. The registration on the new connection
+says what the session holds or waits for, so no lost message has to be sent again.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ..wire.framing import ToClient
 from ..wire.messages import Close, Grant, Message, Open, Opened, Rests
 
 FIRST_RETRY_SECONDS = 0.02
-LAST_RETRY_SECONDS = 0.25  # a new broker waits twice as long for the sessions that have turns
-GOODBYE_SECONDS = 2.0  # a broker that stands still finds the connection ended, later
+LAST_RETRY_SECONDS = 0.25  # a new broker waits twice that for the sessions that have turns
+GOODBYE_SECONDS = 2.0  # a broker that hangs finds the ended connection later
 
 
 class Registration(Protocol):
-    """What a session says first on each connection."""
+    """The first message of a session on each connection."""
 
     def message(self) -> Open: ...
 
     def accept(self, answer: Opened) -> None:
-        """The broker knows the session now. Raises ProtocolError."""
+        """Apply the answer: the broker knows the session now. Raises ProtocolError."""
 
 
 class Link:
-    """One session's. `lock` can be taken again by the thread that has it."""
+    """The link of one session. `lock` can be taken again by the thread that has it."""
 
     _registration: Registration
-    take: Callable[[ToClient], None]  # what the broker sends by itself
-    _watch: Callable[[int], None]  # the descriptor of the connection; -1: there is none
-    _stop_holding: Callable[[], object]  # the turn is over, after an interrupt
+    take: Callable[[ToClient], None]  # takes what the broker sends without being asked
+    _watch: Callable[[int], None]  # gets the descriptor of the connection; -1: there is none
+    _stop_holding: Callable[[], object]  # ends the turn after an interrupt
 
     def __init__(self, settings: Settings, program: str) -> None:
         self._settings = settings
@@ -48,8 +48,8 @@ class Link:
         self.lock = threading.RLock()
         self.closed = threading.Event()
         self.rests = False  # the broker does not know the session until its next cell
-        self.is_restoring = False  # the keeper is, and has the lock for as long as that takes
-        self.trouble = ""  # why the connection could not be restored the last time
+        self.is_restoring = False  # the keeper reconnects and has the lock meanwhile
+        self.trouble = ""  # why the last try to reconnect failed
 
     def serve(
         self,
@@ -59,8 +59,8 @@ class Link:
         watch: Callable[[int], None],
         stop_holding: Callable[[], object],
     ) -> None:
-        """Before `connect`: the parts of the session that this one works for. It calls all of them
-        with the lock."""
+        """Set the parts of the session that the link works for, before `connect`. The link calls
+        all of them with the lock."""
         self._registration = registration
         self.take = take
         self._watch = watch
@@ -74,7 +74,7 @@ class Link:
         return self._client
 
     def connected(self) -> Client:
-        """The connection. Raises ConnectionLost where there is none."""
+        """Return the connection. Raises ConnectionLost if there is none."""
         if self._client is None:
             raise ConnectionLost("the broker is away")
         return self._client
@@ -89,7 +89,7 @@ class Link:
             raise
         self._client = client
         self._watch(client.fileno())
-        if self.closed.is_set():  # meanwhile: `close` has not seen this connection
+        if self.closed.is_set():  # closed meanwhile: `close` has not seen this connection
             self.drop()
 
     def _register(self, client: Client) -> None:
@@ -100,35 +100,35 @@ class Link:
         self.rests = False
 
     def rest(self, paged_out_bytes: int) -> None:
-        """Give the place at the broker back, until `end_rest`."""
+        """Release the session's place at the broker until `end_rest`."""
         self.say(Rests(paged_out_bytes))
         self.rests = True
 
     def end_rest(self) -> None:
-        """Have a place again. Raises what the broker answered."""
+        """Register for a place again. Raises the error that the broker answered."""
         with self._in_order():
             self._register(self.connected())
 
     def drop_with_rest(self) -> None:
-        """Drop the connection; the rest ends with it, since the next one registers."""
+        """Drop the connection; the rest ends with it, since the next connection registers."""
         self.drop()
         self.rests = False
 
     def drop(self) -> None:
-        """Forget a connection that ended; the next registration says what was promised on it."""
+        """Forget a connection that ended; the next registration says what was sent on it."""
         if self._client is not None:
             self._client.close()
             self._watch(-1)
             self._client = None
 
     def drop_if(self, client: Client | None) -> None:
-        """Drop that connection, unless another one has taken its place."""
+        """Drop that connection, unless another one has replaced it."""
         with self.lock:
             if self._client is client:
                 self.drop()
 
     def restored(self) -> bool:
-        """Whether there is a connection, after one try to get one."""
+        """Return whether there is a connection, after one try to reconnect."""
         if self._client is None:
             try:
                 self.connect()
@@ -138,7 +138,8 @@ class Link:
         return True
 
     def restored_aside(self) -> bool:
-        """The same by the keeper, while other threads may go on; true of a closed one, too."""
+        """As `restored`, for the keeper, while other threads may continue; True if the link is
+        closed."""
         self.is_restoring = True
         try:
             with self.lock:
@@ -147,14 +148,15 @@ class Link:
             self.is_restoring = False
 
     def note_trouble(self, why: str) -> None:
-        """Why the connection could not be restored, which a thread that waits for it tells."""
+        """Note why the connection could not be restored; a thread that waits for it tells the
+        user."""
         self.trouble = why
 
     # --- send and hear -----------------------------------------------------------------------
 
     def say(self, message: Message) -> None:
-        """Send. If the connection is lost, or the broker does not know the session while it rests,
-        its next registration says the same."""
+        """Send a message. If the connection is lost, or the session rests and so the broker does
+        not know it, nothing is sent: the next registration says the same."""
         if self.rests:
             return
         try:
@@ -163,14 +165,15 @@ class Link:
             self.drop()
 
     def ask(self, message: Message, seconds: float = math.inf) -> None:
-        """Send and wait until it is done. Raises the error that the broker answered."""
+        """Send a request and wait until it is done, at most `seconds`. Raises the error that the
+        broker answered."""
         with self._in_order():
             self.connected().ask(message, aside=self.take, seconds=seconds)
 
     @contextlib.contextmanager
     def _in_order(self) -> Iterator[None]:
-        """Around a question: where an interrupt ends the wait for its answer, that would be taken
-        for the next one's."""
+        """Wrap a request: after an interrupt in the wait for its answer the connection ends, since
+        that answer would be taken for the answer to the next request."""
         try:
             yield
         except GpuShareError:
@@ -180,13 +183,13 @@ class Link:
             raise
 
     def break_off(self) -> None:
-        """End the connection after an interrupt, and the turn, which others may have from then on.
-        What is alive in the lane stays there: the broker leaves that memory to this process."""
+        """End the connection after an interrupt, and the turn, which another session may get from
+        then on. Survivors stay in the lane: the broker leaves that memory to this process."""
         self._stop_holding()
         self.drop()
 
     def look(self) -> None:
-        """Take what has come, without waiting."""
+        """Take all messages that have come, without waiting."""
         while self._client is not None and self._client.has_news():
             self.take(self._client.receive())
 
@@ -195,7 +198,8 @@ class Link:
         self.take(self.connected().receive())
 
     def lane_of(self, grant: Grant) -> tuple[LaneMemory | None, int]:
-        """The memory of the lane that a grant is for, and how many bytes of it."""
+        """Return the memory of the lane that a grant is for, and the bytes to use of it; None and 0
+        if the grant has no lane that is known here."""
         known = self.connected().lane_memory
         is_known = grant.memory != 0 and grant.memory == known.number
         return (known, grant.bytes) if is_known else (None, 0)
@@ -204,16 +208,16 @@ class Link:
 
     def say_goodbye(self) -> None:
         if self._client is not None:
-            with contextlib.suppress(GpuShareError):  # the broker forgets a session that is gone
+            with contextlib.suppress(GpuShareError):  # the broker forgets a session that has ended
                 self._client.ask(Close(), seconds=GOODBYE_SECONDS)
 
     def close(self) -> None:
-        """From any thread, also while another one has the lock and waits."""
+        """Close the connection, from any thread, also while another one has the lock and waits."""
         if (client := self._client) is not None:
             client.close()
 
     def forget(self) -> None:
-        """In a forked child: the session is the parent's; only this copy of its socket goes.
+        """Close this copy of the socket in a forked child; the session belongs to the parent.
 
         The lock is made anew, since a thread that no longer exists may have held it.
         """
@@ -225,7 +229,7 @@ class Link:
 
 
 def pauses() -> Iterator[float]:
-    """Seconds between tries: doubling, up to LAST_RETRY_SECONDS, without end."""
+    """Yield the seconds between tries without end: they double, up to LAST_RETRY_SECONDS."""
     pause = FIRST_RETRY_SECONDS
     while True:
         yield pause

@@ -1,4 +1,4 @@
-"""The memory of a session's iterations: what it can do, and the plainest that there is."""
+"""The memory of a session's iterations: its interface, and the versions that count a process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Memory(Protocol):
-    """The memory of this process's iterations: learns its demand, and uses the lane's."""
+    """The memory of this process's iterations: it measures the demand and uses that of the lane."""
 
     how: str  # one sentence for people
-    has_news: bool  # the demand should be reported at once
-    moves_aside: bool  # `evacuate` may come while other threads use what is alive in the lane
-    is_torn: bool  # an iteration was ended from outside: its thread may still use the lane
+    has_news: bool  # the demand has to be reported at once
+    moves_aside: bool  # `evacuate` may run while other threads use survivors of the lane
+    is_torn: bool  # another thread ended the iteration, whose own may still use the lane
 
     def begin(self) -> None:
         """An iteration begins, in this thread."""
@@ -30,42 +30,45 @@ class Memory(Protocol):
         """An iteration ended."""
 
     def demand(self) -> Demand:
-        """What was learned so far."""
+        """Return the demand, in bytes, measured so far."""
 
     def live(self) -> int:
-        """Bytes in use now."""
+        """Return the bytes in use now."""
 
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
-        """The lane of the next iterations: `size` bytes of `memory`, of which there are at most
-        `capacity` ever; None and 0 where the turn has none. Empty, or why they do without it."""
+        """Set the lane of the next iterations: `size` bytes of `memory`, which never has more than
+        `capacity` bytes; None and 0 if the turn has no lane. Return an empty string, or why the
+        iterations run without the lane."""
 
     def trim_lane(self, number: int, size: int) -> None:
-        """Let go of what the memory of that number has above `size` bytes."""
+        """Release the part above `size` bytes of the memory with that number."""
 
     def survivors(self) -> int:
-        """Bytes of the iteration that are still alive in the lane."""
+        """Return the bytes of the iteration that are still alive in the lane."""
 
     def page_out(self, directory: str) -> tuple[int, str]:
-        """Write what persists to a file and give its memory back: the bytes, or 0 and why not."""
+        """Write persistent memory to a file in `directory` and free it. Return the bytes and an
+        empty string, or 0 and the reason."""
 
     def stop_paging_out(self) -> None:
-        """Call off a `page_out` that another thread does."""
+        """Cancel a `page_out` that runs in another thread."""
 
     def page_in(self) -> str:
-        """The contrary; empty, or what could not be read."""
+        """Read that memory back to its addresses. Return an empty string, or what could not be
+        read."""
 
     def give_back(self) -> None:
-        """Return memory to the device that is free in this process's allocators."""
+        """Return the free memory of this process's allocators to the device."""
 
     def evacuate(self) -> None:
-        """When this returns, this process uses the device no more, and the lane is empty.
+        """Empty the lane: when this returns, this process no longer uses the device.
 
-        Raises MemoryError where there is no room for what is alive in the lane.
+        Raises MemoryError if there is no room for the survivors of the lane.
         """
 
 
 class WholeProcess:
-    """The memory where nothing better is known: all memory of the process counts as persistent."""
+    """The memory of a process without finer counts: all of it counts as persistent."""
 
     how = "the whole process counts as persistent memory"
     has_news = False
@@ -95,7 +98,7 @@ class WholeProcess:
         return ""
 
     def give_back(self) -> None:
-        from .. import _core  # the process may have done without it so far
+        from .. import _core  # the process may not have loaded it so far
 
         _core.return_free_memory()
 
@@ -107,15 +110,15 @@ class WholeProcess:
 
     def live(self) -> int:
         if self._process is None:
-            import psutil  # not where PyTorch is measured
+            import psutil  # not needed if PyTorch is measured
 
             self._process = psutil.Process()
         return int(self._process.memory_info().rss)
 
 
 class ProcessOnGpu(WholeProcess):
-    """The same on a GPU: all that the driver says this process has there, whatever framework it is
-    that has it. Its demand is unknown until it has something."""
+    """The memory of a process on a GPU: all bytes that the driver reports for this process, of
+    whatever framework, count as persistent. The demand is unknown until there are any."""
 
     how = "all that this process has on the GPU counts as persistent memory"
 
@@ -133,7 +136,7 @@ class ProcessOnGpu(WholeProcess):
 
 
 class ProcessOnGpus(WholeProcess):
-    """The same on several GPUs at once: the most that it has on one of them counts on each."""
+    """The memory of a process on several GPUs: the largest figure of one GPU counts on each."""
 
     how = "the most that this process has on one of its GPUs counts as persistent memory on each"
 

@@ -1,4 +1,4 @@
-"""What a session can be told by name: checked here, and applied to one that is open already."""
+"""The options of a session: they are checked here, and applied to a session that is open."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..wire.messages import MAX_NAME_LENGTH
 if TYPE_CHECKING:
     from .session import Session
 
-PLACE = ("device", "devices")  # what a session has for life
-LIVE = ("weight", "priority")  # what it may change
+PLACE = ("device", "devices")  # fixed for the life of a session
+LIVE = ("weight", "priority")  # may change in an open session
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True):
-    """The broker knows further limits, as that of weights, and says them itself."""
+    """The options and the limits that are known here; the broker checks further ones."""
 
     name: Annotated[str, Meta(pattern=r"\S", max_length=MAX_NAME_LENGTH)] = "python"
     device: str | None = None
@@ -33,7 +33,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raises UnknownOption, and InvalidValue for a value that cannot be."""
+    """Check options. Raises UnknownOption for a name, and InvalidValue for a value out of range."""
     for name in given:
         if name not in Options.__struct_fields__:
             advice = refusals.nearest(name, Options.__struct_fields__)
@@ -46,10 +46,10 @@ def check(given: Mapping[str, Any]) -> None:
 
 @contextmanager
 def applied(session: Session, given: Mapping[str, Any]) -> Iterator[None]:
-    """The options of a block inside of a session: live ones hold in it, and are set back after it.
+    """Apply the options of a block in an open session: weight and priority hold within the block.
 
-    Raises InvalidValue for a place other than the session's. It is told that a name of its own is
-    ignored: a script that names its session also runs within a notebook's.
+    Raises InvalidValue for another device or number of devices. A name of its own is ignored, and
+    the session reports that: a script that names its session also runs in a notebook that shares.
     """
     check(given)
     for name in PLACE:

@@ -1,4 +1,4 @@
-"""The device of a session, or its devices: asked for, then given for life."""
+"""The device or devices of a session: requested once, then fixed for its life."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OLD_BROKER = (
 
 
 class Placement:
-    """`device` is the name in this process, `host_device` that of the broker: of several devices
-    at once the first, and `host_devices` are all of them."""
+    """The device of a session. `device` is its name in this process, and `host_device` its name at
+    the broker. Of several devices at once these name the first; `host_devices` names all."""
 
     def __init__(self, device: str, devices: int) -> None:
         self.device = device
@@ -23,29 +23,30 @@ class Placement:
         self.host_device = ""
         self.host_devices: list[str] = []
         self.capacity = 0  # bytes of the device, once the session is open
-        self._uuid = ""  # of the GPU that the session has
-        self._uuids: list[str] = []  # where it has several
+        self._uuid = ""  # of the one GPU of the session
+        self._uuids: list[str] = []  # of its GPUs, if it has several
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is one GPU, and known already."""
+        """Whether the session has one GPU, which is known already."""
         return bool(self._uuid)
 
     @property
     def name(self) -> str:
-        """A name that no other device of this broker has."""
+        """A name that is unique among the devices of this broker."""
         return ",".join(self.host_devices) or self.host_device
 
     def wanted(self) -> tuple[str, list[str]]:
-        """The device to ask for, and those among which to choose; later, what the session has."""
+        """Return the device to request, and those among which the broker chooses; after the first
+        answer the device that the session has."""
         if self.devices != 1:
             return "auto", self._uuids or visible.wanted_at_once(self.device, self.devices)
         here = self._uuid or self.host_device
         return (here, []) if here else visible.wanted(self.device)
 
     def settle(self, answer: Opened) -> None:
-        """The first answer says which device it is; later it is the same one. Raises ProtocolError
-        where the broker has given fewer than were asked for."""
+        """Take the device from the first answer; later answers give the same one. Raises
+        ProtocolError if the broker has given fewer devices than were requested."""
         if len(answer.gang or [answer.device]) != self.devices:
             raise ProtocolError(OLD_BROKER)
         if not self.host_device:
@@ -64,7 +65,8 @@ class Placement:
             self.device = visible.settle(self.device, answer.uuid)
 
     def counted(self, memory: Memory) -> Memory:
-        """`memory`; or on GPUs the driver's figures, where that would count the whole process."""
+        """Return `memory`; or, if that would count the whole process, the driver's figures on
+        GPUs."""
         if type(memory) is not WholeProcess:
             return memory
         if self.host_devices:

@@ -1,4 +1,4 @@
-"""How many iterations a training loop still has: declared, or read off a tqdm bar."""
+"""How many iterations of a training loop remain, read from its tqdm bars."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def from_tqdm() -> int | None:
-    """Iterations left by the progress bars that run now, outermost to innermost; None if unknown.
+    """Return the iterations that remain by the running progress bars; None if unknown.
 
-    Bars in bars multiply: with 3 epochs left of which one is at batch 20 of 100, 280 are left.
+    Nested bars multiply: with 3 epochs left, the present one at batch 20 of 100, 280 are left.
     """
     tqdm = sys.modules.get("tqdm")
     if tqdm is None:
@@ -25,7 +25,7 @@ def from_tqdm() -> int | None:
 
 
 def _running(tqdm: Any) -> list[Any]:
-    """Bars that are not closed. Notebook bars are kept in a set of their own class."""
+    """Return the bars that are not closed. Notebook bars are in a set of their own class."""
     kinds = {tqdm.tqdm, getattr(sys.modules.get("tqdm.notebook"), "tqdm", tqdm.tqdm)}
     return [
         bar for kind in kinds for bar in tuple(getattr(kind, "_instances", ())) if not bar.disable

@@ -1,4 +1,4 @@
-"""What a session says first on each connection, and what it learns from the answer."""
+"""The first message of a session on each connection, and the use of its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .usage import Owner, Usage
 
 
 class Registrant(Owner, Protocol):
-    """A session as others see it."""
+    """A session with the fields that other users see."""
 
     id: str
     name: str
@@ -22,7 +22,8 @@ class Registrant(Owner, Protocol):
 
 
 class Registration:
-    """Of one session; under the link's lock. `secret` shows whose session it is."""
+    """The registration of one session. The caller has the link's lock. `secret` proves that a
+    connection belongs to the session."""
 
     def __init__(
         self,
@@ -41,8 +42,8 @@ class Registration:
         self._secret = secret
 
     def message(self) -> Open:
-        """What this session is, and what it holds or waits for. The key of its mailbox is new:
-        what a broker before has written gives no turn any more."""
+        """Return what this session is, and what it holds or waits for. The key of its handoff slot
+        is new: a direct handoff that was written for an earlier broker no longer gives a turn."""
         self._turn.note_gone()
         owner, usage, turn, residency = self._owner, self._usage, self._turn, self._residency
         device, among = self._placement.wanted()
@@ -74,7 +75,8 @@ class Registration:
         )
 
     def accept(self, answer: Opened) -> None:
-        """Raises ProtocolError where the broker is too old for what was asked for."""
+        """Apply the answer. Raises ProtocolError if the broker is too old for what was
+        requested."""
         self._placement.settle(answer)
         self._owner.memory = self._placement.counted(self._owner.memory)
         self._turn.was_registered()

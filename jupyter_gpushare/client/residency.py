@@ -1,8 +1,8 @@
-"""Where the memory that persists between iterations is: on the device, or paged out.
+"""The residency of a session: its persistent memory is on the device, or paged out.
 
-A session whose cells are announced is paged out between them when others need the room. Where that
-lasts, the session *rests*: it has no place at the broker until its next cell, and nothing of it
-counts there. All of it is under the link's lock.
+A session whose cells are announced is paged out between them when others need the room. If that
+lasts, the session *rests*: it is released from the broker until its next cell, and the broker
+counts no memory of it. The caller has the link's lock, except in methods that take it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from .usage import Owner, Usage
 
 ON_GPU = "a cell runs, and a GPU cannot wait for memory that another thread of it may use"
 JOINS = "it computes in the turns of another member of its process group"
-UNCOUNTED_BYTES = 1 << 20  # a session with less on the device may leave it there and rest
+UNCOUNTED_BYTES = 1 << 20  # a session with less on the device may rest without page-out
 
 
 class Residency:
-    """Of one session. `directory` is where the files of what is paged out lie; empty: a cache."""
+    """The residency of one session. `directory` holds the files of paged out memory; if it is
+    empty, the user's cache directory does."""
 
     def __init__(
         self,
@@ -43,17 +44,17 @@ class Residency:
         self._placement = placement
         self._group = group
         self._directory = directory
-        self.busy = True  # a cell runs; scripts do not know cells
-        self.returning = False  # a cell waits for this process's memory
+        self.busy = True  # a cell runs; always in scripts, which have no cells
+        self.returning = False  # a cell waits for the page-in of this process's memory
         self.paged_out_bytes = 0
-        self._page_ins = 0  # that it was told since it has its place
+        self._page_ins = 0  # requests to page in since the last registration
 
     # --- cells -------------------------------------------------------------------------------
 
     def cell_begins(self) -> None:
         """Return when this process's memory is back on the device. Interruptible."""
         self.busy = True
-        self._owner.memory.stop_paging_out()  # the keeper may do that, and has the lock
+        self._owner.memory.stop_paging_out()  # the keeper may be paging out, with the lock
         with self._link.lock:
             self._link.say(Busy(True))
             self._come_back()
@@ -61,12 +62,12 @@ class Residency:
     def cell_ends(self) -> None:
         with self._link.lock:
             with contextlib.suppress(ConnectionLost, ProtocolError):
-                self._turn.look()  # what the user has to be told of this cell
+                self._turn.look()  # for notices about this cell
             self.busy = False
             self._link.say(Busy(False))
 
     def look_between_cells(self) -> None:
-        """By the keeper: take what has come, unless a cell runs."""
+        """Take the messages that have come, unless a cell runs; the keeper calls this."""
         with self._link.lock, contextlib.suppress(ConnectionLost, ProtocolError):
             if not self.busy:
                 self._turn.look()
@@ -75,20 +76,20 @@ class Residency:
 
     @property
     def is_away(self) -> bool:
-        """Something of it has to come back before iterations."""
+        """Whether the session has to register or page in before iterations."""
         return self._link.rests or self.paged_out_bytes > 0
 
     def _come_back(self) -> None:
-        """Wait for room; without a broker there is none to wait for."""
+        """Wait for room and page in; without a broker page in at once."""
         if not self.is_away:
-            return  # it is there, and may have a turn in another thread
+            return  # it is resident, and another thread may have the turn
         self._usage.start_clock()
         self.returning = True
         try:
             self.ask_for_place()
             self._await_room()
             self.page_in()
-        except BaseException:  # what was said is not known: the next connection says it all
+        except BaseException:  # the broker may not know: the next connection tells it
             self._link.break_off()
             raise
         finally:
@@ -104,7 +105,8 @@ class Residency:
             self._link.drop()
 
     def ask_for_place(self) -> None:
-        """As long as it rests, and the broker refuses it one: others may have what it had."""
+        """Register again if the session rests; try until the broker accepts it, since other
+        sessions may use the room that it had."""
         for pause in pauses():
             if not self._link.rests or self._link.closed.is_set():
                 return
@@ -128,15 +130,16 @@ class Residency:
                 self._owner.on_trouble(trouble)
 
     def was_registered(self) -> None:
-        """The session has a place, and the broker counts its page-ins anew."""
+        """The session is registered, and the broker counts its page-ins from 0."""
         self._page_ins = 0
 
     # --- page out ----------------------------------------------------------------------------
 
     def on_page_out(self, message: PageOut) -> None:
-        """Between cells, or in one that waits for its turn: then this thread does nothing else."""
+        """Page out between cells, or in a cell that waits for its turn: its thread does nothing
+        else."""
         if self._turn.holding or (self.busy and not self._turn.waiting):
-            return  # then the broker knows that it was asked in vain
+            return  # the broker finds out that it asked in vain
         if self._group.joins and self._owner.inside:
             self._link.say(StaysIn(JOINS))
             return
@@ -149,8 +152,9 @@ class Residency:
         self._link.say(answer)
 
     def on_rest(self, message: Rest) -> None:
-        """Only with its memory on disk: what stays on the device has to be counted there. Not where
-        a thread waits for a turn between cells, for then the broker keeps the place for that."""
+        """Rest, if the persistent memory can be moved to disk: the broker has to count what stays
+        on the device. While a thread waits for a turn between cells the session does not rest: the
+        broker keeps its place for that."""
         if self.busy or self._turn.waiting or self._turn.holding:
             return
         if self._group.joins and self._owner.inside:
@@ -164,8 +168,8 @@ class Residency:
         self._link.rest(size)
 
     def _move_out(self) -> tuple[int, str]:
-        """The bytes that are out, and why nothing is. What is out already stays there: the broker
-        counts on it."""
+        """Page out; return the bytes that are out and an empty string, or 0 and the reason. Memory
+        that is out already stays there, as the broker expects."""
         if self.paged_out_bytes:
             return self.paged_out_bytes, ""
         return self._owner.memory.page_out(self._directory or _cache_directory())

@@ -1,15 +1,15 @@
-"""This process's session: it asks for turns, gives them back, and survives a lost broker.
+"""This process's session: it requests turns, gives them back, and survives a lost broker.
 
 The fast path is `enter` and `boundary` while this process holds its turn and no other session
-waits: no message, one non-blocking look at the socket per boundary. All else is under the link's
-lock. Before it, `entering` is taken to begin an iteration, and to give the turn back: so no
-iteration begins while the lane is emptied for the next session.
+waits: it sends no message and checks the socket once per boundary without blocking. All else is
+under the link's lock. `entering` is taken before that lock to begin an iteration, and to give the
+turn back: so no iteration begins while the lane is emptied for the next session.
 
-The parts of a session: `Link` is its connection to the broker, where `Registration` introduces it
-and `Dispatch` gives what the broker says to the part that it concerns; `Turn` is the turn that it
-waits for or holds, and `LaneUse` what it has in the lane; `Residency` knows where its memory is
-between cells, `Placement` its device, and `Usage` what it has used; `Keeper` is the thread that
-looks after all of that while user code runs.
+A session has these parts. `Link` is its connection to the broker; `Registration` registers it
+there, and `Dispatch` passes each message of the broker to the part that it concerns. `Turn` is the
+turn that it waits for or holds, and `LaneUse` is its use of the lane. `Residency` knows where its
+memory is between cells, `Placement` knows its device, and `Usage` counts what it has used. `Keeper`
+is the thread that looks after all of these while user code runs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Session:
             }
         )
         self._settings = settings or load()
-        secret = secrets.token_hex(16)  # that shows whose session it is
+        secret = secrets.token_hex(16)  # proves that a connection belongs to the session
         self.id = sealed(secret)
         self.name = name
         self.weight = weight
@@ -89,16 +89,16 @@ class Session:
         self.on_wait: Callable[[Wait | None], None] = lambda wait: None
         self.on_waited: Callable[[float], None] = lambda seconds: None  # after each wait
         self.on_trouble: Callable[[str], None] = lambda sentence: None
-        # Taken before the link's lock. The thread that has it knows that no other begins an
+        # This lock is taken before the link's. While a thread has it, no other thread begins an
         # iteration.
         self.entering = threading.RLock()
         self.inside = False  # an iteration is open
-        # Called with `entering`: close the open iteration if no thread computes in it any more.
+        # It is called with `entering`, and closes the open iteration if no thread computes in it.
         self.close_if_idle: Callable[[], None] = lambda: None
         self._make_parts(device or self._settings.device, devices, remaining_iterations, secret)
 
     def _make_parts(self, device: str, devices: int, remaining: int | None, secret: str) -> None:
-        # Weak, so that a closed session frees what its memory has of the lane at once.
+        # The reference is weak, so that a closed session frees its memory of the lane at once.
         owner = weakref.proxy(self)
         self._group = Membership(self.id)
         self._placement = Placement(device, devices)
@@ -136,7 +136,7 @@ class Session:
 
     @property
     def device(self) -> str:
-        """As it is called in this process."""
+        """The name of the device in this process."""
         return self._placement.device
 
     @property
@@ -145,17 +145,17 @@ class Session:
 
     @property
     def host_device(self) -> str:
-        """As the broker calls it; of several at once, the first."""
+        """The broker's name of the device; of several at once, that of the first."""
         return self._placement.host_device
 
     @property
     def host_devices(self) -> list[str]:
-        """All, where it has several at once."""
+        """The broker's names of all devices, if the session has several at once; else empty."""
         return self._placement.host_devices
 
     @property
     def capacity(self) -> int:
-        """Bytes of the device, once the session is open."""
+        """The bytes of the device, once the session is open."""
         return self._placement.capacity
 
     @property
@@ -192,7 +192,8 @@ class Session:
             raise BrokerUnavailable(f"sharing needs one thread more: {error}") from None
 
     def close(self) -> None:
-        """Leave the broker; the place is free at once. A thread that waits goes on without a turn.
+        """Leave the broker; the place is free at once. A thread that waits continues without a
+        turn.
 
         A process that ends need not call this: its socket ends with it.
         """
@@ -208,8 +209,8 @@ class Session:
         self._keeper.end()
 
     def _say_goodbye(self) -> None:
-        """Say nothing where something of this process stays in the lane: then the broker finds the
-        connection lost and this process alive, and leaves the lane's memory to it."""
+        """Say goodbye, unless something of this process stays in the lane: then the broker finds
+        the connection lost and this process alive, and leaves the lane's memory to it."""
         if self._turn.leave_lane():
             self._link.say_goodbye()
 
@@ -234,7 +235,7 @@ class Session:
             self.paused = self.paused if paused is None else paused
 
     def declare(self, remaining_iterations: int | None) -> None:
-        """Tell the broker how many iterations are still to come; None: that is not known."""
+        """Tell the broker how many iterations are still to come; None if that is not known."""
         options.check({"remaining_iterations": remaining_iterations})
         self._usage.declare(remaining_iterations)
         with self._link.lock:
@@ -262,24 +263,25 @@ class Session:
             self.inside = True
 
     def _place(self) -> str:
-        """The device that this session takes turns on, by a name that no other device has."""
+        """Return a name of the device of this session that is unique over all hosts."""
         return f"{host()}{socket_path(self._settings).absolute()}:{self._placement.name}"
 
     def _join(self) -> None:
-        """A turn that it has goes to a session that needs it. Where there is no room outside of the
-        lane for what is alive in it, this session keeps its turn until there is, as ever."""
+        """Give the turn back, if there is one: another session may need it. If there is no room
+        outside of the lane for its survivors, this session keeps its turn until there is, as
+        usual."""
         with self._link.lock:
             self._turn.end()
         self.on_trouble(JOINED)
 
     def _compute_outside(self) -> None:
-        """An iteration without a turn, and so without the lane, which another session has. It waits
-        for nothing but its own memory."""
+        """Begin an iteration without a turn, and so without the lane, which another session uses.
+        It waits only for the page-in of its own memory."""
         with self._link.lock:
             if self._residency.is_away:
-                self.cell_begins()  # as a thread that computes between cells
+                self.cell_begins()  # as for a thread that computes between cells
             self.memory.use_lane(None, 0, self.capacity)
-            self.inside = True  # before anybody could page it out
+            self.inside = True  # before any request to page out
 
     def _obtain(self) -> None:
         __tracebackhide__ = True
@@ -303,8 +305,8 @@ class Session:
             self.abandon()
             if self._group.joins and not link.is_restoring:
                 self._report_outside(time.monotonic())
-            return  # training goes on without a broker
-        with self.entering, link.lock:  # an interrupt would come between `acquire` and `try`
+            return  # training continues without a broker
+        with self.entering, link.lock:  # `with`: an interrupt may come between `acquire` and `try`
             try:
                 if link.connected().has_news_of(turn.number, turn.mailbox):
                     turn.hand_off()
@@ -330,7 +332,7 @@ class Session:
                 self._link.drop()
 
     def abandon(self) -> None:
-        """The open iteration, if there is one, has ended without a boundary."""
+        """Note that the open iteration, if there is one, has ended without a boundary."""
         self.inside = False
         self._idle_turn.leave()
 
@@ -358,16 +360,16 @@ class Session:
         self._keeper.wake()
 
     def cell_ends(self) -> None:
-        """Nothing runs in this process until a cell begins."""
+        """Note that nothing runs in this process until a cell begins."""
         self._residency.cell_ends()
         self._keeper.wake()
 
     def take_notices(self) -> list[str]:
-        """Sentences for the user, each told once."""
+        """Return the sentences for the user; each is returned once."""
         return self._dispatch.take_notices()
 
     def forget(self) -> None:
-        """In a forked child: the session is the parent's; only our copies of its descriptors go.
+        """Close this copy of the descriptors in a forked child; the session belongs to the parent.
 
         Locks are made anew, since a thread that no longer exists may have held them.
         """

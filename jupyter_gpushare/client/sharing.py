@@ -1,7 +1,7 @@
-"""Sharing in this process: its session, PyTorch's boundaries, and the words for scripts.
+"""Sharing in this process: its session, PyTorch's boundaries, and the functions for scripts.
 
-At most one session is current. Explicit iterations (`iterations`, `turn`) take the place of those
-that PyTorch's hooks notice.
+At most one session is current. Explicit iterations (`iterations`, `turn`) replace those that
+PyTorch's hooks notice.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Batch = TypeVar("Batch")
 
 
 class _Sharing:
-    """A session of this process and the PyTorch boundaries that serve it, once there are any."""
+    """A session of this process, and its PyTorch boundaries once torch is imported."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self._boundaries: Boundaries | None = None
-        self._explicit = 0  # how many `iterations` and `turn` blocks are open; hooks are off then
-        self._leader = 0  # the thread whose explicit iteration is open; others are its passengers
+        self._explicit = 0  # open `iterations` and `turn` blocks; the hooks are off meanwhile
+        self._leader = 0  # the thread whose explicit iteration is open; others are passengers
 
     def attach(self) -> None:
-        """PyTorch is there: measure its memory and notice its iterations. Idempotent."""
+        """Measure the memory of the imported PyTorch and notice its iterations. Idempotent."""
         if self._boundaries is not None:
             return
         from .torch.boundaries import Boundaries
@@ -64,7 +64,7 @@ class _Sharing:
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
-        """An explicit one; or a part of the one that is open, whichever thread has begun that."""
+        """An explicit iteration; if one is open, in any thread, the block is a part of it."""
         if self._begin_iteration():
             try:
                 yield
@@ -91,15 +91,17 @@ class _Sharing:
                 self._leader = 0
 
     def cell_ended(self, is_last: bool) -> None:
-        """The turn goes back unless other cells run, or another thread is inside an iteration: it
-        keeps the turn to its own boundary, and the keeper notices one that comes to none."""
+        """Give the turn back, unless other cells run or another thread is inside an iteration: that
+        thread keeps the turn until its own boundary, and the keeper notices a thread that reaches
+        none."""
         with self.session.entering:
             if self._has_closed_ours() and is_last:
                 self.session.leave()
                 self.session.cell_ends()
 
     def _has_closed_ours(self) -> bool:
-        """This thread's iteration, if one is open; False if it is another thread's."""
+        """Close the iteration of this thread, if one is open; return False if it is another
+        thread's."""
         is_closed = self._boundaries is None or self._boundaries.reset()
         return is_closed and self._leader in (0, get_ident())
 
@@ -113,7 +115,7 @@ _cells = Cells()
 
 
 def current() -> Session | None:
-    """The session of this process, or None where sharing is off."""
+    """Return the session of this process, or None if sharing is off."""
     return _sharing.session if _sharing is not None else None
 
 
@@ -141,7 +143,7 @@ def _name_of_script() -> str:
 
 
 def stop() -> None:
-    """Sharing off: hooks removed, the place at the broker free. Harmless when it is off."""
+    """End sharing: remove the hooks and free the place at the broker. Idempotent."""
     global _sharing
     sharing, _sharing = _sharing, None
     if sharing is not None:
@@ -150,14 +152,14 @@ def stop() -> None:
 
 
 def cell_begins() -> None:
-    """A cell begins: what was paged out since the last one comes back."""
+    """A cell begins: page in what was paged out since the last one."""
     is_first = _cells.begins()
     if _sharing is not None and is_first:
         _sharing.session.cell_begins()
 
 
 def cell_ended() -> None:
-    """The end of a cell, however it ended: its iteration is closed and its turn given back."""
+    """A cell has ended, also with an error: close its iteration and give its turn back."""
     is_outermost, is_last = _cells.ends()
     if _sharing is not None and is_outermost:
         _sharing.cell_ended(is_last)
@@ -220,10 +222,10 @@ def turn() -> Iterator[Session]:
 
 @contextmanager
 def _explicit() -> Iterator[_Sharing]:
-    """Explicit iterations: hooks stand by, and the turn is back at the end of the block."""
+    """A block of explicit iterations: the hooks are off in it, and its end gives the turn back."""
     with session():
         sharing = _sharing
-        assert sharing is not None  # `session` has just seen to it
+        assert sharing is not None  # `session` has just set it
         sharing.begin_explicit()
         try:
             yield sharing
@@ -232,10 +234,10 @@ def _explicit() -> Iterator[_Sharing]:
 
 
 def _spare_the_cores(device: str) -> None:
-    """Let OpenMP's idle threads sleep: by default they spin on the cores that another session has.
+    """Let OpenMP's idle threads sleep: by default they spin on cores that another session uses.
 
-    OpenMP reads this when torch loads it, so it helps where sharing is on before `import torch`;
-    it changes no result, and a value that the user has set stays.
+    OpenMP reads this when torch loads it, so it helps if sharing is on before `import torch`. It
+    changes no result, and a value that the user has set stays.
     """
     if device == "host" and "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -247,7 +249,7 @@ def _attach(torch: Any) -> None:
 
 
 def _attach_when_imported() -> None:
-    """Now, if torch is there; else when some code imports it."""
+    """Attach to PyTorch now if it is imported, else when some code imports it."""
     import wrapt
 
     if "torch" in sys.modules:
@@ -257,11 +259,11 @@ def _attach_when_imported() -> None:
         wrapt.register_post_import_hook(_attach, "torch")
 
 
-_registered: list[bool] = []  # the hook outlives a session; it must not be registered twice
+_registered: list[bool] = []  # the hook outlives a session and must not be registered twice
 
 
 def _forget() -> None:
-    """In a forked child: sharing is the parent's."""
+    """Turn sharing off in a forked child; the session belongs to the parent."""
     global _sharing, _cells
     _sharing, _cells = None, Cells()
 

@@ -1,4 +1,4 @@
-"""What a thread does, as far as its stack and its use of a processor show."""
+"""The activity of a thread, as far as its stack and its processor time show it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import sys
 import time
 from collections.abc import Callable
 
-LOOK_SECONDS = 0.09  # at least, between two looks at a thread, of which the keeper has 20 a second
-# Of the time. A thread that polls uses less; one that computes has more on the busiest machine.
+LOOK_SECONDS = 0.09  # the least time between two looks at a thread; the keeper makes 20 a second
+# A share of the time. A thread that polls uses less of a processor, and a thread that computes gets
+# more even on the busiest machine.
 RESTING_SHARE = 0.05
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
-# Packages whose event loops and pools run user code, and compute nothing by themselves.
+# Event loops and pools of these packages run user code, and compute nothing by themselves.
 _RUNNERS = ("anyio", "ipykernel", "ipykernel_launcher.py", "tornado", "traitlets", "zmq")
 
 
 class Rest:
-    """Of a thread, seen while it lives and is in one iteration."""
+    """Detects that a thread rests; it is used while the thread is alive and in one iteration."""
 
     def __init__(self) -> None:
-        self._look: tuple[float, float] | None = None  # when, and what it had used by then
+        self._look: tuple[float, float] | None = None  # time, and processor seconds used by then
 
     def is_seen(self, thread: int) -> bool:
-        """Whether it has hardly used a processor since an earlier look: then it waits, wherever in
-        C code that may be. What waits for a GPU may do so too."""
+        """Look; return whether the thread has hardly used a processor since an earlier look: then
+        it waits, perhaps in C code. A thread that waits for a GPU may look the same."""
         now, used = time.monotonic(), _processor_seconds(thread)
         since, used_before = self._look or (now, used)
         is_too_soon = now - since < LOOK_SECONDS
@@ -35,13 +36,13 @@ class Rest:
 
 
 def may_compute(thread: int, has_tensors: Callable[[], bool], rest: Rest) -> bool:
-    """Whether a thread may compute in the iteration that it has begun; `has_tensors` tells whether
-    something of that iteration is alive.
+    """Return whether a thread may compute in the iteration that it has begun. `has_tensors` returns
+    whether tensors of that iteration are alive.
 
-    It does not if it has ended, or has come back to the loop of its pool or server: nothing of its
-    user is on its stack. An event loop may have suspended code of the user, which goes on with the
-    tensors that it has; and so may a thread that waits, as for another one. Where there are none,
-    there is no backward to come.
+    The thread computes no more if it has ended, or has returned to the loop of its pool or server:
+    then no user code is on its stack. But an event loop may have suspended user code, which will
+    continue with its tensors, and so will a thread that waits, as for another thread. If no tensors
+    are alive, no backward follows.
     """
     files = _stack(thread)
     if any(_computes(file) for file in files):
@@ -53,8 +54,8 @@ def may_compute(thread: int, has_tensors: Callable[[], bool], rest: Rest) -> boo
 
 
 def runs(frame: int) -> bool:
-    """Whether the frame of that id is on this thread's stack. Ids are kept, since a frame would
-    keep its variables, and their tensors, alive."""
+    """Return whether the frame with that id is on this thread's stack. Callers keep ids, since a
+    frame would keep its variables, and their tensors, alive."""
     caller = sys._getframe() if frame else None
     while caller is not None and id(caller) != frame:
         caller = caller.f_back
@@ -62,14 +63,15 @@ def runs(frame: int) -> bool:
 
 
 def _processor_seconds(thread: int) -> float:
-    """Of a thread that has not ended; where that is not known, as if it never rested."""
+    """Return the processor seconds of a thread that has not ended; off Linux, a clock that makes it
+    look as if it never rested."""
     if sys.platform != "linux":
         return time.monotonic()
     return time.clock_gettime(time.pthread_getcpuclockid(thread))
 
 
 def _stack(thread: int) -> list[str]:
-    """The files of its functions, the innermost first; none if it has ended."""
+    """Return the files of the thread's functions, the innermost first; none if it has ended."""
     frame, files = sys._current_frames().get(thread), []
     while frame is not None:
         files.append(frame.f_code.co_filename)
@@ -89,7 +91,7 @@ def _runs_others(file: str) -> bool:
 
 @functools.cache
 def _computes(file: str) -> bool:
-    """A file of PyTorch, but not of its loaders, which wait for data."""
+    """Whether the file belongs to PyTorch, except to its loaders, which wait for data."""
     return "torch" in file.split(os.sep) and os.path.join("torch", "utils", "data") not in file
 
 

@@ -1,6 +1,6 @@
-"""The turn of a session: asked for, granted, and given back or handed to the session after it.
+"""The turn of a session: it is requested, granted, and given back or passed to its successor.
 
-All of it is under the link's lock but for the first look of `note_gone`.
+The caller has the link's lock, except for the first check of `note_gone`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .usage import Usage
 
 
 class Turn:
-    """The present one, or the last; `number` tells it from all others of this session.
+    """The present turn, or the last one; `number` is unique among the turns of this session.
 
-    The mailbox is where a direct handoff comes in. The idle turn gives the turn back without
-    Python, where user code keeps Python's lock between two iterations.
+    The handoff slot receives direct handoffs. The idle turn gives the turn back without Python, for
+    user code that keeps the GIL between two iterations.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Turn:
         self.number = 0
         self.holding = False
         self.waiting = False
-        self.asked: Yield | None = None  # to end it at the next boundary
+        self.asked: Yield | None = None  # the request to end it at the next boundary
         self.refusal: GpuShareError | None = None
-        self._ended = 0  # the last turn that the broker was told is over
+        self._ended = 0  # number of the last turn whose end the broker was told
 
     # --- wait for it -------------------------------------------------------------------------
 
@@ -72,9 +72,10 @@ class Turn:
         self.asked = None
 
     def await_grant(self) -> None:
-        """Return when the turn has begun, or the session is closed. Raises what refused it."""
+        """Return when the turn has begun, or the session is closed. Raises the error of a
+        refusal."""
         __tracebackhide__ = True
-        with contextlib.suppress(ConnectionLost):  # then the next connection asks
+        with contextlib.suppress(ConnectionLost):  # then the next connection sends it
             self._link.connected().send(Request(self.number))
         while not self.holding and not self._link.closed.is_set():
             try:
@@ -91,13 +92,13 @@ class Turn:
         self._usage.tell_waited()
 
     def withdraw(self) -> None:
-        """After an interrupt nothing of the wait is left, whether or not a grant is on its way."""
+        """End the wait after an interrupt, also if a grant is already on its way."""
         self._usage.stop_wait()
         self.stop_holding()
         self.say_end()
 
     def raise_refusal(self) -> None:
-        """Said once: the next cell tries again, since the user may have made room."""
+        """Raise a refusal once: the next cell tries again, since the user may have freed memory."""
         __tracebackhide__ = True
         refusal, self.refusal = self.refusal, None
         if refusal is not None:
@@ -113,13 +114,13 @@ class Turn:
 
     # --- what the broker says of it ----------------------------------------------------------
 
-    # Numbers of other turns belong to requests that were withdrawn, and are ignored.
+    # Messages with the numbers of other turns belong to withdrawn requests, and are ignored.
 
     def is_granted_by(self, grant: Grant) -> bool:
         return grant.turn == self.number and self.waiting
 
     def has_lane_of(self, grant: Grant) -> bool:
-        """The grant begins this turn, or tells of its lane once more."""
+        """Whether the grant begins this turn, or repeats its lane."""
         return grant.turn == self.number and (self.waiting or self.holding)
 
     def begin(self) -> None:
@@ -128,8 +129,8 @@ class Turn:
         self._lend()
 
     def _lend(self) -> None:
-        """Between iterations the turn may go without Python; but not on a GPU, since only PyTorch
-        knows what is alive there, and waits for what the GPU has still to do."""
+        """Let the idle turn give the turn back between iterations without Python; but not on a GPU,
+        since only PyTorch knows what is alive there, and can wait for the work of the GPU."""
         if not self._placement.is_gpu and self._placement.devices == 1:
             self._idle_turn.lend(self.number, encode(Finish(self.number)))
 
@@ -143,7 +144,7 @@ class Turn:
             self.refusal = Cancelled(message.reason)
 
     def on_error(self, message: Error) -> None:
-        """An error that answers nothing: the turn ends at the next boundary, too."""
+        """Note an error that answers no request; the turn also ends at the next boundary."""
         self.refusal = from_code(message.code, message.message)
         self.asked = Yield(self.number)
 
@@ -152,7 +153,7 @@ class Turn:
             self._link.say(NewKey(key))
 
     def was_registered(self) -> None:
-        """A successor that was named, was named to the connection before."""
+        """Forget a preemption request, whose successor was named on the connection before."""
         self.asked = None
         if not self.holding:
             self._ended = self.number - self.waiting
@@ -161,17 +162,17 @@ class Turn:
 
     @property
     def owes_word(self) -> bool:
-        """The broker was not told that the turn is over."""
+        """Whether the broker was not told yet that the turn is over."""
         return self._ended != self.number and not self.waiting
 
     def look(self) -> None:
-        """Take what has come, without waiting."""
+        """Take the messages that have come, without waiting."""
         self.note_gone()
         self._link.look()
 
     def hand_off(self) -> None:
-        """A direct handoff at a boundary, before what has come is received: the successor that is
-        named in it finds the turn sooner, and what has come finds this turn over."""
+        """Make a direct handoff at a boundary, before the messages that have come are received: the
+        successor gets the turn sooner, and the messages find this turn over."""
         if self.mailbox.has_successor() and not self._lane_use.survivors():
             self._lane_use.leave()
             if self.stop_holding():
@@ -179,9 +180,9 @@ class Turn:
             self.say_end()
 
     def give_back(self) -> None:
-        """This process uses the device no more, and its successor may; but not where there is no
-        room for what is alive in the lane. An interrupt in between leaves this process without a
-        turn, and it says so at the end of its cell."""
+        """Leave the device to the successor, unless there is no room for the survivors of the lane.
+        An interrupt in between leaves this process without a turn, and it tells the broker so at
+        the end of its cell."""
         if not self._lane_use.may_leave():
             return
         self._lane_use.leave()
@@ -191,7 +192,8 @@ class Turn:
         self.say_end()
 
     def end(self) -> None:
-        """Give the turn back, or say that it is over, which an interrupt may have prevented."""
+        """Give the turn back; or say that it is over, which an interrupt may have prevented
+        before."""
         with contextlib.suppress(ConnectionLost):  # the next connection says the same
             if self.holding:
                 self.give_back()
@@ -199,7 +201,7 @@ class Turn:
                 self.say_end()
 
     def note_gone(self) -> None:
-        """The turn may have gone between two iterations, while Python stood still."""
+        """Note whether the idle turn has given the turn back between two iterations."""
         if not self.holding or not self._idle_turn.gone_at():
             return
         with self._link.lock:
@@ -208,7 +210,8 @@ class Turn:
                 self.stop_holding(gone_at)
 
     def stop_holding(self, now: float | None = None) -> bool:
-        """Whether this ends the turn: not if it has gone, and another session may have it."""
+        """End the turn at the time `now`; return False if it was given back already and another
+        session may have it."""
         has_ended = self._idle_turn.keep()
         if self.holding:
             self.holding = False
@@ -223,7 +226,7 @@ class Turn:
     # --- end of the session ------------------------------------------------------------------
 
     def leave_lane(self) -> bool:
-        """End the turn; whether nothing of this process stays in the lane."""
+        """End the turn; return whether nothing of this process stays in the lane."""
         stays = self.holding and not self._lane_use.has_left()
         self.stop_holding()
         return not stays
@@ -233,7 +236,7 @@ class Turn:
         self._idle_turn.close()
 
     def forget(self) -> None:
-        """In a forked child, which has no turn."""
+        """Forget the turn in a forked child, which has none."""
         self.holding = False
         self._idle_turn.forget()
         self.mailbox.close()

@@ -1,4 +1,4 @@
-"""What a session has used, how long it has waited, and what of that the broker was told."""
+"""The use and the waits of a session, and how much of them it has reported to the broker."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from . import progress
 from .memory import Memory
 from .process_groups import Membership
 
-AT_END_OF_TURN = 0.1  # of the time between two reports, as in csrc/core/simulation.cpp
+AT_END_OF_TURN = 0.1  # a share of the time between two reports, as in csrc/core/simulation.cpp
 
 
 class Owner(Protocol):
-    """A session, as its parts see it."""
+    """The session, as its parts see it."""
 
     memory: Memory
     on_wait: Callable[[Wait | None], None]
     on_waited: Callable[[float], None]  # after each wait
     on_trouble: Callable[[str], None]
-    # Taken before the link's lock. The thread that has it knows that no other begins an iteration.
+    # This lock is taken before the link's. While a thread has it, no other begins an iteration.
     entering: Any
     inside: bool  # an iteration is open
-    # Called with `entering`: close the open iteration if no thread computes in it any more.
+    # It is called with `entering`, and closes the open iteration if no thread computes in it.
     close_if_idle: Callable[[], None]
 
 
 class Usage:
-    """Iterations and seconds of one session, and its reports. Times are of `time.monotonic`."""
+    """The iterations and seconds of one session, and its reports. Times are of `time.monotonic`."""
 
     def __init__(
         self, owner: Owner, group: Membership, report_seconds: float, remaining: int | None
@@ -42,20 +42,20 @@ class Usage:
         self.device_seconds = 0.0
         self.waited_seconds = 0.0
         self.since = 0.0  # when this turn, or this wait, began
-        self._waited_before = 0.0  # seconds, in the waits before this one
+        self._waited_before = 0.0  # seconds of the waits before this one
         self._reported = 0
         self._reported_at = -math.inf
-        self._last_iteration = _plus(0, remaining)  # where a declared end lies
+        self._last_iteration = _plus(0, remaining)  # the number of the last declared iteration
 
     # --- the clock of this turn, or of this wait ---------------------------------------------
 
     def start_clock(self) -> None:
-        """A wait begins."""
+        """Begin a wait."""
         self.since = time.monotonic()
         self._waited_before = self.waited_seconds
 
     def stop_wait(self) -> None:
-        """The wait is over, and the turn begins if it was for one."""
+        """End the wait; the turn begins now, if the wait was for one."""
         now = time.monotonic()
         self.waited_seconds += now - self.since
         self.since = now
@@ -64,15 +64,16 @@ class Usage:
         self.device_seconds += (now or time.monotonic()) - self.since
 
     def lasted(self) -> float:
-        """Seconds of this turn, or of this wait."""
+        """Return the seconds of this turn, or of this wait, so far."""
         return time.monotonic() - self.since
 
     def tell_wait(self, turn: int, why: str) -> None:
-        """The session waits for no turn of another one, and tries again."""
+        """Tell the user that the session waits for something else than a turn, and tries again."""
         self._owner.on_wait(Wait(turn, 1, self.lasted(), f"{why}; trying again"))
 
     def tell_waited(self) -> None:
-        """What a cell says of its waits is the growth of the one figure that `status` shows."""
+        """Tell the user of a wait by the growth of `waited_seconds`, the figure that `status`
+        shows."""
         self._owner.on_waited(self.waited_seconds - self._waited_before)
         self._owner.on_wait(None)
 
@@ -82,7 +83,7 @@ class Usage:
         self.iterations += 1
 
     def declare(self, remaining: int | None) -> None:
-        """How many iterations are still to come; None: that is not known."""
+        """Set how many iterations are still to come; None if that is not known."""
         self._last_iteration = _plus(self.iterations, remaining)
 
     def remaining(self) -> int | None:
@@ -95,12 +96,12 @@ class Usage:
         return self._reported == self.iterations
 
     def was_registered(self) -> None:
-        """The registration has said how many iterations there were."""
+        """Note that the registration has reported the iterations."""
         self._reported = self.iterations
 
     def owes_report(self, now: float, holding: bool) -> bool:
-        """In the middle of a turn that is long, else at its end; the first iteration at once, and
-        news of the demand."""
+        """Whether a report is due: in the middle of a long turn, else at its end. The first
+        iteration and news of the demand are due at once."""
         if holding and self._reported_at > -math.inf:
             seconds = self._report_seconds
             is_due = now >= self._reported_at + seconds and now >= self.since + seconds
@@ -115,8 +116,9 @@ class Usage:
         return Report(done, self.demand(holding), self.remaining())
 
     def demand(self, holding: bool) -> Demand:
-        """A member of a process group that computes without a turn, and so outside of the lane,
-        has nothing ephemeral: no other session can have the same room."""
+        """Return the demand in bytes. All memory of a member of a process group that computes
+        without a turn, and so outside of the lane, is persistent: no other session can use its
+        room."""
         demand = self._owner.memory.demand()
         if not self._group.joins or holding:
             return demand

@@ -1,8 +1,8 @@
 """The waiting line: one line that tells why a process waits for the device, and for how long.
 
-The session calls it in the thread that waits, about twice a second, then once with None. However
-often a cell waits, it has one line. It sums up what the session has counted, also for waits too
-short to be shown, so that all lines together say what `status` says.
+The session calls it in the thread that waits, about twice a second, then once with None. A cell has
+one line for all its waits. The line sums up what the session has counted, including waits too short
+to be shown, so that all lines together agree with `status`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..format import duration, ordinal, plain
 from ..wire.messages import Wait
 from .end_of_wait import told_seconds
 
-CLEAR = "\r\x1b[K"  # to the first column, and erase what stands there
-COUNTED_SECONDS = 0.05  # the time of a shorter wait counts, and it is no wait in "3 waits"
-TOLD_SECONDS = 0.5  # a cell that has waited for less, without a line, gets none
+CLEAR = "\r\x1b[K"  # go to the first column and erase the line
+COUNTED_SECONDS = 0.05  # a shorter wait adds to the time, but not to "3 waits"
+TOLD_SECONDS = 0.5  # a cell that waited for less and had no line gets no summary
 
 
 def sentence(wait: Wait) -> str:
-    """The reason of a wait, the holder, the queue position, and about how long it lasts."""
+    """Return the reason of a wait, the holder, the queue position and the expected time as text."""
     is_named = not wait.holder or wait.holder in wait.reason
     after = "" if is_named else f" after {plain(wait.holder or '')}"
     about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
@@ -38,14 +38,14 @@ def sentence(wait: Wait) -> str:
 
 
 class WaitingLine(ABC):
-    """Sums up the waits of one cell; a subclass says where the line is shown. For any thread.
+    """Sums up the waits of one cell; a subclass shows the line. Any thread may call it.
 
-    A line that cannot be shown is given up: a front end that went away must not end a training.
+    A line that cannot be shown is dropped: a front end that has gone must not end a training.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._goes_on_now = False  # a wait that is shown
+        self._goes_on_now = False  # a wait that is shown continues
         self._is_shown = False
         self._times = 0
         self._seconds = 0.0
@@ -60,14 +60,14 @@ class WaitingLine(ABC):
                 self._try(self.finish, self.summary)
 
     def count(self, seconds: float) -> None:
-        """A wait has lasted that long; a call with None comes after it."""
+        """Count a wait of that many seconds; a call with None follows."""
         with self._lock:
             self._times += seconds >= COUNTED_SECONDS
             self._seconds += seconds
 
     def cell_ended(self, error: BaseException | None = None) -> None:
-        """The next wait begins a line of its own. An `error` that ends a wait says of that one by
-        itself how long it was."""
+        """Close the line; the next wait begins a new one. An `error` that ended a wait is not
+        summed up here, since it tells its own length."""
         with self._lock:
             self._leave_to(error)
             if self._is_shown or self._seconds >= TOLD_SECONDS:
@@ -76,14 +76,14 @@ class WaitingLine(ABC):
 
     @abstractmethod
     def show(self, text: str) -> None:
-        """Put `text` in the place of the line, where it may still change."""
+        """Show `text` as the line, which may still change."""
 
     def finish(self, summary: str) -> None:
-        """A wait is over; the next one of this cell uses the same line."""
+        """Show that a wait is over; the next one of this cell uses the same line."""
         self.show(summary)
 
     def close(self, summary: str) -> None:  # noqa: B027  (most lines need no end)
-        """The cell is over: what comes next stands below. The summary may be empty."""
+        """End the line with its cell: later output stands below it. The summary may be empty."""
 
     @property
     def summary(self) -> str:
@@ -96,15 +96,15 @@ class WaitingLine(ABC):
             self._seconds -= seconds
 
     def _try(self, show: Callable[[str], None], text: str) -> None:
-        # Whatever a front end raises: it is only a line, and an iteration waits behind it.
+        # Any error of a front end is ignored: an iteration must not fail for a line.
         with suppress(Exception):
             show(text)
 
 
 class TerminalLine(WaitingLine):
-    """The last line of a terminal, gone when the wait is over, so that output has no gaps.
+    """The last line of a terminal; it is erased when the wait is over, so that output has no gaps.
 
-    Nothing at all where standard error is no terminal: a log wants no lines that change.
+    If standard error is no terminal it shows nothing, since a log has no lines that change.
     """
 
     def show(self, text: str) -> None:

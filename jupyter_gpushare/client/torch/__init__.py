@@ -1,1 +1,1 @@
-"""PyTorch of this process: iterations in unmodified code, and the memory behind its tensors."""
+"""Support for PyTorch: iterations in unmodified code, and the memory behind its tensors."""

@@ -1,9 +1,10 @@
-"""Where a PyTorch iteration begins and ends, seen in unmodified code. Import it after torch only.
+"""The beginning and end of PyTorch iterations, found in unmodified code. Import this after torch.
 
 An iteration begins at the first outermost module forward. It ends at a *candidate*: the end of an
-optimiser's step, or of `zero_grad`, whichever profiling found emptiest; or the end of an outermost
-forward that records no gradients. The thread that began it owns it; other threads are passengers,
-whose events change nothing. Code without modules or without candidates is never interrupted.
+optimiser's step, or of `zero_grad`, at which profiling found the fewest bytes alive; or the end of
+an outermost forward that records no gradients. The thread that began the iteration owns it; other
+threads are passengers, whose events change nothing. Code without modules or without candidates is
+never interrupted.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from .outermost import OutermostForward
 from .profile import NEAR, Profile
 from .thread_end import ThreadEnd
 
-STEPLESS_FORWARDS = 32  # without a candidate: inference without no_grad
+STEPLESS_FORWARDS = 32  # as many without a candidate are inference without no_grad
 
 
 class Turns(Protocol):
-    """What gives turns."""
+    """The interface that gives turns."""
 
-    entering: Any  # a lock that can be taken again: no iteration begins, and no turn is given back
+    entering: Any  # a reentrant lock: under it no iteration begins, and no turn is given back
 
     def enter(self) -> None:
         """An iteration begins: return when this process holds the turn."""
@@ -50,7 +51,7 @@ class Turns(Protocol):
 
 
 class Memory(Protocol):
-    """What measures memory, in bytes."""
+    """The interface that measures memory, in bytes."""
 
     def begin(self) -> None: ...
 
@@ -64,9 +65,9 @@ class Memory(Protocol):
 
 
 class _Thread(threading.local):
-    """What belongs to one thread: the step that it is in, and something that ends with it."""
+    """The values of one thread: the step that it is in, and an object that ends with the thread."""
 
-    step = 0  # id of the frame that runs the outermost step; 0: none
+    step = 0  # id of the frame that runs the outermost step; 0 if none runs
     end: ThreadEnd | None = None
 
 
@@ -79,9 +80,9 @@ class Boundaries:
     def __init__(self, session: Turns, memory: Memory) -> None:
         self._session = session
         self._memory = memory
-        # Iterations begin and end under it. While one thread waits for the turn, others do too;
-        # and the thread that gives the turn back takes it before it looks whether an iteration is
-        # open, and keeps it until all is done.
+        # Iterations begin and end under this lock. While one thread waits for the turn, others wait
+        # too. The thread that gives the turn back takes the lock before it checks whether an
+        # iteration is open, and keeps it until all is done.
         self._entering = session.entering
         self._thread = _Thread()
         self._undo = contextlib.ExitStack()
@@ -89,22 +90,22 @@ class Boundaries:
         self._start()
 
     def _start(self) -> None:
-        self._inside = False  # an iteration
-        self._leader = 0  # the thread that is inside, or was last
-        self._rest: Rest | None = None  # of it in this iteration, once a thread looks
+        self._inside = False  # an iteration is open
+        self._leader = 0  # the thread of the open iteration, or of the last one
+        self._rest: Rest | None = None  # of the leader in this iteration, once a thread looks
         self._recording = False  # a forward with gradients has begun, and no step has ended since
         self._is_done = False  # its last step has ended, and nothing has begun since
         self._profile = Profile(self._memory)
         self._forget_forwards()
 
     def _forget_forwards(self) -> None:
-        self._forwards = 0  # outermost ones with gradients since the last candidate
+        self._forwards = 0  # outermost forwards with gradients since the last candidate
         self._floor = sys.maxsize  # the fewest bytes alive when one of them began
 
     # --- installed or not --------------------------------------------------------------------
 
     def install(self) -> None:
-        """Register the hooks. Idempotent; another one that is installed is removed."""
+        """Register the hooks; remove another instance that is installed. Idempotent."""
         global _installed
         if _installed is not self:
             if _installed is not None:
@@ -113,7 +114,7 @@ class Boundaries:
             _installed = self
 
     def remove(self) -> None:
-        """Take all hooks back. Idempotent; an open iteration is forgotten."""
+        """Remove all hooks; an open iteration is forgotten. Idempotent."""
         global _installed
         if _installed is self:
             _installed = None
@@ -121,10 +122,10 @@ class Boundaries:
         self._close()
 
     def reset(self) -> bool:
-        """The end of a cell: what this thread has left open is closed, profiling starts anew.
+        """End a cell: close the iteration that this thread has left open, and restart profiling.
 
-        False if another thread is inside an iteration: it needs the turn, and ends it at its own
-        boundary, or when the thread ends.
+        Return False if another thread is inside an iteration: it needs the turn, and ends the
+        iteration at its own boundary, or when the thread ends.
         """
         self._thread.step = 0
         with self._entering:
@@ -136,17 +137,18 @@ class Boundaries:
         return True
 
     def close_if_idle(self) -> None:
-        """The turn is wanted: end the open iteration if no thread computes in it."""
+        """End the open iteration if no thread computes in it, since the turn is wanted."""
         with self._entering:
             if self._inside and self._is_done:
                 self._end()  # only its zero_grad is to come
             self._close_if_left()
 
     def _close_if_left(self) -> None:
-        """Its thread has ended, or does something else, and has not come to a boundary."""
+        """Close the iteration if its thread has ended, or does something else, without a
+        boundary."""
         if not self._inside:
             return
-        # No other thread than the main one ends before `_thread_ended` has had the lock.
+        # A thread other than the main one ends only after `_thread_ended` has had the lock.
         self._rest = self._rest or Rest()
         if not may_compute(self._leader, self._has_tensors, self._rest):
             self._close()
@@ -173,10 +175,10 @@ class Boundaries:
         self._wrap(torch.nn.modules.module, "_has_any_global_hook", self._outermost.overlooked)
 
     def _wrap(self, place: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Wrap a function where it is; on removal a wrapper that others have wrapped stays."""
+        """Wrap a function in its place; removal leaves a wrapper that other code has wrapped."""
         original = getattr(place, name, None)
         if original is None:
-            return  # this version of torch does not have it, so there is nothing to notice
+            return  # this version of torch does not have it
         wrapper = functools.wraps(original)(wrap(original))
         setattr(place, name, wrapper)
 
@@ -189,7 +191,7 @@ class Boundaries:
     # --- an iteration ------------------------------------------------------------------------
 
     def _is_ours(self) -> bool:
-        """Whether this thread is inside an iteration; it begins one if no thread is."""
+        """Return whether this thread is inside an iteration; begin one if no thread is."""
         __tracebackhide__ = True
         with self._entering:
             if self._inside and self._leader == get_ident():
@@ -214,7 +216,8 @@ class Boundaries:
         self._memory.begin()
 
     def _end(self) -> None:
-        """The thread has it until all is done: no other may enter before the turn is given away."""
+        """End the iteration under the lock: no other thread enters before the turn is given
+        back."""
         __tracebackhide__ = True
         with self._entering:
             if not self._inside:
@@ -237,21 +240,22 @@ class Boundaries:
     # --- forwards ----------------------------------------------------------------------------
 
     def _forward_begins(self, module: Any, args: Any) -> None:
-        """The global hook. Whatever comes by is outermost, since inside a forward it is away."""
+        """The global hook. It sees outermost forwards only, since inside a forward it is
+        removed."""
         __tracebackhide__ = True
         if torch.compiler.is_compiling() or _is_captured():
             return
         if not self._is_ours() or not self._note_forward():
             return
         if self._recording and not module._modules:
-            return  # its end does not matter, and nothing inside would come by
+            return  # its end does not matter, and it has no modules inside
         self._outermost.begin(id(sys._getframe(1)))
         self._outermost.hook_end_of(module)
 
     def _note_forward(self) -> bool:
-        """An outermost forward begins; where candidates stay away it begins an iteration too.
+        """Note that an outermost forward begins; without candidates it also begins an iteration.
 
-        False if another thread has entered first: then this one is a passenger.
+        Return False if another thread has entered first: then this one is a passenger.
         """
         __tracebackhide__ = True
         if not torch.is_grad_enabled():
@@ -267,20 +271,22 @@ class Boundaries:
         return True
 
     def _is_near_floor(self, live: int) -> bool:
-        """Whether no activations wait for a backward: a loop of recurrent cells is no inference."""
+        """Whether no activations wait for a backward: a loop of recurrent cells is not
+        inference."""
         return live <= self._floor + self._memory.peak() // NEAR
 
     def _forward_ended(self, frame: int) -> None:
-        """Called from the frame that began the forward or, if that raised, from another one.
+        """The hook at the end, called from the frame that began the forward.
 
-        Then torch is iterating over the module's hooks, and this one must stay a little longer.
+        If the forward raised, another frame calls it. Then torch is iterating over the module's
+        hooks, and this one must stay registered a little longer.
         """
         __tracebackhide__ = True
         if self._leader != get_ident():
             return  # a passenger runs the same module
         returned = frame == self._outermost.frame
         if not returned and (not self._outermost.frame or runs(self._outermost.frame)):
-            return  # over already, or a module that calls itself
+            return  # the forward is over already, or the module calls itself
         self._outermost.end()
         if returned:
             self._outermost.unhook_end()
@@ -304,7 +310,7 @@ class Boundaries:
                 self._end()
 
     def _ends_at(self, kind: str, whose: Any) -> bool:
-        """A candidate of this thread: whether its iteration ends there."""
+        """Note a candidate of this thread; return whether its iteration ends there."""
         if self._leader != get_ident() or self._outermost.is_running():
             return False
         is_boundary = self._profile.is_boundary((kind, id(whose)))
@@ -329,7 +335,7 @@ class Boundaries:
         return zero_grad
 
     def _noticing_compile(self, original: Any) -> Any:
-        """Hooks of a module that compiled itself are compiled away, so its call is wrapped."""
+        """Wrap the call of a module that compiled itself, since its hooks are compiled away."""
 
         def compile(module: Any, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
@@ -360,7 +366,8 @@ class Boundaries:
 
 
 def _is_captured() -> bool:
-    """Whether work is only recorded into a CUDA graph, where no code may wait or measure."""
+    """Whether work is being recorded into a CUDA graph, during which no code may wait or
+    measure."""
     return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
 
 
@@ -368,7 +375,8 @@ _installed: Boundaries | None = None
 
 
 def _forget_in_child() -> None:
-    """A forked child, as a worker of a DataLoader, has no turns to take."""
+    """Remove the hooks in a forked child, such as a worker of a DataLoader, which takes no
+    turns."""
     if _installed is not None:
         _installed.remove()
 

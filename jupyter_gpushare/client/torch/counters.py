@@ -1,7 +1,7 @@
-"""Counters of the bytes that live tensors have.
+"""Counters of the bytes of live tensors.
 
-On the host every CPU storage is counted exactly where it is allocated (csrc/memory); on CUDA the
-caching allocator is asked. Where counting does not work, the whole process is counted.
+On the host every CPU storage is counted exactly where it is allocated (csrc/memory). On CUDA the
+caching allocator reports the bytes. If neither works, the memory of the whole process is counted.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from .cuda_lane import private_bytes
 from .peaks import peaks_of
 from .tensors import storage_of, tensors
 
-ODD_BYTES = 100_003  # no other code allocates exactly this
-TRIES = 8  # of the self-test, since another thread may allocate in the middle of one
+ODD_BYTES = 100_003  # a size that no other code allocates
+TRIES = 8  # of the self-test, since another thread may allocate during one
 
 
 class ByteCounter(Protocol):
@@ -28,24 +28,26 @@ class ByteCounter(Protocol):
     def peak(self) -> int: ...
 
     def take_peak(self) -> tuple[int, int]:
-        """Live and peak bytes; the next peak starts at what is alive now."""
+        """Return live and peak bytes; the next peak starts at the bytes that are alive now."""
 
     def kept(self) -> int:
-        """Bytes that the device has given this process outside of lanes: at least `live`, and what
-        the allocator keeps beside it."""
+        """Return the bytes of the device that this process has outside of lanes: at least `live`,
+        and the free memory that its allocator caches."""
 
     def settle(self) -> bool:
-        """Return when the device has done this process's work; False if it does none any more."""
+        """Wait for the work of this process on the device; return False if the device has failed
+        for this process."""
 
     def give_back(self) -> None:
-        """Return to the device what is free in the allocator."""
+        """Return the free memory of the allocator to the device."""
 
     def adopt(self) -> None:
-        """Count what was allocated before this counter, as far as Python reaches it by now."""
+        """Count the storages that were allocated before this counter, as far as Python reaches
+        them."""
 
 
 class CountedStorages:
-    """CPU storages, counted at each allocation and each free."""
+    """Counts CPU storages at each allocation and each free."""
 
     how = "every CPU tensor is counted where PyTorch allocates it"
 
@@ -69,7 +71,7 @@ class CountedStorages:
 
 
 class ResidentMemory:
-    """The resident memory of the process; none of it is known to be ephemeral."""
+    """Counts the resident memory of the process; none of it is known to be ephemeral."""
 
     def __init__(self, reason: str) -> None:
         import psutil
@@ -96,11 +98,12 @@ class ResidentMemory:
         _core.return_free_memory()
 
     def adopt(self) -> None:
-        """All memory of the process is counted already."""
+        """Do nothing: all memory of the process is counted already."""
 
 
 class CudaAllocator:
-    """Bytes of tensors in PyTorch's caching allocator of one GPU, and of the CUDA context."""
+    """Counts the bytes of tensors in PyTorch's caching allocator of one GPU, and the CUDA
+    context."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -119,16 +122,17 @@ class CudaAllocator:
 
     def take_peak(self) -> tuple[int, int]:
         usage = self._look()
-        if self._cuda.is_initialized():  # before the first use of the GPU there is none to reset
+        if self._cuda.is_initialized():  # before the first use of the GPU there is no peak to reset
             self._peaks.begin()
         return usage
 
     def kept(self) -> int:
-        """Segments have holes, and more than the tensors in them: the device loses them whole."""
+        """Return the bytes of the context and of whole segments, holes included."""
         return self._context.bytes + private_bytes()
 
     def _look(self) -> tuple[int, int]:
-        """Live and peak bytes, from one look: PyTorch makes a table of some hundred figures."""
+        """Return live and peak bytes from one query, for which PyTorch makes some hundred
+        figures."""
         if not self._cuda.is_initialized():
             return self._context.bytes, self._context.bytes
         figures = self._peaks.figures()
@@ -138,8 +142,8 @@ class CudaAllocator:
         return int(allocated["current"]) + context, int(allocated["peak"]) + context
 
     def settle(self) -> bool:
-        """After an error like a failed assertion on the device, CUDA runs no more in this process:
-        it computes nothing, and nothing can be read, freed or moved."""
+        """Synchronize; return False after an error such as a failed assertion on the device. Then
+        CUDA fails for good in this process, and no memory can be read, freed or moved."""
         if self._cuda.is_initialized():  # a process that has given the GPU no work does not wait
             try:
                 self._cuda.synchronize(self._index)
@@ -152,11 +156,11 @@ class CudaAllocator:
             self._cuda.empty_cache()
 
     def adopt(self) -> None:
-        """PyTorch's allocator has counted from the beginning."""
+        """Do nothing: PyTorch's allocator has counted from the beginning."""
 
 
 class CudaAllocators:
-    """The same on several GPUs at once; the most on one of them counts on each."""
+    """Counts several GPUs at once; the largest figure of one GPU counts on each."""
 
     def __init__(self, devices: int) -> None:
         self._each = [CudaAllocator(f"cuda:{number}") for number in range(devices)]
@@ -179,18 +183,19 @@ class CudaAllocators:
         return max(each.kept() for each in self._each)
 
     def settle(self) -> bool:
-        settled = [each.settle() for each in self._each]  # also after one that has failed
+        settled = [each.settle() for each in self._each]  # all of them, also after one has failed
         return all(settled)
 
     def give_back(self) -> None:
-        self._each[0].give_back()  # of all GPUs
+        self._each[0].give_back()  # this gives back the caches of all GPUs
 
     def adopt(self) -> None:
-        """PyTorch's allocators have counted from the beginning."""
+        """Do nothing: PyTorch's allocators have counted from the beginning."""
 
 
 def counter_of(device: str, devices: int = 1) -> ByteCounter:
-    """The best counter for ``host`` or ``cuda:N``, or for the first `devices` GPUs at once."""
+    """Return the best counter for ``host`` or ``cuda:N``, or for the first `devices` GPUs at
+    once."""
     if devices != 1:
         return CudaAllocators(devices)
     if device.startswith("cuda"):
@@ -201,16 +206,17 @@ def counter_of(device: str, devices: int = 1) -> ByteCounter:
 
 
 def index_of(device: str) -> int:
-    """The N of ``cuda:N``."""
+    """Return the N of ``cuda:N``."""
     return int(device.partition(":")[2] or 0)
 
 
 def self_test() -> str:
-    """Empty if the counter sees an allocation and its end; otherwise why it cannot be trusted.
+    """Return an empty string if the counter sees an allocation and its end; else the reason why
+    not.
 
-    Judged by the effect, since builds of PyTorch differ in how they allocate.
+    The test allocates, since builds of PyTorch differ in how they allocate.
     """
-    import torch  # noqa: F401  (its library must be there to be counted)
+    import torch  # noqa: F401  (its library must be loaded to be counted)
 
     if reason := _core.AllocationCounter.install():
         return reason
@@ -232,7 +238,7 @@ def _counts_one_storage() -> bool:
 
 
 def adopt_storages() -> None:
-    """Count the CPU storages that were there before: those of tensors that Python can reach."""
+    """Count the CPU storages that existed before: those of tensors that Python can reach."""
     import torch
 
     adopt = _core.AllocationCounter.adopt

@@ -1,15 +1,15 @@
 """The lane of this process on a GPU, behind PyTorch's own caching allocator.
 
 While an iteration runs, every thread's tensors come from a pool of the caching allocator whose
-segments are the lane's (csrc/memory). Its segments stay between iterations, so a boundary where
-nothing of the pool is alive changes nothing. What is alive there moves out: storages that Python
-reaches are allocated anew, and of all others the pages become private.
+segments lie in the lane (csrc/memory). Its segments stay between iterations, so a boundary at which
+nothing of the pool is alive changes nothing. Survivors move out: storages that Python reaches are
+allocated anew, and the pages of all others become private.
 
-A segment that the lane had no room for is private, and PyTorch would keep it for the next
-iteration and prefer it to the lane's. So after an iteration that overflowed the pool is another.
+A segment for which the lane had no room is private, and PyTorch would keep it for the next
+iteration and prefer it to the lane's. So an iteration that overflowed is followed by a new pool.
 
-It has run under PyTorch's own allocator on a driver that stands in for the real one (tests/cuda),
-and on no GPU so far.
+This module has run under PyTorch's own allocator on a driver that replaces the real one
+(tests/cuda), and on no GPU so far.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .tensors import storage_of, tensors
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
 
-LEAST_SEED = 20 << 20  # bytes; PyTorch makes a segment of that size of what is smaller
-TIDY = 8  # times that the cache is emptied after an iteration outside; what lives on pins segments
-INACTIVE = "inactive"  # as the caching allocator calls a block that is free
-OLDEST = (2, 9)  # version of PyTorch; older ones were not read
-NEEDED = (  # of PyTorch's own functions; there is no public way to route all threads
+LEAST_SEED = 20 << 20  # bytes; for a smaller request PyTorch makes a segment of that size
+TIDY = 8  # times to empty the cache after an iteration outside; live blocks pin segments
+INACTIVE = "inactive"  # the caching allocator's state of a free block
+OLDEST = (2, 9)  # version of PyTorch; the sources of older ones were not read
+NEEDED = (  # private functions of PyTorch; no public one routes all threads
     "_cuda_beginAllocateToPool",
     "_cuda_endAllocateToPool",
     "_cuda_releasePool",
@@ -40,7 +40,7 @@ NEEDED = (  # of PyTorch's own functions; there is no public way to route all th
 
 
 def why_not() -> str:
-    """Empty if this build of PyTorch can have a lane on a GPU; otherwise the reason."""
+    """Return an empty string if this build of PyTorch can have a lane on a GPU; else the reason."""
     import torch
 
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
@@ -56,11 +56,11 @@ def why_not() -> str:
 class PooledLane:
     """This process's part of a lane of `cuda:index`; `is_open` while iterations may use it.
 
-    Where this build of PyTorch cannot have one, it never is; then PyTorch gives the memory that it
-    caches back at each turn's end.
+    If this build of PyTorch cannot have a lane, it is never open; then PyTorch gives its cached
+    memory back at the end of each turn.
     """
 
-    moves_aside = False  # what a kernel of the GPU uses meanwhile would be lost
+    moves_aside = False  # memory that a GPU kernel uses meanwhile would be lost
 
     def __init__(self, index: int, capacity: int) -> None:
         import torch
@@ -73,9 +73,9 @@ class PooledLane:
         self._offered: tuple[LaneMemory, int] | None = None
         self._seed = self._sown = 0  # bytes
         self._is_sowing = True
-        self._to_tidy = 0  # times still that PyTorch is to give back what iterations outside left
+        self._to_tidy = 0  # how often PyTorch still has to give back memory of iterations outside
         self._is_crowded = False  # the last iteration overflowed
-        self._kept: Any = None  # the pool of what has moved out of the lane
+        self._kept: Any = None  # the pool of storages that moved out of the lane
         self._why_not = why_not()
         if not self._why_not:
             exports.watch()
@@ -89,15 +89,15 @@ class PooledLane:
     def use(
         self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
     ) -> str:
-        """The memory of the next iterations, which need about `needed` bytes of it. As long as
-        what they need is not known, it is only noted.
+        """Set the memory of the next iterations, which need about `needed` bytes of it. While
+        `needed` is unknown, the memory is only noted.
 
-        Empty, or the sentence that says why they do without.
+        Return an empty string, or the sentence that says why they run without a lane.
         """
         if self._why_not:
             return self._why_not
         if self.inside or (self.is_open and not self._is_cleared_for(memory, size)):
-            return ""  # it stays as it is
+            return ""  # the lane stays as it is
         if memory is None or not size:
             self.is_open, self._offered = False, None
             return ""
@@ -107,14 +107,15 @@ class PooledLane:
         return self._attach(memory, size, wanted)
 
     def _is_cleared_for(self, memory: LaneMemory | None, size: int) -> bool:
-        """Whether nothing is alive in the lane; where it is another one from now on, that moves."""
+        """Return whether nothing is alive in the lane; for a new lane, after survivors moved
+        out."""
         if memory is not None and self._lane.is_using(memory, size):
             return not self.survivors()
         return self._is_cleared()
 
     def _is_cleared(self) -> bool:
-        """Whether nothing is alive in the lane, once the GPU has done our work and what survived
-        has moved out. There may be no room for that."""
+        """Return whether nothing is alive in the lane, after the GPU has done the work of this
+        process and survivors have moved out. There may be no room for them."""
         if self.survivors():
             with contextlib.suppress(MemoryError, RuntimeError):  # CUDA may have failed as well
                 self._torch.cuda.synchronize(self._index)
@@ -132,18 +133,18 @@ class PooledLane:
         return trouble
 
     def trim(self, number: int, size: int) -> None:
-        """Let go of what the memory of that number has above `size`."""
+        """Release the part above `size` bytes of the memory with that number."""
         if self._why_not or self._lane.memory is None or self._lane.memory.number != number:
             return
         if self.inside or self.survivors():
-            return  # what is in use stays; a larger lane than others have costs memory alone
-        self.is_open = False  # until the next turn says how much there is of it
+            return  # memory in use stays; a lane larger than in other processes costs memory only
+        self.is_open = False  # until the next turn gives its size
         self._drop_pool()
         self._lane.trim(size)
 
     def enter(self, needed: Callable[[], int]) -> None:
         if self._offered is not None:
-            self._attach(*self._offered, needed())  # the next turn tells of trouble
+            self._attach(*self._offered, needed())  # the next turn reports trouble
         if not self.is_open or not self._may_route():
             self.stay_out()
             return
@@ -160,54 +161,55 @@ class PooledLane:
             self._sow()
 
     def _may_route(self) -> bool:
-        """Not in a process that has not used the GPU yet, nor while a graph is captured, which has
-        memory of its own."""
+        """Whether allocations may go to the lane: the process has used the GPU, and captures no
+        graph, which has memory of its own."""
         cuda = self._torch.cuda
         return bool(cuda.is_initialized() and not cuda.is_current_stream_capturing())
 
     def stay_out(self) -> None:
-        """The iteration that begins has no part in the lane."""
+        """Note that the iteration that begins does not use the lane."""
         self._to_tidy = TIDY
 
     def leave(self) -> tuple[int, bool]:
-        """Bytes that this iteration would have taken of the lane, and whether it has that many.
+        """Leave the lane. Return the bytes that this iteration would have taken of it, and whether
+        they fit.
 
-        What one segment was made for in advance says nothing of what the iteration needed.
+        The segment that was made in advance does not count as used by itself.
         """
         if not self.inside:
             return 0, True
         self.inside = False
         self._torch._C._cuda_endAllocateToPool(self._index, self._pool.id)
-        self._torch._C._cuda_releasePool(self._index, self._pool.id)  # what `begin` had counted
+        self._torch._C._cuda_releasePool(self._index, self._pool.id)  # the reference of `begin`
         _core.CudaLane.leave()
         usage = _core.CudaLane.usage()
         taken = usage.footprint if usage.footprint > self._sown else 0
         if not usage.overflow_bytes:
             return taken, True
         survivors = self.survivors()
-        taken = max(taken, survivors)  # beside what lives on, the next one needs as much
+        taken = max(taken, survivors)  # beside the survivors, the next iteration needs as much
         self._is_sowing = self._is_sowing and bool(survivors)
         self._is_crowded = True
         self._retire()
         return taken + usage.overflow_bytes, False
 
     def survivors(self) -> int:
-        """Bytes that are alive in the lane. A walk through all that PyTorch has, if there are any.
+        """Return the bytes that are alive in the lane; if there are any, this walks all segments.
 
-        What a stream of the GPU has still to do with freed memory counts as well.
+        Freed memory that a stream of the GPU still uses counts as well.
         """
         return _core.CudaLane.trimmed() + sum(size for _, size in self._living())
 
     def evacuate(self) -> None:
-        """The lane has nothing of this process, and PyTorch keeps nothing that iterations had
-        outside of it. The GPU must have done this process's work."""
+        """Empty the lane, and let PyTorch give back its cached memory of iterations outside of it.
+        The GPU must have done the work of this process before."""
         self._tidy()
         if self.survivors():
             self._promote()
 
     def _tidy(self) -> None:
-        """PyTorch gives back what it keeps of iterations outside, and of what had moved out of the
-        lane; before anything moves, which could find its place in there and pin it."""
+        """Let PyTorch give back its cached memory of iterations outside, and of storages that moved
+        out of the lane. This comes before storages move, which could otherwise pin that memory."""
         if self._to_tidy:
             self._to_tidy -= 1
             self._empty_cache()
@@ -218,7 +220,7 @@ class PooledLane:
         if self._kept is None:
             self._kept = self._torch.cuda.MemPool()
         with (
-            contextlib.suppress(self._torch.OutOfMemoryError),  # then its pages become private
+            contextlib.suppress(self._torch.OutOfMemoryError),  # then the pages become private
             self._torch.cuda.use_mem_pool(self._kept, self._index),
         ):
             move_storages(self._torch, _core.CudaLane.owns)
@@ -227,21 +229,21 @@ class PooledLane:
             _core.CudaLane.promote()
 
     def _drop_pool(self) -> None:
-        """Its segments end, since nothing is alive in them."""
+        """Drop the pool; its segments are freed, since nothing is alive in them."""
         if self._pool is not None:
             self._pool = None
             self._empty_cache()
 
     def _empty_cache(self) -> None:
-        with contextlib.suppress(RuntimeError):  # CUDA has failed: user code is told by itself
+        with contextlib.suppress(RuntimeError):  # CUDA has failed: user code gets its own error
             self._torch.cuda.empty_cache()
 
     def _sow(self) -> None:
-        """One large segment, which PyTorch cuts to size: many small ones leave more holes. What is
-        too large for PyTorch to cut, as the user has set it, would serve nobody. It serves one
-        stream alone, so after an overflow there is none, unless survivors were in the way.
+        """Make one large segment, which PyTorch splits: many small ones leave more holes. A segment
+        above the user's limit for splits would serve no allocation. A segment serves one stream
+        only, so after an overflow none is made, unless survivors caused the overflow.
 
-        Survivors may lie in between; what did not fit would be made elsewhere.
+        Survivors may lie in between; a segment that does not fit would lie outside of the lane.
         """
         size = min(self._seed, _core.CudaLane.room()) if self._is_sowing else 0
         self._sown = size if LEAST_SEED <= size <= self._largest_to_split else 0
@@ -249,38 +251,38 @@ class PooledLane:
             self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
 
     def _living(self) -> list[tuple[int, int]]:
-        """What is alive in the pool; the walk ends at once where nothing is."""
+        """Return addresses and sizes of what is alive in the pool, without a walk if nothing is."""
         if self._pool is None or not self._is_alive(self._pool):
             return []
         return living(self._torch.cuda.memory_snapshot(self._pool.id))
 
     def _is_alive(self, pool: Any) -> bool:
-        """Whether anything of it is."""
+        """Whether any block of the pool is alive."""
         check = self._torch._C._cuda_checkPoolLiveAllocations
         return not check(self._index, pool.id, set())
 
     def _retire(self) -> None:
-        """The pool takes and gives nothing more. Of its segments, only those with something alive
-        in them stay, until that dies."""
+        """End the use of the pool. Only those of its segments stay that have live blocks, until
+        these are freed."""
         alive = self._living()
         self._pool = None
         _core.CudaLane.trim(alive)
 
 
 def why_not_paged() -> str:
-    """Empty if PyTorch's segments can be paged out; otherwise the reason."""
+    """Return an empty string if PyTorch's segments can be paged out; else the reason."""
     if allocator_settings().get("expandable_segments"):
         return "PyTorch's expandable segments are on, and they are no memory that can be moved"
     return ""
 
 
 def private_bytes() -> int:
-    """Bytes of segments of this process's own, and of pages that were promoted out of its lane."""
+    """Return the bytes of this process's own segments, and of pages promoted out of its lane."""
     return _core.CudaSegments.bytes() + _core.CudaLane.usage().living_promoted_bytes
 
 
 def allocator_settings() -> dict[str, Any]:
-    """What the user has set of PyTorch's caching allocator, by the names that PyTorch reports."""
+    """Return the settings of PyTorch's caching allocator, by the names that PyTorch reports."""
     import torch
 
     settings: dict[str, Any] = torch.cuda.memory._snapshot().get("allocator_settings", {})
@@ -288,7 +290,8 @@ def allocator_settings() -> dict[str, Any]:
 
 
 def living(segments: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Addresses and sizes of what is alive in segments of a snapshot, by address."""
+    """Return addresses and sizes of the live blocks in segments of a snapshot, sorted by
+    address."""
     return sorted(
         (block["address"], block["size"])
         for segment in segments
@@ -298,10 +301,10 @@ def living(segments: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
 
 
 def move_storages(torch: Any, is_to_move: Any) -> int:
-    """Allocate storages that Python reaches anew, where allocations go now; how many there were.
-    Those that another library has as well stay.
+    """Allocate storages that Python reaches anew, where allocations go now; return their number.
+    Storages that another library uses as well stay.
 
-    All views, gradients and what autograd has saved share the storage, so they follow.
+    All views, gradients and tensors saved by autograd share the storage, so they move with it.
     """
     moved: set[int] = set()
     with torch._C.DisableTorchFunctionSubclass():

@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 from ...wire.messages import Demand
 
-WINDOW = 64  # iterations that a demand looks back
-LARGEST_MARGIN = 5  # the margin for varying shapes is at most one 5th of the ephemeral bytes
-LEARNINGS = 2  # iterations without a survivor until what was learned before them is forgotten
+WINDOW = 64  # recent iterations that a demand takes into account
+LARGEST_MARGIN = 5  # the margin for varying shapes is at most 1/5 of the ephemeral bytes
+LEARNINGS = 2  # iterations without a survivor after which earlier ones are forgotten
 
 
 class Iteration(NamedTuple):
-    """Bytes of one iteration. `footprint` is what it takes of the lane, holes included."""
+    """The bytes of one iteration. `footprint` is its part of the lane, including holes."""
 
-    live: int  # at its end
+    live: int  # alive at its end
     peak: int
-    between: int  # the most since the iteration before
+    between: int  # the most since the previous iteration
     footprint: int
 
     @property
@@ -30,10 +30,11 @@ class Iteration(NamedTuple):
 
 
 class Estimator:
-    """Persistent is what is alive at boundaries or comes up between iterations; ephemeral is what
-    an iteration has on top of its end, or takes of its lane. Both are the maximum of recent
-    iterations. The first iteration is left out: it makes what the optimiser and the libraries keep
-    for good.
+    """Estimates persistent and ephemeral bytes, each as the maximum of recent iterations.
+
+    Memory that is alive at boundaries or appears between iterations is persistent. The peak of an
+    iteration above its end, or its part of the lane, is ephemeral. The first iteration is left out:
+    it allocates what the optimiser and the libraries keep for good.
     """
 
     def __init__(self) -> None:
@@ -43,21 +44,22 @@ class Estimator:
 
     @property
     def is_learning(self) -> bool:
-        """The first iterations in the lane take more of it than any to come.
+        """Whether the first iterations in the lane are not over; they take more of it than later
+        ones.
 
-        Survivors are among their blocks; and the first of those without survivors finds the places
-        of earlier survivors taken. So they are forgotten, and all before them.
+        Survivors are among their blocks; and the first iteration without survivors finds the
+        addresses of earlier survivors taken. So these iterations and all before are forgotten.
         """
         return self._to_forget > 0
 
     def forget(self) -> None:
-        """An iteration in the lane has ended, and nothing of it is alive there."""
+        """Forget all iterations: one in the lane has ended, and nothing of it is alive there."""
         self._to_forget -= 1
         self.recent.clear()
 
     def add(self, iteration: Iteration, did_fit: bool) -> bool:
-        """An iteration has ended; `did_fit`: its lane was large enough. Whether the demand is known
-        since then, or is larger than it was."""
+        """Add an iteration that has ended; `did_fit` tells that its lane was large enough. Return
+        whether the demand is known now, or is larger than before."""
         is_first, self.first_is_over = not self.first_is_over, True
         if is_first:
             return False
@@ -66,11 +68,13 @@ class Estimator:
         return is_news
 
     def needed(self) -> int:
-        """The most bytes that an iteration took of the lane so far; 0 while that is unknown."""
+        """Return the most bytes that a recent iteration took of the lane; 0 while that is
+        unknown."""
         return max((iteration.ephemeral for iteration in self.recent), default=0)
 
     def demand(self, capacity: int) -> Demand | None:
-        """On a device of `capacity` bytes; None until two iterations have ended."""
+        """Return the demand on a device of `capacity` bytes; None until two iterations have
+        ended."""
         recent = tuple(self.recent)
         if not recent:
             return None
@@ -79,8 +83,8 @@ class Estimator:
 
 
 def _ephemeral(recent: tuple[Iteration, ...], room: int) -> int:
-    """The most that an iteration needed, and as much again as that varied, within limits: the
-    margin is only taken where there is room for it."""
+    """Return the most bytes that an iteration needed, plus a margin: as much as the need varied, at
+    most one 5th of it, and at most the room that is left."""
     needs = [iteration.ephemeral for iteration in recent]
     most = max(needs)
     return most + max(0, min(most - min(needs), most // LARGEST_MARGIN, room - most))

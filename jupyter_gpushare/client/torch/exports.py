@@ -1,7 +1,7 @@
-"""Tensors that another library has as well, by an address that it was told.
+"""Tensors whose address another library knows.
 
 CuPy, Numba, JAX and others take a tensor's memory by DLPack or by `__cuda_array_interface__`. They
-are not told when PyTorch gives it another address, so such a storage stays where it is.
+do not notice when PyTorch gives it another address, so such a storage is never moved.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 from .tensors import storage_of
 
-_exported: set[int] = set()  # storages, by PyTorch's own address of each; some may be gone
+_exported: set[int] = set()  # addresses of PyTorch's storage objects; some may have ended
 
 
 def is_exported(storage: Any) -> bool:
-    """Whether its address may be known outside of PyTorch. True without reason only where a new
-    storage has the place of one that was exported."""
+    """Return whether the storage's address may be known outside of PyTorch. This is wrongly true
+    only for a new storage object at the address of one that was exported."""
     return storage._cdata in _exported
 
 
 def watch() -> None:
-    """Note what is exported from now on. Idempotent."""
+    """Note the storages that are exported from now on. Idempotent."""
     import torch
 
     if hasattr(torch._C._to_dlpack, "__wrapped__"):

@@ -10,7 +10,7 @@ from ... import _core
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
 
-WINDOW_OF_CAPACITY = 2  # survivors take addresses of the lane, but none of its bytes
+WINDOW_OF_CAPACITY = 2  # survivors occupy addresses of the lane, but none of its bytes
 
 
 class HostLane:
@@ -22,13 +22,13 @@ class HostLane:
         self.is_open = False
         self.inside = False
         self._size = 0  # of the lane
-        self._largest_used = 0  # size of a lane that iterations have used
+        self._largest_used = 0  # the largest size of a lane that iterations have used
 
     def use(
         self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
     ) -> str:
         if self.inside or (self.is_open and self.survivors()):
-            return ""  # it stays as it is: what is alive in it would have to go
+            return ""  # the lane stays as it is: its survivors would have to move
         self.is_open = False
         if memory is None or not size:
             return ""
@@ -38,7 +38,7 @@ class HostLane:
         return trouble
 
     def trim(self, number: int, size: int) -> None:
-        """The broker does that, in the one file that all sessions of the lane map."""
+        """Do nothing: the broker trims the one file that all sessions of the lane map."""
 
     def enter(self, needed: Callable[[], int]) -> None:
         if self.is_open:
@@ -49,13 +49,14 @@ class HostLane:
             self.stay_out()
 
     def stay_out(self) -> None:
-        """The iteration that begins has no part in the lane."""
+        """Note that the iteration that begins does not use the lane."""
         _core.note_iteration_outside()
 
     def leave(self) -> tuple[int, bool]:
-        """Bytes that this iteration would have taken of the lane, and whether it has that many.
+        """Leave the lane. Return the bytes that this iteration would have taken of it, and whether
+        they fit.
 
-        What did not fit counts with the most that was alive of it at one time.
+        Blocks that did not fit count with the most bytes of them that were alive at one time.
         """
         if not self.inside:
             return 0, True
@@ -68,16 +69,16 @@ class HostLane:
         return _core.Lane.survivors()
 
     def evacuate(self) -> None:
-        """Neither the lane nor libc's heap keeps what iterations had: the next session needs the
+        """Remove the memory of iterations from the lane and libc's heap: the next session needs the
         room. After iterations outside of the lane this takes 10 to 50 ms."""
         _core.Lane.promote()
         _core.return_memory_of_iterations()
 
     def _leave_the_heap(self) -> None:
-        """What has its place in the lane from now on leaves nothing behind in libc's heap, where
-        it was in iterations that ran outside of the lane or did not fit.
+        """Free the memory in libc's heap that was used by iterations that ran outside of the lane
+        or did not fit; from now on they use the lane.
 
-        It takes 10 to 50 ms, and happens when a lane is used that is larger than all before.
+        This takes 10 to 50 ms, and happens when a lane is larger than all before.
         """
         if self._size > self._largest_used:
             self._largest_used = self._size
@@ -85,10 +86,11 @@ class HostLane:
 
 
 def _open_window(capacity: int) -> str:
-    """Addresses for lanes of up to `capacity` bytes, once per process; empty, or why not."""
+    """Reserve addresses for lanes of up to `capacity` bytes, once per process. Return an empty
+    string, or why that failed."""
     if not _window:
         _window.append(_core.Lane.open(WINDOW_OF_CAPACITY * capacity))
     return _window[0]
 
 
-_window: list[str] = []  # what opening it said
+_window: list[str] = []  # the result of opening it

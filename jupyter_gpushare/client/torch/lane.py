@@ -1,4 +1,4 @@
-"""This process's part of a lane: what every device's has, and what is there without one."""
+"""This process's part of a lane: the interface for every device, and the version without a lane."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ class Lane(Protocol):
     """This process's part of a lane, of any device."""
 
     is_open: bool  # iterations may use it
-    moves_aside: bool  # `evacuate` may come while other threads use what is alive in it
+    moves_aside: bool  # `evacuate` may run while other threads use its survivors
     inside: bool  # an iteration uses it
 
     def use(
         self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
     ) -> str:
-        """The lane of the next iterations: `size` bytes of `memory`. `needed` tells how many of
-        them an iteration needs, and is called only where that matters. Empty, or why iterations do
-        without a lane."""
+        """Set the lane of the next iterations: `size` bytes of `memory`. `needed` returns how many
+        of them an iteration needs, and is called only if that matters. Return an empty string, or
+        why iterations run without a lane."""
 
     def trim(self, number: int, size: int) -> None:
-        """Let go of what the memory of that number has above `size` bytes."""
+        """Release the part above `size` bytes of the memory with that number."""
 
     def enter(self, needed: Callable[[], int]) -> None:
-        """An iteration begins. `needed` tells how many bytes of the lane it needs, and is called
-        only where that matters."""
+        """Begin an iteration. `needed` returns how many bytes of the lane it needs, and is called
+        only if that matters."""
 
     def stay_out(self) -> None:
-        """The iteration that begins has no part in the lane."""
+        """Note that the iteration that begins does not use the lane."""
 
     def leave(self) -> tuple[int, bool]:
-        """Bytes that this iteration would have taken of the lane, and whether it has that many."""
+        """End an iteration. Return the bytes that it would have taken of the lane, and whether they
+        fit."""
 
     def survivors(self) -> int:
-        """Bytes that are alive in it."""
+        """Return the bytes that are alive in the lane."""
 
     def evacuate(self) -> None:
-        """This process has nothing in it, and keeps nothing that iterations had outside of it.
+        """Empty the lane of this process's memory, and free what iterations used outside of it.
 
-        Raises MemoryError where there is no room for what is alive.
+        Raises MemoryError if there is no room for the survivors.
         """
 
 
 class NoLane:
-    """Where iterations cannot be given memory of a lane."""
+    """The version for iterations that cannot have memory of a lane."""
 
     is_open = inside = False
     moves_aside = True
@@ -73,7 +74,8 @@ class NoLane:
 
 
 class NoLaneOfSeveral(NoLane):
-    """On several GPUs at once: PyTorch gives its cached memory back at each turn's end."""
+    """The version for several GPUs: PyTorch gives its cached memory back at the end of each
+    turn."""
 
     def __init__(self, give_back: Callable[[], None]) -> None:
         self._give_back = give_back

@@ -1,4 +1,4 @@
-"""The memory of PyTorch's iterations: its counter, lane, pager, and the demand that it learns."""
+"""The memory of PyTorch's iterations: its counter, lane and pager, and its measured demand."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """Keeps and learns the memory of this process's iterations. `device` is ``host`` or ``cuda:N``.
+    """Provides and measures the memory of this process's iterations on ``host`` or ``cuda:N``.
 
     Until the demand is known, iterations stay outside of the lane.
     """
 
     def __init__(self, device: str = "host", capacity: int = sys.maxsize, devices: int = 1) -> None:
-        """`capacity` is the device's, in bytes. Of several `devices` at once, which are the first
-        that PyTorch sees, it is that of the smallest, and they have no lanes."""
+        """`capacity` is that of the device, in bytes. Several `devices` are the first that PyTorch
+        sees; then `capacity` is that of the smallest, and there are no lanes."""
         self._counter = counter_of(device, devices)
         self.lane, self._pager = _lane_and_pager(self._counter, device, capacity, devices)
         self.estimator = Estimator()
-        self.has_news = False  # the demand is known now, or is larger than it was said to be
+        self.has_news = False  # the demand is known now, or is larger than reported
         self.how = self._counter.how
         self.moves_aside = self.lane.moves_aside
-        self.live = self._counter.live  # bytes now
+        self.live = self._counter.live  # bytes in use now
         self.peak = self._counter.peak  # bytes, since the last `begin` or `end`
         self._inside = False
-        self._thread = 0  # that began the iteration
+        self._thread = 0  # the thread that began the iteration
         self.is_torn = False
         self._between = 0
         self._capacity = capacity
 
     def begin(self) -> None:
-        """An iteration begins in this thread; nothing if one has begun."""
+        """Begin an iteration in this thread; do nothing if one has begun."""
         if not self._inside:
             self._inside, self.is_torn, self._thread = True, False, get_ident()
             self._between = self._counter.take_peak()[1]
@@ -53,17 +53,17 @@ class Memory:
                 self.lane.stay_out()
 
     def end(self) -> None:
-        """An iteration ended; nothing if none has begun."""
+        """End the iteration; do nothing if none has begun."""
         if not self._inside:
             return
         self._inside = False
         self.is_torn = self._thread != get_ident()
         if not self.estimator.first_is_over:
-            self._counter.adopt()  # gradients from before, which a step has shown to Python
+            self._counter.adopt()  # earlier gradients, which Python reaches since a step
         was_in_lane = self.lane.inside
         footprint, did_fit = self.lane.leave()
         live, peak = self._counter.take_peak()
-        if was_in_lane:  # what is outside of it by now is not the iteration's
+        if was_in_lane:  # memory outside of the lane is not the iteration's
             live = max(live, self._counter.kept())
         if was_in_lane and did_fit and self.estimator.is_learning and not self.lane.survivors():
             self.estimator.forget()
@@ -71,27 +71,27 @@ class Memory:
         self.has_news = self.estimator.add(iteration, did_fit) or self.has_news
 
     def demand(self) -> Demand:
-        """What was learned; until two iterations have ended, all that was used is persistent."""
+        """Return the measured demand; until two iterations have ended, all memory is persistent."""
         self.has_news = False
         return self.estimator.demand(self._capacity) or Demand(self.peak(), 0, measured=False)
 
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
-        """The lane of the next iterations; None and 0 where there is none. Empty, or why they do
-        without the lane that there is."""
+        """Set the lane of the next iterations; None and 0 if there is none. Return an empty string,
+        or why they run without the lane."""
         self._capacity = capacity
         return self.lane.use(memory, size, capacity, self.estimator.needed)
 
     def trim_lane(self, number: int, size: int) -> None:
-        """Let go of what the memory of that number has above `size` bytes."""
+        """Release the part above `size` bytes of the memory with that number."""
         self.lane.trim(number, size)
 
     def survivors(self) -> int:
-        """Bytes that are alive in the lane; none where CUDA has failed, whatever Python has."""
+        """Return the bytes that are alive in the lane; 0 if CUDA has failed in this process."""
         return self.lane.survivors() if self._counter.settle() else 0
 
     def page_out(self, directory: str) -> tuple[int, str]:
-        """Storages of 64 KiB and more go to a file there, or PyTorch's segments: their bytes, or 0
-        and why not."""
+        """Move storages of 64 KiB and more, or PyTorch's segments, to a file in `directory`. Return
+        their bytes and an empty string, or 0 and the reason."""
         if self._pager is None:
             return 0, f"nothing can be paged out: {self.how}"
         if lies_in_memory(directory):
@@ -113,12 +113,13 @@ class Memory:
         return self._pager.page_in() if self._pager is not None else ""
 
     def give_back(self) -> None:
-        """Nothing where CUDA has failed, since that gives nothing back."""
+        """Return free memory to the device; do nothing if CUDA has failed, since that frees
+        nothing."""
         if self._counter.settle():
             self._counter.give_back()
 
     def evacuate(self) -> None:
-        """The device has done this process's work, and what is alive in the lane has private
+        """Wait for this process's work on the device, and move survivors of the lane to private
         pages."""
         if self._counter.settle():
             self.lane.evacuate()
@@ -127,7 +128,7 @@ class Memory:
 def _lane_and_pager(
     counter: ByteCounter, device: str, capacity: int, devices: int
 ) -> tuple[Lane, Pager | None]:
-    """Where iterations have their memory, and what moves the memory that persists."""
+    """Return the lane of iterations, and the pager of persistent memory, if there is one."""
     if devices != 1:
         return NoLaneOfSeveral(counter.give_back), None
     if isinstance(counter, CudaAllocator):

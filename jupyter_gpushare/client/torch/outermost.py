@@ -1,4 +1,4 @@
-"""The outermost module forward that runs, and the hooks that tell where one begins and ends."""
+"""The outermost module forward that runs, and the hooks that find its beginning and end."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class _ForwardEnd:
         self._call(id(sys._getframe(1)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A model that is copied or saved in the middle gets a hook that does nothing."""
+        """Give a model that is copied or saved during a forward a hook that does nothing."""
         return functools.partial, (sys.audit, __name__)
 
 
 class OutermostForward:
-    """`frame` is the id of the frame that runs it; 0: none runs.
+    """The outermost forward; `frame` is the id of the frame that runs it, or 0 if none runs.
 
     The global hook is registered only while no module forward runs in an open iteration, so modules
     inside modules cost nothing. The hook at the end is on a module only while its forward runs.
@@ -37,9 +37,9 @@ class OutermostForward:
         """`begins` is the global hook; `ended` gets the id of the frame that calls it."""
         self._begins = begins
         self._end = _ForwardEnd(ended)
-        self._handle: Any = None  # of the global hook, while it is registered
+        self._handle: Any = None  # handle of the global hook, while it is registered
         self._global_hooks: dict[int, Any] = {}  # torch's own
-        self._hook_id = 0  # unlike any other hook's of this process
+        self._hook_id = 0  # unique among the hooks of this process
         self._hooked: Any = None  # the module that has the hook at the end
         self.frame = 0
 
@@ -52,27 +52,28 @@ class OutermostForward:
         handle.remove()
 
     def begin(self, frame: int) -> None:
-        """One begins, in that frame."""
+        """Note that an outermost forward begins in that frame."""
         self.unhook_end()
         self.frame = frame
         self._global_hooks.pop(self._hook_id, None)
 
     def end(self) -> None:
-        """None runs. The hook comes first: after an interrupt between the two, forwards have to be
-        noticed."""
+        """Note that no forward runs. The hook is registered first: after an interrupt between the
+        two steps, forwards have to be noticed."""
         if self._handle is not None:
             self._global_hooks[self._hook_id] = self._begins
         self.frame = 0
 
     def is_running(self) -> bool:
-        if self.frame and not runs(self.frame):  # interrupted: torch calls no hook then
+        if self.frame and not runs(self.frame):  # after an interrupt torch calls no hook
             self.unhook_end()
             self.end()
         return self.frame != 0
 
     def hook_end_of(self, module: Any) -> None:
-        """As register_forward_hook(..., always_call=True), which scripted modules do not have, at
-        a tenth of its cost. The caller, torch's `_call_impl`, reads both of these in any case.
+        """Do what register_forward_hook(..., always_call=True) does, at a tenth of its cost;
+        scripted modules do not have that function. The caller, torch's `_call_impl`, reads both of
+        these attributes in any case.
         """
         self._hooked = module
         module._forward_hooks[self._hook_id] = self._end
@@ -85,7 +86,8 @@ class OutermostForward:
             self._hooked = None
 
     def overlooked(self, original: Any) -> Any:
-        """Compiled modules warn of global hooks; this one is away by the time they run."""
+        """Hide the global hook from compiled modules, which warn of such hooks; it is removed when
+        they run."""
 
         def has_any_global_hook() -> Any:
             hook = self._global_hooks.pop(self._hook_id, None)

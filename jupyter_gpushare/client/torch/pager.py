@@ -1,4 +1,4 @@
-"""Moves the memory that persists between iterations to a file, and back to the same addresses."""
+"""Pagers move persistent memory to a file, and back to the same addresses."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ FILE_SYSTEMS_IN_MEMORY = ("tmpfs", "ramfs")
 
 
 class Pager(Protocol):
-    """Of the memory of one process, on any device. `_core.CudaSegments` is one for a GPU."""
+    """Pages the memory of one process, on any device. `_core.CudaSegments` is the one for a GPU."""
 
     def page_out(self, directory: str) -> str:
-        """Move to a file in that directory; empty, or why nothing was moved."""
+        """Move the memory to a file in that directory. Return an empty string, or why nothing was
+        moved."""
 
     def page_in(self) -> str:
-        """Move all back; empty, or what could not be read."""
+        """Move all memory back. Return an empty string, or what could not be read."""
 
     def cancel(self) -> None:
-        """End a `page_out` that another thread does."""
+        """Cancel a `page_out` that runs in another thread."""
 
     def bytes_out(self) -> int:
-        """Bytes that are in the file now."""
+        """Return the bytes that are in the file now."""
 
 
 class HostPager:
-    """Pages CPU storages, but not those that system calls may write to, which cannot wait."""
+    """Pages CPU storages, except those that system calls may write to, which cannot wait."""
 
     bytes_out = staticmethod(_core.Pager.bytes_out)
     cancel = staticmethod(_core.Pager.cancel)
@@ -41,12 +42,12 @@ class HostPager:
 
 
 def lies_in_memory(directory: str) -> bool:
-    """Whether files there take main memory."""
+    """Return whether files in the directory use main memory."""
     return _file_system(directory) in FILE_SYSTEMS_IN_MEMORY
 
 
 def _file_system(directory: str) -> str:
-    """The kind of the file system that a directory lies in, as in ``ext4``; empty if unknown."""
+    """Return the kind of the directory's file system, such as ``ext4``; empty if unknown."""
     import psutil
 
     kinds = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}

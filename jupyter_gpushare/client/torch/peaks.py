@@ -1,7 +1,7 @@
 """The peaks of PyTorch's statistics of a GPU, as user code sees them.
 
-PyTorch has one peak for all, and each boundary begins a new one. So what user code reads is the
-most of all peaks since it has reset them itself.
+PyTorch has one peak for all readers, and each boundary begins a new one. So user code reads the
+maximum of all peaks since its own last reset.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-Figures = dict[str, Any]  # nested; a figure that has a peak is a dictionary with that key
+Figures = dict[str, Any]  # nested; a figure with a peak is a dictionary with that key
 PEAK = "peak"
 
 
 class Peaks:
-    """Of `cuda:index`; from now on user code reads through it."""
+    """The peaks of `cuda:index`; from its construction on user code reads through it."""
 
     def __init__(self, index: int) -> None:
         import torch
@@ -29,11 +29,11 @@ class Peaks:
             module.reset_peak_memory_stats = self._reset_by_user
 
     def figures(self) -> Figures:
-        """As PyTorch has them."""
+        """Return the figures as PyTorch has them."""
         return self._read(self._index)
 
     def begin(self) -> None:
-        """A new peak begins; user code does not see that."""
+        """Begin a new peak, unseen by user code."""
         raise_peaks(self._most, self.figures())
         self._reset(self._index)
 
@@ -56,12 +56,12 @@ class Peaks:
 
 @functools.cache
 def peaks_of(index: int) -> Peaks:
-    """The one of `cuda:index` in this process."""
+    """Return the one instance for `cuda:index` in this process."""
     return Peaks(index)
 
 
 def raise_peaks(figures: Figures, by: Figures) -> None:
-    """Each peak of `figures` is at least that of `by`; what only `by` has comes in."""
+    """Raise each peak of `figures` to that of `by` at least; add peaks that only `by` has."""
     for name, value in by.items():
         if isinstance(value, dict):
             raise_peaks(figures.setdefault(name, {}), value)

@@ -1,4 +1,4 @@
-"""Which event of a training loop is the boundary of its iterations: that with least alive."""
+"""Chooses the event of a training loop with the fewest bytes alive as its boundary."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 Candidate = tuple[str, int]  # the kind of event, and the id of its optimiser or module
 
-RECURRENCES = 3  # profiling ends when a candidate has come up that often: the first is an outlier
-FORGET_AFTER = 16  # events of another candidate, and none of the chosen one: the training is new
-NEAR = 10  # one 10th of the peak is near enough
+RECURRENCES = 3  # profiling ends when a candidate has come this often: the first is an outlier
+FORGET_AFTER = 16  # as many events of another candidate without the chosen one: a new training
+NEAR = 10  # a difference of 1/10 of the peak is near
 
 
 class Measured(Protocol):
-    """Bytes of live tensors."""
+    """The interface that counts the bytes of live tensors."""
 
     def live(self) -> int: ...
 
@@ -21,10 +21,10 @@ class Measured(Protocol):
 
 
 class Profile:
-    """Chooses the candidate at which least is alive. Until then each step is a boundary.
+    """Chooses the candidate with the fewest bytes alive. Until then each step is a boundary.
 
-    A step is preferred to a `zero_grad` that is little emptier: between a step and the next forward
-    the next batch is loaded, which then happens outside of the turn.
+    A step is preferred to a `zero_grad` with only slightly fewer bytes: between a step and the next
+    forward the next batch is loaded, which then happens outside of the turn.
     """
 
     def __init__(self, memory: Measured) -> None:
@@ -38,7 +38,7 @@ class Profile:
         self._seen: Counter[Candidate] = Counter()
 
     def is_boundary(self, candidate: Candidate) -> bool:
-        """Whether an iteration that comes to `candidate` ends there."""
+        """Note the candidate; return whether an iteration that comes to it ends there."""
         if candidate == self.chosen:
             self._seen.clear()
             return True
@@ -50,8 +50,8 @@ class Profile:
         return False
 
     def is_last_step(self, candidate: Candidate) -> bool:
-        """Whether the chosen `zero_grad` is what comes after this step: then it was the last of the
-        iteration, and no backward of what is alive is to come."""
+        """Return whether the chosen `zero_grad` follows this step: then the step was the last of
+        the iteration, and no backward of live tensors follows."""
         cycle = list(self._live)  # in the order of an iteration
         if self.chosen not in cycle or candidate not in cycle:
             return False
@@ -72,7 +72,8 @@ class Profile:
             self._seen.clear()
 
     def _emptiest(self) -> Candidate:
-        """Of equal ones the latest, so that all of a cycle's steps are inside the iteration."""
+        """Return the candidate with the fewest bytes; of equal ones the latest, so that all steps
+        of a cycle are inside the iteration."""
         latest_first = list(reversed(self._live))
         emptiest = min(latest_first, key=self._live.__getitem__)
         steps = [candidate for candidate in latest_first if candidate[0] == "step"]

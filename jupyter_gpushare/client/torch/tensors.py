@@ -8,16 +8,17 @@ from ... import _core
 
 
 def tensors(kind: type) -> list[Any]:
-    """All tensors that Python knows, safe while other threads compute.
+    """Return all objects of `kind` that Python knows; this is safe while other threads compute.
 
-    A gradient is among them once Python has read it, as an optimiser's step does. `grad` is not
-    read here: another thread's backward writes it without the GIL, and the process would crash.
+    A gradient is among them once Python has read it, as an optimiser's step does. This does not
+    read `grad`: another thread's backward writes it without the GIL, and the process would crash.
     """
     return _core.living_objects(kind)
 
 
 def storage_of(tensor: Any) -> Any:
-    """Its storage; None where it has no memory of its own: fake, sparse and wrapper tensors."""
+    """Return the storage of a tensor; None for fake, sparse and wrapper tensors, which have no
+    memory of their own."""
     try:
         storage = tensor.untyped_storage()
         has_memory = storage.device.type != "meta" and storage.resizable() and storage.data_ptr()
@@ -27,9 +28,9 @@ def storage_of(tensor: Any) -> Any:
 
 
 def lent_blocks() -> list[tuple[int, int]]:
-    """Addresses and sizes of CPU storages that NumPy has views of, or had at some time.
+    """Return addresses and sizes (bytes) of CPU storages of which NumPy has or had views.
 
-    Through such a view Python gives the memory to system calls, as in `file.readinto(view)`.
+    Through such a view Python passes the memory to system calls, as in `file.readinto(view)`.
     PyTorch marks these storages for good, and they cannot be resized.
     """
     import torch

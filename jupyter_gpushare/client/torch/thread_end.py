@@ -1,4 +1,4 @@
-"""A call at the end of a thread."""
+"""A callback at the end of a thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import get_ident
 
 
 class ThreadEnd:
-    """Calls back when the thread ends whose local variable it is."""
+    """Calls back when the thread ends that has this object in a thread-local variable."""
 
     def __init__(self, call: Callable[[int], None]) -> None:
         self._call = call
