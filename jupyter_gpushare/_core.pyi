@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 class Demand:
-    """Bytes: persistent, and the peak inside one iteration. Unmeasured sessions run alone."""
+    """The memory of a session in bytes: persistent, and the ephemeral peak inside one iteration.
+
+    A session whose demand is not `measured` runs alone.
+    """
 
     def __init__(self, persistent: int = 0, ephemeral: int = 0, measured: bool = True) -> None: ...
     persistent: int
@@ -12,13 +15,13 @@ class Demand:
     measured: bool
 
 class Rules:
-    """What the scheduler goes by; seconds. `running_lanes` 0 means as the policy says.
+    """The tunables of the scheduler; times are in seconds. `running_lanes` 0: the policy decides.
 
-    `boost`: the first seconds of a cell go before all others, as far as its user, its group and
-    itself are not further than that beyond the clocks of the others; 0: they do not. With
-    `page_waiting` also a session that waits for its turn is asked to page out for one that comes
-    before it and has waited for memory for longer than `aging`. `report`: how often a session
-    reports in its turn. `names` are those of all rules.
+    `boost`: the first seconds of a cell get their turns before all others, unless the virtual time
+    of its user, its group or itself is further than `boost` ahead of that of the others; 0
+    disables this. With `page_waiting`, a session that waits for its turn is also asked to page out
+    for one that comes before it and has waited for memory for longer than `aging`. `report` is the
+    interval at which a session reports in its turn. `names` lists the names of all rules.
     """
 
     names: ClassVar[list[str]]
@@ -47,8 +50,8 @@ class SessionSpec:
     """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
 
     Time is shared over groups, then users, then notebooks; "" is a group like any other. Sessions
-    of one domain trust each other, and hand turns on directly; "" is the user's own. Who is `alone`
-    has the whole device in its turn, and is not paged out.
+    of one trust domain pass turns by direct handoff; "" is the user's own domain. A session that is
+    `alone` has the whole device in its turn, and is not paged out.
     """
 
     def __init__(
@@ -83,10 +86,10 @@ class Yield:
     successor: Grant | None
 
 class Decision:
-    """What follows from one event. Enact all of it; an empty one is falsy.
+    """What follows from one event. All of it has to be enacted; an empty Decision is falsy.
 
-    `page_outs` and `page_ins` are ids: the former are asked to page out, the latter have their
-    place again and page in before anything else.
+    `page_outs` and `page_ins` are ids of sessions: the former are asked to page out; the latter
+    have their place again, and page in before anything else.
     """
 
     grants: Sequence[Grant]
@@ -96,7 +99,7 @@ class Decision:
     def __bool__(self) -> bool: ...
 
 class Reason:
-    """One part of why a session is as it is; reasons.py says what its fields mean."""
+    """One part of the reason for the state of a session; reasons.py says what its fields mean."""
 
     code: str
     other: str
@@ -139,11 +142,11 @@ class LaneState:
     members: Sequence[str]
 
 class Picture:
-    """The scheduler at one moment, sessions in the order in which they opened.
+    """The state of the scheduler at one moment; sessions are in the order in which they opened.
 
-    `running_lanes` is the setting: 0 means as the policy says. `foreign` bytes are used by programs
-    that are no sessions, and what is left of the others is `free`. `concurrency_tuner` says what
-    several lanes at once were found to gain, if anything is known.
+    `running_lanes` is the setting; 0 means that the policy decides. `foreign` is the unmanaged
+    memory in bytes, used by programs that are not sessions, and `free` is what is left of the other
+    bytes. `concurrency_tuner` says what several lanes at once were found to gain, if that is known.
     """
 
     policy: str
@@ -157,26 +160,27 @@ class Picture:
     sessions: Sequence[SessionState]
 
 class Host:
-    """Turns on all devices of a host, and on which of them a session goes.
+    """Schedules turns on all devices of a host, and chooses the devices of each session.
 
     A session on several devices is a gang: it has all of them to itself, or none, and is told once
-    for all. One on one device is decided by the Scheduler of that device, as if that were alone.
-    Events have the names and arguments that they have there. Raises what that raises, ValueError
-    too for a device that there is not; a call that raises has changed nothing.
+    for all. For a session on one device, the Scheduler of that device decides as if it were the
+    only one. Events have the names, arguments and errors that they have there, and raise ValueError
+    for an unknown device too; a call that raises has changed nothing.
     """
 
     def __init__(
         self, devices: Sequence[tuple[str, int]], policy: str = "fair", rules: Rules = ...
     ) -> None:
-        """Their names and capacities in bytes."""
+        """`devices` are their names and capacities in bytes."""
     def place(self, among: Sequence[str], demand: Demand, count: int = 1) -> list[str]:
-        """The best devices for a newcomer: where there is room now, and most for each session.
+        """Return the `count` best devices for a newcomer: those where there is room now, and most
+        for each session.
 
-        ValueError where there are not so many.
+        Raises ValueError where there are fewer devices than `count`.
         """
     def open(self, now: float, id: str, devices: Sequence[str], spec: SessionSpec) -> Decision:
-        """One that opens again is on the same devices, or ValueError. A gang runs alone on each of
-        its devices; its demand is that on each of them."""
+        """Open a session. Raises ValueError where one that opens again is not on the same devices.
+        A gang runs alone on each of its devices; its demand is that on each of them."""
     def close(self, now: float, id: str) -> Decision: ...
     def request(self, now: float, id: str, turn: int) -> Decision: ...
     def finish(self, now: float, id: str, turn: int) -> Decision: ...
@@ -205,14 +209,14 @@ class Host:
     def set_shares(
         self, now: float, device: str, groups: dict[str, float], users: dict[str, float]
     ) -> Decision:
-        """Among gangs groups and users weigh what they weigh on the mean of all devices."""
+        """Among gangs, each group and user has the mean of its weights on all devices."""
     def set_policy(self, now: float, device: str, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, device: str, lanes: int) -> Decision: ...
     def set_foreign(self, now: float, device: str, bytes: int) -> Decision: ...
     def set_recovering(self, now: float, recovering: bool) -> Decision:
-        """Of all devices."""
+        """Begin or end the recovery of all devices."""
     def assign(self, now: float) -> Decision:
-        """Call it when `next_event` has come."""
+        """Make a scheduling pass; it has to be called when `next_event` has come."""
     def next_event(self, now: float) -> float | None: ...
     def may_keep(self, id: str, persistent: int) -> bool: ...
     def has_turn(self, id: str) -> bool: ...
@@ -221,7 +225,7 @@ class Host:
     def free(self, device: str) -> int: ...
     def foreign(self, device: str) -> int: ...
     def sessions(self, device: str) -> int:
-        """How many are open there."""
+        """Return the number of sessions that are open there."""
     def lane_bytes(self, device: str, lane: int) -> int: ...
     def is_valid(self) -> str:
         """Empty, or the first broken invariant in words."""
@@ -230,11 +234,11 @@ class Host:
     def __contains__(self, id: str) -> bool: ...
 
 def policies() -> list[tuple[str, str]]:
-    """Name and one sentence of each policy, in the order of the table."""
+    """Return the name and one sentence of each policy, in the order of the table."""
 
 class Cell:
-    """`iterations` of `iteration` seconds each, alone on the device; `think` seconds after the cell
-    before it, or after the arrival."""
+    """A cell has `iterations` that take `iteration` seconds each, alone on the device. It begins
+    `think` seconds after the cell before it, or after the arrival."""
 
     def __init__(self, iterations: int = 1, iteration: float = 1.0, think: float = 0.0) -> None: ...
     iterations: int
@@ -242,12 +246,12 @@ class Cell:
     think: float
 
 class Job:
-    """A notebook in virtual time. A demand that is not `measured` is so from the first report on.
+    """A notebook in virtual time. The first report makes a demand `measured` that was not.
 
-    `declares`: it says how many iterations are left. `load` is the part of the device that it keeps
-    busy, above 0 and at most 1; those who compute at the same time have 1 in all. It `stays` open
-    so many seconds after its last cell. On several `devices` at once it is a gang, and needs its
-    demand on each of them.
+    With `declares`, the job says how many iterations are left. `load` is the part of the device
+    that it keeps busy, above 0 and at most 1; jobs that compute at the same time have 1 in all. It
+    `stays` open for this number of seconds after its last cell. On several `devices` at once it is
+    a gang, and needs its demand on each of them.
     """
 
     def __init__(
@@ -280,7 +284,7 @@ class Job:
     devices: int
 
 class Shares:
-    """Weights of groups and users by name, in virtual time; who is absent has 1.
+    """Weights of groups and users by name, in virtual time; a name that is absent has 1.
 
     The group `class_of` has all devices for itself, under the policy for classes, whenever a
     notebook of it is open and has not ended its last cell; "": there is no class.
@@ -298,10 +302,10 @@ class Conduct:
     """How sessions behave in virtual time.
 
     They report at most every `report` seconds, and compute `handover` seconds after a grant.
-    `paging_rate` is bytes a second out and in, 0 that nobody is paged out between cells, and
-    `contention` the part of its speed that each one who computes costs each of the others. `steps`:
-    boundaries at which nothing is said are visited too, which changes no result. `checks`: the
-    scheduler's invariants are looked at after each event.
+    `paging_rate` is in bytes a second, out and in; 0 means that no session is paged out between
+    cells. `contention` is the part of its speed that each computing session costs each of the
+    others. With `steps`, boundaries at which nothing is said are visited too, which changes no
+    result. With `checks`, the invariants of the scheduler are checked after each event.
     """
 
     def __init__(
@@ -317,7 +321,8 @@ class Conduct:
     ) -> None: ...
 
 class Outcome:
-    """What became of a job; seconds. `started` is its first turn, `ended` the end of its last cell.
+    """What became of a job. Times are in seconds: `started` is its first turn, and `ended` is the
+    end of its last cell.
 
     It `waited` while a cell ran and had no turn; its `device_seconds` count on each of its devices.
     `paged` bytes went out and came in. It is `refused` if its devices could never hold it.
@@ -334,7 +339,7 @@ class Outcome:
     refused: bool
 
 class TurnTaken:
-    """Of the job with this index; a gang's is there for each of its devices."""
+    """A turn of the job with this index; a gang has one for each of its devices."""
 
     job: int
     device: int
@@ -343,7 +348,7 @@ class TurnTaken:
     ended: float
 
 class MemoryUse:
-    """Bytes that are promised from `time` until the next one of the device."""
+    """Bytes that are promised from `time` until the next MemoryUse of the device."""
 
     time: float
     device: int
@@ -351,7 +356,7 @@ class MemoryUse:
     lanes: int
 
 class Simulation:
-    """A host in virtual time: jobs that do what notebooks do, as fast as it decides.
+    """A host in virtual time: jobs do what notebooks do, as fast as the scheduler decides.
 
     The same arguments give the same result. Raises ValueError for what cannot be simulated.
     """
@@ -367,29 +372,30 @@ class Simulation:
         shares: Shares = ...,
     ) -> None: ...
     def run(self, until: float = ...) -> None:
-        """Up to this time, or until nothing is left to happen; may be called again, with a later
-        one. Raises RuntimeError where `checks` finds an invariant broken."""
+        """Run up to this time in seconds, or until nothing is left to happen. It may be called
+        again, with a later time. Raises RuntimeError where `checks` finds a broken invariant."""
     @property
     def now(self) -> float: ...
     @property
     def iterations(self) -> int:
-        """Of all jobs."""
+        """The iterations of all jobs."""
     @property
     def outcomes(self) -> list[Outcome]:
-        """In the order of the jobs."""
+        """The outcome of each job, in the order of the jobs."""
     @property
     def turns(self) -> list[TurnTaken]:
-        """Those that are over, as they ended."""
+        """The turns that are over, in the order in which they ended."""
     @property
     def memory(self) -> list[MemoryUse]:
-        """Each change of it."""
+        """Each change of the memory in use."""
 
 class AllocationCounter:
     """Counts live and peak bytes of PyTorch's CPU storages, by patching libc10's imports."""
 
     @staticmethod
     def install() -> str:
-        """Patch posix_memalign and free of libc10; empty, or why it is impossible. Idempotent."""
+        """Patch posix_memalign and free of libc10. Returns an empty string, or why it is
+        impossible. A repeated call is harmless."""
     @staticmethod
     def adopt(address: int, size: int) -> None:
         """Count a storage that was allocated before `install`."""
@@ -401,44 +407,47 @@ class AllocationCounter:
     def reset_peak() -> None: ...
     @staticmethod
     def take_peak() -> tuple[int, int]:
-        """Live and peak bytes in one call, without what was never touched of large blocks; the next
-        peak starts at what is alive now."""
+        """Return live and peak bytes in one call, without the parts of large blocks that were
+        never touched; the next peak starts at what is alive now."""
 
 def living_objects(kind: type) -> list[Any]:
-    """The objects of this type and its subtypes that the garbage collector knows, found without
-    running Python code or touching other objects."""
+    """Return the objects of this type and its subtypes that the garbage collector knows. They are
+    found without running Python code or touching other objects."""
 
 def return_free_memory() -> None:
-    """Give the system back what libc keeps of freed blocks, which may be hundreds of megabytes."""
+    """Give freed blocks that libc keeps back to the system; they may be hundreds of megabytes."""
 
 def note_iteration_outside() -> None:
-    """An iteration has its memory from libc, outside of the lane."""
+    """Note that an iteration has its memory from libc, outside of the lane."""
 
 def return_memory_of_iterations() -> None:
-    """The same, if an iteration was outside since this was last called: 10 to 50 ms."""
+    """Call `return_free_memory` if an iteration was outside of the lane since the last call of
+    this; it takes 10 to 50 ms."""
 
 class HostLaneMemory:
-    """The memory of a lane on the host, as the broker keeps it; RuntimeError if there is none."""
+    """The memory of a lane on the host, as the broker keeps it. Raises RuntimeError if the system
+    has none."""
 
     def __init__(self, capacity_bytes: int) -> None: ...
     @property
     def descriptor(self) -> int: ...
     @property
     def descriptors(self) -> list[int]:
-        """The one, as the memory of every device has them."""
+        """The one descriptor, in a list as for the memory of every device."""
     def shrink(self, bytes: int) -> None:
         """Give the memory above `bytes` back to the system; it reads as zeros from then on."""
     @property
     def resident_bytes(self) -> int: ...
 
 class CudaLaneMemory:
-    """The memory of a lane on this process's GPU, in whole chunks. RuntimeError if there is no
-    room. A chunk lives as long as a copy of its descriptor or a session that is attached to it."""
+    """The memory of a lane on this process's GPU, in whole chunks. Raises RuntimeError if there is
+    no room. A chunk lives as long as a copy of its descriptor or a session that is attached to
+    it."""
 
     def __init__(self, bytes: int) -> None: ...
     @property
     def descriptors(self) -> list[int]:
-        """They stay open as long as this lives."""
+        """The descriptors, which stay open as long as this object lives."""
 
 class LaneUsage:
     """The use of this process's lane; "so far" is since the process began."""
@@ -466,18 +475,20 @@ class Lane:
     """The lane of this process: memory that it uses in turn with others, for blocks of 64 KiB and
     more that live inside one iteration.
 
-    A method that returns a string returns an empty one, or the sentence that says why not. From
-    `promote` to `enter` the lane may be another process's.
+    A method that returns a string returns an empty one on success, or a sentence that says why it
+    failed. From `promote` to `enter` the lane may belong to another process.
     """
 
     @staticmethod
     def open(window_bytes: int) -> str:
-        """Reserve addresses, more than a lane will have bytes. Once per process."""
+        """Reserve addresses, more than a lane will have bytes. It may be called once per
+        process."""
     @staticmethod
     def attach(descriptor: int, bytes: int) -> str:
         """Use `bytes` of this memory; a further call changes the size or replaces the memory.
 
-        Between iterations only, and with nothing alive in the lane. The descriptor stays yours.
+        It may be called between iterations only, and with nothing alive in the lane. The descriptor
+        stays the caller's.
         """
     @staticmethod
     def detach() -> str: ...
@@ -489,12 +500,13 @@ class Lane:
         """The iteration ends: no thread allocates from the lane any more."""
     @staticmethod
     def survivors() -> int:
-        """Bytes that are alive in the lane."""
+        """Return the bytes that are alive in the lane."""
     @staticmethod
     def promote() -> int:
-        """Empty the lane, after leaving it if need be; the bytes that were alive in it.
+        """Empty the lane, after leaving it if need be. Returns the bytes that were alive in it.
 
-        MemoryError where there is no room for them: then the lane must not become another's.
+        Raises MemoryError where there is no room for them: then the lane must not pass to another
+        process.
         """
     @staticmethod
     def usage() -> LaneUsage: ...
@@ -503,24 +515,24 @@ class Lane:
         """Empty, or the first broken invariant in words."""
 
 class CudaLane:
-    """As `Lane`, on a GPU, for segments of PyTorch's allocator. It asks for them, of any thread, by
-    `gpushare_cuda_allocate` and `gpushare_cuda_free`, which this library exports for
-    torch.cuda.memory.CUDAPluggableAllocator."""
+    """The equivalent of `Lane` on a GPU, for segments of PyTorch's allocator. The allocator asks
+    for them, on any thread, by `gpushare_cuda_allocate` and `gpushare_cuda_free`, which this
+    library exports for torch.cuda.memory.CUDAPluggableAllocator."""
 
     @staticmethod
     def expect(ordinal: int, window_bytes: int, chunk_bytes: int) -> str:
         """Expect this GPU, with `window_bytes` addresses for lanes of chunks of `chunk_bytes`.
 
-        It uses nothing of the GPU before it is opened. Once per process.
+        Nothing of the GPU is used before `open`. It may be called once per process.
         """
     @staticmethod
     def open() -> str:
-        """Use the GPU that is expected. A repeated call is harmless."""
+        """Use the GPU that `expect` was called for. A repeated call is harmless."""
     @staticmethod
     def attach_chunks(first: int, descriptors: list[int]) -> str:
-        """These chunks take the place of all from `first` on, none of which is in use.
+        """Put these chunks in the place of all from `first` on, none of which is in use.
 
-        The descriptors stay yours.
+        The descriptors stay the caller's.
         """
     @staticmethod
     def attached_chunks() -> int: ...
@@ -537,23 +549,24 @@ class CudaLane:
         """The iteration ends: no thread allocates from the lane any more."""
     @staticmethod
     def survivors() -> int:
-        """Bytes in the lane that PyTorch's allocator has, whether used by tensors or not."""
+        """Return the bytes in the lane that PyTorch's allocator has, whether tensors use them or
+        not."""
     @staticmethod
     def owns(address: int) -> bool:
         """Whether it is an address of lanes, used or not."""
     @staticmethod
     def room() -> int:
-        """Bytes of the largest segment that would fit into the lane."""
+        """Return the bytes of the largest segment that would fit into the lane."""
     @staticmethod
     def trim(living: list[tuple[int, int]]) -> None:
-        """Of segments that were not trimmed before, only these addresses and sizes are alive, in
-        order; the allocator must not use these segments any more."""
+        """Of segments that were not trimmed before, only these pairs of address and size are
+        alive; they are in order. The allocator must not use these segments any more."""
     @staticmethod
     def trimmed() -> int:
-        """Bytes that are left of trimmed segments in the lane: alive, and not promoted."""
+        """Return the bytes left of trimmed segments in the lane: alive, and not promoted."""
     @staticmethod
     def promote() -> int:
-        """As `Lane.promote`; the GPU must have done our work."""
+        """Do what `Lane.promote` does; the GPU must have done all work of this process."""
     @staticmethod
     def usage() -> LaneUsage: ...
     @staticmethod
@@ -561,7 +574,8 @@ class CudaLane:
         """Empty, or the first broken invariant in words."""
 
 def cuda_trouble(ordinal: int) -> str:
-    """Empty, or why this process's GPU can have no lanes; it takes nothing of the GPU."""
+    """Return an empty string, or why this process's GPU can have no lanes. The call takes nothing
+    of the GPU."""
 
 class CudaSegments:
     """Private segments on this process's GPU, which are paged out to a file, and in again at the
@@ -569,19 +583,21 @@ class CudaSegments:
 
     @staticmethod
     def install_hook() -> str:
-        """New segments of PyTorch's caching allocator are among them from now on, by patching
-        cudaMalloc and cudaFree of libc10_cuda; empty, or why it is impossible. Idempotent."""
+        """Include new segments of PyTorch's caching allocator from now on, by patching cudaMalloc
+        and cudaFree of libc10_cuda. Returns an empty string, or why it is impossible. A repeated
+        call is harmless."""
     @staticmethod
     def page_out(directory: str) -> str:
-        """Empty, or why not: then nothing is out."""
+        """Page out. Returns an empty string, or why it failed: then nothing is out."""
     @staticmethod
     def page_in() -> str:
-        """Empty, or why some stayed out. Ends a page_out that is under way."""
+        """Page in. Returns an empty string, or why some segments stayed out. It ends a `page_out`
+        that is under way."""
     @staticmethod
     def cancel() -> None: ...
     @staticmethod
     def bytes() -> int:
-        """Of all, in or out."""
+        """Return the bytes of all segments, in or out."""
     @staticmethod
     def bytes_out() -> int: ...
     @staticmethod
@@ -589,8 +605,8 @@ class CudaSegments:
         """Empty, or the first broken invariant in words."""
 
 class Mailbox:
-    """The handoff slot, by which a session receives a direct handoff and sends its own turn. For
-    one thread at a time, but any may close it."""
+    """The handoff slot, by which a session receives a direct handoff and sends its own turn. One
+    thread at a time may use it, but any thread may close it."""
 
     def __init__(self, name: str) -> None:
         """It is closed from the start where no slot is available, or `name` is empty."""
@@ -598,7 +614,7 @@ class Mailbox:
     def is_open(self) -> bool: ...
     def close(self) -> None: ...
     def renew(self, key: str) -> None:
-        """From now on direct handoffs with this key count; with the empty key none does."""
+        """Accept direct handoffs with this key from now on; with the empty key, none."""
     def look(self, connection: int, turn: int) -> bool:
         """Whether there is something to receive from this descriptor; nothing is taken."""
     def has_successor(self) -> bool:
@@ -614,7 +630,7 @@ class IdleTurn:
     """The turn of this process, which a thread without Python's lock gives back while the process
     is between two iterations, the broker asks for it and nothing is alive in the host's lane.
 
-    `lend`, `want` and `keep` are for one thread at a time, all else for any.
+    One thread at a time may call `lend`, `want` and `keep`; any thread may call the others.
     """
 
     def __init__(self, watches: bool = True) -> None:
@@ -622,21 +638,23 @@ class IdleTurn:
     def watch(self, connection: int) -> None:
         """Set the connection to the broker, by its descriptor; -1 where there is none."""
     def lend(self, turn: int, finish: bytes) -> bool:
-        """This turn may go, and then `finish` is sent; False where the system has no thread."""
+        """Allow this turn to go; `finish` is sent then. Returns False where the system has no
+        thread."""
     def want(self) -> None:
         """The broker has asked for the turn, in a message that has been received."""
     def keep(self) -> bool:
-        """It may not go any more, or is over. False if it has gone before."""
+        """The turn may not go any more, or is over. Returns False if it has gone before."""
     def look(self) -> None:
-        """What the thread does again and again: the turn goes if it may and the broker wants it."""
+        """Do what the thread does again and again: the turn goes if it may go and the broker wants
+        it."""
     def enter(self) -> bool:
-        """An iteration begins: nothing goes before `leave`. False if the turn has gone."""
+        """An iteration begins: no turn goes before `leave`. Returns False if the turn has gone."""
     def leave(self) -> None: ...
     def gone_at(self) -> float:
-        """When the turn has gone, in seconds of `time.monotonic`; 0.0 if it has not."""
+        """Return when the turn has gone, in seconds of `time.monotonic`; 0.0 if it has not."""
     def close(self) -> None: ...
     def forget(self) -> None:
-        """In a forked child: its descriptor goes, and nothing else happens."""
+        """Give up the descriptor in a forked child, where nothing else happens."""
 
 class Pager:
     """Pages the CPU storages that AllocationCounter knows out to a file, and in again.
@@ -647,14 +665,16 @@ class Pager:
 
     @staticmethod
     def page_out(directory: str, lent: Sequence[tuple[int, int]] = ()) -> str:
-        """Storages of at least 64 KiB go out to a file without a name; empty, or why not.
+        """Page storages of at least 64 KiB out to a file without a name. Returns an empty string,
+        or why it failed.
 
-        If not, nothing is out. Those that are lent, by address and size, stay: a system call may
-        write to them, and could not wait.
+        If it failed, nothing is out. Storages that are lent, by address and size, stay: a system
+        call may write to them, and could not wait.
         """
     @staticmethod
     def page_in(lent: Sequence[tuple[int, int]] = ()) -> str:
-        """All storages come back; empty, or what could not be read. Ends a `page_out` under way."""
+        """Page all storages in. Returns an empty string, or what could not be read. It ends a
+        `page_out` that is under way."""
     @staticmethod
     def cancel() -> None:
         """End a `page_out` that is under way, with everything back in."""

@@ -5,29 +5,30 @@ from collections.abc import Sequence
 from ._core import Decision, Demand, LaneState, Picture, Reason, Rules, SessionSpec
 
 class ConcurrencyTuner:
-    """Whether several lanes that run at once get more done than one. Sessions are numbers here.
+    """Measures whether several lanes that run at once get more done than one. Sessions are numbers.
 
-    Times are seconds of one clock. `lanes` may run at once now; `hoped` is how many may turn out to
-    be worth it, 0 while nobody knows.
+    Times are seconds of one clock. `lanes` may run at once now; `hoped` is the number of lanes that
+    may turn out to be worth it, 0 while that is unknown.
     """
 
     def __init__(self, quantum: float = 0.25) -> None: ...
     def report(self, now: float, session: int, iterations: int, used: float) -> None:
-        """So many iterations since the last one; `used` are seconds of all its turns until now."""
+        """The session did `iterations` since its last report; `used` are seconds of all its turns
+        until now."""
     def forget(self, session: int) -> None:
-        """What was known of it does not hold any more."""
+        """Earlier measurements of the session do not hold any more."""
     def follow(self, now: float, wanting: Sequence[int]) -> None:
-        """These want the device, or have it. Decides."""
+        """These sessions want the device, or have it. Decides how many lanes may run."""
     def runs(self, now: float, running: int) -> None:
-        """So many run from now on."""
+        """`running` turns run from now on."""
     def next_event(self) -> float | None:
-        """When time alone changes something, or None."""
+        """Return when time alone changes something, or None."""
     lanes: int
     hoped: int
     finding: Reason | None
 
 class Scheduler:
-    """Turns of one device. Events go in with their time (seconds, never decreasing).
+    """Schedules the turns of one device. Each event has its time (seconds, never decreasing).
 
     Raises ValueError for a value out of range, KeyError for an unknown session, OverflowError
     for a demand larger than the device; a call that raises has changed nothing.
@@ -55,59 +56,65 @@ class Scheduler:
         paused: bool | None = None,
     ) -> Decision: ...
     def set_busy(self, now: float, id: str, busy: bool) -> Decision:
-        """A cell begins or ends. One that is out waits to come back, or does not any more."""
+        """A cell begins or ends. A session that is out begins or ceases to wait to come back."""
     def paged_out(self, now: float, id: str, bytes: int) -> Decision:
-        """It is out, asked or not; if it is busy or wants a turn, it waits to come back."""
+        """The session is out, whether it was asked or not; if it is busy or wants a turn, it waits
+        to come back."""
     def page_out_failed(self, now: float, id: str, why: str = "") -> Decision:
-        """It stays, and is not asked again before it has been busy; its user is told `why`."""
+        """The session stays, and is not asked again before it has been busy; its user is told
+        `why`."""
     def recall(self, now: float, id: str) -> Decision:
-        """Ask a holder to yield, whether its time is over or not. ValueError if it has no turn."""
+        """Ask a holder to yield, whether its time is over or not. Raises ValueError if it has no
+        turn."""
     def dismiss(self, now: float, id: str) -> Decision:
-        """Ask an idle session to page out, needed or not. ValueError if it is not idle."""
+        """Ask an idle session to page out, whether that is needed or not. Raises ValueError if it
+        is not idle."""
     def hold_back(self, now: float, sentences: dict[str, str]) -> Decision:
-        """Session ids, and why in a sentence for people: they and only they are held back.
+        """Throttle these sessions and no others; `sentences` tells people why, by session id.
 
         One that runs is asked to yield; one that waits is granted nothing, and begins to wait anew
-        once it is not held back any more. ValueError for an empty sentence.
+        once it is not throttled any more. Raises ValueError for an empty sentence.
         """
     def set_shares(self, now: float, groups: dict[str, float], users: dict[str, float]) -> Decision:
-        """Weights by name, from now on, in place of those before; who is absent has 1."""
+        """Set the weights by name, in place of those before; a name that is absent has 1."""
     def set_policy(self, now: float, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
     def set_foreign(self, now: float, bytes: int) -> Decision:
-        """Programs that are no sessions have so many bytes. Nobody loses a place to them."""
+        """Set the bytes of unmanaged memory. No session loses its place to them."""
     def set_recovering(self, now: float, recovering: bool) -> Decision:
-        """While it recovers nobody is granted a turn, but those who come with one keep it."""
+        """During recovery no turn is granted, but a session that comes with one keeps it."""
     def assign(self, now: float) -> Decision:
-        """The one pass; call it when `next_event` has come. The events above end in it."""
+        """Make the one scheduling pass; it has to be called when `next_event` has come. The events
+        above end in it."""
     def may_keep(self, id: str, persistent: int) -> bool:
-        """Would it keep its place, or find one, if its persistent bytes were at least these?"""
+        """Whether the session would keep its place, or find one, if its persistent bytes were at
+        least these."""
     def next_event(self, now: float) -> float | None:
-        """When time alone changes something (a quantum, a lease, aging), or None."""
+        """Return when time alone changes something (a quantum, a lease, aging), or None."""
     def picture(self, now: float) -> Picture: ...
     def has_place(self, id: str) -> bool:
-        """Whether there is room for it, so that it waits for turns alone."""
+        """Whether there is room for the session, so that it waits for turns alone."""
     def lane_bytes(self, lane: int) -> int:
-        """0 if there is no such lane."""
+        """Return the bytes of the lane, or 0 if there is no such lane."""
     def is_valid(self) -> str:
         """Empty, or the first broken invariant in words."""
     @property
     def policy(self) -> str: ...
     @property
     def free(self) -> int:
-        """Bytes of the device that neither persistent memory, a lane, nor anybody else has."""
+        """Bytes of the device beside persistent memory, lanes and unmanaged memory."""
     @property
     def foreign(self) -> int:
-        """Bytes that programs have which are no sessions."""
+        """Bytes of unmanaged memory, used by programs that are not sessions."""
     @property
     def recovering(self) -> bool: ...
     def __contains__(self, id: str) -> bool: ...
     def __len__(self) -> int: ...
 
 class Gang:
-    """A job of `duration` seconds on so many whole devices at once.
+    """A job of `duration` seconds on this number of whole `devices` at once.
 
-    `skew` is its largest tensor, as a part of its model.
+    `skew` is the size of its largest tensor, as a part of its model.
     """
 
     def __init__(
@@ -126,15 +133,15 @@ class Gang:
     skew: float
 
 class GangRules:
-    """Service is devices times seconds.
+    """The tunables of the gang scheduler. Service is devices times seconds.
 
-    Whose attained service crosses one of the `thresholds` goes to the tail of the next queue; who
-    has waited `knob` times as long as it has run, to the tail of the first one (0: nobody). The
-    order is looked at whenever a gang comes, ends or changes its queue, and each `tick` seconds
-    while one waits. `gittins` is told the service that former jobs took, infinite where one did
-    not end, and looks a `quantum` of service ahead. Gangs with more skew than `consolidates` get
-    as few hosts as can be. Who was stopped computes `resume` seconds after it has its devices
-    again.
+    A gang whose attained service crosses one of the `thresholds` goes to the tail of the next
+    queue; one that has waited `knob` times as long as it has run goes to the tail of the first one
+    (0: none does). The order is computed anew whenever a gang comes, ends or changes its queue, and
+    each `tick` seconds while one waits. The policy `gittins` takes the service that `known` former
+    jobs took, infinite where one did not end, and looks a `quantum` of service ahead. Gangs with
+    more skew than `consolidates` get as few hosts as can be. A gang that was stopped computes
+    `resume` seconds after it has its devices again.
     """
 
     def __init__(
@@ -150,7 +157,8 @@ class GangRules:
     ) -> None: ...
 
 class GangOutcome:
-    """What became of a gang; seconds. It was stopped and sent back to the first queue so often."""
+    """What became of a gang; times are in seconds. `preempted` counts how often it was stopped, and
+    `promoted` how often it was sent back to the first queue."""
 
     id: str
     arrival: float
@@ -161,7 +169,7 @@ class GangOutcome:
     promoted: int
 
 class GangTurn:
-    """Of the gang with this index; `devices` of each host."""
+    """A turn of the gang with this index; `devices` are numbers of devices, one for each host."""
 
     gang: int
     began: float
@@ -169,9 +177,10 @@ class GangTurn:
     devices: list[int]
 
 def gittins_index(known: Sequence[float], attained: float, quantum: float) -> float:
-    """The chance of ending within `quantum` more service, over what that is expected to take.
+    """Return the probability of ending within `quantum` more service, over the service that this
+    is expected to take.
 
-    0 where none of the known ones got further than `attained`.
+    It is 0 where none of the known jobs got further than `attained`.
     """
 
 class GangSimulation:
@@ -190,25 +199,26 @@ class GangSimulation:
         rules: GangRules = ...,
     ) -> None: ...
     def run(self, until: float = ...) -> None:
-        """Up to this time, or until nothing is left to happen; may be called again, with a later
-        one."""
+        """Run up to this time in seconds, or until nothing is left to happen. It may be called
+        again, with a later time."""
     def is_valid(self) -> str:
-        """Empty, or what is wrong."""
+        """Return an empty string, or what is wrong."""
     @property
     def now(self) -> float: ...
     @property
     def outcomes(self) -> list[GangOutcome]:
-        """In the order of the gangs."""
+        """The outcome of each gang, in the order of the gangs."""
     @property
     def turns(self) -> list[GangTurn]:
-        """Those that are over, as they ended."""
+        """The turns that are over, in the order in which they ended."""
 
 class LaneAllocator:
     """Places sessions in lanes so that sum P + sum over lanes of max E <= capacity, always."""
 
     def __init__(self, capacity: int) -> None: ...
     def place(self, id: str, demand: Demand, max_lanes: int = 0) -> int | None:
-        """The lane that took it (opened, joined, grown or merged), or None: wait. 0: no limit."""
+        """Return the lane that took the session (opened, joined, grown or merged), or None where it
+        has to wait. `max_lanes` 0 means no limit."""
     def resize(self, id: str, demand: Demand) -> bool: ...
     def remove(self, id: str) -> None: ...
     def lanes(self) -> list[LaneState]: ...
@@ -226,23 +236,24 @@ class BlockAllocator:
     """
 
     def __init__(self, pages: int) -> None:
-        """None of the pages is available yet. Untouched ones cost nothing."""
+        """None of the pages is available yet. Pages that are not touched cost nothing."""
     def add(self, first: int, count: int) -> None:
-        """Those of the pages that are unavailable become available."""
+        """Make those of the pages available that are not."""
     def take(self, first: int, count: int) -> bool:
-        """The contrary; False, and nothing changed, unless all of them are free."""
+        """Make the pages unavailable. Returns False, with nothing changed, unless all of them are
+        free."""
     def allocate(self, count: int) -> int | None:
-        """The first page of a new block; None only where no free block is large enough."""
+        """Return the first page of a new block; None only where no free block is large enough."""
     def free(self, first: int) -> None:
         """End the live block that begins at this page."""
     def size_of(self, first: int) -> int:
-        """Pages of the live block that begins at this page; 0 if none does."""
+        """Return the number of pages of the live block that begins here; 0 if none does."""
     def live(self) -> list[tuple[int, int]]:
-        """First page and number of pages of each live block, by address."""
+        """Return the first page and the number of pages of each live block, by address."""
     def reset_footprint(self) -> None:
-        """The footprint starts anew at what is alive now."""
+        """Restart the footprint at what is alive now."""
     def is_one_block(self) -> bool:
-        """Nothing is alive, and the free pages form as few blocks as their gaps allow."""
+        """Whether nothing is alive, and the free pages form as few blocks as their gaps allow."""
     def is_valid(self) -> str:
         """Empty, or the first broken invariant in words."""
     @property

@@ -10,7 +10,7 @@ from ..settings import Settings, load
 
 
 def main(settings: Settings | None = None) -> int:
-    """Run a broker until it ends; the exit status."""
+    """Run a broker until it ends. Returns the exit status."""
     from .transport import server
     from .transport.log_limit import Throttle
 

@@ -1,4 +1,4 @@
-"""Admission: how a session opens, and how it closes, rests, or has to come back."""
+"""Admission: how a session opens and closes, rests, or has to come back."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .snapshot import views
 
 
 class Admission:
-    """Opens and closes sessions: the records are those of `sessions`, the turns those of
-    `grants`."""
+    """Opens and closes sessions. Owns no state: `sessions` has the records, and `grants` the
+    turns."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Admission:
         if message.holding:
             self._grants.adopt(record, message.turn)
         elif said.holding:
-            peer.send_soon(Yield(said.turn))  # it has no turn here, and requests one as all do
+            peer.send_soon(Yield(said.turn))  # it has no turn here, and has to request one
         self._grants.enact(decision)
         self._enforcement.forget(record)
         self._enforcement.follow(now)
@@ -83,8 +83,8 @@ class Admission:
         )
 
     def _borne_out(self, record: SessionRecord, message: Open, now: float) -> Open:
-        """The message with that part of its session's past that this broker has seen, or that the
-        one before has left word of."""
+        """Return the message with that part of its session's past that this broker has seen, or
+        that is in the recovery journal of the broker before."""
         if (former := self._sessions.get(record.id)) is not None:
             self._meter.count(former.devices, now, former.id)
         has_turn = message.holding and self._grants.bears_out(record.id, message.turn, now)
@@ -106,14 +106,15 @@ class Admission:
         validation.check_values(message.weight, message.priority)
         if message.priority > 0:
             self._rules.person(record.peer).check(Permission.RAISE_PRIORITY)
-        if not (message.holding and self._host.recovering):  # it has its turn since before us
+        if not (message.holding and self._host.recovering):  # it had its turn before this broker
             self._demands.check_newcomer(record, message.demand)
 
     def _admit(
         self, record: SessionRecord, message: Open, now: float
     ) -> tuple[_core.Decision, DoesNotFit | None]:
-        """A session that comes back is admitted whatever it needs by now, since it may have a turn:
-        no session runs beside it, and it is refused as after a Report."""
+        """Admit the session. One that comes back is admitted even if its demand does not fit any
+        more, since it may have a turn: no session runs beside it, and it gets the refusal that a
+        Report would get."""
         try:
             if message.holding:
                 self._demands.check_memory(record, message.demand)
@@ -133,10 +134,10 @@ class Admission:
     def _settle(self, record: SessionRecord) -> None:
         """The session is open; an older connection of the same session loses it.
 
-        What was said on that one counts no more, so a turn that goes on keeps its memory.
+        Messages of that connection do not count any more, so a turn that goes on keeps its memory.
         """
         self._sessions.end_rest(record.id)
-        self.end_rest(record.peer)  # of another session: one connection carries one
+        self.end_rest(record.peer)  # another session may rest there: one connection carries one
         if (former := self._sessions.get(record.id)) is not None:
             self._grants.leave_lane_to(former)
             former.peer.session = None
@@ -176,7 +177,7 @@ class Admission:
         peer.send(Done())
 
     def lose(self, peer: Peer, now: float) -> None:
-        """The connection ended: its session's place is free at once."""
+        """The connection ended: the place of its session is free at once."""
         self.end_rest(peer)
         if peer.session is not None:
             record = self._sessions.of(peer)
@@ -193,7 +194,7 @@ class Admission:
         self._sessions.rest(record, message.bytes)
 
     def end_rest(self, peer: Peer) -> None:
-        """Of the session that rests on this connection, if there is one."""
+        """The session that rests on this connection, if there is one, does not rest any more."""
         if (record := self._sessions.resting_on(peer)) is not None:
             self._sessions.note_change()
             self._sessions.end_rest(record.id)
@@ -208,22 +209,22 @@ class Admission:
     # --- trust domains -------------------------------------------------------------------------
 
     def _belonging(self, peer: Peer) -> tuple[str, str]:
-        """Its group, and its trust domain."""
+        """Return the group and the trust domain of its user."""
         group = self._rules.group_of(peer)
         return group, self._rules.rules.domain_of(peer.user, group)
 
     def reconsider(self, record: SessionRecord) -> None:
-        """A session that belongs elsewhere by now comes back, as after any lost connection, and
-        leaves others with memory that it does not map."""
+        """A session whose group or trust domain has changed loses its connection and comes back.
+        The others continue with memory that it does not map."""
         if (record.group, record.domain) != self._belonging(record.peer):
             self._grants.leave_domain(record.domain)
-            self._renew_keys(record.domain)  # before the one that leaves learns of it
+            self._renew_keys(record.domain)  # before the session that leaves learns of it
             record.peer.close()
 
     def _renew_keys(self, domain: str) -> None:
-        """A session that leaves a domain may have handoffs for the others, with turns in memory
-        that it maps. None of them counts once these have heard this, which they do before a
-        handoff."""
+        """A session that leaves a domain may have direct handoffs for the others, with turns in
+        memory that it maps. None of them counts once the others have read this message, which they
+        do before they accept a handoff."""
         for record in self._sessions:
             if record.domain == domain and record.mailbox:
                 record.key = ""

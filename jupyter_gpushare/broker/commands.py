@@ -1,4 +1,4 @@
-"""What people ask for: changes of one notebook, the policy of a device, a class."""
+"""Commands of users: changes of one notebook, the policy of a device, a class."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class Commands:
         self._done(peer, decision)
 
     def cancel(self, peer: Peer, message: Cancel, now: float) -> None:
-        """The session withdraws its request by itself: it may have been handed the turn by now."""
+        """Ask the session to withdraw its request by itself, since it may have got the turn by a
+        direct handoff meanwhile."""
         record = self._permitted(peer, Permission.CHANGE, message.session)
         picture = self._host.picture(record.device, now)
         turns = {state.id: state.turn for state in picture.sessions if state.state in WAITING}
@@ -86,7 +87,7 @@ class Commands:
         devices = self._placement.meant(message.device)
         validation.check_running_lanes(message.running_lanes)
         if message.policy is not None:
-            for device in devices:  # all of them first: a command that is refused changes nothing
+            for device in devices:  # before any change: a command that is refused changes nothing
                 self._rules.classes.check_none(device)
         for device in devices:
             if message.policy is not None:
@@ -102,7 +103,8 @@ class Commands:
 
     @contextlib.contextmanager
     def _by_name(self, peer: Peer, session: str) -> Iterator[None]:
-        """The scheduler's refusals begin with the id of the session where people read its name."""
+        """Replace the id of the session, with which the scheduler's refusals begin, by its name as
+        this user may see it."""
         try:
             yield
         except ValueError as error:
@@ -122,7 +124,8 @@ class Commands:
         self._permitted(peer, Permission.SET_WEIGHT, session)
 
     def _permitted(self, peer: Peer, permission: Permission, session: str) -> SessionRecord:
-        """The session, if this person may do that to it. Raises UnknownSession or NotPermitted."""
+        """Return the session if the user has the permission. Raises UnknownSession or
+        NotPermitted."""
         record = self._sessions.get(session)
         if record is None:
             raise UnknownSession(f"no session has the id {session}")

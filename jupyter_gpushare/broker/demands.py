@@ -1,4 +1,4 @@
-"""Whether what a session needs fits: the demands that it reports, and what it wants to keep."""
+"""Checks whether a session fits: the demands that it reports, and the memory it wants to keep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTGROWN = (
 
 
 class Demands:
-    """Judges the demands of open sessions. What a session was told of them is in its record."""
+    """Checks the demands of open sessions. Owns no state: the answers are in the records."""
 
     def __init__(
         self,
@@ -68,17 +68,17 @@ class Demands:
         self._grants.enact(decision)
 
     def check_newcomer(self, record: SessionRecord, demand: Demand) -> None:
-        """Raises OverQuota where one more session with this demand would be too much."""
+        """Raise OverQuota where one more session with this demand would be too much."""
         self._rules.check_newcomer(record, demand, self._capacity(record))
 
     def check_memory(self, record: SessionRecord, demand: Demand) -> None:
-        """Raises OverQuota where a session that is here would have too much."""
+        """Raise OverQuota where a session that is here would have too much."""
         self._rules.check_memory(record, demand, self._capacity(record))
 
     def answer(self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None) -> None:
-        """Refuse once until the session asks for a turn again, however often it reports. A session
-        that has fitted before does not fail for having grown: it is told once, until it fits
-        again."""
+        """Send a refusal once until the session asks for a turn again, however often it reports. A
+        session that has fitted before does not fail because it has grown: it gets one Notice until
+        it fits again."""
         if refusal is None:
             record.is_refused = record.is_outgrown = False
             record.allowed = demand
@@ -91,7 +91,7 @@ class Demands:
             record.peer.send(Error(refusal.code, str(refusal)))
 
     def _outgrew(self, record: SessionRecord, message: Report, now: float) -> None:
-        """It needs more than the whole device, and runs already: it waits until it has all."""
+        """The session runs and needs more than the whole device: it waits for all of it."""
         demand = views.demand(self._placement.whole_device(record.devices, message.demand))
         remaining = message.remaining_iterations
         self._grants.enact(self._host.report(now, record.id, message.iterations, demand, remaining))
@@ -106,7 +106,8 @@ class Demands:
     def _counted(
         self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None
     ) -> _core.Demand:
-        """A session above its quota runs alone: so its lane does not grow at others' cost."""
+        """Return the demand that the scheduler counts. A session above its quota runs alone, so
+        that its lane does not grow at the cost of others."""
         if refusal is None:
             return views.demand(demand)
         ephemeral = record.allowed.ephemeral_bytes

@@ -11,8 +11,8 @@ from ..wire.messages import Message
 
 
 class Peer(ABC):
-    """A connection, as the service sees it. `uid` and `pid` are the operating system's word;
-    `user` and `groups` alone say whose it is. `user` is empty until that is known."""
+    """A connection, as the service sees it. `uid` and `pid` come from the operating system; `user`
+    and `groups` alone tell which user it stands for. `user` is empty until that is known."""
 
     uid: int
     pid: int
@@ -23,10 +23,10 @@ class Peer(ABC):
     issuer: Peer | None = None  # has issued the one-time token that it came with
     greeted = False
     session: str | None = None
-    memory = 0  # the number of the lane memory that it was given last
+    memory = 0  # the number of the lane memory that it was sent last
     chunks = 0  # the chunks that it has of that memory
     page_ins = 0  # the PageIns that it was sent since its session was opened
-    channel: Channel | None = None  # where chunks go to and fro
+    channel: Channel | None = None  # by which chunks are sent and received
 
     @abstractmethod
     def send(self, *messages: Message) -> None: ...
@@ -48,14 +48,15 @@ class Peer(ABC):
 
     @abstractmethod
     def is_behind(self) -> bool:
-        """Whether it has not read yet what it was sent."""
+        """Whether it has not read yet all that it was sent."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the connection; the service is told, like of each connection that is lost."""
+        """End the connection. The service learns of it as of each connection that is lost."""
 
     def open_channel(self, message: Message) -> None:
-        """Send a message, and with the first such one the other end of a channel for chunks."""
+        """Send a message. With the first one, the other end of a new channel for chunks is sent
+        too."""
         if self.channel is not None:
             self.send(message)
             return
@@ -65,9 +66,9 @@ class Peer(ABC):
         theirs.close()
 
     def send_chunks(self, memory: int, first: int, descriptors: Sequence[int]) -> None:
-        """Send chunks of a lane's memory, of which the first has this number.
+        """Send chunks of the memory of a lane, of which the first has the number `first`.
 
-        Where these do not arrive the session makes its own.
+        Where they do not arrive the session makes its own.
         """
         assert self.channel is not None
         with contextlib.suppress(OSError):  # it does not read, or is gone

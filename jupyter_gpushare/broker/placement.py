@@ -1,4 +1,4 @@
-"""The devices of this host: their names, and on which of them a session goes."""
+"""The devices of this host: their names, and the choice of those for a session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .snapshot import views
 
 
 class Placement:
-    """Finds devices by what people call them. Owns no state: the scheduler knows what is free."""
+    """Finds devices by their names. Owns no state: the scheduler knows what is free."""
 
     def __init__(
         self,
@@ -30,9 +30,10 @@ class Placement:
         self._unmanaged = unmanaged
 
     def choose(self, peer: Peer, message: Open, now: float) -> list[str]:
-        """The device that the message names, or else the best of those that will do; or several.
+        """Return the device or devices that the message names, or else the best of those that are
+        suitable.
 
-        A session that opens again keeps its place. Raises UnknownDevice.
+        A session that opens again stays on its devices. Raises UnknownDevice.
         """
         record = self._sessions.get(message.id)
         if message.device == "auto" and record and len(record.devices) == message.devices:
@@ -48,33 +49,35 @@ class Placement:
         return self._host.place(will_do, views.demand(message.demand), message.devices)
 
     def count_unmanaged(self, devices: Sequence[str], now: float, newcomer: Peer) -> None:
-        """What programs that are no sessions have there; the newcomer's process is none of them."""
+        """Count the unmanaged memory of these devices, without the process of the newcomer."""
         for device in devices:
             self._unmanaged.count(device, now, newcomer)
 
     def meant(self, device: str | None) -> list[str]:
-        """One, or all where none is named. Raises UnknownDevice."""
+        """Return the named device, or all where none is named. Raises UnknownDevice."""
         return [self._named(device)] if device else list(self._devices)
 
     def device(self, name: str) -> Device:
         return self._devices[name]
 
     def capacity(self, devices: Sequence[str]) -> int:
-        """Bytes of the smallest of them."""
+        """Return the capacity of the smallest of these devices in bytes."""
         return min(self._devices[device].capacity_bytes for device in devices)
 
     def whole_device(self, devices: Sequence[str], demand: Demand) -> Demand:
-        """What stands for a demand that is larger than that: no session runs beside such a one."""
+        """Return a demand in place of one that is larger than the capacity: no session runs beside
+        a session with it."""
         return Demand(min(demand.persistent_bytes, self.capacity(devices)), 0, measured=False)
 
     def _among(self, devices: Sequence[str]) -> list[str]:
-        """The devices that are named; if none is, the GPUs, and the host where there are none."""
+        """Return the devices that are named; if none is, the GPUs, or the host where there are
+        none."""
         if devices:
             return list(dict.fromkeys(self._named(device) for device in devices))
         return [device for device in self._devices if device != "host"] or list(self._devices)
 
     def _named(self, name: str) -> str:
-        """The name of the device with this name or UUID. Raises UnknownDevice."""
+        """Return the name of the device with this name or UUID. Raises UnknownDevice."""
         for device in self._devices.values():
             if name and name in (device.name, device.uuid):
                 return device.name

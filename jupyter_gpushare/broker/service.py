@@ -1,7 +1,7 @@
 """Messages in, messages out: dispatches each to the object that it concerns.
 
-No socket and no clock here: time is an argument, and a peer is whatever can be sent messages. Only
-rules of hours and days need Unix time, which is asked of `clock`.
+There is no socket and no clock here: time is an argument, and a peer is any object that messages
+can be sent to. Only rules of hours and days need Unix time, which `clock` returns.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ Handler: TypeAlias = Callable[[Peer, Any, float], None]  # raises where it refus
 
 
 class Service:
-    """All of a broker but its sockets. Every method that takes `now` takes monotonic seconds."""
+    """All of a broker except its sockets. Each method that takes `now` takes monotonic seconds."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Service:
         journal: RecoveryJournal | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`started` is Unix time, which `clock` says. No turn is granted before `grants_from`, nor
-        for a lease after it while a holder of the journal is missing: after a crash the sessions
-        that still hold a turn must be heard first."""
+        """`started` is Unix time, which `clock` returns. No turn is granted before `grants_from`,
+        nor for a lease after it while a holder on the recovery journal is missing: after a crash,
+        the sessions that still hold a turn must reconnect first."""
         by_name = {device.name: device for device in devices}
         self._settings = settings
         self._devices = [*by_name]
@@ -187,7 +187,7 @@ class Service:
     # --- connections -------------------------------------------------------------------------
 
     def handle(self, peer: Peer, message: ToBroker, now: float) -> None:
-        """React to one message. A message that is refused changes nothing and gets an Error."""
+        """Handle one message. One that is refused changes nothing and is answered by an Error."""
         try:
             if not peer.greeted and not isinstance(message, Hello):
                 raise ProtocolError(f"the first message is Hello, not {type(message).__name__}")
@@ -203,7 +203,7 @@ class Service:
         self._builder.follow(now)
 
     def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
-        """What a session has made for its lane."""
+        """Take the chunks that a session has made for its lane."""
         self._grants.take_chunks(peer, batch)
 
     def follow_identity(self, peer: Peer) -> None:
@@ -214,7 +214,7 @@ class Service:
             self._admission.reconsider(self.sessions.of(peer))
 
     def lost(self, peer: Peer, now: float) -> None:
-        """The connection ended: its session's place is free at once."""
+        """The connection ended: the place of its session is free at once."""
         if self._has_ended:
             return
         self._publisher.unsubscribe(peer)
@@ -226,17 +226,17 @@ class Service:
             self._builder.follow(now)
 
     def end(self) -> None:
-        """Connections end with this broker, not with their sessions: turns go on at the next one,
-        and none is granted that the first of them seems to leave."""
+        """The broker ends, and with it connections but not their sessions: turns continue under
+        the next broker, and no turn is granted that the first connection to end seems to free."""
         self._has_ended = True
         self.journal.leave()
 
     def close(self, now: float) -> None:
-        """The broker ends: what was used until now is counted."""
+        """Count what was used until now, since the broker ends."""
         self._meter.count(self._devices, now)
 
     def all_have_left(self) -> None:
-        """No memory of a lane stays with the broker, and what was used is in the database."""
+        """Give back the memory of all lanes, and write what was used to the database."""
         self._grants.follow_lanes()
         self.accounts.write()
 
@@ -245,13 +245,13 @@ class Service:
         return len(self.sessions) > 0
 
     def is_valid(self) -> str:
-        """Empty, or the first broken invariant of the records in words."""
+        """Return an empty string, or the first broken invariant of the records in words."""
         return self.sessions.is_valid() or self._grants.is_valid()
 
     # --- time --------------------------------------------------------------------------------
 
     def next_event(self, now: float) -> float | None:
-        """When `pass_time` has something to do that no message announces."""
+        """Return when `pass_time` has something to do that no message announces."""
         times = (self._host.next_event(now), self._recovery.next_event(now))
         return min((time for time in times if time is not None), default=None)
 
@@ -262,7 +262,8 @@ class Service:
         self._builder.follow(now)
 
     def tick(self, now: float) -> None:
-        """Tell waiters why they wait and viewers what has changed; call it ten times a second."""
+        """Tell waiting sessions why they wait, and subscribers what has changed. It has to be
+        called ten times a second."""
         if self._rules.follow_file():
             self.sessions.note_change()
             self._follow_rules()
@@ -296,7 +297,7 @@ class Service:
                 self._publisher.tell_waiters(device, self._host.picture(device, now))
 
     def snapshot(self, now: float) -> Snapshot:
-        """The state of the broker in words, with all names."""
+        """Return the state of the broker in words, with all names."""
         return in_words(self._builder.build(now, self._visibility.namer(ALL_SEEING)))
 
     # --- messages that concern no session ----------------------------------------------------
@@ -329,7 +330,7 @@ class Service:
         peer.send(Done())
 
     def _account(self, peer: Peer, message: Account, now: float) -> None:
-        """Answered at a tick, when the database has been read."""
+        """Begin a report, which a tick sends when the database has been read."""
         validation.check_span(message)
         self._reports.check(peer)
         self._meter.count(self._devices, now)

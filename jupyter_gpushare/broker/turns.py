@@ -1,4 +1,4 @@
-"""What sessions say of their turns, and of their memory that goes to disk and back."""
+"""Messages of sessions about their turns, and about memory that is paged out and in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Turns:
-    """Tells the scheduler. Owns no state: what the sessions were told is in `grants`."""
+    """Passes these messages to the scheduler. Owns no state: `grants` has the turns."""
 
     def __init__(self, host: _core.Host, sessions: Sessions, grants: Grants) -> None:
         self._host = host
@@ -42,7 +42,7 @@ class Turns:
 
     def paged_out(self, peer: Peer, message: PagedOut, now: float) -> None:
         record = self._sessions.of(peer)
-        if message.page_ins in (None, peer.page_ins):  # else it will be in again
+        if message.page_ins in (None, peer.page_ins):  # else it is to page in again
             self._grants.enact(self._host.paged_out(now, record.id, message.bytes))
 
     def stays_in(self, peer: Peer, message: StaysIn, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Ranges of the values in messages; the permissions are in access/permissions.py."""
+"""Checks the ranges of the values in messages; access/permissions.py has the permissions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MAX_AMONG = 64  # more GPUs than a host has
 MAX_PRIORITY = 100
 MAX_COUNT = 1 << 62
 MAX_LANES = 1 << 20
-MAX_ITERATIONS = 1 << 40  # of one report: so their sum stays a count
+MAX_ITERATIONS = 1 << 40  # of one report, so that their sum stays within MAX_COUNT
 
 
 def check_open(message: Open) -> None:
-    """Raises InvalidValue for an id, a demand or a count that cannot be (as NaN), and NotPermitted
-    for an id that belongs to another session."""
+    """Raise InvalidValue for an id, a demand or a count that cannot be, such as NaN, and
+    NotPermitted for an id that belongs to another session."""
     if not ID.fullmatch(message.id):
         raise InvalidValue("a session's id is 1 to 64 letters, digits, - or _")
     if message.id.startswith(SEALED) and not hmac.compare_digest(
@@ -59,13 +59,13 @@ def check_open(message: Open) -> None:
 
 
 def check_key(key: str) -> None:
-    """Raises InvalidValue."""
+    """Raise InvalidValue for a key of another form."""
     if not KEY.fullmatch(key):
         raise InvalidValue(f"the key of a mailbox has {KEY_LENGTH} digits, 0 to 9 and a to f")
 
 
 def check_report(message: Report) -> None:
-    """Raises InvalidValue for counts or bytes below 0."""
+    """Raise InvalidValue for counts or bytes out of range, such as below 0."""
     check_demand(message.demand)
     counts = (message.iterations, message.remaining_iterations or 0)
     if not all(0 <= count < MAX_ITERATIONS for count in counts):
@@ -95,7 +95,7 @@ def check_running_lanes(lanes: int | None) -> None:
 
 
 def check_span(message: Account) -> None:
-    """Raises InvalidValue for times that cannot be (as NaN)."""
+    """Raise InvalidValue for times that cannot be, such as NaN."""
     if not 0 <= message.start <= message.end < MAX_COUNT:
         raise InvalidValue("accounts are asked for from one Unix time until a later one")
 

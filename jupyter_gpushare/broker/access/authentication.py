@@ -1,4 +1,4 @@
-"""Authentication: the user of a connection, before it may say anything else."""
+"""Authentication: finds the user of a connection before any other message is handled."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .identity import Identity
 from .jupyterhub import Hub
 from .tickets import Tickets
 
-MOST_FAILED = 20  # wrong or unanswered tokens of a process in a window
-QUESTIONS_AT_ONCE = 40  # about tokens of one Unix user that were not right
-QUESTIONS_A_SECOND = 10.0  # more of them
-MOST_WAITING = 400  # tokens of a Unix user that are to be asked about
+MOST_FAILED = 20  # wrong tokens, or tokens still being checked, of a process in a window
+QUESTIONS_AT_ONCE = 40  # to the hub, about wrong tokens of one Unix user
+QUESTIONS_A_SECOND = 10.0  # beyond these
+MOST_WAITING = 400  # tokens of a Unix user that wait for a question to the hub
 WINDOW_SECONDS = 60.0
 MOST_PROCESSES = 1000
 
@@ -30,18 +30,18 @@ class _Attempts(NamedTuple):
 
 
 class FailedAttempts:
-    """How many wrong tokens each process has shown in the last window. Times are seconds.
+    """Counts the wrong tokens of each process in the last window. Times are seconds.
 
-    No token is found by trying, but each attempt makes the hub work. Where processes cannot be
-    seen, as those of other containers, their rate alone is limited: a limit of all of them
-    together would let one keep the others out.
+    A token cannot be found by trying, but each attempt costs the hub work. Processes that cannot be
+    seen, such as those of other containers, are only limited in their rate: one limit for all of
+    them together would let one process lock the others out.
     """
 
     def __init__(self) -> None:
         self._of: OrderedDict[tuple[int, int], _Attempts] = OrderedDict()
 
     def begin(self, peer: Peer, now: float) -> None:
-        """It counts as wrong until it turns out to be right. Raises LimitExceeded."""
+        """Count an attempt, which is wrong until it turns out to be right. Raises LimitExceeded."""
         if not peer.pid:
             return
         who = (peer.uid, peer.pid)
@@ -57,22 +57,22 @@ class FailedAttempts:
             self._of.popitem(last=False)
 
     def was_none(self, peer: Peer) -> None:
-        """The token was right, or the hub did not answer."""
+        """Discount an attempt: the token was right, or the hub did not answer."""
         who = (peer.uid, peer.pid)
         if (attempts := self._of.get(who)) is not None:
             self._of[who] = attempts._replace(wrong=max(0, attempts.wrong - 1))
 
 
 class HubRate:
-    """How fast the hub is asked about tokens of one Unix user, however many processes show them.
-    Right ones cost nothing. Times are monotonic seconds."""
+    """Limits the rate at which the hub is asked about tokens of one Unix user, regardless of the
+    number of processes that show them. Right tokens cost nothing. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.waiting = 0
         self._saved, self._since = float(QUESTIONS_AT_ONCE), 0.0
 
     def take(self, now: float) -> bool:
-        """Whether one may be asked about now."""
+        """Take permission to ask about one token now. Returns whether it was available."""
         saved = self._saved + QUESTIONS_A_SECOND * (now - self._since)
         self._saved, self._since = min(float(QUESTIONS_AT_ONCE), saved), now
         may = self._saved >= 1.0
@@ -83,8 +83,8 @@ class HubRate:
         self._saved += 1.0
 
     async def wait(self) -> None:
-        """Wait for a time that is drawn by chance, so that no token waits for all that came before.
-        Raises LimitExceeded."""
+        """Wait for a random time, so that no token waits for all that came before it. Raises
+        LimitExceeded."""
         if self.waiting >= MOST_WAITING:
             raise LimitExceeded(
                 f"{MOST_WAITING} tokens of this Unix user wait for JupyterHub's word: try again"
@@ -98,7 +98,7 @@ class HubRate:
 
 
 class Authentication:
-    """Where users are a hub's: lets in clients that show a token of it, or a one-time token."""
+    """Authenticates users of a hub: clients show a token of the hub, or a one-time token."""
 
     def __init__(self, settings: Settings, tickets: Tickets) -> None:
         self._hub = Hub(settings)
@@ -107,7 +107,8 @@ class Authentication:
         self._rates: defaultdict[int, HubRate] = defaultdict(HubRate)  # by Unix user
 
     async def identify(self, peer: Peer, hello: Hello, now: float) -> Identity:
-        """Raises NotPermitted, LimitExceeded, or BrokerUnavailable while the hub is away."""
+        """Return the user of a connection. Raises NotPermitted, LimitExceeded, or BrokerUnavailable
+        while the hub does not answer."""
         if (
             not hello.token
         ):  # a one-time token: it costs nothing to check, and is too long to be found by trying

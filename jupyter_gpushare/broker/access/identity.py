@@ -9,7 +9,7 @@ import pwd
 from functools import lru_cache
 from typing import NamedTuple
 
-FRESH_SECONDS = 60.0  # for which the groups of a user are kept
+FRESH_SECONDS = 60.0  # for which the groups of a user are cached
 
 
 class Identity(NamedTuple):
@@ -26,7 +26,8 @@ NOBODY = Identity("")  # until the client has shown a token
 
 
 def of_process(uid: int, now: float) -> Identity:
-    """By the operating system's word. Root and the user that runs the broker own it."""
+    """Return the user of a process by its Unix user id. Root and the user that runs the broker
+    are its owners."""
     return _looked_up(uid, int(now / FRESH_SECONDS))
 
 

@@ -1,4 +1,4 @@
-"""Whose a token is, by JupyterHub's word: asked in a thread, and remembered by its digest."""
+"""Asks JupyterHub which user a token belongs to, in a thread, and caches answers by digest."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ...wire import web
 from .identity import Identity
 
 ADMINISTRATOR = "custom:gpushare:admin"  # scope
-OF_AN_ADMIN = {ADMINISTRATOR, "admin:users"}  # scopes, one of which makes an administrator
-OF_A_SERVER = "access:servers!server="  # so begins a scope of the token of a server
+OF_AN_ADMIN = {ADMINISTRATOR, "admin:users"}  # scopes: one of them makes an administrator
+OF_A_SERVER = "access:servers!server="  # the token of a server has a scope that begins so
 OWN_SERVICE = "gpushare"
 ANSWER_SECONDS = 5.0
-PAUSES_SECONDS = (0.1, 0.3, 1.0)  # between tries, before a new client is told to come again
-REFUSED_SECONDS = 10.0  # for which a refusal is kept
-AWAY_SECONDS = 5.0  # and what is known, until a hub that is away is asked again
+PAUSES_SECONDS = (0.1, 0.3, 1.0)  # between attempts, before a new client is told to retry
+REFUSED_SECONDS = 10.0  # for which a refusal is cached
+AWAY_SECONDS = 5.0  # for which an old answer stays valid while the hub does not answer
 MOST_KNOWN = 10_000
 MOST_REFUSED = 1_000
 THREADS = 4
-TOKEN = re.compile(r"[!-~]{1,1024}")  # what may stand in a header
+TOKEN = re.compile(r"[!-~]{1,1024}")  # characters that are valid in a header
 AWAY = "JupyterHub does not answer, and nobody new is let in until it does: trying again"
 REFUSED = "JupyterHub does not know this token, or not any more"
 
@@ -37,7 +37,7 @@ log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class _Model(msgspec.Struct):
-    """What is of interest of the hub's answer."""
+    """The fields of the hub's answer that are used."""
 
     name: str
     kind: str = "user"
@@ -45,7 +45,7 @@ class _Model(msgspec.Struct):
     scopes: list[str] = []
 
 
-Verdict: TypeAlias = Identity | str  # or why it is refused
+Verdict: TypeAlias = Identity | str  # a string says why the token is refused
 
 
 class _Known(NamedTuple):
@@ -54,7 +54,7 @@ class _Known(NamedTuple):
 
 
 class Hub:
-    """For the event loop's thread alone."""
+    """Owns the cached answers. Only the thread of the event loop may use it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -66,11 +66,12 @@ class Hub:
         self._is_away = False
 
     def knows(self, token: str) -> bool:
-        """Whether the hub has known this token since the broker began."""
+        """Whether the hub has accepted this token since the broker began."""
         return _digest(token) in self._known
 
     async def identify(self, token: str) -> Identity:
-        """Raises NotPermitted, or BrokerUnavailable while the hub does not answer."""
+        """Return the user of a token. Raises NotPermitted, or BrokerUnavailable while the hub does
+        not answer."""
         if not TOKEN.fullmatch(token):
             raise NotPermitted(REFUSED)
         digest = _digest(token)
@@ -105,8 +106,8 @@ class Hub:
         raise BrokerUnavailable(AWAY)
 
     async def _look_up(self, token: str, digest: bytes) -> Verdict:
-        """Raises OSError where the hub does not answer, or as no hub does. Questions about new
-        tokens do not delay those about known ones."""
+        """Ask the hub. Raises OSError where it does not answer, or answers what no hub does.
+        Questions about new tokens do not delay those about known ones."""
         threads = self._threads if digest in self._known else self._threads_for_new
         answer = await asyncio.get_running_loop().run_in_executor(
             threads, web.ask, "GET", self._url, token, ANSWER_SECONDS
@@ -118,7 +119,7 @@ class Hub:
         return f"{self._settings.hub_api_url}/user"
 
     def read(self, answer: web.Answer) -> Verdict:
-        """What the hub has said of a token. Raises OSError where no hub says this."""
+        """Read the hub's answer about a token. Raises OSError where no hub answers this."""
         if answer.status in (401, 403):
             return REFUSED
         if answer.status != 200:
@@ -129,12 +130,12 @@ class Hub:
             raise OSError(f"{self._url} answers what no JupyterHub does") from None
 
     def _verdict(self, model: _Model) -> Verdict:
-        """Services are no users, and have names of their own. What a token may do its scopes say
-        alone, whatever else its user may."""
+        """Services are not users, and have names of their own. Only the scopes of a token decide
+        what it may do, whatever else its user may do."""
         is_service = model.kind == "service"
         is_own = is_service and model.name == OWN_SERVICE
         is_owner = is_own or not OF_AN_ADMIN.isdisjoint(model.scopes)
-        if not model.name.isprintable():  # it stands on other people's screens, and in logs
+        if not model.name.isprintable():  # other users and logs show it
             return "a name with characters that cannot be shown may not share"
         needed = self._settings.hub_scope
         if needed and needed not in model.scopes and not is_owner:

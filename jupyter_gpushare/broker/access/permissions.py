@@ -12,7 +12,7 @@ from ..peer import Peer
 
 
 class Role(Enum):
-    """What a user is to a notebook or a group; the value is how people say it."""
+    """The relation of a user to a notebook or a group; the value is its name for people."""
 
     OWNER = "its owner"
     TEACHER = "a teacher of the group"
@@ -43,7 +43,7 @@ MAY: dict[Permission, tuple[Role, ...]] = {
 
 
 class Resource(NamedTuple):
-    """A notebook of its owner, or a group; both empty where it concerns all."""
+    """A notebook, by its owner and group, or a group; both are empty where all are concerned."""
 
     owner: str = ""
     group: str = ""
@@ -53,7 +53,7 @@ EVERYTHING = Resource()
 
 
 class Person(NamedTuple):
-    """A user who asks, or looks: people of whom the rules say the same are equal."""
+    """A user with their rights by the rules. Two are equal where the rules do not differ."""
 
     user: str
     teaches: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class Person(NamedTuple):
         return any(role in MAY[permission] for role in self.roles(what))
 
     def check(self, permission: Permission, what: Resource = EVERYTHING) -> None:
-        """Raises NotPermitted, which names the roles that may."""
+        """Raise NotPermitted, which names the roles that have it, where this person has not."""
         if not self.may(permission, what):
             raise NotPermitted(f"only {_either(MAY[permission])} may {permission.value}")
 

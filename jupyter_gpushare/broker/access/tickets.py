@@ -1,4 +1,4 @@
-"""One-time tokens that Jupyter servers have issued: each opens one connection, once and soon."""
+"""One-time tokens that Jupyter servers have issued: each opens one connection, before it ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import InvalidValue, LimitExceeded, NotPermitted
 from ..peer import Peer
 
 LIFE_SECONDS = 60.0
-MOST_OF_A_USER = 1000  # unused ones, of all servers and programs of the user
+MOST_OF_A_USER = 1000  # unused tokens, of all servers and programs of the user
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -25,10 +25,10 @@ class Tickets:
 
     def __init__(self) -> None:
         self._valid: dict[str, _Ticket] = {}
-        self._of: Counter[str] = Counter()  # by user: asked with each, so they are not gone through
+        self._of: Counter[str] = Counter()  # by user, counted since it is needed for each new token
 
     def add(self, digest: str, giver: Peer, now: float) -> None:
-        """Raises NotPermitted, InvalidValue or LimitExceeded."""
+        """Add the digest of a token. Raises NotPermitted, InvalidValue or LimitExceeded."""
         if not giver.may_issue_tokens:
             raise NotPermitted(
                 "only a Jupyter server that has shown the token its hub gave it may vouch: the"
@@ -45,8 +45,8 @@ class Tickets:
         self._of[giver.user] += 1
 
     def use(self, ticket: str, now: float) -> Peer:
-        """Use a one-time token up; the server that issued it, for whose user it stands. Raises
-        NotPermitted."""
+        """Use a one-time token up. Returns the connection of the server that issued it, for whose
+        user it stands. Raises NotPermitted."""
         self._forget_old(now)
         found = self._take(hashlib.sha256(ticket.encode()).hexdigest())
         if found is None:
@@ -57,13 +57,13 @@ class Tickets:
         return found.giver
 
     def forget(self, giver: Peer) -> None:
-        """The server has gone, and its unused one-time tokens with it."""
+        """Forget the unused one-time tokens of a server that has disconnected."""
         if self._of[giver.user]:
             for digest in [digest for digest, one in self._valid.items() if one.giver is giver]:
                 self._take(digest)
 
     def _forget_old(self, now: float) -> None:
-        """The tokens end in the order in which they came."""
+        """Forget expired tokens; they expire in the order in which they were added."""
         while self._valid and (oldest := next(iter(self._valid.items())))[1].ends <= now:
             self._take(oldest[0])
 

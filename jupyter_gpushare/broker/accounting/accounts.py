@@ -1,9 +1,9 @@
 """What each user, group and notebook uses of the devices: counted here, kept by the ledger.
 
-A session that comes back says what it has had (`past`). What is counted here already stands, and
-of the rest it is believed what it can have had since then: so one that had the turn when a broker
-crashed brings what was not counted yet, and nothing is counted twice, whatever it says. Writing and
-reading is done by a thread of its own, in batches: a slow disk delays no turn.
+A session that comes back reports what it has used (`past`). What is counted here already stays, and
+of the rest it is credited with no more than it can have used since then. So a session that had the
+turn when a broker crashed brings what was not counted yet, and nothing is counted twice, whatever
+it reports. A thread of its own writes and reads in batches: a slow disk delays no turn.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from ..admin.rulebook import Accounting, Zone
 from .ledger import HOUR_SECONDS, Counted, Key, Ledger, Scope, Use
 
 WRITE_SECONDS = 5.0  # between two batches
-RETURN_SECONDS = 1800.0  # a session that was away for longer is counted anew
-GAP_SECONDS = 10.0  # in a longer one it is not known what memory a session had
+RETURN_SECONDS = 1800.0  # a session that was away for longer is counted from zero
+GAP_SECONDS = 10.0  # between two counts; over a longer time the memory is unknown
 FORGET_SECONDS = 300.0
 MOST_OF_A_USER = 1000  # sessions that were lost and may come back
-MOST_LOST = 20_000  # of all users, until it is looked which users have too many
+MOST_LOST = 20_000  # of all users, before those of users with too many are forgotten
 DAY_SECONDS = 86400
-MAX_NAMES = 200  # of a user's notebooks in an hour; the others are one
+MAX_NAMES = 200  # of a user's notebooks in an hour; all others are counted as one
 OTHERS = "(others)"
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Seen(NamedTuple):
-    """A session as the scheduler has it: totals in seconds, and what it takes of its device now.
+    """A session as the scheduler has it: totals in seconds, and the memory that it takes now.
 
-    `lane_bytes` are those of the lane that it has turns in.
+    `lane_bytes` is the size of the lane that it has turns in.
     """
 
     user: str
@@ -60,7 +60,8 @@ class Past(NamedTuple):
 
 
 class Accounts:
-    """`now` is monotonic seconds; `clock` says Unix time, which days and hours follow."""
+    """Owns what is counted and not written yet. `now` is monotonic seconds; `clock` returns Unix
+    time, which days and hours follow."""
 
     def __init__(
         self,
@@ -70,14 +71,14 @@ class Accounts:
         clock: Callable[[], float] = time.time,
         now: float | None = None,
     ) -> None:
-        """Without a ledger, for the reason in `lack`, all ends with the broker.
+        """Without a ledger, for the reason in `lack`, the accounts end with the broker.
 
-        Raises sqlite3.Error where what is in the ledger cannot be read.
+        Raises sqlite3.Error where the ledger cannot be read.
         """
         self._retention_days = Accounting().retention_days
         self._zone = Zone()
         self._lack = lack
-        self._failure = ""  # of the last batch
+        self._failure = ""  # of the last batch that was written
         self._ledger = ledger or Ledger(None)
         self._clock = clock
         self._offset = clock() - (time.monotonic() if now is None else now)
@@ -86,9 +87,11 @@ class Accounts:
             for session, counted in self._ledger.sessions().items()
         }
         self._turns: defaultdict[str, int] = defaultdict(int)  # granted, and not counted yet
-        self._uses: dict[Key, Use] = {}  # that are not written yet
-        self._changed: set[str] = set()  # sessions of these
-        self._sent: deque[tuple[Future[None], dict[Key, Use]]] = deque()  # to be written
+        self._uses: dict[Key, Use] = {}  # not written yet
+        self._changed: set[str] = set()  # sessions whose use is not written yet
+        self._sent: deque[tuple[Future[None], dict[Key, Use]]] = (
+            deque()
+        )  # batches that are being written
         self._next_write = self._next_forget = 0.0
         self._most = MOST_LOST
         self._hour = 0
@@ -99,7 +102,7 @@ class Accounts:
 
     @classmethod
     def of(cls, settings: Settings) -> Accounts:
-        """In the file that the settings name, or in memory where that cannot be used."""
+        """Open the file that the settings name, or memory where that file cannot be used."""
         path = accounts_path(settings)
         try:
             return cls(Ledger(path))
@@ -114,7 +117,7 @@ class Accounts:
         return self._lack or self._failure
 
     def follow_rules(self, retention_days: int, zone: Zone) -> None:
-        """How long figures are kept, and where days begin at midnight."""
+        """Set for how long figures are kept, and the time zone in which days begin."""
         self._retention_days = retention_days
         if zone != self._zone:
             self._zone = zone
@@ -127,13 +130,13 @@ class Accounts:
         self._turns[session] += 1
 
     def closed(self, session: str) -> None:
-        """It has said so itself, and does not come back."""
+        """The session has closed by itself, and does not come back."""
         self._counted.pop(session, None)
         self._changed.discard(session)
         self._turns.pop(session, None)
 
     def follow(self, now: float, sessions: Mapping[str, Seen]) -> None:
-        """Count what these sessions have used since they were seen last."""
+        """Count what these sessions have used since the last call with them."""
         self._turn_clock()
         for session, seen in sessions.items():
             self._count(now, session, seen)
@@ -144,9 +147,9 @@ class Accounts:
             self._forget(now)
 
     def past(self, now: float, session: str, user: str, said: Past, had_a_turn: bool) -> Past:
-        """What is believed of what a session says it has had: what is counted, with at most the
-        time that has passed since then; and of the device only where it `had_a_turn` meanwhile.
-        A session that is not known here has had nothing yet."""
+        """Return the totals that a session is credited with: those counted, and of those that it
+        `said` at most the time that has passed since; device seconds only where it `had_a_turn`
+        meanwhile. A session that is not known here has used nothing yet."""
         before = self._counted.get(session)
         if before is None or before.user != user:
             return Past(0.0, 0.0)
@@ -156,11 +159,11 @@ class Accounts:
         return Past(before.device_seconds + had_a_turn * used, before.waited_seconds + waited)
 
     def used_today(self, user: str) -> float:
-        """Device seconds since midnight in the rules' time zone."""
+        """Return the device seconds since midnight in the time zone of the rules."""
         return self._users.get(user, 0.0)
 
     def used_today_by_group(self, group: str) -> float:
-        """The same, of all users that were in the group then."""
+        """Return the same for all users that were in the group at the time."""
         return self._groups.get(group, 0.0)
 
     def _count(self, now: float, session: str, seen: Seen) -> None:
@@ -168,7 +171,7 @@ class Accounts:
         self._counted[session] = Counted(seen.user, seen.device_seconds, seen.waited_seconds, now)
         self._changed.add(session)
         if before is None or before.user != seen.user:
-            before = self._counted[session]  # what it had before was not seen here
+            before = self._counted[session]  # what it used before was not seen here
         use = _difference(now, before, seen, self._turns.pop(session, 0))
         if any(use):
             key = Key(self._hour, seen.user, seen.group, self._name(seen), seen.device)
@@ -201,7 +204,7 @@ class Accounts:
         self._groups: defaultdict[str, float] = defaultdict(float)
 
     def _read_day(self) -> None:
-        """What was counted today before, by this broker or others; waits for the disk."""
+        """Read what this broker or others have counted today before. Waits for the disk."""
         self.write()
         for user, group, seconds in self._thread.submit(
             self._ledger.used_since, self._day
@@ -212,19 +215,19 @@ class Accounts:
     # --- keeping -------------------------------------------------------------------------------
 
     def rows(self, by: str, start: float, end: float, scope: Scope) -> Future[list[AccountRow]]:
-        """Sums by one of `ledger.KEYS`, from one Unix time until another, with what is new."""
+        """Sum by one of `ledger.KEYS`, from one Unix time until another, with what is new."""
         self.write()
         return self._thread.submit(self._ledger.rows, by, start, end, scope)
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write what is left, and end the thread."""
         self.write()
         self._thread.shutdown()
         self._settle()
         self._ledger.close()
 
     def write(self) -> None:
-        """What is new, soon."""
+        """Begin to write what is new."""
         self._settle()
         if self._uses:
             stored = {name: self._stored(name) for name in self._changed}
@@ -238,7 +241,7 @@ class Accounts:
         return counted._replace(seen=counted.seen + self._offset)
 
     def _settle(self) -> None:
-        """What could not be written is written with the next batch."""
+        """Collect finished batches; what could not be written goes into the next batch."""
         while self._sent and self._sent[0][0].done():
             written, uses = self._sent.popleft()
             if (error := written.exception()) is not None:
@@ -247,14 +250,14 @@ class Accounts:
             self._note(error)
 
     def _note(self, error: BaseException | None) -> None:
-        """Warn once for each time that it begins to fail."""
+        """Warn once each time that writing begins to fail."""
         failure = f"accounts cannot be written now: {cause(error)}" if error is not None else ""
         if failure and not self._failure:
             log.warning("%s", failure)
         self._failure = failure
 
     def _forget(self, now: float) -> None:
-        """Sessions that were seen last too long ago, or before too many others of their user."""
+        """Forget sessions that were seen too long ago, or before too many others of their user."""
         self._next_forget = now + FORGET_SECONDS
         oldest, of = now - RETURN_SECONDS, Counter[str]()
         newest = sorted(self._counted.items(), key=lambda one: one[1].seen, reverse=True)
@@ -272,7 +275,7 @@ class Accounts:
 
 
 def day_of(unix: float, zone: Zone) -> tuple[float, float]:
-    """Midnight before and after that time, in that zone; days may have 23 hours."""
+    """Return midnight before and after that Unix time, in that zone; a day may have 23 hours."""
     day = zone.at(unix).date()
     return zone.unix(day, 0), zone.unix(day + timedelta(1), 0)
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from ...wire.messages import AccountRow
 
 HOUR_SECONDS = 3600
-BUSY_SECONDS = 0.5  # for which a writer waits for another; then it tries again later
-# Entry n leads from schema n to n + 1; PRAGMA user_version says how many were done.
+BUSY_SECONDS = 0.5  # for which a writer waits for another, before it is tried again later
+# Entry n migrates schema n to n + 1; PRAGMA user_version is the number of those done.
 MIGRATIONS = (
     """
     CREATE TABLE used (
@@ -40,7 +40,7 @@ MIGRATIONS = (
     ) WITHOUT ROWID;
     """,
 )
-# Days and hours are those of the broker's clock on the wall; notebooks are told with their users.
+# Days and hours are local time of the broker; a notebook is named together with its user.
 KEYS = {
     "user": "user",
     "group": '"group"',
@@ -51,7 +51,7 @@ KEYS = {
 
 
 class Key(NamedTuple):
-    """Whose use, of what, in which hour (the Unix time at which it begins)."""
+    """The user, notebook and device of a use, and its hour (the Unix time at which it begins)."""
 
     hour: int
     user: str
@@ -61,7 +61,7 @@ class Key(NamedTuple):
 
 
 class Use(NamedTuple):
-    """Seconds, and bytes times the seconds for which they were taken."""
+    """Use of a device: seconds, bytes times the seconds for which they were taken, and turns."""
 
     device_seconds: float = 0.0
     waited_seconds: float = 0.0
@@ -80,7 +80,7 @@ class Use(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """How much of a session's totals is counted, and when (seconds) that was."""
+    """The totals of a session that are counted, in seconds, and the time at which they were."""
 
     user: str
     device_seconds: float
@@ -97,7 +97,7 @@ class Scope(NamedTuple):
 
 
 class Ledger:
-    """Of the file at `path`, or in memory alone. Raises OSError or sqlite3.Error."""
+    """Owns the database in the file at `path`, or in memory. Raises OSError or sqlite3.Error."""
 
     def __init__(self, path: Path | None) -> None:
         if path is not None:
@@ -119,32 +119,32 @@ class Ledger:
         self._database.close()
 
     def add(self, uses: Mapping[Key, Use], sessions: Mapping[str, Counted]) -> None:
-        """Add to what is there, all of it or nothing; `sessions` by id, with Unix times."""
+        """Add these uses in one transaction, and replace `sessions`, by id, with Unix times."""
         with self._transaction():
             self._database.executemany(ADD_USE, ((*key, *use) for key, use in uses.items()))
             rows = ((name, *counted) for name, counted in sessions.items())
             self._database.executemany(SET_SESSION, rows)
 
     def forget(self, hours_before: float, sessions_before: float) -> None:
-        """What is older than these Unix times."""
+        """Delete what is older than these Unix times."""
         with self._transaction():
             self._database.execute("DELETE FROM used WHERE hour < ?", (hours_before,))
             self._database.execute("DELETE FROM sessions WHERE seen < ?", (sessions_before,))
 
     def sessions(self) -> dict[str, Counted]:
-        """By id, with Unix times."""
+        """Return the counted totals of sessions by id, with Unix times."""
         rows = self._database.execute("SELECT * FROM sessions")
         return {name: Counted(*counted) for name, *counted in rows}
 
     def used_since(self, start: float) -> list[tuple[str, str, float]]:
-        """User, group and device seconds since that Unix time."""
+        """Return users, groups and their device seconds since that Unix time."""
         return self._database.execute(
             'SELECT user, "group", sum(device_seconds) FROM used WHERE hour >= ? GROUP BY 1, 2',
             (start,),
         ).fetchall()
 
     def rows(self, by: str, start: float, end: float, scope: Scope) -> list[AccountRow]:
-        """Sums of the hours that begin from `start` until before `end`, as far as `scope` goes."""
+        """Return the sums of hours that begin from `start` until before `end`, within `scope`."""
         groups = sorted(scope.groups)
         query = (
             f"SELECT {KEYS[by]}, {SUMS} FROM used WHERE hour >= ? AND hour < ?"
@@ -155,7 +155,7 @@ class Ledger:
         return [AccountRow(*row) for row in self._database.execute(query, given)]
 
     def _prepare(self) -> None:
-        self._database.execute("PRAGMA journal_mode = WAL")  # who reads does not hold up who writes
+        self._database.execute("PRAGMA journal_mode = WAL")  # readers do not block the writer
         self._database.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost some seconds
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
@@ -170,7 +170,7 @@ class Ledger:
 
 
 class _Transaction:
-    """All of a block or nothing; the connection's own `with` would not begin one."""
+    """A transaction for a `with` block; that of the connection itself would not begin one."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database

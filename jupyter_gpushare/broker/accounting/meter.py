@@ -11,7 +11,7 @@ from .accounts import Accounts, Past, Seen
 
 
 class Meter:
-    """Owns nothing: the totals are the scheduler's, and what was counted the accounts'."""
+    """Owns no state: the scheduler has the totals, and the accounts have what was counted."""
 
     def __init__(self, host: _core.Host, sessions: Sessions, accounts: Accounts) -> None:
         self._host = host
@@ -22,10 +22,12 @@ class Meter:
         """Count what all sessions of these devices have used until now, or one session."""
         for device in devices:
             seen = self._seen(device, now, only) if self._host.sessions(device) else {}
-            self._accounts.follow(now, seen)  # also what closed sessions have used
+            self._accounts.follow(
+                now, seen
+            )  # called also without sessions, so that what closed ones have used is written
 
     def past(self, record: SessionRecord, said: Open, now: float, had_turn: bool) -> Past:
-        """What is believed of what a session says that it has had: see `Accounts.past`."""
+        """Return the totals that a session is credited with: see `Accounts.past`."""
         past = Past(said.device_seconds, said.waited_seconds)
         return self._accounts.past(now, record.id, record.user, past, had_turn)
 
@@ -46,7 +48,7 @@ class Meter:
 
 
 def account(record: SessionRecord, device: str) -> str:
-    """What the accounts know a session by: a gang uses each of its devices, and waits once."""
+    """Return the name of a session in the accounts: a gang has one for each of its devices."""
     return record.id if device == record.device else f"{record.id} on {device}"
 
 

@@ -1,4 +1,4 @@
-"""Reports of what was used, which are answered when the database has been read."""
+"""Reports of what was used. They are sent when the database has been read."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..peer import Peer
 from .accounts import Accounts
 from .ledger import Scope
 
-REPORTS_OF_A_USER = 4  # at a time
+REPORTS_OF_A_USER = 4  # at the same time
 
 
 class Reports:
-    """Owns the reports that are being made: one for a connection, a few for a user."""
+    """Owns the reports in progress: at most one for a connection, and a few for a user."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
         self._asked: list[tuple[Peer, Future[list[AccountRow]]]] = []
 
     def check(self, peer: Peer) -> None:
-        """Raises LimitExceeded."""
+        """Raise LimitExceeded where the connection or its user has too many in progress."""
         if any(asker is peer for asker, _ in self._asked):
             raise LimitExceeded("one report at a time: this connection waits for one already")
         if sum(asker.user == peer.user for asker, _ in self._asked) >= REPORTS_OF_A_USER:
@@ -39,7 +39,7 @@ class Reports:
         self._asked.append((peer, rows))
 
     def answer(self) -> None:
-        """Those that are there by now; each is looked at once, for it may arrive meanwhile."""
+        """Send the finished reports. Each is checked once, since it may finish meanwhile."""
         asked, self._asked = self._asked, []
         for peer, rows in asked:
             if rows.done():
