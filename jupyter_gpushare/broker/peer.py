@@ -52,7 +52,7 @@ class Peer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the connection. The service learns of it as of each connection that is lost."""
+        """End the connection. The service is told, as for each connection that is lost."""
 
     def open_channel(self, message: Message) -> None:
         """Send a message. With the first one, the other end of a new channel for chunks is sent

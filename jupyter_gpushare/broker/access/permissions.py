@@ -53,7 +53,7 @@ EVERYTHING = Resource()
 
 
 class Person(NamedTuple):
-    """A user with their rights by the rules. Two are equal where the rules do not differ."""
+    """A user with their rights by the rules. Equal persons have equal rights."""
 
     user: str
     teaches: frozenset[str] = frozenset()

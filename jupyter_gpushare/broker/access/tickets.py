@@ -1,4 +1,4 @@
-"""One-time tokens that Jupyter servers have issued: each opens one connection, before it ends."""
+"""One-time tokens that Jupyter servers have issued: each opens one connection, within its life."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tickets:
 
     def __init__(self) -> None:
         self._valid: dict[str, _Ticket] = {}
-        self._of: Counter[str] = Counter()  # by user, counted since it is needed for each new token
+        self._of: Counter[str] = Counter()  # by user: to count them for each new one would be slow
 
     def add(self, digest: str, giver: Peer, now: float) -> None:
         """Add the digest of a token. Raises NotPermitted, InvalidValue or LimitExceeded."""

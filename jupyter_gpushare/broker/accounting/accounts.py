@@ -89,9 +89,7 @@ class Accounts:
         self._turns: defaultdict[str, int] = defaultdict(int)  # granted, and not counted yet
         self._uses: dict[Key, Use] = {}  # not written yet
         self._changed: set[str] = set()  # sessions whose use is not written yet
-        self._sent: deque[tuple[Future[None], dict[Key, Use]]] = (
-            deque()
-        )  # batches that are being written
+        self._sent: deque[tuple[Future[None], dict[Key, Use]]] = deque()  # being written
         self._next_write = self._next_forget = 0.0
         self._most = MOST_LOST
         self._hour = 0

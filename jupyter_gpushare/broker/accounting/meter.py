@@ -22,9 +22,7 @@ class Meter:
         """Count what all sessions of these devices have used until now, or one session."""
         for device in devices:
             seen = self._seen(device, now, only) if self._host.sessions(device) else {}
-            self._accounts.follow(
-                now, seen
-            )  # called also without sessions, so that what closed ones have used is written
+            self._accounts.follow(now, seen)  # if empty too: it writes what closed sessions used
 
     def past(self, record: SessionRecord, said: Open, now: float, had_turn: bool) -> Past:
         """Return the totals that a session is credited with: see `Accounts.past`."""
@@ -48,7 +46,7 @@ class Meter:
 
 
 def account(record: SessionRecord, device: str) -> str:
-    """Return the name of a session in the accounts: a gang has one for each of its devices."""
+    """Return the key of a session in the accounts. A gang uses each device, and waits once."""
     return record.id if device == record.device else f"{record.id} on {device}"
 
 

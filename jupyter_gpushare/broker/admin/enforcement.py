@@ -1,4 +1,4 @@
-"""Carries out what the rule engine and idle culling ask for."""
+"""Carries out the directives of the rule engine and the steps of idle culling."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .idle import Due, IdleCulling
 from .reservations import CLASS_POLICY
 from .rules import Directives, RuleEngine
 
-RULES_SECONDS = 0.25  # between two looks at what the rules ask for
+RULES_SECONDS = 0.25  # between two evaluations of the rules
 STEPS: dict[str, type[GiveBack] | type[Rest]] = {"caches": GiveBack, "release": Rest}
 
 
 class Enforcement:
     """Owns the directives that are in force, by device, and the plans that all may see. `clock`
-    says Unix time, which rules of hours and days follow."""
+    returns Unix time, which rules of hours and days follow."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Enforcement:
             self.follow(now)
 
     def hasten(self, now: float) -> None:
-        """The rules have changed: `follow_if_due` is due now."""
+        """Make `follow_if_due` due now, since the rules have changed."""
         self._due = now
 
     def follow(self, now: float) -> None:
-        """Throttle the sessions that the rules throttle now, and weigh the others, where that has
-        changed."""
+        """Throttle the sessions that the rules throttle now, and set the weights of the others,
+        where that has changed."""
         self._due = now + RULES_SECONDS
         if not (self._rules.has_rules or self._directives):
             return
@@ -69,14 +69,14 @@ class Enforcement:
             self._give(device, directives, now)
 
     def forget(self, record: SessionRecord) -> None:
-        """The session opens anew, and the scheduler knows no more that it was throttled before."""
+        """The session opens anew, and the scheduler does not know that it was throttled before."""
         for device in record.devices:
             if (given := self._directives.get(device)) is not None:
                 others = {one: why for one, why in given.throttled.items() if one != record.id}
                 self._directives[device] = given._replace(throttled=others)
 
     def _give(self, device: str, directives: Directives, now: float) -> None:
-        """What was given once holds until something else is."""
+        """Pass the directives to the scheduler; they hold until others replace them."""
         before = self._directives.get(device)
         self._directives[device] = directives
         groups, users = directives.groups, directives.users
@@ -119,7 +119,7 @@ class Enforcement:
         if record is None:
             return  # the Jupyter server does what is left to do to a session that rests
         if due.step.name == "page_out":
-            with contextlib.suppress(ValueError):  # it is out, or cannot be
+            with contextlib.suppress(ValueError):  # it is paged out already, or cannot be
                 self._grants.enact(self._host.dismiss(now, due.session))
         elif (asks := STEPS.get(due.step.name)) is not None:
             record.peer.send(asks())

@@ -1,6 +1,6 @@
-"""Idle culling, and what is done about overdue turns: escalation steps, and which are due when.
+"""Idle culling, and the steps against overdue turns: escalation steps, and when each is due.
 
-Nothing is done here: Enforcement takes the steps, and the Jupyter servers take the severe ones.
+This module only decides: Enforcement takes the steps, and Jupyter servers the severe ones.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from .rulebook import Idle, Overdue, Rulebook
 
 
 class Step(NamedTuple):
-    """`key` of the rules says after how many seconds; `sentence` tells a user, if there is any.
+    """One escalation step. The rule `key` has the seconds after which it is due; `sentence` tells
+    the user of it, unless it is empty.
 
-    `is_severe` where only the Jupyter server can take it, which owns the kernel.
+    `is_severe` is True where only the Jupyter server, which owns the kernel, can take the step.
     """
 
     name: str
@@ -48,7 +49,7 @@ OVERDUE = (
 
 
 class Due(NamedTuple):
-    """A step to be taken, and what to tell the user of it, if anything."""
+    """A step that is due, and the sentence for the user, which may be empty."""
 
     session: str
     step: Step
@@ -57,14 +58,14 @@ class Due(NamedTuple):
 
 @dataclass
 class Progress:
-    """Since when a session has been idle, or overdue, and the steps that were taken."""
+    """The time since which a session has been idle or overdue, and the steps that were taken."""
 
     since: float
     taken: list[Step] = field(default_factory=list)
 
 
 class Escalation:
-    """Owns the progress of each session that is idle, or overdue; a session that is so no more
+    """Owns the progress of each session that is idle, or overdue. A session that ceases to be so
     begins with the first step the next time. Times are monotonic seconds."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
@@ -74,7 +75,7 @@ class Escalation:
     def follow(
         self, now: float, sessions: Collection[str], rules: Idle | Overdue
     ) -> Iterator[tuple[str, Step]]:
-        """Note which sessions are so now; the steps that are due, the mildest first."""
+        """Note the sessions that are idle, or overdue, now. Yields the steps due, mildest first."""
         for session in self._progress.keys() - {*sessions}:
             del self._progress[session]
         for session in sessions:
@@ -84,17 +85,17 @@ class Escalation:
                 yield session, step
 
     def seconds(self, session: str, now: float) -> float | None:
-        """For how long it has been so, or None."""
+        """Return for how long a session has been idle, or overdue; None if it is not."""
         progress = self._progress.get(session)
         return None if progress is None else now - progress.since
 
     def name(self, session: str) -> str:
-        """The name of the highest step that was taken, or empty."""
+        """Return the name of the highest step that was taken, or an empty string."""
         progress = self._progress.get(session)
         return "" if progress is None or not progress.taken else self._highest(progress).name
 
     def severe(self) -> Iterator[tuple[str, Step]]:
-        """The sessions to which the Jupyter server that owns their kernel has to do something."""
+        """Yield the sessions with a step that the Jupyter server of their kernel has to take."""
         for session, progress in self._progress.items():
             if progress.taken and (step := self._highest(progress)).is_severe:
                 yield session, step
@@ -109,8 +110,8 @@ class Escalation:
 
 
 class IdleCulling:
-    """Says which steps are due, for sessions that are idle and for holders that are overdue. Times
-    are monotonic seconds."""
+    """Decides which steps are due for idle sessions and for overdue holders. Times are monotonic
+    seconds."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -120,7 +121,7 @@ class IdleCulling:
     def follow(
         self, now: float, states: Iterable[_core.SessionState], rules: Rulebook
     ) -> Iterator[Due]:
-        """Note which sessions are idle, and which are overdue; what is due by the rules."""
+        """Note the sessions that are idle or overdue. Yields what is due by the rules."""
         present = list(states)
         idle = {state.id for state in present if not state.busy and state.state not in ACTIVE}
         overdue = {state.id for state in present if state.state == "overdue"}
@@ -137,7 +138,7 @@ class IdleCulling:
         return self._idle.name(session)
 
     def interventions(self, now: float) -> list[Intervention]:
-        """What only the Jupyter servers can do, each for its own kernels."""
+        """Return the steps that only the Jupyter servers can take, each for its own kernels."""
         return [
             Intervention(session, step.name, self._sentence(session, step, now))
             for escalation in (self._idle, self._overdue)

@@ -1,7 +1,7 @@
-"""Quotas of the rules: memory and notebooks, waits, and device seconds of a day.
+"""Quotas of the rules: memory, notebooks, waiting notebooks, and device seconds of a day.
 
 A demand above a quota is refused at once. Use above a quota ends at the next boundary: then the
-session is throttled, and its sentence says by which rule.
+session is throttled, and its sentence names the rule.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Claim = tuple[Demand, int]  # what a session may have on each of its devices, an
 
 
 class Used(Protocol):
-    """Device seconds since midnight."""
+    """A source of device seconds since midnight."""
 
     def used_today(self, user: str) -> float: ...
     def used_today_by_group(self, group: str) -> float: ...
 
 
 class Measure(NamedTuple):
-    """How claims add up to what a rule limits, and how people say that amount."""
+    """How claims add up to the amount that a rule limits, and how that is told to people."""
 
     amount: Callable[[Sequence[Claim]], int]
     figure: Callable[[int], str]
@@ -41,7 +41,8 @@ def persistent_bytes(claims: Iterable[Claim]) -> int:
 
 
 def lane_bytes(claims: Iterable[Claim]) -> int:
-    """Sessions of one user, or of one group, that are on a device have it in turn."""
+    """Return the largest lane demand: sessions of one user, or of one group, that are on a device
+    use a lane in turn."""
     return max((demand.ephemeral_bytes for demand, _ in claims), default=0)
 
 
@@ -54,22 +55,22 @@ MEASURES = {
 
 class Quotas:
     """Compares the records of all sessions with the rules. Owns the order in which sessions began
-    to want the device."""
+    to wait for the device."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._wanting: dict[str, None] = {}
 
     def check_newcomer(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> None:
-        """Raises OverQuota where one more session with this demand would be too much."""
+        """Raise OverQuota where one more session with this demand would be too much."""
         self._check(rules, record, demand, (*MEMORY, "sessions"))
 
     def check_memory(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> None:
-        """Raises OverQuota where the demand is too much for a session that is here."""
+        """Raise OverQuota where the demand is too much for a session that is here."""
         self._check(rules, record, demand, MEMORY)
 
     def beside(self, record: SessionRecord, device: str) -> list[Claim]:
-        """What other sessions of the same user may have on that device."""
+        """Return what other sessions of the same user may have on that device."""
         return [
             (other.allowed, 1)
             for other in self._others(record)
@@ -77,7 +78,7 @@ class Quotas:
         ]
 
     def users(self, group: str, device: str) -> set[str]:
-        """Users of the group who have notebooks there."""
+        """Return the users of the group that have notebooks on the device."""
         there = (record for record in self._sessions.all_known() if device in record.devices)
         return {record.user for record in there if record.group == group}
 
@@ -87,7 +88,7 @@ class Quotas:
     def throttled(
         self, rules: Rulebook, states: Sequence[_core.SessionState], used: Used
     ) -> dict[str, str]:
-        """Why some sessions may not go on now: session and sentence."""
+        """Return the sessions that are throttled now, each with the sentence that says why."""
         self._note_wanting(states)
         return {**self._too_many_waiting(rules, states), **self._used_up(rules, states, used)}
 
@@ -109,7 +110,7 @@ class Quotas:
                     )
 
     def _claims_beside(self, limit: Limit, record: SessionRecord) -> list[Claim]:
-        """What the other sessions of the limit's user or group may have."""
+        """Return what the other sessions of the user or group of the limit may have."""
         return [
             (other.allowed, len(other.devices))
             for other in self._others(record)
@@ -117,7 +118,7 @@ class Quotas:
         ]
 
     def _others(self, record: SessionRecord) -> list[SessionRecord]:
-        """All other sessions, with those that rest: each is a notebook still."""
+        """Return all other sessions, including those that rest: each is still a notebook."""
         return [other for other in self._sessions.all_known() if other.id != record.id]
 
     def _note_wanting(self, states: Iterable[_core.SessionState]) -> None:
@@ -131,7 +132,7 @@ class Quotas:
         users = {state.id: state.user for state in states}
         waits: dict[Limit, int] = {}
         found = {}
-        for session in self._wanting:  # the first that began to want the device may wait
+        for session in self._wanting:  # those that began to wait first may wait
             limits = list(rules.limits("waiting", users[session], self._sessions[session].group))
             full = next((limit for limit in limits if waits.get(limit, 0) >= limit.amount), None)
             if full is not None:

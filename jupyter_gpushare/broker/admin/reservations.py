@@ -1,7 +1,7 @@
-"""When a device, or a share of it, is one group's: by the admin's file, or for a class.
+"""Times in which one group has a device, or a share of it: by the rulebook, or for a class.
 
-Times are Unix time. Nothing is kept but the classes that go on: what is reserved follows from the
-rules and the time.
+Times are Unix time. Only the classes that go on are stored: what is reserved follows from the rules
+and the time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from ...wire.snapshot import (
 from .rulebook import MAX_WEIGHT, Reservation, Rulebook, Zone
 
 LONGEST_CLASS_SECONDS = 86400.0
-AHEAD_SECONDS = 86400.0  # before it begins a reservation is shown
+AHEAD_SECONDS = 86400.0  # a reservation is shown this long before it begins
 CLASS_POLICY = "classroom"
 
 
 class Class(NamedTuple):
-    """`ends` None: it goes on until a teacher or an admin ends it. `policy` comes back then."""
+    """A class in progress. Where `ends` is None, it goes on until a teacher or an admin ends it.
+    `policy` is restored then."""
 
     group: str
     ends: float | None
@@ -31,7 +32,7 @@ class Class(NamedTuple):
 
 
 def shown(rules: Rulebook, unix: float) -> list[ReservationView]:
-    """Those that go on or begin within a day, by time."""
+    """Return the reservations that go on or begin within a day, by time."""
     views = (_view(reservation, rules.time_zone, unix) for reservation in rules.reservations)
     return sorted(
         (view for view in views if view.begins <= unix + AHEAD_SECONDS),
@@ -48,14 +49,14 @@ def on_now(rules: Rulebook, device: str, unix: float) -> list[Reservation]:
 
 
 def owner(rules: Rulebook, device: str, unix: float) -> Reservation | None:
-    """The reservation of the whole device that goes on."""
+    """Return the reservation of the whole device that goes on, or None."""
     return next((one for one in on_now(rules, device, unix) if one.is_exclusive), None)
 
 
 def group_weights(
     rules: Rulebook, device: str, active: Iterable[str], unix: float
 ) -> dict[str, float]:
-    """Of all groups, such that those with a reservation get their share beside the active ones."""
+    """Return weights of all groups that give reserved shares to their groups beside active ones."""
     weights = rules.group_weights
     shares = {one.group: one.share for one in on_now(rules, device, unix) if not one.is_exclusive}
     if not shares.keys() & {*active}:
@@ -69,7 +70,7 @@ def group_weights(
 
 
 class Classes:
-    """The classes that go on, at most one for each device."""
+    """Owns the classes that go on, at most one for each device."""
 
     def __init__(self) -> None:
         self._on: dict[str, Class] = {}
@@ -78,7 +79,7 @@ class Classes:
         return self._on.get(device)
 
     def check_none(self, device: str) -> None:
-        """Raises InvalidValue: the policy is the class's until it ends."""
+        """Raise InvalidValue where a class goes on, which keeps its policy until it ends."""
         if (one := self.on(device)) is not None:
             raise InvalidValue(f"a class of {one.group} has {device}: end it first")
 
@@ -88,8 +89,8 @@ class Classes:
     def begin(
         self, rules: Rulebook, message: ClassMode, policies: Mapping[str, str], unix: float
     ) -> None:
-        """On these devices, each with its policy until now. Raises InvalidValue where another group
-        has one of them, and then begins nowhere."""
+        """Begin a class on these devices, each with its policy until now. Where another group has
+        one of them, raises InvalidValue and begins on none."""
         if message.seconds is not None and not 0 < message.seconds <= LONGEST_CLASS_SECONDS:
             raise InvalidValue(
                 f"a class lasts more than 0 and at most {LONGEST_CLASS_SECONDS:g} seconds,"
@@ -103,13 +104,13 @@ class Classes:
             self._on[device] = Class(message.group, ends, before.policy if before else policy)
 
     def end(self, group: str, devices: Iterable[str]) -> dict[str, str]:
-        """The devices on which it has ended, and the policy that comes back."""
+        """End the class. Returns the devices on which it ended, and the policies to restore."""
         return self._end(
             [name for name in devices if (one := self.on(name)) and one.group == group]
         )
 
     def expire(self, rules: Rulebook, unix: float) -> dict[str, str]:
-        """End those whose time is over, and where a reservation of another group begins."""
+        """End classes that are over, or where a reservation of another group begins."""
         return self._end([device for device in self._on if self._is_over(rules, device, unix)])
 
     def _end(self, devices: list[str]) -> dict[str, str]:

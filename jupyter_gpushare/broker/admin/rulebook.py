@@ -1,7 +1,8 @@
 """The admin's file: groups, their members and teachers, quotas, reservations, idle culling.
 
-A frozen struct for each table and a row for each key, whose description says what would be right:
-errors and docs/how-to/rulebook.md say the same. Nothing is enforced here; the broker reads it.
+There is a frozen struct for each table and a row for each key, whose description says what would be
+right: errors and docs/how-to/rulebook.md say the same. This module reads the file and enforces
+nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MAX_WEIGHT = 1000.0
 
 
 class Size(int):
-    """Bytes; `2147483648` or `"2 GiB"`."""
+    """A size in bytes, written as `2147483648` or `"2 GiB"`."""
 
     UNITS: ClassVar = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} | {
         "TiB": 1 << 40
@@ -51,7 +52,7 @@ class Size(int):
 
 
 class Duration(float):
-    """Seconds; `5400` or `"90 min"`."""
+    """A duration in seconds, written as `5400` or `"90 min"`."""
 
     UNITS: ClassVar = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400}
 
@@ -61,7 +62,8 @@ class Duration(float):
 
 
 class Clock(int):
-    """Minutes since midnight; `"09:30"` or TOML's own `09:30:00`. The end of a day is `24:00`."""
+    """Minutes since midnight, written as `"09:30"` or TOML's own `09:30:00`. A day ends at
+    `24:00`."""
 
     @classmethod
     def read(cls, value: object) -> Clock:
@@ -77,7 +79,7 @@ class Clock(int):
 
 
 class Zone(str):
-    """The name of a time zone, empty for this machine's."""
+    """The name of a time zone; empty for that of this machine."""
 
     @classmethod
     def read(cls, value: object) -> Zone:
@@ -88,7 +90,7 @@ class Zone(str):
 
     @property
     def rules(self) -> ZoneInfo | None:
-        """None for this machine's, and for what is none."""
+        """The rules of the time zone; None for that of this machine, and for an unknown name."""
         try:
             return ZoneInfo(self) if self else None
         except (OSError, ValueError, LookupError):
@@ -98,13 +100,14 @@ class Zone(str):
         return datetime.fromtimestamp(unix, self.rules)
 
     def unix(self, day: date, clock: int) -> float:
-        """When clocks there show `clock` minutes past the midnight that `day` begins with."""
+        """Return the Unix time at which clocks there show `clock` minutes past the midnight that
+        `day` begins with."""
         shown = datetime.combine(day + timedelta(clock // DAY_MINUTES), time(), self.rules)
         return shown.replace(hour=clock % DAY_MINUTES // 60, minute=clock % 60).timestamp()
 
 
 def _amount(value: object, units: dict[str, int]) -> float:
-    """A number in the smallest unit. Raises ValueError for what is none from 0 upwards."""
+    """Return an amount in the smallest unit. Raises ValueError for any other value, and below 0."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", str(value))
     if isinstance(value, bool) or found is None or found[2] not in units:
         raise ValueError(f"{value!r} is no amount")
@@ -131,7 +134,7 @@ Switch = Annotated[bool, Meta(description="true or false")]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all tables of the file."""
+    """The base of all tables of the file."""
 
 
 class Group(Table, frozen=True):
@@ -172,7 +175,7 @@ class Quotas(Quota, frozen=True):
 
 
 class Limit(NamedTuple):
-    """The most that a user or a group may have, by this key of the file."""
+    """The largest amount that a user or a group may have, by the key `rule` of the file."""
 
     amount: float
     rule: str
@@ -181,7 +184,7 @@ class Limit(NamedTuple):
 
 
 class Span(NamedTuple):
-    """From a moment to another, in Unix time."""
+    """A time from `begins` to `ends`, in Unix time."""
 
     begins: float
     ends: float
@@ -201,7 +204,7 @@ class Reservation(Table, frozen=True):
 
     @property
     def minutes(self) -> int:
-        """How long it lasts; what ends before it begins ends on the next day."""
+        """The minutes that it lasts; if `ends` lies before `begins`, it ends on the next day."""
         return (self.ends - self.begins) % DAY_MINUTES or DAY_MINUTES
 
     @property
@@ -212,17 +215,17 @@ class Reservation(Table, frozen=True):
         return self.device in ("", device)
 
     def span(self, unix: float, zone: Zone) -> Span:
-        """The one that goes on at `unix`, or the next one."""
+        """Return the occurrence that goes on at `unix`, or the next one."""
         return next(span for span in self._spans(unix, zone) if span.ends > unix)
 
     def weekly(self) -> Iterator[range]:
-        """Its minutes, counted from the beginning of a week."""
+        """Yield the minutes of each day, counted from the beginning of a week."""
         for day in self.days:
             begins = DAYS.index(day) * DAY_MINUTES + self.begins
             yield range(begins, begins + self.minutes)
 
     def _spans(self, unix: float, zone: Zone) -> Iterator[Span]:
-        """From the one that may have begun yesterday on."""
+        """Yield the occurrences, from the one that may have begun yesterday on."""
         today = zone.at(unix).date()
         for later in range(-1, 9):
             day = today + timedelta(later)
@@ -276,21 +279,21 @@ class Rulebook(Table, frozen=True):
     accounting: Accounting = Accounting()
 
     def group_of(self, user: str, groups: Collection[str] = ()) -> str:
-        """The first group of the file that has the user, by name or by Unix or hub group."""
+        """Return the first group that has the user, by name or by Unix or hub group; else empty."""
         having = (name for name, group in self.groups.items() if group.has(user, groups))
         return next(having, "")
 
     def taught_by(self, user: str) -> frozenset[str]:
-        """The groups of which the user is a teacher."""
+        """Return the groups of which the user is a teacher."""
         return frozenset(name for name, group in self.groups.items() if user in group.teachers)
 
     def domain_of(self, user: str, group: str) -> str:
-        """The trust domain. No name of a user can be taken for that of a group."""
+        """Return the trust domain. The name of a user cannot be mistaken for that of a group."""
         is_trusted = group in self.groups and self.groups[group].trusted
         return f"group:{group}" if is_trusted else f"user:{user}"
 
     def limits(self, key: str, user: str, group: str) -> Iterator[Limit]:
-        """What a quota allows the user, and the user's group together."""
+        """Yield what the quota `key` allows the user, and all users of the group together."""
         own = self.quotas.users.get(user, Quota())
         general, shared = getattr(self.quotas, key), self.quotas.groups.get(group, Quota())
         if (amount := getattr(own, key)) is not None:
@@ -315,8 +318,8 @@ Kind = TypeVar("Kind", bound=Table)
 
 
 def load(path: str | Path) -> Rulebook:
-    """As a draft, be it whose it may. Raises InvalidValue with file, table, key, what is wrong and
-    what would be right."""
+    """Read a file as a draft, which any user may own. Raises InvalidValue with file, table, key,
+    what is wrong and what would be right."""
     return _read_file(path, is_draft=True)
 
 
@@ -341,8 +344,8 @@ def _read_file(path: str | Path, is_draft: bool, may_be_empty: bool = True) -> R
 
 
 def _text(path: str | Path, is_draft: bool) -> str:
-    """Of the file that was looked at, whatever takes its place meanwhile; nothing else is waited
-    for, as a pipe would be."""
+    """Return the text of the very file that was checked, even if another one replaces it meanwhile.
+    A pipe or another special file is not waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         status = os.fstat(descriptor)
@@ -356,8 +359,8 @@ def _text(path: str | Path, is_draft: bool) -> str:
 
 
 def _check_folders(path: Path) -> None:
-    """A user that may put another file in the place of the rules makes them. In a folder of root's
-    where users can replace only files of their own, as /tmp, no other user can."""
+    """Raise InvalidValue where others may replace the file, since they could then set the rules.
+    In a sticky folder of root, such as /tmp, users can replace only files of their own."""
     closest = {path.absolute().parent, path.resolve().parent}
     for folder in {*path.absolute().parents, *path.resolve().parents}:
         status = folder.stat()
@@ -381,10 +384,10 @@ def _check_writers(path: Path, status: os.stat_result, others: int, is_draft: bo
 
 
 def read(text: str) -> Rulebook:
-    """Raises InvalidValue, which names table and key but no file."""
+    """Read rules. Raises InvalidValue, which names table and key but no file."""
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also numbers and lists without end
+    except (ValueError, RecursionError) as error:  # also too long numbers, too deep lists
         raise InvalidValue(f"this is no TOML: {error}") from None
     rules = _table(Rulebook, document, "")
     _check(rules)
@@ -392,7 +395,7 @@ def read(text: str) -> Rulebook:
 
 
 def _table(kind: type[Kind], table: Any, place: str) -> Kind:
-    """Each key by itself first: msgspec's own error would not name the table."""
+    """Convert each key by itself first: msgspec's own error would not name the table."""
     if not isinstance(table, dict):
         raise InvalidValue(f"{place} is a table, not {table!r}")
     known = {row.encode_name: row for row in msgspec.structs.fields(kind)}
@@ -448,18 +451,18 @@ def _where(place: str, key: str) -> str:
 
 
 def _right(kind: Any) -> str:
-    """What the key's description says."""
+    """Return the sentence that says which values are right."""
     (description,) = (meta.description for meta in kind.__metadata__ if meta.description)
     return f"right is {description}"
 
 
 def _shown(value: object) -> str:
-    """As in the file, nearly."""
+    """Return a value nearly as it is written in the file."""
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else f"{value!r}"
 
 
 def _read(kind: type, value: object) -> object:
-    """msgspec's hook for our own kinds of values."""
+    """Read a value of one of our own types, as msgspec's hook."""
     return kind.read(value)  # type: ignore[attr-defined]
 
 
@@ -497,18 +500,20 @@ def _meet(a: Reservation, b: Reservation) -> bool:
 
 
 class RulebookFile:
-    """The rules of a file, read again when it has changed. Without a path, the empty ones."""
+    """Owns the rules of a file, which is read again when it has changed. Without a path the rules
+    are empty."""
 
     def __init__(self, path: str) -> None:
-        """Raises InvalidValue."""
+        """Read the file. Raises InvalidValue where it is wrong."""
         self._path = path
         self._state = _state(path)
         self.rules = _read_file(path, is_draft=False) if path else Rulebook()
         self.error = ""  # why the file as it is now is not in force
 
     def follow(self) -> bool:
-        """Whether rules or error are others now. A wrong file leaves the old rules in force, and
-        so does one that is empty for a moment, as many editors and a full disk leave it."""
+        """Read the file if it has changed. Returns whether the rules or the error may have changed.
+        A wrong file leaves the old rules in force, and so does one that is empty for a moment, as
+        many editors and a full disk leave it."""
         if not self._path or (state := _state(self._path)) == self._state:
             return False
         self._state = state
@@ -522,7 +527,7 @@ class RulebookFile:
 
 
 def _state(path: str) -> tuple[int, int, int] | None:
-    """What a change of a file changes, also where another one takes its place."""
+    """Return values that change with the file, also where another file replaces it."""
     try:
         status = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The rule engine: what the admin's rules ask of the scheduler now. Enforcement carries it out."""
+"""The rule engine: derives directives from the rulebook, which Enforcement carries out."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Directives(NamedTuple):
-    """For one device: the sessions to throttle, each with a sentence that says why, and the weights
-    of groups and users."""
+    """Directives for one device: the sessions to throttle, each with a sentence that says why, and
+    the weights of groups and users."""
 
     throttled: dict[str, str]
     groups: dict[str, float]
@@ -41,7 +41,7 @@ class Directives(NamedTuple):
 
 
 class Plans(NamedTuple):
-    """The groups that have a device for themselves, now or soon; all may see it."""
+    """The groups that have a device for themselves, now or soon; all users may see them."""
 
     classes: list[ClassView]
     reservations: list[ReservationView]
@@ -74,7 +74,7 @@ class RuleEngine:
         return self.rules != NO_RULES
 
     def follow_file(self) -> bool:
-        """Whether there is something new in it."""
+        """Read the file again if it has changed. Returns whether there is something new in it."""
         is_new = self._file.follow()
         if is_new:
             log.warning("%s", self.error or "the rules were read anew")
@@ -100,7 +100,8 @@ class RuleEngine:
     def directives(
         self, states: Mapping[str, Sequence[_core.SessionState]], unix: float
     ) -> dict[str, Directives]:
-        """For each device on which there are sessions; `states` are those of all of them."""
+        """Return the directives for each device with sessions; `states` has the sessions of all
+        devices."""
         everywhere = [state for here in states.values() for state in here]
         throttled = self.quotas.throttled(self.rules, everywhere, self._used)
         return {
@@ -127,7 +128,7 @@ class RuleEngine:
     def _others(
         self, device: str, here: Sequence[_core.SessionState], unix: float
     ) -> dict[str, str]:
-        """The sessions of other groups, where one group has the device."""
+        """Return the sessions of other groups, where one group has the device."""
         zone = self.rules.time_zone
         if (one := self.classes.on(device)) is not None:
             group, sentence = one.group, reservations.why_class(one, zone)
@@ -138,7 +139,7 @@ class RuleEngine:
         return {state.id: sentence for state in here if not self._is_of(state, group)}
 
     def _is_of(self, state: _core.SessionState, group: str) -> bool:
-        """Whether its user is in the group, or teaches it."""
+        """Whether the user of a session is in the group, or teaches it."""
         return self._group(state) == group or group in self.rules.taught_by(state.user)
 
     def _group(self, state: _core.SessionState) -> str:
@@ -155,7 +156,7 @@ class RuleEngine:
     def end_class(
         self, person: Person, message: ClassMode, devices: Sequence[str]
     ) -> dict[str, str]:
-        """The policies that come back, by device. Raises InvalidValue where there is no class."""
+        """Return the policies to restore by device. Raises InvalidValue where there is no class."""
         self._check_class(person, message.group)
         if not (ended := self.classes.end(message.group, devices)):
             raise InvalidValue(f"no class of {message.group} is on")
@@ -170,13 +171,13 @@ class RuleEngine:
     # --- memory --------------------------------------------------------------------------------
 
     def check_newcomer(self, record: SessionRecord, demand: Demand, capacity_bytes: int) -> None:
-        """Raises OverQuota where one more session with this demand would be too much."""
+        """Raise OverQuota where one more session with this demand would be too much."""
         self._check_part(record, demand, capacity_bytes)
         self.quotas.check_newcomer(self.rules, record, demand)
 
     def check_memory(self, record: SessionRecord, demand: Demand, capacity_bytes: int) -> None:
-        """Raises OverQuota where it is more than the rules, or equal parts in a class, allow to a
-        session that is here, or has its turn already."""
+        """Raise OverQuota where the demand is more than the rules, or equal parts in a class, allow
+        a session that is here, or has its turn already."""
         self._check_part(record, demand, capacity_bytes)
         self.quotas.check_memory(self.rules, record, demand)
 
@@ -201,7 +202,8 @@ class RuleEngine:
             )
 
     def _students(self, group: str, device: str) -> int:
-        """Those of the file, or those who are there, if they are more: newcomers take nothing."""
+        """Return the number of students in the file, or of those with notebooks here if that is
+        larger. A student of the file who comes later takes nothing from others."""
         named, teachers = self.rules.groups[group].members, self.rules.groups[group].teachers
         there = self.quotas.users(group, device)
         return max(1, *(len({*users} - {*teachers}) for users in (named, there)))

@@ -1,4 +1,4 @@
-"""What each session is told of its turn, and of the memory of the lane that its turn is in."""
+"""Tells each session of its turn, and of the memory of the lane that its turn is in."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ..sessions import SessionRecord, Sessions
 from .lane_memory import Lanes, Piece
 from .recovery import Held, RecoveryJournal
 
-RETURN_SECONDS = 30.0  # within which a session that has lost its connection goes on with its turn
+RETURN_SECONDS = 30.0  # for a session that has lost its connection to bring its turn back
 MOST_LOST = 1000
 
 
 class Grants:
-    """Owns the turns that sessions were told of, and the memory of all lanes."""
+    """Owns the turns that were granted to sessions, and the memory of all lanes."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class Grants:
             for device in devices.values()
             if device.make_lane_memory is not None
         }
-        # The records that have `granted` or `handed`, in the order in which they were told first.
+        # The records that have `granted` or `handed`, in the order in which these were set first.
         self._told: dict[str, SessionRecord] = {}
         # Session -> a turn that it may bring back, and until when: monotonic seconds.
         self._lost = {held.session: (held.turn, math.inf) for held in journal.missing}
 
     def enact(self, decision: _core.Decision) -> None:
-        """Tell the sessions what was decided. Every event comes through here, so what viewers have
-        seen is old."""
+        """Tell the sessions what was decided. Each event comes through here, so it is also noted
+        that what viewers have seen is old."""
         self._sessions.note_change()
         if decision:
-            for session in decision.page_ins:  # before its grant
+            for session in decision.page_ins:  # before grants to the same sessions
                 self._page_in(self._sessions[session].peer)
             for grant in decision.grants:
                 self._tell(self._sessions[grant.session], grant.turn, grant.lane)
@@ -75,30 +75,32 @@ class Grants:
     # --- turns begin and end -------------------------------------------------------------------
 
     def bears_out(self, session: str, turn: int, now: float) -> bool:
-        """Whether the session has this turn, by what this broker or the one before has granted."""
+        """Whether this broker, or the one before, has granted this turn to the session."""
         lost, until = self._lost.get(session, (-1, 0.0))
         record = self._told.get(session)
         told = record is not None and any(grant.turn == turn for grant in record.told)
         return told or (turn == lost and now < until)
 
     def is_of_before(self, session: str) -> bool:
-        """Whether it had its turn under the broker before, which has not counted all of it."""
+        """Whether a session had its turn under the broker before, which has not counted all of
+        it."""
         return self._lost.get(session, (0, 0.0))[1] == math.inf
 
     def adopt(self, record: SessionRecord, turn: int) -> None:
-        """It has had this turn since before its connection, with memory that is its own by now."""
+        """The session had this turn before its connection, and has it in memory of its own by
+        now."""
         self._grant(record, Grant(turn, 0))
         record.brought_turn = True
         self._write_journal()
 
     def is_back(self, session: str) -> None:
-        """With its turn or without: the turn cannot be brought back later."""
+        """The session is back, with its turn or without: the turn cannot be brought back later."""
         self._lost.pop(session, None)
         self._journal.is_back(session)
 
     def lost(self, record: SessionRecord, now: float) -> None:
-        """Its connection ended. A turn is brought back once: else it could be kept past its
-        deadline by leaving again and again, or turns be saved up for when others wait."""
+        """The connection of a session ended. It may bring a turn back once: otherwise it could keep
+        a turn past its deadline by repeated reconnects, or save turns up until others wait."""
         told = next(record.told, None)
         if told is not None and not record.brought_turn:
             self._lost[record.id] = (told.turn, now + RETURN_SECONDS)
@@ -107,7 +109,7 @@ class Grants:
             self._lost = dict([*self._lost.items()][-MOST_LOST:])
 
     def end_up_to(self, record: SessionRecord, last: int) -> None:
-        """The turns up to `last` are over: what was told of them does not count any more."""
+        """The turns up to number `last` are over: their grants do not count any more."""
         if record.granted is not None and record.granted.turn <= last:
             record.granted = None
         if record.handed is not None and record.handed.turn <= last:
@@ -118,19 +120,19 @@ class Grants:
         self._write_journal()
 
     def forget(self, record: SessionRecord) -> None:
-        """The session closes."""
+        """Forget the turns of a session that closes."""
         self._untell(record)
         record.brought_turn = False
         self._write_journal()
 
     def holders(self, device: str) -> Iterator[tuple[SessionRecord, int]]:
-        """The sessions of a device that have a turn, each with its lane."""
+        """Yield the sessions of a device that have a turn, each with its lane."""
         for record in self._told.values():
             if record.granted is not None and device in record.devices:
                 yield record, record.granted.lane
 
     def is_valid(self) -> str:
-        """Empty, or the first broken invariant in words."""
+        """Return an empty string, or the first broken invariant in words."""
         told = {record.id: record for record in self._sessions if any(record.told)}
         if told != self._told:
             return f"{told.keys() ^ self._told.keys()} were told otherwise than their records say"
@@ -139,20 +141,21 @@ class Grants:
     # --- memory of lanes -----------------------------------------------------------------------
 
     def follow_lanes(self) -> None:
-        """Give back what lanes that have shrunk or closed do not need any more."""
+        """Give back memory that lanes which have shrunk or closed do not need any more."""
         for device, lanes in self._lanes.items():
             lanes.follow(partial(self._staying_bytes, device))
 
     def leave_lane_to(self, record: SessionRecord) -> None:
-        """A holder whose process lives may still write to the lane: the others get another one."""
+        """Leave the memory of its lane to a holder whose process lives, since it may still write to
+        it: the others get other memory."""
         for told in record.told:
             if told.memory and record.peer.is_alive():
                 self._lanes[record.device].abandon(told.lane, record.domain)
         self._untell(record)
 
     def leave_domain(self, domain: str) -> None:
-        """A session that maps the memory of a domain belongs to it no more: turns of the others
-        that begin from now on have other memory. Memory that a turn is in stays as it is."""
+        """A session that maps the memory of a domain does not belong to it any more: turns of the
+        others that begin from now on have other memory. Memory that a turn is in stays as it is."""
         for device, lanes in self._lanes.items():
             for lane in lanes.of(domain):
                 if not self._is_in(device, lane, domain):
@@ -162,7 +165,7 @@ class Grants:
     def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
         """Keep chunks that a session has made for the lane that it has the turn in.
 
-        The broker needs no others: the session keeps them for itself, as long as it has the lane.
+        The broker needs no other chunks: the session keeps those for itself, while it has the lane.
         """
         kept = self._wanting(peer, batch.memory)
         if kept is None or batch.first != len(kept.descriptors):
@@ -178,7 +181,7 @@ class Grants:
         peer.send(PageIn())
 
     def _tell(self, record: SessionRecord, turn: int, lane: int) -> None:
-        """Grant a turn, or say how the lane of a turn has changed. A gang's turn is on all of its
+        """Grant a turn, or tell how the lane of a turn has changed. A gang's turn is on all of its
         devices, and in no lane."""
         peer, piece = record.peer, self._piece(record, lane)
         number, size = (piece.number, self._size(record, lane)) if piece else (0, 0)
@@ -193,8 +196,8 @@ class Grants:
             peer.send_with(message, piece.memory.descriptors[0])
 
     def _successor(self, following: _core.Grant | None) -> Successor | None:
-        """None where the successor lacks the lane's memory: then it gets a Grant from the broker
-        after the turn."""
+        """Return the direct handoff to a successor, or None where the successor lacks the memory of
+        the lane: then it gets a Grant from the broker after the turn."""
         if following is None:
             return None
         record = self._sessions[following.session]
@@ -210,7 +213,7 @@ class Grants:
         return Successor(record.mailbox, write_letter(record.key, grant))
 
     def _tell_of_growth(self) -> None:
-        """A lane may have grown during a turn in it; it shrinks only after the turn."""
+        """Tell holders whose lane has grown during their turn; it shrinks only after the turn."""
         for record in tuple(self._told.values()):
             told = record.granted
             if told and told.lane and self._size(record, told.lane) > told.bytes:
@@ -232,7 +235,8 @@ class Grants:
             self._told.pop(record.id, None)
 
     def _write_journal(self) -> None:
-        """Called before a session is told of its turn, so no broker after this one misses it."""
+        """Write the recovery journal. It is called before a session is told of its turn, so that no
+        later broker misses the turn."""
         self._journal.note(
             {
                 Held(record.id, grant.turn, record.mailbox)
@@ -247,14 +251,16 @@ class Grants:
         return self._host.lane_bytes(record.device, lane)
 
     def _piece(self, record: SessionRecord, lane: int) -> Piece | None:
-        """None where the system has no memory: then the turn has none of the lane's."""
+        """Return the memory of a lane, or None where the system has none: then the turn is without
+        memory of the lane."""
         if record.device in self._lanes and self._size(record, lane):
             with contextlib.suppress(RuntimeError):
                 return self._lanes[record.device].use(lane, record.domain)
         return None
 
     def _staying_bytes(self, device: str, lane: int) -> int:
-        """What has to stay: at least what each session that has its turn there was told."""
+        """Return the bytes that a lane must keep: at least those that sessions with a turn in it
+        were told."""
         told = (
             grant.bytes
             for record in self._told.values()
@@ -264,7 +270,7 @@ class Grants:
         return max(self._host.lane_bytes(device, lane), *told, 0)
 
     def _is_in(self, device: str, lane: int, domain: str) -> bool:
-        """Whether a session has a turn there, or may have one by a direct handoff."""
+        """Whether a session has a turn in the lane, or may have one by a direct handoff."""
         return any(
             grant.lane == lane and (record.device, record.domain) == (device, domain)
             for record in self._told.values()
@@ -280,7 +286,7 @@ class Grants:
         return peer.memory == piece.number and has_all
 
     def _send_chunks(self, peer: Peer, piece: Piece) -> None:
-        """Send the chunks that the session has not got; it makes what is missing."""
+        """Send the chunks that the session lacks; it makes those that are missing here."""
         there = piece.memory.descriptors
         if peer.memory != piece.number:
             peer.memory, peer.chunks = piece.number, 0
@@ -289,7 +295,8 @@ class Grants:
         peer.chunks = len(there)
 
     def _wanting(self, peer: Peer, number: int) -> chunks.Kept | None:
-        """That memory, if it lacks chunks in a turn of this peer's."""
+        """Return the memory with that number if it lacks chunks in a turn of this peer, or
+        None."""
         record = self._told.get(peer.session or "")
         if record is None or (told := record.granted) is None or told.memory != number:
             return None
@@ -301,8 +308,8 @@ class Grants:
         return piece.memory if lacks else None
 
     def _trim(self, device: str, piece: Piece, size: int) -> None:
-        """Tell the sessions that have more chunks of a piece than it keeps. None has more than the
-        broker knows of, so most often, ten times a second, there is nothing to tell."""
+        """Tell the sessions that have more chunks of a piece than it keeps. No session has more
+        than the broker knows of, so nearly all calls, ten a second, have nothing to tell."""
         chunk = self._devices[device].chunk_bytes
         if not chunk or len(piece.memory.descriptors) <= (kept := chunks.count(size, chunk)):
             return

@@ -1,8 +1,8 @@
-"""Which sessions have turns, written where the next broker finds it however this one ends.
+"""The recovery journal: the sessions that have turns, for the next broker, however this one ends.
 
-A broker that starts waits for these sessions: one that computes may be unable to come back at once,
-as where its process is stopped or a library holds Python's lock, and a session that was granted its
-turn meanwhile would compute beside it.
+A broker that starts waits for these sessions. A session that computes may be unable to reconnect at
+once, for example where its process is stopped or a library holds Python's lock; another session
+that was granted its turn meanwhile would compute beside it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import NamedTuple
 
 from ... import _core
 
-JOURNAL_SECONDS = 0.05  # between two looks whether all missing holders have come back
+JOURNAL_SECONDS = 0.05  # between two checks whether all missing holders have come back
 LINE = re.compile(r"([A-Za-z0-9_-]{1,64}) ([0-9]{1,19}) ([A-Za-z0-9_-]{0,64})")
 
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
 def is_open(mailbox: str) -> bool:
-    """Whether the session with this handoff slot lives, connected or not: the slot ends with it."""
+    """Whether the session with this handoff slot lives, connected or not: the slot ends with the
+    session."""
     if not mailbox:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
@@ -36,8 +37,8 @@ def is_open(mailbox: str) -> bool:
 
 
 class Held(NamedTuple):
-    """A turn that a session has, or may have by a direct handoff. Without a handoff slot it cannot
-    be seen whether the session has ended."""
+    """A turn that a session has, or may have by a direct handoff. Without a handoff slot the broker
+    cannot see whether the session has ended."""
 
     session: str
     turn: int
@@ -46,11 +47,11 @@ class Held(NamedTuple):
 
 class RecoveryJournal:
     """Owns the file of turns that are held. The holders in `missing` had turns under the broker
-    before, by that file, and have not come back."""
+    before, according to that file, and have not come back."""
 
     def __init__(self, file: int | None = None, is_open: Callable[[str], bool] = is_open) -> None:
-        """`file` is a descriptor to read and write, which its opener closes; without one nothing is
-        kept."""
+        """`file` is a descriptor to read and write, which the caller closes; without one, nothing
+        is written."""
         self._file = file
         self._is_open = is_open
         self.missing = set() if file is None else set(_read(file))
@@ -58,7 +59,7 @@ class RecoveryJournal:
         self._has_failed = False
 
     def note(self, held: Set[Held]) -> None:
-        """Write that these are held, before their sessions are told."""
+        """Write that these turns are held, before their sessions are told."""
         held = frozenset(held | self.missing)
         if self._file is not None and held != self._written:
             self._written = held
@@ -72,11 +73,11 @@ class RecoveryJournal:
         self.missing = {held for held in self.missing if held.session != session}
 
     def drop_ended(self) -> None:
-        """Holders whose session has ended are missing no more."""
+        """Remove the holders whose session has ended from those that are missing."""
         self.missing = {held for held in self.missing if self._is_open(held.mailbox)}
 
     def copy_to(self, file: int) -> None:
-        """Write all in one go, up to an empty line; what follows that is old."""
+        """Write the turns in one call, up to an empty line; what follows that line is old."""
         lines = [" ".join(map(str, held)) + "\n" for held in sorted(self._written)]
         try:
             os.pwrite(file, "".join([*lines, "\n"]).encode(), 0)
@@ -87,8 +88,8 @@ class RecoveryJournal:
 
 
 class Recovery:
-    """Says when this broker may grant turns: after a crash the sessions that hold turns must be
-    heard first. Times are monotonic seconds."""
+    """Decides when this broker may grant turns: after a crash, the sessions that hold turns must
+    reconnect first. Times are monotonic seconds."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Recovery:
         lease_seconds: float,
     ) -> None:
         """No turn is granted before `grants_from`, nor for a lease after it while a holder is
-        missing. `grants_from` 0: there is nothing to recover."""
+        missing. 0 means that there is nothing to recover."""
         self._host = host
         self._journal = journal
         self._grants_from = grants_from
@@ -107,13 +108,13 @@ class Recovery:
         self._host.set_recovering(0.0, grants_from > 0.0)
 
     def next_event(self, now: float) -> float | None:
-        """When `try_to_end` has to be called next, or None."""
+        """Return when `try_to_end` has to be called next, or None."""
         if not self._host.recovering:
             return None
         return max(self._grants_from, now + JOURNAL_SECONDS)
 
     def try_to_end(self, now: float) -> _core.Decision | None:
-        """What follows if the recovery ends now; None if it goes on, or there is none."""
+        """End the recovery if it may end now. Returns what follows; None if it does not end now."""
         if not self._host.recovering or now < self._grants_from:
             return None
         self._journal.drop_ended()
@@ -125,13 +126,13 @@ class Recovery:
         return self._host.set_recovering(now, False)
 
     def _may_end(self, now: float) -> bool:
-        """All holders are back, or they had a lease's time for it, and are overdue. Those compute
-        in memory of their own, since no lane of this broker is theirs."""
+        """Whether all holders are back, or have had a lease's time to come back, and are overdue.
+        Overdue ones compute in memory of their own, since no lane of this broker is theirs."""
         return not self._journal.missing or now >= self._until
 
 
 def _read(file: int) -> Iterator[Held]:
-    """Lines of another form, as after a disk was full, are ignored."""
+    """Yield the turns in the file. Lines of another form, as after a full disk, are ignored."""
     text = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
     for line in takewhile(bool, text.split("\n")):
         if (found := LINE.fullmatch(line)) is not None:

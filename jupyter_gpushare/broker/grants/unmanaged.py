@@ -1,4 +1,4 @@
-"""Unmanaged memory: memory of a GPU that programs have which are no sessions."""
+"""Unmanaged memory: GPU memory of programs that are not sessions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..peer import Peer
 from ..sessions import Sessions
 from .grants import Grants
 
-INTERVAL_SECONDS = 1.0  # between two questions to a driver
+INTERVAL_SECONDS = 1.0  # between two queries to a driver
 
 
 class UnmanagedMemory:
-    """Asks the drivers now and then, and tells the scheduler what has changed."""
+    """Queries the drivers periodically, and tells the scheduler what has changed."""
 
     def __init__(
         self, devices: Iterable[Device], host: _core.Host, sessions: Sessions, grants: Grants
@@ -27,8 +27,8 @@ class UnmanagedMemory:
         self._grants = grants
 
     def count(self, device: str, now: float, newcomer: Peer | None = None) -> None:
-        """Once a second; not after a crash, before the sessions of the broker before had time to
-        come back. A driver that does not answer changes nothing."""
+        """Count unmanaged memory, at most once a second, and not during recovery, when sessions of
+        the broker before may not be back yet. A driver that does not answer changes nothing."""
         if self._host.recovering or now < self._due.get(device, float("inf")):
             return
         self._due[device] = now + INTERVAL_SECONDS
@@ -42,14 +42,14 @@ class UnmanagedMemory:
 
 
 def unmanaged_bytes(usage: Usage, ours: Set[int], picture: _core.Picture) -> int | None:
-    """What all programs have but `ours`, the processes of the device's sessions; None if that
-    cannot be told now.
+    """Return the bytes of all programs except `ours`, the processes of the device's sessions; None
+    if that is unknown now.
 
-    Where the driver tells the memory of each process, that of the others counts. Where it does not,
-    or some of ours are of another container (their number is 0 here), or the driver numbers
-    processes otherwise than this container and so knows none of ours although they have memory: all
-    that is used, less what our sessions have by their own count. That says nothing while the demand
-    of one of them is unknown.
+    Where the driver reports the memory of each process, that of the other processes counts. There
+    are three exceptions: the driver does not report it; some of ours are in another container,
+    where their process id is 0 here; or the driver numbers processes otherwise than this container,
+    and so knows none of ours although they have memory. Then all used memory counts, less what our
+    sessions have by their own count, which is unknown while the demand of one is not measured.
     """
     others = [size for pid, size in usage.processes.items() if pid not in ours]
     held = picture.persistent + sum(lane.bytes for lane in picture.lanes)

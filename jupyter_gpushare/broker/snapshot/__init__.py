@@ -1,1 +1,1 @@
-"""What the broker shows: views of its state, their history, and the publisher of both."""
+"""Snapshots: views of the state of the broker, its history, and the publisher of both."""

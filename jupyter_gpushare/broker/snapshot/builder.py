@@ -1,4 +1,4 @@
-"""Builds the Snapshot of a moment, with the turns of the last minute."""
+"""Builds the Snapshot of one moment, with the turns of the last minute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .names import Namer
 
 
 class SnapshotBuilder:
-    """Owns the history of turns on each device; all else in a snapshot is read where it is."""
+    """Owns the history of turns on each device; the rest of a Snapshot is read from its owners."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class SnapshotBuilder:
         self._histories = {device: History() for device in devices}
 
     def follow(self, now: float) -> None:
-        """Note the turns that sessions have now; call it after each event."""
+        """Note the turns that sessions have now. It has to be called after each event."""
         for device, history in self._histories.items():
             holders = self._grants.holders(device)
             history.follow(now, {one.id: (one.peer.user, lane) for one, lane in holders})
 
     def build(self, now: float, namer: Namer) -> Snapshot:
-        """With the names that `namer` gives."""
+        """Build a Snapshot with the names that `namer` returns."""
         return Snapshot(
             version=__version__,
             broker=BrokerView(

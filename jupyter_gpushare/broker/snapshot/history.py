@@ -1,9 +1,9 @@
 """The turns on a device for a minute, and each user's seconds on it for an hour.
 
-A new broker knows no more than it has seen, and tells of no time before.
+A new broker has no history of the time before it started.
 
-Viewers that come now see the last minute too. What is kept is bounded: turns of a session that
-follow each other closely are one, and there are at most MAX_TURNS.
+Viewers that connect now see the last minute too. The history is bounded: turns of a session that
+follow each other closely count as one, and there are at most MAX_TURNS.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TWELFTHS = 12
 
 @dataclass(eq=False)
 class Turn:
-    """`held` seconds of it are turns that are over; the present one goes on since `resumed`."""
+    """One turn, or several close ones. `held` seconds of it are over; the present one has gone on
+    since `resumed`."""
 
     session: str
     user: str
@@ -49,7 +50,7 @@ class History:
 
     def follow(self, now: float, holders: Mapping[str, tuple[str, int]]) -> None:
         """Note the sessions that have turns now, each with its user and its lane. A session that
-        had a turn and is not named has finished."""
+        had a turn and is not among them has finished it."""
         self._began = min(self._began, now)
         for session in self._running.keys() - holders.keys():
             self._end(now, self._running.pop(session))
@@ -58,13 +59,13 @@ class History:
                 self._running[session] = self._begin(now, session, user, lane)
 
     def turns(self, now: float) -> list[TurnView]:
-        """The turns of the last minute, oldest first."""
+        """Return the turns of the last minute, oldest first."""
         self._forget(now)
         turns = sorted([*self._over, *self._running.values()], key=lambda turn: turn.began)
         return [_turn_view(turn, now) for turn in turns]
 
     def users(self, now: float) -> list[UserView]:
-        """The users that had turns in the last hour, by name."""
+        """Return the users that had turns in the last hour, by name."""
         self._forget(now)
         used = {user: seconds.copy() for user, seconds in self._used.items()}
         for turn in self._running.values():
@@ -72,7 +73,7 @@ class History:
         return [UserView(user, self._last_hour(used[user], now)) for user in sorted(used)]
 
     def _begin(self, now: float, session: str, user: str, lane: int) -> Turn:
-        """A new turn, or one that has just ended goes on."""
+        """Return a new turn, or one that has just ended and continues."""
         for place in reversed(range(len(self._over))):
             turn = self._over[place]
             if turn.began <= now - TOGETHER_SECONDS:
@@ -104,7 +105,7 @@ class History:
 
 
 def _seconds() -> defaultdict[int, float]:
-    """By twelfth of an hour, counted from the clock's beginning."""
+    """Return empty seconds by twelfth of an hour, counted from the beginning of the clock."""
     return defaultdict(float)
 
 
@@ -113,7 +114,7 @@ def _twelfth(time: float) -> int:
 
 
 def _oldest(now: float) -> int:
-    """The first twelfth of the last hour."""
+    """Return the first twelfth of the last hour."""
     return _twelfth(now) - TWELFTHS + 1
 
 
@@ -131,7 +132,7 @@ def _add(seconds: defaultdict[int, float], began: float, ended: float) -> None:
 
 
 def _cut(began: float, ended: float) -> Iterator[tuple[int, float]]:
-    """The twelfths that a stretch of time lies in, and the seconds of it in each."""
+    """Yield the twelfths that a span of time lies in, each with the seconds of the span in it."""
     for twelfth in range(_twelfth(began), _twelfth(ended) + 1):
         start, end = twelfth * TWELFTH_SECONDS, (twelfth + 1) * TWELFTH_SECONDS
         yield twelfth, min(ended, end) - max(began, start)

@@ -1,7 +1,7 @@
-"""Names of notebooks, for whoever may see them.
+"""Names of notebooks, for the users that have the permission to see them.
 
-The scheduler knows no names. One picture and one encoding of it, with all names hidden, serve all
-lookers; each gets the names that it may see beside it.
+The scheduler knows no names. One state and one encoding of it, with all names hidden, serve all
+viewers; each viewer gets beside it the names that it may see.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ Namer = Callable[[str], str]  # the name of the notebook with this id
 
 
 def hidden(user: str) -> str:
-    """For those who may not see it."""
+    """Return what users see who may not see the name."""
     return f"a notebook of {user}"

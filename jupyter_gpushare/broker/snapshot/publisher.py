@@ -27,7 +27,7 @@ class Subscription:
 
     def __init__(self, interval: float) -> None:
         self.interval = max(interval, LEAST_WATCH_SECONDS)
-        self.seen = -1  # sequence of the last snapshot it got
+        self.seen = -1  # the sequence of the last snapshot that was sent
         self.due = 0.0
 
 
@@ -56,12 +56,12 @@ class Publisher:
         self._subscriptions.pop(peer, None)
 
     def subscribers_beside(self, peer: Peer) -> int:
-        """How many others the same user has."""
+        """Return the number of other subscriptions of the same user."""
         return sum(one.user == peer.user for one in self._subscriptions if one is not peer)
 
     def publish(self, now: float) -> None:
-        """Send the newest snapshot to all subscribers except those that have seen it, had one just
-        now, or do not read."""
+        """Send the newest snapshot to all subscribers, except those that have seen it, had one
+        within their interval, or do not read."""
         sequence = self._sessions.sequence
         for peer, one in self._subscriptions.items():
             if one.seen != sequence and now >= one.due and not peer.is_behind():
@@ -72,12 +72,12 @@ class Publisher:
         peer.send_frame(self._frame(self._rules.person(peer), now))
 
     def tell_waiters(self, device: str, picture: _core.Picture) -> None:
-        """Tell the sessions that wait for a device why they wait, and for which one."""
+        """Tell the sessions that wait for a device why they wait, and for which session."""
         holders = {lane.id: lane.holder for lane in picture.lanes if lane.holder}
         first = next(iter(holders.values()), None)
         for state in picture.sessions:
             record = self._sessions[state.id]
-            if record.device != device:  # a gang, which is told once
+            if record.device != device:  # a gang, which is told once, on its first device
                 continue
             if state.waiting is not None and state.waiting >= FIRST_WAIT_SECONDS:
                 holder = None if record.gang else holders.get(state.lane or 0, first)
@@ -98,7 +98,7 @@ class Publisher:
             )
 
     def _frame(self, person: Person, now: float) -> bytes:
-        """The encoded snapshot, made once for all viewers that see the same names."""
+        """Return the encoded snapshot, made once for all viewers that see the same names."""
         snapshot = self._snapshot(now)
         visible = self._visibility.visible_to(person)
         if visible not in self._frames:
@@ -108,7 +108,7 @@ class Publisher:
         return self._frames[visible]
 
     def _snapshot(self, now: float) -> Snapshot:
-        """With all names hidden. Its devices, which is nearly all of it, are encoded already."""
+        """Return a snapshot with all names hidden. Its devices, nearly all of it, are encoded."""
         sequence = self._sessions.sequence
         last, made, newest = self._newest
         if newest is None or last != sequence or now - made > FRESH_SECONDS:

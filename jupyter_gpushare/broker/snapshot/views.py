@@ -1,4 +1,4 @@
-"""Between the words of the protocol and the values of the C++ core; nothing is decided here."""
+"""Translates between messages and the values of the C++ core; nothing is decided here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def demand(wanted: Demand) -> _core.Demand:
 
 
 def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
-    """Of a session that does not wait: its turn is requested once it is open."""
+    """Return the specification of a session that does not wait: its turn is requested once it is
+    open."""
     return _core.SessionSpec(
         user=record.user,
         group=record.group,
@@ -49,7 +50,8 @@ def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
 
 
 def printable(name: str) -> str:
-    """A user's words for other people's screens and logs: one line, of bounded length."""
+    """Return a text of a user for the screens of others and for logs: one line of bounded
+    length."""
     shown = name[:MAX_NAME_LENGTH]  # before all else: it may be very long
     return "".join(letter if letter.isprintable() else "?" for letter in shown) or "unnamed"
 

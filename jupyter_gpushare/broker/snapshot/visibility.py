@@ -1,4 +1,4 @@
-"""Which names of notebooks a person may see."""
+"""Decides which names of notebooks a person may see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL_SEEING = Person("", is_admin=True)
 
 
 class Visibility:
-    """By the rules, and by whose sessions they are. Owns no more than a cache of the answers."""
+    """Decides by the rules and by the owners of sessions. Owns only a cache of the answers."""
 
     def __init__(self, rules: RuleEngine, sessions: Sessions) -> None:
         self._rules = rules
@@ -23,7 +23,7 @@ class Visibility:
         self._visible: dict[Person, tuple[str, ...]] = {}
 
     def namer(self, person: Person) -> Namer:
-        """The names of notebooks as this person may see them."""
+        """Return a function for the names of notebooks as this person may see them."""
 
         def name(session: str) -> str:
             record = self._sessions.known(session)
@@ -41,7 +41,8 @@ class Visibility:
         return GONE if record is None else names.hidden(record.peer.user)
 
     def visible_to(self, person: Person) -> tuple[str, ...]:
-        """The sessions whose names this person may see; asked often, and changed seldom."""
+        """Return the sessions whose names this person may see. It is cached, since it is read often
+        and changes seldom."""
         if self._generation != self._sessions.generation:
             self._generation = self._sessions.generation
             self._visible.clear()
