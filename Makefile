@@ -90,7 +90,7 @@ test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, brow
 	$(BIN)/pytest
 
 test-cuda: $(INSTALLED) $(CUDA_MADE)  ## lanes under PyTorch's own CUDA allocator, on a GPU that is main memory
-	tests/cuda/run -m pytest $(CUDA_TESTS)
+	tests/cuda/run -m pytest --timeout 1000 $(CUDA_TESTS)
 
 $(CUDA_INSTALLED): $(TOOLS) tests/cuda/requirements.txt tests/cuda/headers.txt tests/cuda/stand_ins/hook.py
 	$(BIN)/python -m venv --clear $(CUDA_VENV)

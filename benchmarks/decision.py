@@ -96,7 +96,7 @@ def looks(waiting: int, idle: int) -> list[float]:
         scheduler.request(now, holder, turn[holder])
         holder = following
         start = time.perf_counter()
-        scheduler.picture(now)
+        scheduler.snapshot(now)
         times.append(time.perf_counter() - start)
     return times
 

@@ -273,7 +273,7 @@ class Notebook:
 
     def usual_at(self, time: float, part: float) -> Usual | None:
         """Return its position among its iterations until then; None if one was a surprise, or none
-        was."""
+        was, or a surprise goes on that the broker must have noticed."""
         before = [(seconds, is_long) for end, seconds, is_long in self.iterations if end <= time]
         if not before or any(is_long for _, is_long in before):
             return None
@@ -282,6 +282,8 @@ class Notebook:
         if any(is_long and end - seconds <= time for end, seconds, is_long in self.iterations):
             since = max(at for at, name, _ in self.scene.heard if name == self.name and at <= time)
         speaks = max((one for one in self.speaks if one[0] <= time), default=(0.0, 0.0))[1]
+        if since <= time and speaks + lengths[-1] < time:
+            return None
         return Usual(since, time, speaks, lengths[round(part * (len(lengths) - 1))], lengths[-1])
 
     def reaches_boundary(self) -> None:

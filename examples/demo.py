@@ -304,7 +304,8 @@ def summary(result: JSON, holders: list[str | None]) -> Group:
         title=f"three notebooks, one device: {result['device']['name']}", title_justify="left"
     )
     table.add_column("notebook")
-    for column in ("alone", "shared", "waited", "device", "iterations", "P + E, MiB"):
+    columns = ("alone", "shared", "waited", "device", "iterations", "persistent + ephemeral, MiB")
+    for column in columns:
         table.add_column(column, justify="right")
     table.add_column("losses, weights")
     for row in result["notebooks"]:
@@ -316,7 +317,7 @@ def summary(result: JSON, holders: list[str | None]) -> Group:
         memory = " + ".join(f"{part:.1f}" for part in parts)
         table.add_row(name, *(f"{t:.1f} s" for t in times), str(row["iterations"]), memory, same)
     serial, together = result["makespan_serial"], result["makespan_shared"]
-    ending = f"one after the other {serial:.1f} s, together {together:.1f} s; who held the device:"
+    ending = f"one after the other {serial:.1f} s, together {together:.1f} s; turns over time:"
     return Group(table, memory_line(result["memory"]), ending, strip(holders))
 
 
@@ -328,7 +329,7 @@ def memory_line(memory: JSON) -> str:
     )
     return (
         f"memory: each by itself {alone:.1f} MiB in all, together {together:.1f} MiB: "
-        f"{persistent:.1f} P and {lanes:.1f} in the lane"
+        f"{persistent:.1f} persistent and {lanes:.1f} in the lane"
     )
 
 

@@ -3,16 +3,31 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+class SqueezeOption:
+    """With a peak of `bytes` an iteration takes `slowdown` times as long as unsqueezed."""
+
+    def __init__(self, bytes: int, slowdown: float) -> None: ...
+    bytes: int
+    slowdown: float
+
 class Demand:
     """The memory of a session in bytes: persistent, and the ephemeral peak inside one iteration.
 
-    A session whose demand is not `measured` runs alone.
+    A session whose demand is not `measured` runs alone. `options` say how far it can be squeezed:
+    from all of `ephemeral` at a slowdown of 1 down to the floor; none, if it cannot be.
     """
 
-    def __init__(self, persistent: int = 0, ephemeral: int = 0, measured: bool = True) -> None: ...
+    def __init__(
+        self,
+        persistent: int = 0,
+        ephemeral: int = 0,
+        measured: bool = True,
+        options: Sequence[SqueezeOption] = (),
+    ) -> None: ...
     persistent: int
     ephemeral: int
     measured: bool
+    options: Sequence[SqueezeOption]
 
 class Rules:
     """The tunables of the scheduler; times are in seconds. `running_lanes` 0: the policy decides.
@@ -21,7 +36,8 @@ class Rules:
     of its user, its group or itself is further than `boost` ahead of that of the others; 0
     disables this. With `page_waiting`, a session that waits for its turn is also asked to page out
     for one that comes before it and has waited for memory for longer than `aging`. `report` is the
-    interval at which a session reports in its turn. `names` lists the names of all rules.
+    interval at which a session reports in its turn. Without `squeeze` no session is squeezed.
+    `names` lists the names of all rules.
     """
 
     names: ClassVar[list[str]]
@@ -36,6 +52,7 @@ class Rules:
         boost: float = 0.0,
         page_waiting: bool = False,
         report: float = 0.5,
+        squeeze: bool = True,
     ) -> None: ...
     quantum: float
     half_life: float
@@ -45,13 +62,16 @@ class Rules:
     boost: float
     page_waiting: bool
     report: float
+    squeeze: bool
 
 class SessionSpec:
     """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
 
     Time is shared over groups, then users, then notebooks; "" is a group like any other. Sessions
     of one trust domain pass turns by direct handoff; "" is the user's own domain. A session that is
-    `alone` has the whole device in its turn, and is not paged out.
+    `alone` has the whole device in its turn, and is not paged out. It may be squeezed for others
+    until it is slowed by a factor of `bears`. In the turn that it brings back, an iteration takes
+    `squeezed_bytes` at most, one of its options; 0: it is not squeezed.
     """
 
     def __init__(
@@ -73,6 +93,8 @@ class SessionSpec:
         group: str = "",
         domain: str = "",
         alone: bool = False,
+        bears: float = 1.0,
+        squeezed_bytes: int = 0,
     ) -> None: ...
 
 class Grant:
@@ -109,12 +131,14 @@ class Reason:
     percent: int
     device: str
     text: str
+    whole: int
 
 def reason_codes() -> list[str]:
     """All codes that a Reason may have."""
 
 class SessionState:
-    """One session in a picture; the fields of protocol.SessionView (without pid)."""
+    """One session in a DeviceSnapshot; its fields are among those of
+    wire.snapshot.SessionView."""
 
     id: str
     user: str
@@ -134,6 +158,8 @@ class SessionState:
     priority: int
     paged_out_bytes: int
     busy: bool
+    squeezed: int
+    slowdown: float
 
 class LaneState:
     id: int
@@ -141,10 +167,10 @@ class LaneState:
     holder: str | None
     members: Sequence[str]
 
-class Picture:
+class DeviceSnapshot:
     """The state of the scheduler at one moment; sessions are in the order in which they opened.
 
-    `running_lanes` is the setting; 0 means that the policy decides. `foreign` is the unmanaged
+    `running_lanes` is the setting; 0 means that the policy decides. `unmanaged` is the unmanaged
     memory in bytes, used by programs that are not sessions, and `free` is what is left of the other
     bytes. `concurrency_tuner` says what several lanes at once were found to gain, if that is known.
     """
@@ -153,7 +179,7 @@ class Picture:
     capacity: int
     persistent: int
     free: int
-    foreign: int
+    unmanaged: int
     running_lanes: int
     concurrency_tuner: Reason | None
     lanes: Sequence[LaneState]
@@ -203,16 +229,16 @@ class Host:
     def set_busy(self, now: float, id: str, busy: bool) -> Decision: ...
     def paged_out(self, now: float, id: str, bytes: int) -> Decision: ...
     def page_out_failed(self, now: float, id: str, why: str = "") -> Decision: ...
-    def recall(self, now: float, id: str) -> Decision: ...
-    def dismiss(self, now: float, id: str) -> Decision: ...
-    def hold_back(self, now: float, device: str, sentences: dict[str, str]) -> Decision: ...
+    def preempt(self, now: float, id: str) -> Decision: ...
+    def evict(self, now: float, id: str) -> Decision: ...
+    def throttle(self, now: float, device: str, sentences: dict[str, str]) -> Decision: ...
     def set_shares(
         self, now: float, device: str, groups: dict[str, float], users: dict[str, float]
     ) -> Decision:
         """Among gangs, each group and user has the mean of its weights on all devices."""
     def set_policy(self, now: float, device: str, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, device: str, lanes: int) -> Decision: ...
-    def set_foreign(self, now: float, device: str, bytes: int) -> Decision: ...
+    def set_unmanaged(self, now: float, device: str, bytes: int) -> Decision: ...
     def set_recovering(self, now: float, recovering: bool) -> Decision:
         """Begin or end the recovery of all devices."""
     def assign(self, now: float) -> Decision:
@@ -220,13 +246,15 @@ class Host:
     def next_event(self, now: float) -> float | None: ...
     def may_keep(self, id: str, persistent: int) -> bool: ...
     def has_turn(self, id: str) -> bool: ...
-    def picture(self, device: str, now: float) -> Picture: ...
+    def snapshot(self, device: str, now: float) -> DeviceSnapshot: ...
     def policy(self, device: str) -> str: ...
     def free(self, device: str) -> int: ...
-    def foreign(self, device: str) -> int: ...
+    def unmanaged(self, device: str) -> int: ...
     def sessions(self, device: str) -> int:
         """Return the number of sessions that are open there."""
     def lane_bytes(self, device: str, lane: int) -> int: ...
+    def squeezed(self, device: str, session: str) -> int:
+        """Return the bytes that an iteration may take; 0, if the session is not squeezed."""
     def is_valid(self) -> str:
         """Empty, or the first broken invariant in words."""
     @property
@@ -251,7 +279,8 @@ class Job:
     With `declares`, the job says how many iterations are left. `load` is the part of the device
     that it keeps busy, above 0 and at most 1; jobs that compute at the same time have 1 in all. It
     `stays` open for this number of seconds after its last cell. On several `devices` at once it is
-    a gang, and needs its demand on each of them.
+    a gang, and needs its demand on each of them. Other jobs squeeze it until it is slowed by a
+    factor of `bears`.
     """
 
     def __init__(
@@ -269,6 +298,7 @@ class Job:
         stays: float = 0.0,
         group: str = "",
         devices: int = 1,
+        bears: float = 1.1,
     ) -> None: ...
     id: str
     cells: list[Cell]
@@ -282,6 +312,7 @@ class Job:
     load: float
     stays: float
     devices: int
+    bears: float
 
 class Shares:
     """Weights of groups and users by name, in virtual time; a name that is absent has 1.
@@ -596,15 +627,21 @@ class CudaSegments:
     @staticmethod
     def cancel() -> None: ...
     @staticmethod
+    def owns(address: int) -> bool: ...
+    @staticmethod
     def bytes() -> int:
         """Return the bytes of all segments, in or out."""
+    @staticmethod
+    def shareable_bytes() -> int:
+        """Return the bytes of the segments that `gpushare_cuda_allocate_shareable` has made: memory
+        of the CUDA runtime's own, which it can share with other processes."""
     @staticmethod
     def bytes_out() -> int: ...
     @staticmethod
     def is_valid() -> str:
         """Empty, or the first broken invariant in words."""
 
-class Mailbox:
+class HandoffSlot:
     """The handoff slot, by which a session receives a direct handoff and sends its own turn. One
     thread at a time may use it, but any thread may close it."""
 
@@ -621,7 +658,7 @@ class Mailbox:
         """Whether the last look found the successor after its turn."""
     def hand_on(self) -> None:
         """Give the turn to the successor."""
-    def send(self, mailbox: str, letter: str | bytes) -> None: ...
+    def send(self, handoff_slot: str, handoff_token: str | bytes) -> None: ...
     def wait(self, connection: int, turn: int) -> tuple[int, int, int, int, int] | None:
         """Wait for a direct handoff of `turn`: the fields of its Grant. None where something else
         came first, such as a message or a signal."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ._core import Decision, Demand, LaneState, Picture, Reason, Rules, SessionSpec
+from ._core import Decision, Demand, DeviceSnapshot, LaneState, Reason, Rules, SessionSpec
 
 class ConcurrencyTuner:
     """Measures whether several lanes that run at once get more done than one. Sessions are numbers.
@@ -63,13 +63,13 @@ class Scheduler:
     def page_out_failed(self, now: float, id: str, why: str = "") -> Decision:
         """The session stays, and is not asked again before it has been busy; its user is told
         `why`."""
-    def recall(self, now: float, id: str) -> Decision:
+    def preempt(self, now: float, id: str) -> Decision:
         """Ask a holder to yield, whether its time is over or not. Raises ValueError if it has no
         turn."""
-    def dismiss(self, now: float, id: str) -> Decision:
+    def evict(self, now: float, id: str) -> Decision:
         """Ask an idle session to page out, whether that is needed or not. Raises ValueError if it
         is not idle."""
-    def hold_back(self, now: float, sentences: dict[str, str]) -> Decision:
+    def throttle(self, now: float, sentences: dict[str, str]) -> Decision:
         """Throttle these sessions and no others; `sentences` tells people why, by session id.
 
         One that runs is asked to yield; one that waits is granted nothing, and begins to wait anew
@@ -79,7 +79,7 @@ class Scheduler:
         """Set the weights by name, in place of those before; a name that is absent has 1."""
     def set_policy(self, now: float, name: str) -> Decision: ...
     def set_running_lanes(self, now: float, lanes: int) -> Decision: ...
-    def set_foreign(self, now: float, bytes: int) -> Decision:
+    def set_unmanaged(self, now: float, bytes: int) -> Decision:
         """Set the bytes of unmanaged memory. No session loses its place to them."""
     def set_recovering(self, now: float, recovering: bool) -> Decision:
         """During recovery no turn is granted, but a session that comes with one keeps it."""
@@ -91,11 +91,13 @@ class Scheduler:
         least these."""
     def next_event(self, now: float) -> float | None:
         """Return when time alone changes something (a quantum, a lease, aging), or None."""
-    def picture(self, now: float) -> Picture: ...
+    def snapshot(self, now: float) -> DeviceSnapshot: ...
     def has_place(self, id: str) -> bool:
         """Whether there is room for the session, so that it waits for turns alone."""
     def lane_bytes(self, lane: int) -> int:
         """Return the bytes of the lane, or 0 if there is no such lane."""
+    def squeezed(self, session: str) -> int:
+        """Return the bytes that an iteration may take; 0, if the session is not squeezed."""
     def is_valid(self) -> str:
         """Empty, or the first broken invariant in words."""
     @property
@@ -104,7 +106,7 @@ class Scheduler:
     def free(self) -> int:
         """Bytes of the device beside persistent memory, lanes and unmanaged memory."""
     @property
-    def foreign(self) -> int:
+    def unmanaged(self) -> int:
         """Bytes of unmanaged memory, used by programs that are not sessions."""
     @property
     def recovering(self) -> bool: ...

@@ -7,7 +7,7 @@ one, for translation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -38,6 +38,8 @@ TEXTS = {
         "paged out: {bytes} are on disk to make room for programs that do not share"
     ),
     "recovering": "waits until all have come back who had turns before the broker was started anew",
+    "squeezed": "squeezed to {bytes} of {whole}, about {percent} % slower",
+    "squeezed_for": ", so that {other} has room",
     "needs_whole_device": "needs the whole device",
     "waits": "waits",
     "waits_for": "waits for {other}",
@@ -90,13 +92,17 @@ class IsReason(Protocol):
     def device(self) -> str: ...
     @property
     def text(self) -> str: ...
+    @property
+    def whole(self) -> int: ...
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     """One part of why a session is as it is; fields that its code does not need keep their default.
 
     `other` is the id of another session. The session needs `bytes` bytes, and `free` bytes are
-    free. `text` comes from a rule or a session, and only readers with the permission get it.
+    free; or it is squeezed to `bytes` of the `whole` bytes that an iteration would take. `text`
+    comes from a rule, or it is a cause that a session gave, which only viewers with the permission
+    get.
     """
 
     code: str
@@ -107,6 +113,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     percent: int = 0
     device: str = ""
     text: str = ""
+    whole: int = 0
 
 
 FIELDS = Reason.__struct_fields__
@@ -115,6 +122,25 @@ FIELDS = Reason.__struct_fields__
 def to_wire(reason: IsReason) -> Reason:
     """Return a reason of the core as the message that is sent."""
     return Reason(*(getattr(reason, field) for field in FIELDS))
+
+
+def without_cause(reason: Reason) -> Reason:
+    """Return the reason as all viewers may read it: a cause may name directories of its user."""
+    if reason.code != "not_paged_out_because":
+        return reason
+    return Reason("not_paged_out", other=reason.other)
+
+
+def with_cause(reason: Reason, causes: Mapping[str, str]) -> Reason:
+    """Return the reason with the cause that its other session gave, if that is among `causes`."""
+    if reason.code != "not_paged_out" or reason.other not in causes:
+        return reason
+    return Reason("not_paged_out_because", other=reason.other, text=causes[reason.other])
+
+
+def causes(why: Iterable[IsReason]) -> dict[str, str]:
+    """Return the causes that sessions gave, by the ids of these sessions."""
+    return {one.other: one.text for one in why if one.code == "not_paged_out_because"}
 
 
 def sentence(why: Iterable[IsReason], name: Callable[[str], str]) -> str:
@@ -144,4 +170,5 @@ def _part(reason: IsReason, name: Callable[[str], str]) -> str:
         percent=reason.percent,
         device=reason.device,
         text=reason.text,
+        whole=size(reason.whole),
     )

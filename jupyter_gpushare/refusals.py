@@ -24,7 +24,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean ...?``, or all known words where none is like `word`."""
     names = list(known)
     by_lower_case = {name.lower(): name for name in names}
-    alike = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.5)
+    alike = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.6)
     if alike:
         return f"did you mean {by_lower_case[alike[0]]}?"
     return f"there are: {', '.join(names) or 'none'}"

@@ -157,6 +157,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " one that has waited aging_seconds for memory; not on a GPU"
         ),
     ] = False
+    squeeze: Annotated[
+        bool,
+        Meta(
+            description="squeeze notebooks, as far as they agree, so that more of them fit: their"
+            " iterations take less memory and more time"
+        ),
+    ] = True
     page_directory: Annotated[
         str,
         Meta(
@@ -241,8 +248,9 @@ def load(environ: Mapping[str, str] = os.environ, **given: Any) -> Settings:
     except msgspec.ValidationError:
         wrong = refusals.in_value(values, Settings, "the settings", strict=False)
         setting = wrong.partition(" ")[0]
-        given_as = f"{PREFIX}{setting.upper()} in the environment"
-        raise InvalidValue(f"a setting is wrong: {wrong} ({given_as})") from None
+        is_found = given.get(setting) is None
+        where = f" ({PREFIX}{setting.upper()} in the environment)" if is_found else ""
+        raise InvalidValue(f"a setting is wrong: {wrong}{where}") from None
 
 
 def descriptions() -> dict[str, str]:

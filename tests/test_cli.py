@@ -136,6 +136,10 @@ def test_a_wrong_setting_is_a_problem_in_one_sentence(settings: Settings) -> Non
     assert done.stderr.count("\n") == 1
 
 
+def test_help_names_no_default_that_is_empty() -> None:
+    assert "(default: )" not in gpushare("broker", "--help").stdout
+
+
 def test_the_version_is_told() -> None:
     assert gpushare("--version").stdout == f"{__version__}\n"
 

@@ -214,7 +214,7 @@ def test_the_waiting_sentence_tells_what_is_known() -> None:
     assert sentence(Wait(1, 1, 3.0, "")) == (
         f"Waiting for the device, 1st in line (3.0 s so far). {stop}"
     )
-    held = "held back: a class has the device until noon"
+    held = "throttled: a class has the device until noon"
     assert sentence(Wait(1, 0, 3.0, held, "cnn.ipynb")) == (
         f"Waiting for the device (3.0 s so far): {held}. {stop}"
     )

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import jupyter_gpushare as gpushare
+from jupyter_gpushare import refusals
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.client import sharing
 from jupyter_gpushare.errors import InvalidValue, ProtocolError, UnknownOption
@@ -73,6 +74,12 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_a_word_that_is_like_none_gets_all_that_there_are() -> None:
+    known = ["fair", "fifo", "pack"]
+    assert refusals.nearest("fiar", known) == "did you mean fair?"
+    assert refusals.nearest("luck", known) == "there are: fair, fifo, pack"
+
+
 @pytest.fixture
 def off() -> Iterator[None]:
     yield
@@ -107,6 +114,29 @@ def test_an_unknown_option_is_a_type_error_as_everywhere_in_python(settings: Set
         with pytest.raises(TypeError, match="did you mean weight"):
             entered(call, settings)
     assert issubclass(UnknownOption, InvalidValue)
+
+
+LOOPS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "a number": ((5,), "the loader is 5, and should be what a for loop goes through, such as"),
+    "nothing": ((None,), "the loader is None, and should be what a for loop goes through"),
+    "text": (([1], "x"), "epochs is 'x', and should be a whole number from 0 on"),
+    "negative": (([1], -1), "epochs is -1, and should be a whole number from 0 on"),
+    "fraction": (([1], 1.5), "epochs is 1.5, and should be a whole number from 0 on"),
+}
+
+
+@pytest.mark.parametrize("case", LOOPS)
+def test_a_wrong_argument_of_iterations_is_refused_at_the_call(case: str) -> None:
+    given, sentence = LOOPS[case]
+    with pytest.raises(InvalidValue) as refusal:
+        gpushare.iterations(*given)
+    assert sentence in str(refusal.value)
+    assert is_one_plain_sentence(str(refusal.value))
+
+
+def test_a_wrong_option_is_refused_at_the_call_without_a_block() -> None:
+    with pytest.raises(InvalidValue, match="did you mean weight"):
+        gpushare.session(wieght=3)
 
 
 def entered(call: Callable[..., Any], settings: Settings) -> None:

@@ -212,10 +212,26 @@ def test_a_policy_does_not_know_the_scheduler(path: Path) -> None:
     assert not forbidden & set(includes(path))
 
 
+def test_only_events_the_pass_and_what_they_call_change_a_device() -> None:
+    """All else in the core has what is known of a device by a constant reference."""
+    changes = re.compile(r"(?<!const )\bDeviceState[&*](?! operator)|unique_ptr<DeviceState>")
+    headers = [path for path in cxx_files(CORE) if path.suffix == ".h"]
+    found = {path.stem for path in headers if changes.search(path.read_text())}
+    assert found == {"scheduler", "pass", "turns", "paging", "fitting"}
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        *("view.ts", "format.ts", "snapshot.ts", "dom.ts", "scene.ts", "memory.ts", "lanes.ts"),
+        *(
+            "view.ts",
+            "format.ts",
+            "snapshot.ts",
+            "dom.ts",
+            "view_model.ts",
+            "memory.ts",
+            "lanes.ts",
+        ),
         *("notebooks.ts", "rules.ts", "use.ts", "anywidget.ts", "actions.ts", "page.ts"),
     ],
 )

@@ -31,6 +31,15 @@ def test_a_wrong_setting_is_named(name: str, value: str) -> None:
         load({f"JUPYTER_GPUSHARE_{name}": value})
 
 
+def test_a_wrong_setting_is_said_to_be_in_the_environment_where_it_was_found_there() -> None:
+    variable = "JUPYTER_GPUSHARE_QUANTUM_SECONDS"
+    with pytest.raises(InvalidValue, match=f"{variable} in the environment"):
+        load({variable: "soon"})
+    with pytest.raises(InvalidValue) as given:
+        load({variable: "1"}, quantum_seconds="soon")
+    assert "environment" not in str(given.value)
+
+
 def test_settings_pass_through_an_environment_unchanged() -> None:
     settings = load({}, policy="las", quantum_seconds=0.125, host_capacity_bytes=1 << 33)
     assert load(as_environment(settings)) == settings

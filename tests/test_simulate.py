@@ -294,6 +294,17 @@ def test_a_job_that_does_not_fit_a_smaller_device_is_counted() -> None:
     assert (run.refused, len(run.finished)) == (1, 1)
 
 
+def test_squeezing_admits_what_does_not_fit() -> None:
+    jobs = [
+        Job(id, [Cell(10, 0.1)], demand=Demand(GIB, size * GIB))
+        for id, size in (("a", 1), ("b", 5))
+    ]
+    subject = Workload(jobs, 4 * GIB)
+    (run,) = simulation.simulate(subject, ["fair"], squeeze={0.8: 1.1, 0.5: 1.2}).runs
+    assert (run.refused, len(run.finished)) == (0, 2)
+    assert run.outcomes[1].device_seconds == pytest.approx(1.2)
+
+
 def long(id: str, group: str, user: str, seconds: int = 100, arrival: float = 0.0) -> Job:
     return Job(
         id,
@@ -387,6 +398,7 @@ def test_a_plot_without_matplotlib_is_one_sentence(
         (["--generate", "9", "--class-mode", "g7"], "no group 'g7' in this workload; there is g1,"),
         (["--generate", "2", "--user-weights", "eve=2"], "there is no user 'eve' in this workload"),
         (["--generate", "2", "--user-weights", "u1=0"], "a weight must be a finite number above 0"),
+        (["--generate", "2", "--squeeze", "0.5=1.2,0.2=1.1"], "has at least the slowdown of"),
         (["--generate", "2", "--plot", "/nowhere/a.svg"], "cannot be written to /nowhere/a.svg"),
     ],
 )
@@ -402,7 +414,7 @@ def test_a_wrong_input_is_refused_in_one_sentence(
 def test_each_question_can_be_asked_of_a_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another policy, a larger card, two cards, class mode, other weights, paging."""
+    """Another policy, a larger card, two cards, class mode, other weights, paging, squeezing."""
     again = [Event(0.0, "group", group="g1", weight=2.0), *RECORD[2:]]
     opened = msgspec.structs.replace(RECORD[1], group="g1")
     path = written(tmp_path / "record.jsonl", [RECORD[0], opened, *again])
@@ -413,6 +425,7 @@ def test_each_question_can_be_asked_of_a_record(
         (["--class-mode", "g1"], "a class of g1"),
         (["--group-weights", "g1=3", "--user-weights", "u1=0.5"], "fair"),
         (["--paging-rate", "2GiB"], "fair"),
+        (["--squeeze", "0.5=1.1,0.2=1.3"], "fair"),
     ):
         assert cli.main(["simulate", "--from", path, *words]) == 0
         assert shown in capsys.readouterr().out
@@ -426,6 +439,9 @@ def test_each_question_can_be_asked_of_a_record(
         ["--generate", "1", "--capacity", "x"],
         ["--generate", "1", "--group-weights", "g1"],
         ["--generate", "1", "--group-weights", "=2"],
+        ["--generate", "1", "--squeeze", "half"],
+        ["--generate", "1", "--squeeze", "0.5=0.9"],
+        ["--generate", "1", "--squeeze", "1.5=1.1"],
     ],
 )
 def test_a_wrong_command_line_ends_with_2(words: list[str]) -> None:

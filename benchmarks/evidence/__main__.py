@@ -16,6 +16,7 @@ import compare
 import pairs
 import salus
 import speed
+import squeezing
 import tiresias
 from document import Page
 
@@ -26,6 +27,7 @@ PARTS = {
     "sharing": salus.sharing,
     "paging": beyond.paging,
     "overtaking": beyond.overtaking,
+    "squeezing": squeezing.section,
     "agreement": agreement.section,
     "speed": speed.section,
     "gangs": tiresias.section,

@@ -351,9 +351,9 @@ def inference() -> tuple[int, int]:
             persistent, ephemeral = memory_table()[name]
             demand = Demand(round(persistent * 1.1 * MEBIBYTE), round(ephemeral * MEBIBYTE))
             scheduler.open(0, f"{name}-{copy}", SessionSpec("u", demand=demand))
-    picture = scheduler.picture(0)
-    admitted = sum(session.lane is not None for session in picture.sessions)
-    return admitted, picture.capacity - picture.free
+    device_snapshot = scheduler.snapshot(0)
+    admitted = sum(session.lane is not None for session in device_snapshot.sessions)
+    return admitted, device_snapshot.capacity - device_snapshot.free
 
 
 # --- fairness and deadlock ------------------------------------------------------------------------

@@ -54,8 +54,8 @@ void register_events(pybind11::class_<Decides>& bound) {
           },
           now, id, py::arg("bytes"))
       .def("page_out_failed", &Decides::page_out_failed, now, id, py::arg("why") = "")
-      .def("recall", &Decides::recall, now, id)
-      .def("dismiss", &Decides::dismiss, now, id)
+      .def("preempt", &Decides::preempt, now, id)
+      .def("evict", &Decides::evict, now, id)
       .def(
           "may_keep",
           [](const Decides& self, const std::string& id, const py::int_& persistent) {

@@ -34,12 +34,24 @@ const char* name(State state) {
 }
 
 void register_types(py::module_& module) {
-  py::class_<Demand>(module, "Demand")
-      .def(py::init([](const py::int_& persistent, const py::int_& ephemeral, bool measured) {
-             return Demand{whole<Bytes>(persistent, "persistent"),
-                           whole<Bytes>(ephemeral, "ephemeral"), measured};
+  py::class_<SqueezeOption>(module, "SqueezeOption")
+      .def(py::init([](const py::int_& bytes, double slowdown) {
+             return SqueezeOption{whole<Bytes>(bytes, "bytes"), slowdown};
            }),
-           py::arg("persistent") = 0, py::arg("ephemeral") = 0, py::arg("measured") = true)
+           py::arg("bytes"), py::arg("slowdown"))
+      .def_readonly("bytes", &SqueezeOption::bytes)
+      .def_readonly("slowdown", &SqueezeOption::slowdown)
+      .def("__eq__", [](const SqueezeOption& a, const SqueezeOption& b) { return a == b; });
+
+  py::class_<Demand>(module, "Demand")
+      .def(py::init([](const py::int_& persistent, const py::int_& ephemeral, bool measured,
+                       std::vector<SqueezeOption> options) {
+             return Demand{whole<Bytes>(persistent, "persistent"),
+                           whole<Bytes>(ephemeral, "ephemeral"), measured, std::move(options)};
+           }),
+           py::arg("persistent") = 0, py::arg("ephemeral") = 0, py::arg("measured") = true,
+           py::arg("options") = std::vector<SqueezeOption>{})
+      .def_readonly("options", &Demand::options)
       .def_readonly("persistent", &Demand::persistent)
       .def_readonly("ephemeral", &Demand::ephemeral)
       .def_readonly("measured", &Demand::measured)
@@ -51,7 +63,8 @@ void register_types(py::module_& module) {
                        const py::int_& turn, bool holding, bool waiting, bool paused,
                        Seconds device_seconds, Seconds waited_seconds, const py::int_& iterations,
                        const py::int_& paged_out_bytes, bool busy, std::string group,
-                       std::string domain, bool alone) {
+                       std::string domain, bool alone, double bears,
+                       const py::int_& squeezed_bytes) {
              return SessionSpec{std::move(user),
                                 weight,
                                 whole<int>(priority, "priority"),
@@ -68,7 +81,9 @@ void register_types(py::module_& module) {
                                 busy,
                                 std::move(group),
                                 std::move(domain),
-                                alone};
+                                alone,
+                                bears,
+                                whole<Bytes>(squeezed_bytes, "squeezed_bytes")};
            }),
            py::arg("user"), py::arg("weight") = 1.0, py::arg("priority") = 0,
            py::arg("demand") = Demand{}, py::arg("remaining_iterations") = py::none(),
@@ -76,7 +91,8 @@ void register_types(py::module_& module) {
            py::arg("paused") = false, py::arg("device_seconds") = 0.0,
            py::arg("waited_seconds") = 0.0, py::arg("iterations") = 0,
            py::arg("paged_out_bytes") = 0, py::arg("busy") = true, py::arg("group") = "",
-           py::arg("domain") = "", py::arg("alone") = false);
+           py::arg("domain") = "", py::arg("alone") = false, py::arg("bears") = 1.0,
+           py::arg("squeezed_bytes") = 0);
 
   py::class_<Grant>(module, "Grant")
       .def_readonly("session", &Grant::session)
@@ -107,6 +123,7 @@ void register_reasons(py::module_& module) {
       .def_readonly("percent", &Reason::percent)
       .def_readonly("device", &Reason::device)
       .def_readonly("text", &Reason::text)
+      .def_readonly("whole", &Reason::whole)
       .def("__eq__", [](const Reason& one, const Reason& other) { return one == other; });
   module.def("reason_codes", [] {
     std::vector<std::string> codes;
@@ -115,7 +132,7 @@ void register_reasons(py::module_& module) {
   });
 }
 
-void register_picture(py::module_& module) {
+void register_device_snapshot(py::module_& module) {
   py::class_<SessionState>(module, "SessionState")
       .def_readonly("id", &SessionState::id)
       .def_readonly("user", &SessionState::user)
@@ -134,22 +151,24 @@ void register_picture(py::module_& module) {
       .def_readonly("weight", &SessionState::weight)
       .def_readonly("priority", &SessionState::priority)
       .def_readonly("paged_out_bytes", &SessionState::paged_out_bytes)
-      .def_readonly("busy", &SessionState::busy);
+      .def_readonly("busy", &SessionState::busy)
+      .def_readonly("squeezed", &SessionState::squeezed)
+      .def_readonly("slowdown", &SessionState::slowdown);
   py::class_<LaneState>(module, "LaneState")
       .def_readonly("id", &LaneState::id)
       .def_readonly("bytes", &LaneState::bytes)
       .def_readonly("holder", &LaneState::holder)
       .def_readonly("members", &LaneState::members);
-  py::class_<Picture>(module, "Picture")
-      .def_readonly("policy", &Picture::policy)
-      .def_readonly("capacity", &Picture::capacity)
-      .def_readonly("persistent", &Picture::persistent)
-      .def_readonly("free", &Picture::free)
-      .def_readonly("foreign", &Picture::foreign)
-      .def_readonly("running_lanes", &Picture::running_lanes)
-      .def_readonly("concurrency_tuner", &Picture::concurrency_tuner)
-      .def_readonly("lanes", &Picture::lanes)
-      .def_readonly("sessions", &Picture::sessions);
+  py::class_<DeviceSnapshot>(module, "DeviceSnapshot")
+      .def_readonly("policy", &DeviceSnapshot::policy)
+      .def_readonly("capacity", &DeviceSnapshot::capacity)
+      .def_readonly("persistent", &DeviceSnapshot::persistent)
+      .def_readonly("free", &DeviceSnapshot::free)
+      .def_readonly("unmanaged", &DeviceSnapshot::unmanaged)
+      .def_readonly("running_lanes", &DeviceSnapshot::running_lanes)
+      .def_readonly("concurrency_tuner", &DeviceSnapshot::concurrency_tuner)
+      .def_readonly("lanes", &DeviceSnapshot::lanes)
+      .def_readonly("sessions", &DeviceSnapshot::sessions);
 }
 
 }  // namespace
@@ -158,7 +177,7 @@ void register_core(py::module_& module) {
   translate_errors();
   register_types(module);
   register_reasons(module);
-  register_picture(module);
+  register_device_snapshot(module);
   module.def("policies", [] {
     std::vector<std::pair<std::string, std::string>> rows;
     for (const Policy& policy : policies()) rows.emplace_back(policy.name, policy.sentence);

@@ -121,7 +121,13 @@ void register_cuda_segments(py::module_& module) {
           "page_in", [] { return segments().page_in(); }, Unlocked())
       .def_static("cancel", [] { segments().cancel(); })
       .def_static(
+          "owns",
+          [](uintptr_t address) { return segments().owns(reinterpret_cast<const void*>(address)); },
+          py::arg("address"))
+      .def_static(
           "bytes", [] { return segments().bytes(); }, Unlocked())
+      .def_static("shareable_bytes", &shareable_bytes,
+                  "Bytes of segments that are the CUDA runtime's own, for other processes.")
       .def_static("bytes_out", [] { return segments().bytes_out(); })
       .def_static("is_valid", [] { return segments().is_valid(); }, Unlocked());
 }

@@ -1,8 +1,8 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/register.h"
+#include "handoff/handoff_slot.h"
 #include "handoff/idle_turn.h"
-#include "handoff/mailbox.h"
 #include "memory/host/allocation_hook.h"
 
 namespace py = pybind11;
@@ -10,18 +10,18 @@ namespace py = pybind11;
 namespace gpushare {
 namespace {
 
-py::object await(const Mailbox& mailbox, int connection, uint64_t number) {
+py::object await(const HandoffSlot& handoff_slot, int connection, uint64_t number) {
   std::optional<Turn> turn;
   {
     const py::gil_scoped_release others_run;
-    turn = mailbox.await(connection, number);
+    turn = handoff_slot.await(connection, number);
   }
   if (!turn) return py::none();
   return py::make_tuple(turn->number, turn->lane, turn->bytes, turn->memory, turn->chunks);
 }
 
-void send(const Mailbox& mailbox, std::string name, std::string letter) {
-  mailbox.send({std::move(name), std::move(letter)});
+void send(const HandoffSlot& handoff_slot, std::string name, std::string handoff_token) {
+  handoff_slot.send({std::move(name), std::move(handoff_token)});
 }
 
 // The lane of this process on the host.
@@ -60,21 +60,21 @@ void register_idle_turn(py::module_& module) {
 
 void register_handoff(py::module_& module) {
   register_idle_turn(module);
-  py::class_<Mailbox>(
-      module, "Mailbox",
+  py::class_<HandoffSlot>(
+      module, "HandoffSlot",
       "The handoff slot, by which a session receives a direct handoff and sends its own turn.")
       .def(py::init<const std::string&>(), py::arg("name"),
            "It is closed from the start where no slot is available.")
-      .def_property_readonly("is_open", &Mailbox::is_open)
-      .def("close", &Mailbox::close)
-      .def("renew", &Mailbox::renew, py::arg("key"),
+      .def_property_readonly("is_open", &HandoffSlot::is_open)
+      .def("close", &HandoffSlot::close)
+      .def("renew", &HandoffSlot::renew, py::arg("key"),
            "From now on direct handoffs with this key count.")
-      .def("look", &Mailbox::look, py::arg("connection"), py::arg("turn"),
+      .def("look", &HandoffSlot::look, py::arg("connection"), py::arg("turn"),
            "Whether there is something to receive; nothing is taken.")
-      .def("has_successor", &Mailbox::has_successor,
+      .def("has_successor", &HandoffSlot::has_successor,
            "Whether the last look found the successor after its turn.")
-      .def("hand_on", &Mailbox::hand_on, "Give the turn to the successor.")
-      .def("send", &send, py::arg("mailbox"), py::arg("letter"))
+      .def("hand_on", &HandoffSlot::hand_on, "Give the turn to the successor.")
+      .def("send", &send, py::arg("handoff_slot"), py::arg("handoff_token"))
       .def("wait", &await, py::arg("connection"), py::arg("turn"),
            "Wait for a direct handoff of `turn`: what its Grant says. None where something else "
            "came first, as a message or a signal.");

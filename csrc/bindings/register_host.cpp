@@ -5,6 +5,7 @@
 #include "bindings/events.h"
 #include "bindings/register.h"
 #include "bindings/whole.h"
+#include "core/fitting.h"
 #include "core/host.h"
 
 namespace py = pybind11;
@@ -20,6 +21,10 @@ std::unique_ptr<Host> make(const std::vector<std::pair<std::string, py::int_>>& 
   return std::make_unique<Host>(specs, policy, rules);
 }
 
+const DeviceState& known(const Host& host, const std::string& device) {
+  return host.devices().state(host.devices().number_of(device));
+}
+
 void register_devices(py::class_<Host>& host) {
   const auto now = py::arg("now");
   const auto device = py::arg("device");
@@ -27,10 +32,10 @@ void register_devices(py::class_<Host>& host) {
           "place",
           [](const Host& self, const std::vector<std::string>& among, const Demand& demand,
              const py::int_& count) {
-            return self.place(among, demand, whole<std::size_t>(count, "count"));
+            return self.devices().place(among, demand, whole<std::size_t>(count, "count"));
           },
           py::arg("among"), py::arg("demand"), py::arg("count") = 1)
-      .def("hold_back", &Host::hold_back, now, device, py::arg("sentences"))
+      .def("throttle", &Host::throttle, now, device, py::arg("sentences"))
       .def("set_shares", &Host::set_shares, now, device, py::arg("groups"), py::arg("users"))
       .def("set_policy", &Host::set_policy, now, device, py::arg("name"))
       .def(
@@ -40,34 +45,45 @@ void register_devices(py::class_<Host>& host) {
           },
           now, device, py::arg("lanes"))
       .def(
-          "set_foreign",
+          "set_unmanaged",
           [](Host& self, Seconds now, const std::string& device, const py::int_& bytes) {
-            return self.set_foreign(now, device, whole<Bytes>(bytes, "bytes"));
+            return self.set_unmanaged(now, device, whole<Bytes>(bytes, "bytes"));
           },
           now, device, py::arg("bytes"))
       .def(
           "policy",
-          [](const Host& self, const std::string& name) { return self.scheduler(name).policy(); },
+          [](const Host& self, const std::string& name) { return known(self, name).policy->name; },
           device)
       .def(
           "free",
-          [](const Host& self, const std::string& name) { return self.scheduler(name).free(); },
+          [](const Host& self, const std::string& name) { return known(self, name).lanes.free(); },
           device)
       .def(
-          "foreign",
-          [](const Host& self, const std::string& name) { return self.scheduler(name).foreign(); },
+          "unmanaged",
+          [](const Host& self, const std::string& name) {
+            return known(self, name).lanes.unmanaged();
+          },
           device)
       .def(
           "sessions",
-          [](const Host& self, const std::string& name) { return self.scheduler(name).size(); },
+          [](const Host& self, const std::string& name) {
+            return known(self, name).sessions.size();
+          },
           device)
       .def(
           "lane_bytes",
           [](const Host& self, const std::string& name, LaneId lane) {
-            return self.scheduler(name).lane_bytes(lane);
+            return known(self, name).lanes.bytes_of(lane);
           },
           device, py::arg("lane"))
-      .def("picture", &Host::picture, device, now);
+      .def(
+          "squeezed",
+          [](const Host& self, const std::string& name, const std::string& session) {
+            const DeviceState& state = known(self, name);
+            return squeezed(state, state.sessions.of(session)).value_or(SqueezeOption{}).bytes;
+          },
+          device, py::arg("session"))
+      .def("snapshot", &Host::snapshot, device, now);
 }
 
 }  // namespace

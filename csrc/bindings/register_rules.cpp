@@ -26,6 +26,7 @@ void each_rule(Visit&& visit) {
   visit("boost", &Rules::boost);
   visit("page_waiting", &Rules::page_waiting);
   visit("report", &Rules::report);
+  visit("squeeze", &Rules::squeeze);
 }
 
 std::vector<std::string> names() {

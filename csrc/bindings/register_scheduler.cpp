@@ -5,6 +5,7 @@
 #include "bindings/events.h"
 #include "bindings/register.h"
 #include "bindings/whole.h"
+#include "core/fitting.h"
 #include "core/scheduler.h"
 
 namespace py = pybind11;
@@ -28,7 +29,7 @@ void register_scheduler(py::module_& module) {
       .def(py::init(&make), py::arg("capacity"), py::arg("policy") = "fair",
            py::arg("rules") = Rules{})
       .def("open", &Scheduler::open, now, id, py::arg("spec"))
-      .def("hold_back", &Scheduler::hold_back, now, py::arg("sentences"))
+      .def("throttle", &Scheduler::throttle, now, py::arg("sentences"))
       .def("set_shares", &Scheduler::set_shares, now, py::arg("groups"), py::arg("users"))
       .def("set_policy", &Scheduler::set_policy, now, py::arg("name"))
       .def(
@@ -38,18 +39,37 @@ void register_scheduler(py::module_& module) {
           },
           now, py::arg("lanes"))
       .def(
-          "set_foreign",
+          "set_unmanaged",
           [](Scheduler& self, Seconds now, const py::int_& bytes) {
-            return self.set_foreign(now, whole<Bytes>(bytes, "bytes"));
+            return self.set_unmanaged(now, whole<Bytes>(bytes, "bytes"));
           },
           now, py::arg("bytes"))
-      .def("picture", &Scheduler::picture, now)
-      .def("has_place", &Scheduler::has_place, id)
-      .def("lane_bytes", &Scheduler::lane_bytes, py::arg("lane"))
-      .def_property_readonly("policy", &Scheduler::policy)
-      .def_property_readonly("free", &Scheduler::free)
-      .def_property_readonly("foreign", &Scheduler::foreign)
-      .def("__len__", &Scheduler::size);
+      .def("snapshot", &Scheduler::snapshot, now)
+      .def(
+          "has_place",
+          [](const Scheduler& self, const std::string& id) {
+            return self.state().has_place(self.state().sessions.of(id));
+          },
+          id)
+      .def(
+          "lane_bytes",
+          [](const Scheduler& self, LaneId lane) { return self.state().lanes.bytes_of(lane); },
+          py::arg("lane"))
+      .def(
+          "squeezed",
+          [](const Scheduler& self, const std::string& session) {
+            return squeezed(self.state(), self.state().sessions.of(session))
+                .value_or(SqueezeOption{})
+                .bytes;
+          },
+          py::arg("session"))
+      .def_property_readonly("policy",
+                             [](const Scheduler& self) { return self.state().policy->name; })
+      .def_property_readonly("free",
+                             [](const Scheduler& self) { return self.state().lanes.free(); })
+      .def_property_readonly("unmanaged",
+                             [](const Scheduler& self) { return self.state().lanes.unmanaged(); })
+      .def("__len__", [](const Scheduler& self) { return self.state().sessions.size(); });
 }
 
 }  // namespace gpushare

@@ -24,19 +24,21 @@ void register_jobs(py::module_& module) {
 
   const Job job;
   py::class_<Job>(module, "Job")
-      .def(
-          py::init([](std::string id, std::vector<Cell> cells, const Demand& demand,
-                      std::string user, Seconds arrival, double weight, int priority, bool declares,
-                      double load, Seconds stays, std::string group, std::size_t devices) {
-            return Job{
-                std::move(id), std::move(user), std::move(group), arrival, demand, std::move(cells),
-                weight,        priority,        declares,         load,    stays,  devices};
-          }),
-          py::arg("id"), py::arg("cells"), py::kw_only(), py::arg("demand") = job.demand,
-          py::arg("user") = "", py::arg("arrival") = job.arrival, py::arg("weight") = job.weight,
-          py::arg("priority") = job.priority, py::arg("declares") = job.declares,
-          py::arg("load") = job.load, py::arg("stays") = job.stays, py::arg("group") = "",
-          py::arg("devices") = job.devices)
+      .def(py::init([](std::string id, std::vector<Cell> cells, const Demand& demand,
+                       std::string user, Seconds arrival, double weight, int priority,
+                       bool declares, double load, Seconds stays, std::string group,
+                       std::size_t devices, double bears) {
+             return Job{std::move(id), std::move(user), std::move(group),
+                        arrival,       demand,          std::move(cells),
+                        weight,        priority,        declares,
+                        load,          stays,           devices,
+                        bears};
+           }),
+           py::arg("id"), py::arg("cells"), py::kw_only(), py::arg("demand") = job.demand,
+           py::arg("user") = "", py::arg("arrival") = job.arrival, py::arg("weight") = job.weight,
+           py::arg("priority") = job.priority, py::arg("declares") = job.declares,
+           py::arg("load") = job.load, py::arg("stays") = job.stays, py::arg("group") = "",
+           py::arg("devices") = job.devices, py::arg("bears") = job.bears)
       .def_readonly("id", &Job::id)
       .def_readonly("cells", &Job::cells)
       .def_readonly("demand", &Job::demand)
@@ -48,7 +50,8 @@ void register_jobs(py::module_& module) {
       .def_readonly("declares", &Job::declares)
       .def_readonly("load", &Job::load)
       .def_readonly("stays", &Job::stays)
-      .def_readonly("devices", &Job::devices);
+      .def_readonly("devices", &Job::devices)
+      .def_readonly("bears", &Job::bears);
 
   py::class_<Shares>(module, "Shares")
       .def(py::init([](std::map<std::string, double> groups, std::map<std::string, double> users,

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/scheduler.h"
-
 namespace gpushare {
 namespace {
 
@@ -205,11 +203,11 @@ std::string GangQueue::is_valid() const {
     for (const std::size_t device : entry.gang.devices)
       if (!taken.insert(device).second) return "two gangs were called to one device";
   }
-  return nobody_waits_in_vain();
+  return calls_are_right();
 }
 
 // The first gang that wants a device is called to it, unless another gang has it.
-std::string GangQueue::nobody_waits_in_vain() const {
+std::string GangQueue::calls_are_right() const {
   for (const auto& [number, waiting] : entries_) {
     if (waiting.state != State::waits) continue;
     const bool waits_for_another = std::ranges::any_of(entries_, [&](const auto& other) {

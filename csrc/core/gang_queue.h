@@ -84,7 +84,7 @@ class GangQueue {
   std::vector<Entry*> in_order();
   std::vector<Entry*> in_the_way_of(const Entry& waiting);
   Seconds ends_in(const Entry& holder, const Entry& waiting) const;
-  std::string nobody_waits_in_vain() const;
+  std::string calls_are_right() const;
   void reserve_for(const Entry& waiting, std::set<std::size_t>& reserved, Calls& calls);
 
   const Policy& policy_;

@@ -44,8 +44,6 @@ void require(bool condition, const std::string& sentence) {
   if (!condition) throw std::invalid_argument(sentence);
 }
 
-constexpr std::int64_t kMostDevices = 1'000'000;  // so that no sum of them overflows
-
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
 
 const GangScheduler::Policy* policy_of(std::string_view name) {
@@ -90,16 +88,8 @@ double gittins_index(const std::vector<Service>& known, Service attained, Servic
 }
 
 GangScheduler::GangScheduler(std::vector<int> hosts, std::string_view policy, GangRules rules)
-    : hosts_(std::move(hosts)),
-      free_(hosts_),
-      policy_(policy_of(policy)),
-      rules_(std::move(rules)) {
+    : devices_(std::move(hosts)), policy_(policy_of(policy)), rules_(std::move(rules)) {
   gpushare::check(rules_, policy);
-  require(std::ranges::all_of(hosts_, [](int devices) { return devices > 0; }),
-          "a host must have a device");
-  const std::int64_t devices = std::accumulate(hosts_.begin(), hosts_.end(), std::int64_t{0});
-  require(devices > 0 && devices <= kMostDevices,
-          "there must be a host, and at most " + std::to_string(kMostDevices) + " devices");
 }
 
 // --- events --------------------------------------------------------------------------------------
@@ -135,9 +125,7 @@ void GangScheduler::close(Seconds now, const std::string& id) {
   numbers_.erase(id);
 }
 
-void GangScheduler::check(const Gang& gang) const {
-  gpushare::check(gang, std::accumulate(hosts_.begin(), hosts_.end(), 0));
-}
+void GangScheduler::check(const Gang& gang) const { gpushare::check(gang, devices_.size()); }
 
 GangScheduler::Number GangScheduler::number_of(const std::string& id) const {
   const auto number = numbers_.find(id);
@@ -225,22 +213,18 @@ GangDecision GangScheduler::assign(Seconds now) {
   for (const Number each : present_) promote(gangs_.at(each));
   sort();
   GangDecision decision;
-  int left = std::accumulate(hosts_.begin(), hosts_.end(), 0);
+  int left = devices_.size();
   for (const Number each : present_) {
     GangProgress& gang = gangs_.at(each);
     const bool fits = gang.gang.devices <= left;
     if (fits) left -= gang.gang.devices;
     if (!fits && !gang.wants && !std::exchange(gang.asked, true))
       decision.yields.push_back(gang.gang.id);
-    if (!fits || !gang.wants || !can_start(gang.gang)) continue;
+    if (!fits || !gang.wants || gang.gang.devices > devices_.free()) continue;
     place(gang);
     decision.grants.push_back({gang.gang.id, gang.holds});
   }
   return decision;
-}
-
-bool GangScheduler::can_start(const Gang& gang) const {
-  return std::accumulate(free_.begin(), free_.end(), 0) >= gang.devices;
 }
 
 // Each score is computed once: an index reads all known service.
@@ -254,53 +238,29 @@ void GangScheduler::sort() {
   std::ranges::copy(order | std::views::elements<3>, present_.begin());
 }
 
-// A skewed model sends few large messages and suffers from a network between its devices: it gets
-// the smallest gap on one host that holds it, else the largest gaps. All others fill the smallest.
-std::vector<int> GangScheduler::choose(const Gang& gang) const {
-  std::vector<int> holds(hosts_.size(), 0);
-  const int wanted = gang.devices;
-  const bool together = gang.skew > rules_.consolidates;
-  const bool one_host = std::ranges::max(free_) >= wanted;
-  std::vector<std::size_t> order(hosts_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](std::size_t host) {
-    if (!together) return std::pair(false, free_[host]);
-    return one_host ? std::pair(free_[host] < wanted, free_[host]) : std::pair(false, -free_[host]);
-  });
-  int missing = wanted;
-  for (const std::size_t host : order) {
-    holds[host] = std::min(missing, free_[host]);
-    missing -= holds[host];
-  }
-  return holds;
-}
-
+// A skewed model sends few large messages and suffers from a network between its devices.
 void GangScheduler::place(GangProgress& gang) {
-  gang.holds = choose(gang.gang);
-  for (std::size_t host = 0; host < hosts_.size(); ++host) free_[host] -= gang.holds[host];
+  gang.holds = devices_.take(gang.gang.devices, gang.gang.skew > rules_.consolidates);
   gang.wants = gang.asked = false;
   gang.granted = now_;
   gang.resumes = std::exchange(gang.started, true) ? rules_.resume : 0;
 }
 
 void GangScheduler::stop(GangProgress& gang) {
-  for (std::size_t host = 0; host < hosts_.size(); ++host) free_[host] += gang.holds[host];
+  devices_.give_back(gang.holds);
   gang.holds.clear();
 }
 
 std::string GangScheduler::is_valid() const {
-  std::vector<int> used(hosts_.size(), 0);
+  std::vector<std::vector<int>> holds;
   for (const auto& [number, gang] : gangs_) {
     if (gang.wants && !gang.holds.empty()) return "'" + gang.gang.id + "' waits and runs at once";
     if (gang.holds.empty()) continue;
     if (std::accumulate(gang.holds.begin(), gang.holds.end(), 0) != gang.gang.devices)
       return "'" + gang.gang.id + "' has a part of its devices";
-    for (std::size_t host = 0; host < hosts_.size(); ++host) used[host] += gang.holds[host];
+    holds.push_back(gang.holds);
   }
-  for (std::size_t host = 0; host < hosts_.size(); ++host)
-    if (used[host] + free_[host] != hosts_[host] || free_[host] < 0)
-      return "devices of host " + std::to_string(host) + " are counted wrong";
-  return "";
+  return devices_.is_valid(holds);
 }
 
 }  // namespace gpushare

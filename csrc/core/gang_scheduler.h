@@ -28,6 +28,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/device_pool.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -124,12 +125,10 @@ class GangScheduler {
   void enter(GangProgress& gang, std::size_t queue);
   bool can_starve(const GangProgress& gang) const;
   void sort();
-  bool can_start(const Gang& gang) const;
   void place(GangProgress& gang);
-  std::vector<int> choose(const Gang& gang) const;
   void stop(GangProgress& gang);
 
-  std::vector<int> hosts_, free_;
+  DevicePool devices_;
   const Policy* policy_;
   GangRules rules_;
   std::map<Number, GangProgress> gangs_;

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/host_snapshot.h"
+
 namespace gpushare {
 namespace {
 
@@ -119,22 +121,22 @@ Decision Host::page_out_failed(Seconds now, const std::string& id, const std::st
   return happens(now, id, [&](Scheduler& there) { return there.page_out_failed(now, id, why); });
 }
 
-Decision Host::recall(Seconds now, const std::string& id) {
+Decision Host::preempt(Seconds now, const std::string& id) {
   const Gang* gang = gang_of(id);
   require(!gang || gang->runs(), id + " has no turn to end");
-  return happens(now, id, [&](Scheduler& there) { return there.recall(now, id); });
+  return happens(now, id, [&](Scheduler& there) { return there.preempt(now, id); });
 }
 
-Decision Host::dismiss(Seconds now, const std::string& id) {
-  return happens(now, id, [&](Scheduler& there) { return there.dismiss(now, id); });
+Decision Host::evict(Seconds now, const std::string& id) {
+  return happens(now, id, [&](Scheduler& there) { return there.evict(now, id); });
 }
 
 // --- events of devices ---------------------------------------------------------------------------
 
-Decision Host::hold_back(Seconds now, const std::string& device,
-                         const std::map<std::string, std::string>& sentences) {
+Decision Host::throttle(Seconds now, const std::string& device,
+                        const std::map<std::string, std::string>& sentences) {
   return happens(now, devices_.number_of(device),
-                 [&](Scheduler& there) { return there.hold_back(now, sentences); });
+                 [&](Scheduler& there) { return there.throttle(now, sentences); });
 }
 
 Decision Host::set_shares(Seconds now, const std::string& device,
@@ -157,9 +159,9 @@ Decision Host::set_running_lanes(Seconds now, const std::string& device, int lan
                  [&](Scheduler& there) { return there.set_running_lanes(now, lanes); });
 }
 
-Decision Host::set_foreign(Seconds now, const std::string& device, Bytes bytes) {
+Decision Host::set_unmanaged(Seconds now, const std::string& device, Bytes bytes) {
   return happens(now, devices_.number_of(device),
-                 [&](Scheduler& there) { return there.set_foreign(now, bytes); });
+                 [&](Scheduler& there) { return there.set_unmanaged(now, bytes); });
 }
 
 Decision Host::set_recovering(Seconds now, bool recovering) {
@@ -191,7 +193,11 @@ bool Host::may_keep(const std::string& id, Bytes persistent) const {
 
 bool Host::has_turn(const std::string& id) const {
   const Gang* gang = gang_of(id);
-  return gang ? gang->runs() : devices_[device_of(id)].scheduler.has_turn(id);
+  return gang ? gang->runs() : devices_.state(device_of(id)).sessions.of(id).turn.has_value();
+}
+
+DeviceSnapshot Host::snapshot(const std::string& device, Seconds now) const {
+  return HostSnapshot(devices_, gangs_, now).take(devices_.number_of(device));
 }
 
 // --- what must stay true -------------------------------------------------------------------------
@@ -207,12 +213,12 @@ std::string Host::places_agree() const {
   for (const auto& [id, device] : places_) {
     const Gang* gang = gang_of(id);
     for (const DeviceNumber each : gang ? gang->devices : std::vector{device})
-      if (!devices_[each].scheduler.contains(id)) return "a session is not open on its device";
+      if (!devices_.state(each).sessions.contains(id)) return "a session is not open on its device";
     open += gang ? gang->devices.size() : 1;
     gangs += gang != nullptr;
   }
   if (gangs != gangs_.size()) return "a gang is not open";
-  for (const Device& device : devices_) there += device.scheduler.size();
+  for (const Device& device : devices_) there += device.scheduler.state().sessions.size();
   return open == there ? "" : "a session is open on a device that is not its own";
 }
 

@@ -33,16 +33,6 @@ class Host {
   Host(const Host&) = delete;  // its gangs refer to its devices
   Host& operator=(const Host&) = delete;
 
-  // The `count` best of these devices for a newcomer, in the order in which they are named: where
-  // the demand finds room now, and of those where each session has most of it, the newcomer
-  // counted; the first of equals. At its opening a session's demand is seldom known, so sessions
-  // that come together spread over the devices. Raises std::invalid_argument where there are fewer
-  // devices than `count`.
-  std::vector<std::string> place(const std::vector<std::string>& among, const Demand& demand,
-                                 std::size_t count) const {
-    return devices_.place(among, demand, count);
-  }
-
   // Events of one session, as in scheduler.h. One that opens again is on the same devices as
   // before, and one on several runs alone on them, whatever its specification says. A demand is
   // that on each of its devices.
@@ -58,19 +48,19 @@ class Host {
   Decision set_busy(Seconds now, const std::string& id, bool busy);
   Decision paged_out(Seconds now, const std::string& id, Bytes bytes);
   Decision page_out_failed(Seconds now, const std::string& id, const std::string& why = "");
-  Decision recall(Seconds now, const std::string& id);
-  Decision dismiss(Seconds now, const std::string& id);
+  Decision preempt(Seconds now, const std::string& id);
+  Decision evict(Seconds now, const std::string& id);
 
   // Events of one device.
-  Decision hold_back(Seconds now, const std::string& device,
-                     const std::map<std::string, std::string>& sentences);
+  Decision throttle(Seconds now, const std::string& device,
+                    const std::map<std::string, std::string>& sentences);
   // Among gangs a group has the mean of its weights on all devices, and so do users.
   Decision set_shares(Seconds now, const std::string& device,
                       const std::map<std::string, double>& groups,
                       const std::map<std::string, double>& users);
   Decision set_policy(Seconds now, const std::string& device, std::string_view name);
   Decision set_running_lanes(Seconds now, const std::string& device, int lanes);
-  Decision set_foreign(Seconds now, const std::string& device, Bytes bytes);
+  Decision set_unmanaged(Seconds now, const std::string& device, Bytes bytes);
   Decision set_recovering(Seconds now, bool recovering);  // all devices
 
   // Passes over those devices for which time alone has changed something.
@@ -84,14 +74,10 @@ class Host {
   bool recovering() const { return devices_[0].scheduler.recovering(); }
   std::string is_valid() const;  // empty, or the first broken invariant in words
 
-  // What is known of one device.
-  DeviceNumber number_of(const std::string& device) const { return devices_.number_of(device); }
-  const Scheduler& scheduler(DeviceNumber device) const { return devices_[device].scheduler; }
-  const Scheduler& scheduler(const std::string& device) const {
-    return scheduler(number_of(device));
-  }
-  // host_picture.cpp: as its scheduler sees it, with what only the host knows of gangs.
-  Picture picture(const std::string& device, Seconds now) const;
+  // What is known of each device.
+  const HostDevices& devices() const { return devices_; }
+  // As its scheduler sees it, with what only the host knows of gangs: host_snapshot.h.
+  DeviceSnapshot snapshot(const std::string& device, Seconds now) const;
 
  private:
   using Gang = HostGangs::Gang;
@@ -109,14 +95,6 @@ class Host {
   template <class Event>
   Decision happens_where(Seconds now, const Event& event,
                          const std::function<bool(DeviceNumber)>& is_meant);
-
-  // host_picture.cpp
-  void complete(SessionState& state, const Gang& gang, DeviceNumber device, int last,
-                Seconds now) const;
-  void complete_waiting(SessionState& state, const Gang& gang, int last, Seconds now) const;
-  std::string names_of(const Gang& gang) const;
-  Why why_it_waits(const Gang& gang, Seconds now) const;
-  Why obstacle(const Gang& gang, DeviceNumber device, Seconds now) const;
 
   std::string places_agree() const;
 

@@ -38,9 +38,11 @@ std::vector<std::string> HostDevices::place(const std::vector<std::string>& amon
   require(count > 0 && count <= among.size(), std::to_string(count) + " devices at once are not " +
                                                   "to be had of " + std::to_string(among.size()));
   const auto worth = [&](const std::string& device) {
-    const Scheduler& there = devices_[number_of(device)].scheduler;
-    return std::pair(there.free() - demand.persistent >= demand.ephemeral,
-                     static_cast<double>(there.free()) / static_cast<double>(there.size() + 1));
+    const DeviceState& there = state(number_of(device));
+    const Bytes free = there.lanes.free();
+    const auto sessions = static_cast<double>(there.sessions.size() + 1);
+    return std::pair(free - demand.persistent >= demand.ephemeral,
+                     static_cast<double>(free) / sessions);
   };
   std::vector<std::pair<bool, double>> worths;
   std::ranges::transform(among, std::back_inserter(worths), worth);

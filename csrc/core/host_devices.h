@@ -35,11 +35,16 @@ class HostDevices {
   // Raises std::invalid_argument where there is none of this name.
   DeviceNumber number_of(const std::string& device) const;
   const Device& operator[](DeviceNumber device) const { return devices_[device]; }
+  const DeviceState& state(DeviceNumber device) const { return devices_[device].scheduler.state(); }
   std::size_t size() const { return devices_.size(); }
   auto begin() const { return devices_.begin(); }
   auto end() const { return devices_.end(); }
 
-  // See Host::place.
+  // The `count` best of these devices for a newcomer, in the order in which they are named: where
+  // the demand finds room now, and of those where each session has most of it, the newcomer
+  // counted; the first of equals. At its opening a session's demand is seldom known, so sessions
+  // that come together spread over the devices. Raises std::invalid_argument where there are fewer
+  // devices than `count`.
   std::vector<std::string> place(const std::vector<std::string>& among, const Demand& demand,
                                  std::size_t count) const;
 

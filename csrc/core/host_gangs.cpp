@@ -21,7 +21,50 @@ void append(std::vector<Value>& to, std::vector<Value>&& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
+const Session& session_of(const HostDevices& devices, const HostGangs::Gang& gang,
+                          DeviceNumber device) {
+  return devices.state(device).sessions.of(gang.id);
+}
+
+bool has_place(const HostDevices& devices, const HostGangs::Gang& gang, DeviceNumber device) {
+  return devices.state(device).has_place(session_of(devices, gang, device));
+}
+
+bool is_throttled(const HostDevices& devices, const HostGangs::Gang& gang) {
+  return std::ranges::any_of(gang.devices, [&](DeviceNumber device) {
+    return is_throttled(session_of(devices, gang, device));
+  });
+}
+
+bool is_behind_overdue(const HostDevices& devices, const HostGangs::Gang& gang, Seconds now) {
+  return std::ranges::any_of(gang.devices, [&](DeviceNumber device) {
+    return std::ranges::any_of(devices[device].scheduler.holders(now), [&](const Holder& holder) {
+      return holder.overdue && holder.id != gang.id;
+    });
+  });
+}
+
+// It is asked once for all of its devices.
+void pass_on(HostGangs::Gang& gang, Decision& decision) {
+  if (!gang.runs() || !gang.asked || std::exchange(gang.told, true)) return;
+  decision.yields.push_back({gang.id, gang.turn, std::nullopt});
+}
+
 }  // namespace
+
+// --- one gang ------------------------------------------------------------------------------------
+
+// Until settle() finds that it could have all of its devices.
+void HostGangs::Gang::begin_wait(Seconds now, TurnNumber number) {
+  stage = Stage::kept;
+  turn = number;
+  since = now;
+}
+
+void HostGangs::Gang::end_wait(Seconds now) {
+  waited += waiting(now);
+  since.reset();
+}
 
 const HostGangs::Gang* HostGangs::find(const std::string& id) const {
   if (gangs_.empty()) return nullptr;
@@ -50,12 +93,12 @@ Decision HostGangs::open(Seconds now, const std::string& id,
       devices, {}, [&](DeviceNumber device) { return devices_[device].capacity; });
   Decision first = devices_.tell(smallest, open);  // it refuses, or none does
   advance(now);
-  Gang& gang = enroll(id, devices, spec);
+  Gang& gang = add(id, devices, spec);
   Decision decision;
   take(std::move(first), decision);
   for (const DeviceNumber device : gang.smallest_first)
     if (device != smallest) tell(device, decision, open);
-  if (waits) begin_wait(gang, spec.turn);
+  if (waits) gang.begin_wait(now_, spec.turn);
   return settle(std::move(decision));
 }
 
@@ -75,9 +118,9 @@ Decision HostGangs::request(Seconds now, const std::string& id, TurnNumber turn)
   Gang& waiting = gang(id);
   Decision decision;
   if (waiting.wants() && turn <= waiting.turn) return decision;  // a repeated or stale request
-  end_wait(waiting);
+  waiting.end_wait(now_);
   give_back(waiting, decision);
-  begin_wait(waiting, turn);
+  waiting.begin_wait(now_, turn);
   return settle(std::move(decision));
 }
 
@@ -86,7 +129,7 @@ Decision HostGangs::finish(Seconds now, const std::string& id, TurnNumber turn) 
   Gang& over = gang(id);
   Decision decision;
   if (!over.wants() || turn != over.turn) return decision;
-  end_wait(over);
+  over.end_wait(now_);
   give_back(over, decision);
   return settle(std::move(decision));
 }
@@ -129,8 +172,8 @@ void HostGangs::tell(const Gang& gang, Decision& decision, const Event& event) {
 }
 
 // It has lost what it had of its devices; a gang that comes with its turn has all of them.
-HostGangs::Gang& HostGangs::enroll(const std::string& id, const std::vector<DeviceNumber>& devices,
-                                   const SessionSpec& spec) {
+HostGangs::Gang& HostGangs::add(const std::string& id, const std::vector<DeviceNumber>& devices,
+                                const SessionSpec& spec) {
   const auto [number, is_new] = numbers_.try_emplace(id, last_number_ + 1);
   if (is_new) ++last_number_;
   Gang& gang = gangs_[number->second] = Gang{};
@@ -179,16 +222,10 @@ void HostGangs::take(Decision&& made, Decision& decision) {
 void HostGangs::is_granted(Gang& gang, Decision& decision) {
   if (gang.stage != Stage::called || ++gang.granted < gang.devices.size()) return;
   gang.stage = Stage::runs;
-  end_wait(gang);
+  gang.end_wait(now_);
   queue_.begin(now_, gang.id);
   decision.grants.push_back({gang.id, gang.turn, kNoLane});
   pass_on(gang, decision);
-}
-
-// It is asked once for all of its devices.
-void HostGangs::pass_on(Gang& gang, Decision& decision) {
-  if (!gang.runs() || !gang.asked || std::exchange(gang.told, true)) return;
-  decision.yields.push_back({gang.id, gang.turn, std::nullopt});
 }
 
 // Repeats until nothing more follows: a turn that ends calls the next gang, which asks its devices.
@@ -214,41 +251,25 @@ bool HostGangs::follow_queue(Decision& decision) {
   const GangQueue::Calls calls = queue_.assign(now_);
   for (const std::string& id : calls.called) call(*find(id), decision);
   for (const std::string& id : calls.yields)
-    tell(*find(id), decision, [&](Scheduler& there) { return there.recall(now_, id); });
+    tell(*find(id), decision, [&](Scheduler& there) { return there.preempt(now_, id); });
   return !calls.called.empty() || !calls.yields.empty();
 }
 
 // Whether it cannot have all of its devices at once, for longer than the turns take that are ended
 // for it.
 bool HostGangs::is_kept(const Gang& gang) const {
-  const auto has_place = [&](DeviceNumber device) {
-    return devices_[device].scheduler.has_place(gang.id);
-  };
-  return gang.paused || is_held(gang) || !std::ranges::all_of(gang.devices, has_place) ||
-         somebody_hangs(gang);
-}
-
-bool HostGangs::is_held(const Gang& gang) const {
-  return std::ranges::any_of(gang.devices, [&](DeviceNumber device) {
-    return !devices_[device].scheduler.held_back(gang.id).empty();
-  });
-}
-
-bool HostGangs::somebody_hangs(const Gang& gang) const {
-  return std::ranges::any_of(gang.devices, [&](DeviceNumber device) {
-    return std::ranges::any_of(devices_[device].scheduler.holders(now_), [&](const Holder& holder) {
-      return holder.overdue && holder.id != gang.id;
-    });
-  });
+  const auto has_room = [&](DeviceNumber device) { return has_place(devices_, gang, device); };
+  return gang.paused || is_throttled(devices_, gang) ||
+         !std::ranges::all_of(gang.devices, has_room) || is_behind_overdue(devices_, gang, now_);
 }
 
 bool HostGangs::seek_room(Gang& gang, Decision& decision) {
   bool follows = gang.stage != Stage::kept;
   if (follows) give_back(gang, decision);
   gang.stage = Stage::kept;
-  const bool may = !gang.paused && !is_held(gang);
+  const bool may = !gang.paused && !is_throttled(devices_, gang);
   for (const DeviceNumber device : gang.devices) {
-    const bool seeks = may && !devices_[device].scheduler.has_place(gang.id);
+    const bool seeks = may && !has_place(devices_, gang, device);
     const bool sought = std::erase(gang.seeks, device) > 0;
     if (seeks) gang.seeks.push_back(device);
     if (seeks == sought) continue;
@@ -285,17 +306,6 @@ void HostGangs::give_back(Gang& gang, Decision& decision) {
   for (const DeviceNumber device : seeks) tell(device, decision, finish);
 }
 
-void HostGangs::begin_wait(Gang& gang, TurnNumber turn) {
-  gang.stage = Stage::kept;  // until settle() finds that it could have all of its devices
-  gang.turn = turn;
-  gang.since = now_;
-}
-
-void HostGangs::end_wait(Gang& gang) {
-  gang.waited += gang.waiting(now_);
-  gang.since.reset();
-}
-
 // --- what must stay true -------------------------------------------------------------------------
 
 std::string HostGangs::is_valid() const {
@@ -310,7 +320,7 @@ std::string HostGangs::agrees(const Gang& gang) const {
   const bool is_called = gang.stage == Stage::called || gang.runs();
   if (queue_.is_called(gang.id) != is_called) return "is called, and is not, at once";
   const auto has = std::ranges::count_if(gang.devices, [&](DeviceNumber device) {
-    return devices_[device].scheduler.has_turn(gang.id);
+    return session_of(devices_, gang, device).turn.has_value();
   });
   const auto expected = gang.runs() ? gang.devices.size() : gang.granted;
   if (static_cast<std::size_t>(has) != expected) return "has turns on other devices than it should";

@@ -53,6 +53,8 @@ class HostGangs {
     bool wants() const { return stage != Stage::idle; }
     bool runs() const { return stage == Stage::runs; }
     Seconds waiting(Seconds now) const { return since ? now - *since : 0; }
+    void begin_wait(Seconds now, TurnNumber number);
+    void end_wait(Seconds now);
   };
   using Event = std::function<Decision(Scheduler&)>;
 
@@ -86,23 +88,18 @@ class HostGangs {
 
   Gang* find(const std::string& id);
   Gang& gang(const std::string& id) { return gangs_.at(numbers_.at(id)); }
-  Gang& enroll(const std::string& id, const std::vector<DeviceNumber>& devices,
-               const SessionSpec& spec);
+  Gang& add(const std::string& id, const std::vector<DeviceNumber>& devices,
+            const SessionSpec& spec);
   void tell(DeviceNumber device, Decision& decision, const Event& event);
   void tell(const Gang& gang, Decision& decision, const Event& event);
   void is_granted(Gang& gang, Decision& decision);
-  static void pass_on(Gang& gang, Decision& decision);
   bool follow(Gang& gang, Decision& decision);
   bool follow_queue(Decision& decision);
   bool is_kept(const Gang& gang) const;
-  bool is_held(const Gang& gang) const;
-  bool somebody_hangs(const Gang& gang) const;
   bool seek_room(Gang& gang, Decision& decision);
   void join_queue(Gang& gang, Decision& decision);
   void call(Gang& gang, Decision& decision);
   void give_back(Gang& gang, Decision& decision);
-  void begin_wait(Gang& gang, TurnNumber turn);
-  void end_wait(Gang& gang);
   std::string agrees(const Gang& gang) const;
 
   HostDevices& devices_;

@@ -104,9 +104,9 @@ void LaneAllocator::merge_down(int max_lanes) {
   }
 }
 
-void LaneAllocator::set_foreign(Bytes bytes) {
-  if (bytes < 0) throw std::invalid_argument("foreign memory must not be negative");
-  foreign_ = std::min(bytes, capacity_);
+void LaneAllocator::set_unmanaged(Bytes bytes) {
+  if (bytes < 0) throw std::invalid_argument("unmanaged memory must not be negative");
+  unmanaged_ = std::min(bytes, capacity_);
   limit_ = most();
 }
 
@@ -119,11 +119,6 @@ bool LaneAllocator::fits(const Demand& demand) const {
   return persistent_ + demand.persistent + merged_bytes(demand.ephemeral) <= room();
 }
 
-bool LaneAllocator::fits_when_idle(const Demand& demand) const {
-  if (std::max(demand.persistent, demand.ephemeral) > capacity_) return false;
-  return persistent_ + demand.persistent + std::max(largest_lane(), demand.ephemeral) <= room();
-}
-
 Bytes LaneAllocator::needs(const Demand& demand) const {
   return demand.persistent + std::max<Bytes>(0, demand.ephemeral - largest_lane());
 }
@@ -131,6 +126,11 @@ Bytes LaneAllocator::needs(const Demand& demand) const {
 bool LaneAllocator::fits_with(SessionNumber session, Bytes persistent) const {
   if (persistent > capacity_) return false;
   return persistent_ - demand_of(session).persistent + persistent + merged_bytes(0) <= most();
+}
+
+Bytes LaneAllocator::bytes_of(LaneId lane) const {
+  const auto found = lanes_.find(lane);
+  return found == lanes_.end() ? 0 : found->second.bytes();
 }
 
 LaneId LaneAllocator::lane_of(SessionNumber session) const {
@@ -264,7 +264,7 @@ Bytes LaneAllocator::used_without(SessionNumber session) const {
 
 std::string LaneAllocator::is_valid() const {
   if (used() > limit_ || limit_ > capacity_) return "the lanes use more than the capacity";
-  if (foreign_ < 0 || room() > limit_) return "the room beside foreign memory is wrong";
+  if (unmanaged_ < 0 || room() > limit_) return "the room beside unmanaged memory is wrong";
   const std::string totals = totals_are_right();
   return totals.empty() ? lanes_are_right() : totals;
 }

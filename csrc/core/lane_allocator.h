@@ -58,20 +58,20 @@ class LaneAllocator {
   void merge_down(int max_lanes);
 
   // Sets the unmanaged memory, at most all of the device.
-  void set_foreign(Bytes bytes);
+  void set_unmanaged(Bytes bytes);
 
-  // Whether the demand fits: into the empty device; beside unmanaged memory alone; in place(); in
-  // place() if no lane were held. And the bytes that it would add at least.
+  // Whether the demand fits: into the empty device; beside unmanaged memory alone; in place(). And
+  // the bytes that it would add at least.
   bool fits_empty(const Demand& demand) const { return fits_into(capacity_, demand); }
   bool fits_alone(const Demand& demand) const { return fits_into(room(), demand); }
   bool fits(const Demand& demand) const;
-  bool fits_when_idle(const Demand& demand) const;
   Bytes needs(const Demand& demand) const;
   // Whether a member would keep its place with these persistent bytes.
   bool fits_with(SessionNumber session, Bytes persistent) const;
   // The largest ephemeral demand of the members for which `counts` is true.
   template <class Counts>
   Bytes largest_among(Counts counts) const;
+  Bytes bytes_of(LaneId lane) const;  // 0 if there is no such lane
   // The size that the lane could have now.
   Bytes could_grow_to(LaneId lane) const { return lanes_.at(lane).bytes() + free(); }
 
@@ -85,7 +85,9 @@ class LaneAllocator {
   int held() const { return static_cast<int>(held_.size()); }
   Bytes capacity() const { return capacity_; }
   Bytes persistent() const { return persistent_; }
-  Bytes foreign() const { return foreign_; }
+  Bytes unmanaged() const { return unmanaged_; }
+  // What persistent memory leaves for the lanes; below 0 where unmanaged memory takes more.
+  Bytes left() const { return room() - persistent_; }
   Bytes free() const { return std::max<Bytes>(0, room() - used()); }
   bool is_overdrawn() const { return used() > room(); }  // unmanaged memory exceeds what was free
   Bytes used() const { return persistent_ + held_bytes_ + idle_bytes_; }
@@ -107,7 +109,7 @@ class LaneAllocator {
   std::optional<LaneId> to_grow(const Demand&, Bytes used, Among) const;
 
   static bool fits_into(Bytes bytes, const Demand&);
-  Bytes room() const { return capacity_ - foreign_; }      // that is not unmanaged
+  Bytes room() const { return capacity_ - unmanaged_; }    // that is not unmanaged
   Bytes most() const { return std::max(room(), used()); }  // bound after a change
 
   LaneId insert(SessionNumber, const Demand&, LaneId);
@@ -129,7 +131,7 @@ class LaneAllocator {
   std::string lanes_are_right() const;
 
   Bytes capacity_;
-  Bytes foreign_ = 0;
+  Bytes unmanaged_ = 0;
   Bytes limit_ = capacity_;  // bound of used(): room(), or more if unmanaged memory grew
   std::unordered_map<SessionNumber, Member> members_;
   std::map<LaneId, Lane> lanes_;

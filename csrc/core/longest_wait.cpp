@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/admission.h"
+#include "core/contention.h"
+
 namespace gpushare {
 
-LongestWait::LongestWait(const Scheduler& scheduler, Seconds now, Seconds horizon)
-    : it_(scheduler),
+LongestWait::LongestWait(const DeviceState& state, Seconds now, Seconds horizon)
+    : state_(state),
       now_(now),
       horizon_(horizon),
-      all_(it_.shares_.root()),
-      clocks_(it_.shares_.clocks_below(now)) {
-  for (const auto& [number, session] : it_.sessions_) add(number, session);
+      all_(state_.shares.root()),
+      clocks_(state_.shares.clocks_below(now)) {
+  for (const Session& session : state_.sessions) add(session);
   for (const auto& [group, users] : groups_) {
     entries_[all_].add(group, entry(*group, all_));
     for (const auto& [user, others] : users) {
@@ -31,27 +34,27 @@ void LongestWait::Entries::add(const Node* node, const Faded& entry) {
 }
 
 // A session that waits in its cell ends the cell only after it had a turn.
-void LongestWait::add(SessionNumber number, const Session& session) {
+void LongestWait::add(const Session& session) {
   const bool may_begin = !session.request || !session.share().active;
   const Seconds in_cell = session.device_seconds - session.before_cell;
-  const Seconds longest = iteration(number, session);
+  const Seconds longest = iteration(session);
   const auto [group, user, own] = session.shares;
   groups_[group][user].push_back({
       .session = &session,
       .view = view(session),
       .turn = longest,
-      .has = left_of_turn(number, session, longest),
+      .has = left_of_turn(session, longest),
       .asked = session.turn && session.turn->asked,
       .may_begin = may_begin || !has_begun(session),
-      .may_boost = it_.policy_->boosts && (may_begin || in_cell < it_.rules_.boost),
+      .may_boost = state_.policy->boosts && (may_begin || in_cell < state_.rules.boost),
   });
 }
 
 Candidate LongestWait::view(const Session& session) const {
-  Candidate view = it_.candidate(session, now_);
+  Candidate view = candidate(state_, session, now_);
   view.clock = entry(*session.shares[2], session.shares[1]);
   if (session.turn || session.request) return view;
-  view.order = view.queue_order = it_.last_order_ + 1;
+  view.order = view.queue_order = state_.last_order + 1;
   return view;
 }
 
@@ -60,27 +63,27 @@ bool LongestWait::has_begun(const Session& session) {
 }
 
 // Its longest iteration, from its grant on. A gang is not asked to yield one of its devices.
-Seconds LongestWait::iteration(SessionNumber number, const Session& session) const {
+Seconds LongestWait::iteration(const Session& session) const {
   const auto worst = session.pace.worst();
   if (!worst || session.alone) return kNever;
-  const bool needs_room = waits(session) && !it_.lanes_.contains(number);
-  if (needs_room && it_.all_make_way() && it_.ages_at(session) <= now_ + horizon_)
+  const bool needs_room = waits(session) && !state_.has_place(session);
+  if (needs_room && state_.evicts_waiting() &&
+      Admission::ages_at(state_, session) <= now_ + horizon_)
     return kNever;  // sessions behind it may have to page out for it
   return pages_in(session) + *worst;
 }
 
 Seconds LongestWait::pages_in(const Session& session) const {
-  if (!is_out(session)) return std::max(0.0, it_.is_in_by(session).value_or(kNever) - now_);
-  return it_.residency_.takes(session.memory.paged_out_bytes()).value_or(kNever);
+  if (!is_out(session)) return std::max(0.0, state_.is_in_by(session).value_or(kNever) - now_);
+  return state_.residency.takes(session.memory.paged_out_bytes()).value_or(kNever);
 }
 
 // The rest of its turn, or of the turn that it was promised.
-Seconds LongestWait::left_of_turn(SessionNumber number, const Session& session,
-                                  Seconds longest) const {
-  if (!session.turn) return it_.is_promised(number, session) ? it_.quantum() + longest : 0;
+Seconds LongestWait::left_of_turn(const Session& session, Seconds longest) const {
+  if (!session.turn) return state_.is_promised(session) ? state_.quantum() + longest : 0;
   if (longest == kNever) return kNever;
   const auto& turn = *session.turn;
-  const Seconds asked = turn.asked.value_or(std::max(now_, turn.since + it_.quantum()));
+  const Seconds asked = turn.asked.value_or(std::max(now_, turn.since + state_.quantum()));
   const Seconds latest =
       session.pace.latest(std::max(0.0, asked - turn.boundary), *session.pace.worst());
   return std::max(0.0, turn.boundary + latest - now_);
@@ -89,7 +92,7 @@ Seconds LongestWait::left_of_turn(SessionNumber number, const Session& session,
 // The lowest clock that it has while it waits, now or once it begins to.
 Faded LongestWait::entry(const Node& node, const Node* above) const {
   const Share& share = node.share;
-  const Faded own = it_.shares_.clock(share, now_);
+  const Faded own = state_.shares.clock(share, now_);
   const auto peers = clocks_.find(above);
   if (share.active > 0 || peers == clocks_.end() || !peers->second.lowest) return own;
   const Faded as_if_run = own + (now_ - share.idle_since) / share.weight;
@@ -98,22 +101,20 @@ Faded LongestWait::entry(const Node& node, const Node* above) const {
 
 // --- one that waits ------------------------------------------------------------------------------
 
-Seconds LongestWait::of(SessionNumber number) const {
-  const Session& session = it_.sessions_.at(number);
-  if (const auto promised = promised_in(number)) return *promised;
+Seconds LongestWait::of(const Session& session) const {
+  if (const auto promised = promised_in(session)) return *promised;
   if (const auto first = of_first_turn(session)) return *first;
-  const Waiting waiting{&session, view(session), it_.quantum(), it_.rules_.boost, false};
+  const Waiting waiting{&session, view(session), state_.quantum(), state_.rules.boost, false};
   const Seconds in_user = by_sessions(waiting);
   const Seconds in_group = in_user + by_users(waiting, in_user);
   return in_group + by_groups(waiting, in_group);
 }
 
 // Present if a holder has named the session as its successor, which then is next whatever happens.
-std::optional<Seconds> LongestWait::promised_in(SessionNumber number) const {
-  const Session& session = it_.sessions_.at(number);
-  for (const auto& [other, holder] : it_.sessions_)
-    if (holder.turn && it_.promises(*holder.turn, {number, session.request->number}, now_))
-      return left_of_turn(other, holder, iteration(other, holder));
+std::optional<Seconds> LongestWait::promised_in(const Session& session) const {
+  for (const Session& holder : state_.sessions)
+    if (holder.turn && state_.promises(*holder.turn, successor_of(session), now_))
+      return left_of_turn(holder, iteration(holder));
   return std::nullopt;
 }
 
@@ -121,7 +122,7 @@ std::optional<Seconds> LongestWait::promised_in(SessionNumber number) const {
 // yield for it at once. What others of its user have before it must not take it too far ahead for
 // that.
 std::optional<Seconds> LongestWait::of_first_turn(const Session& session) const {
-  if (!it_.policy_->boosts || has_begun(session)) return std::nullopt;
+  if (!state_.policy->boosts || has_begun(session)) return std::nullopt;
   const Waiting waiting{&session, view(session), 0, 0, true};
   const auto [group, user, own] = session.shares;
   const Seconds in_user = by_sessions(waiting);
@@ -137,8 +138,8 @@ bool LongestWait::is_boosted(const Node& node, const Node* above, Seconds before
   const auto& entries = entries_.at(above);
   const auto lowest = entries.of_first == &node ? entries.second : entries.first;
   if (!lowest) return true;
-  const Seconds ahead = it_.shares_.clock(share, now_) + before / share.weight - *lowest;
-  return ahead * share.weight < it_.rules_.boost;
+  const Seconds ahead = state_.shares.clock(share, now_) + before / share.weight - *lowest;
+  return ahead * share.weight < state_.rules.boost;
 }
 
 Seconds LongestWait::by_sessions(const Waiting& waiting) const {
@@ -175,17 +176,19 @@ Seconds LongestWait::by_groups(const Waiting& waiting, Seconds before) const {
 // --- what others may do --------------------------------------------------------------------------
 
 // How long it may be served before the waiting session, without its last turn; below 0: not at all.
-// Declared work ends with its cell, and then the session is considered with a new cell.
+// Declared work ends with its cell, and then the session is considered with a new cell. Under a
+// policy by remaining work, one that declares may begin any number of cells that declare less.
 Seconds LongestWait::room(const Other& other, const Candidate& waiting) const {
   const Session& session = *other.session;
   const auto lead = [&](const Candidate& view, bool goes) {
-    const Seconds lead = it_.policy_->lead(view, waiting, it_.quantum());
+    const Seconds lead = state_.policy->lead(view, waiting, state_.quantum());
     return goes ? std::max(0.0, lead) : std::min(lead, -kSoon);
   };
   const bool goes_on = session.turn && !other.asked;
   const bool goes = goes_on || may_go_before(other.view, waiting);
   const Seconds now = std::min(declared(session), lead(other.view, goes));
   if (!goes && session.request) return now;
+  if (state_.policy->by_remaining && session.remaining_iterations) return kNever;
   const Candidate anew = in_new_cell(other);
   return std::max(now, lead(anew, may_go_before(anew, waiting)));
 }
@@ -195,7 +198,7 @@ Candidate LongestWait::in_new_cell(const Other& other) const {
   view.remaining.reset();
   if (!other.session->turn) return view;
   view.queued = 0;
-  view.order = view.queue_order = it_.last_order_ + 1;
+  view.order = view.queue_order = state_.last_order + 1;
   return view;
 }
 
@@ -208,7 +211,7 @@ Seconds LongestWait::declared(const Session& session) {
 
 // Whether it goes first now, or after both have waited until the horizon.
 bool LongestWait::may_go_before(Candidate other, Candidate waiting) const {
-  const Policy& policy = *it_.policy_;
+  const Policy& policy = *state_.policy;
   if (policy.before(other, waiting)) return true;
   other.queued += horizon_;
   waiting.queued += horizon_;
@@ -219,7 +222,7 @@ bool LongestWait::may_go_before(Candidate other, Candidate waiting) const {
 // 0: it has passed.
 Seconds LongestWait::room(const Node& node, const Node& own, const Node* above,
                           Seconds before) const {
-  const Faded clock = it_.shares_.clock(own.share, now_) + before / own.share.weight;
+  const Faded clock = state_.shares.clock(own.share, now_) + before / own.share.weight;
   return (clock - entry(node, above)) * node.share.weight;
 }
 
@@ -229,7 +232,7 @@ LongestWait::Part LongestWait::part_of(std::span<const Other> others, const Wait
   for (const Other& other : others) {
     const Session& session = *other.session;
     (other.asked ? part.asked : part.has) += other.has;
-    if (session.paused || is_held(session) || session.priority < priority) continue;
+    if (session.paused || is_throttled(session) || session.priority < priority) continue;
     if (waiting.is_first && session.priority == priority && !other.may_begin) continue;
     part.runs = true;
     part.goes_first = part.goes_first || session.priority > priority;
@@ -258,7 +261,7 @@ Seconds LongestWait::served(const Waiting& waiting, const Part& part, Seconds ro
   const Seconds boosted = part.may_boost ? room + waiting.boost : room;
   if (!part.runs || boosted < 0) return has;
   if (room < 0) return has + boosted + waiting.quantum + part.boosted_turn;
-  return (it_.limit() == 1 ? part.asked : has) + boosted + waiting.quantum + part.turn;
+  return (state_.limit() == 1 ? part.asked : has) + boosted + waiting.quantum + part.turn;
 }
 
 }  // namespace gpushare

@@ -8,7 +8,8 @@
 // users may go on for longer, and so on for groups. Within its user the policy's own order and lead
 // say the same.
 //
-// A session that opens later is not foreseen, nor what a later cell will declare.
+// A session that opens later is not foreseen, nor the first declaration of one that has not
+// declared.
 #pragma once
 
 #include <optional>
@@ -16,17 +17,18 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/scheduler.h"
+#include "core/device_state.h"
+#include "core/policy.h"
 
 namespace gpushare {
 
 class LongestWait {
  public:
   // A wait longer than the horizon may be of any length.
-  LongestWait(const Scheduler& scheduler, Seconds now, Seconds horizon);
+  LongestWait(const DeviceState& state, Seconds now, Seconds horizon);
 
   // The session must have a place and wait; kNever where the wait is unknown.
-  Seconds of(SessionNumber number) const;
+  Seconds of(const Session& session) const;
 
  private:
   using Node = FairShares::Node;
@@ -65,15 +67,15 @@ class LongestWait {
     void add(const Part& other);
   };
 
-  void add(SessionNumber number, const Session& session);
+  void add(const Session& session);
   Candidate view(const Session& session) const;
   static bool has_begun(const Session& session);
-  Seconds iteration(SessionNumber number, const Session& session) const;
+  Seconds iteration(const Session& session) const;
   Seconds pages_in(const Session& session) const;
-  Seconds left_of_turn(SessionNumber number, const Session& session, Seconds longest) const;
+  Seconds left_of_turn(const Session& session, Seconds longest) const;
   Faded entry(const Node& node, const Node* above) const;
 
-  std::optional<Seconds> promised_in(SessionNumber number) const;
+  std::optional<Seconds> promised_in(const Session& session) const;
   std::optional<Seconds> of_first_turn(const Session& session) const;
   bool is_boosted(const Node& node, const Node* above, Seconds before) const;
   // How long the other sessions of its user, the other users of its group, and the other groups are
@@ -90,7 +92,7 @@ class LongestWait {
   static Part part_of(std::span<const Other> others, const Waiting& waiting);
   Seconds served(const Waiting& waiting, const Part& part, Seconds room) const;
 
-  const Scheduler& it_;
+  const DeviceState& state_;
   const Seconds now_, horizon_;
   const Node* const all_;  // above the groups
   const FairShares::ClocksBelow clocks_;

@@ -23,6 +23,8 @@ constexpr std::array<const char*, kCodes> kNames = {
     "paged_out_for",
     "paged_out_for_programs",
     "recovering",
+    "squeezed",
+    "squeezed_for",
     "needs_whole_device",
     "waits",
     "waits_for",

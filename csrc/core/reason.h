@@ -29,6 +29,10 @@ enum class Code {
   paged_out_for_programs,
   recovering,
 
+  // Whatever it does, its iterations have less memory than they would take.
+  squeezed,      // to `bytes` of `whole`, and is `percent` slower
+  squeezed_for,  // so that `other` has room
+
   // It waits for a turn: for which session, and what is particular about that one.
   needs_whole_device,
   waits,
@@ -83,6 +87,7 @@ struct Reason {
   int count = 0;
   long percent = 0;
   std::string device = {}, text = {};
+  std::int64_t whole = 0;
 
   bool operator==(const Reason&) const = default;
 };

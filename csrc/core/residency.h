@@ -1,6 +1,6 @@
 // The residency state of sessions' persistent memory: on the device; there, but asked to page out;
 // on disk; or on disk and waiting for room to come back. Which sessions are asked to page out is
-// decided elsewhere (paging.cpp).
+// decided elsewhere (eviction.h).
 //
 // Each session has its Memory, which all may read and only the Residency changes: so the sessions
 // that are out, asked to page out, or refused, are counted at all times.
@@ -36,14 +36,15 @@ class Residency {
     const Wait& back() const { return back_; }  // while it is returning
     Bytes paged_out_bytes() const { return paged_out_bytes_; }
     // Since it came in; until its next iteration.
-    bool has_just_come_in() const { return page_in_.has_value(); }
-    bool refused() const { return refused_; }  // it could not page out, and no cell of
-    // it has begun since. The cause in its words; absent where it has not answered.
+    bool was_just_paged_in() const { return page_in_.has_value(); }
+    // It could not page out, and no cell of it has begun since.
+    bool refused() const { return refused_; }
+    // The cause in its words; absent where it has not answered.
     const std::optional<std::string>& refusal() const { return refusal_; }
     // Id of the session for which it was asked to page out; "": for programs that are not sessions.
     const std::optional<std::string>& makes_room_for() const { return makes_room_for_; }
-    Seconds last_used() const { return last_used_; }  // when it opened, came in, or was in use
-    Seconds made_way() const { return made_way_; }    // its last eviction while it waited
+    Seconds last_used() const { return last_used_; }   // when it opened, came in, or was in use
+    Seconds last_evicted() const { return evicted_; }  // its last eviction while it waited
 
    private:
     friend class Residency;
@@ -59,7 +60,7 @@ class Residency {
     std::optional<PageIn> page_in_;
     bool refused_ = false;
     std::optional<std::string> refusal_, makes_room_for_;
-    Seconds last_used_ = -kNever, made_way_ = -kNever;
+    Seconds last_used_ = -kNever, evicted_ = -kNever;
   };
 
   void advance(Seconds now) { now_ = now; }
@@ -78,7 +79,7 @@ class Residency {
   void let_stay(Memory& memory);  // a request to page out, if any, is withdrawn
   void refuse(Memory& memory, const std::optional<std::string>& why);
   void leave(Memory& memory, Bytes bytes);
-  void make_way(Memory& memory) { memory.made_way_ = now_; }
+  void note_eviction(Memory& memory) { memory.evicted_ = now_; }
   // It is out, and wants to come back since then.
   void call_back(Memory& memory, const Wait& since);
   void wait_anew(Memory& memory, const Wait& since) { memory.back_ = since; }

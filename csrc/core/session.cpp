@@ -1,11 +1,13 @@
 #include "core/session.h"
 
+#include "core/squeeze.h"
+
 namespace gpushare {
 
 bool waits(const Session& session) {
   const Residence residence = session.memory.residence();
   if (residence == Residence::leaving) return false;
-  return wants_turn(session) || (residence == Residence::returning && !is_held(session));
+  return wants_turn(session) || (residence == Residence::returning && !is_throttled(session));
 }
 
 const Wait* wait_of(const Session& session) {
@@ -13,9 +15,9 @@ const Wait* wait_of(const Session& session) {
   return session.request ? &*session.request : nullptr;
 }
 
-Demand room_for(const Session& session) {
+Demand room_for(const Session& session, Bytes left) {
   const Demand& demand = session.demand;
-  return {demand.persistent, demand.measured ? demand.ephemeral : 0, demand.measured};
+  return {demand.persistent, choice(demand, left).bytes, demand.measured};
 }
 
 bool trust(const Session& a, const Session& b) {

@@ -30,17 +30,19 @@ struct Session {
     std::optional<Seconds> asked;  // when it was asked to yield
     Successor successor;           // as named in the request to yield
     Seconds boundary = 0;          // when the last known iteration ended, or its begin
-    bool recalled = false;         // its end was requested
+    bool preempted = false;        // its end was requested
   };
 
+  SessionNumber number = kNobody;
   std::string id, group, user, domain;
   FairShares::Path shares{};
   int priority = 0;
   bool paused = false;
-  bool alone = false;     // runs without others, and cannot be paged out
-  std::string held_back;  // why it is throttled, in words; empty: it is not
+  bool alone = false;           // runs without others, and cannot be paged out
+  std::string throttle_reason;  // in words; empty: it is not throttled
   bool busy = true;
   Demand demand;
+  double bears = 1.0;
   Residency::Memory memory;        // its persistent one
   std::optional<Request> request;  // it waits; never together with a turn
   std::optional<Wait> position;    // in its user's queue; kept where its turn ends for others
@@ -57,11 +59,15 @@ struct Session {
   const Share& share() const { return shares.back()->share; }
 };
 
+inline Session::Successor successor_of(const Session& waiting) {
+  return {waiting.number, waiting.request->number};
+}
+
 inline bool is_out(const Session& session) { return session.memory.is_out(); }
-inline bool is_held(const Session& session) { return !session.held_back.empty(); }
+inline bool is_throttled(const Session& session) { return !session.throttle_reason.empty(); }
 
 inline bool wants_turn(const Session& session) {
-  return session.request && !session.paused && !is_held(session);
+  return session.request && !session.paused && !is_throttled(session);
 }
 
 // Whether it waits for a turn, or for room to come back. A paused session waits for no turn, though
@@ -70,7 +76,8 @@ inline bool wants_turn(const Session& session) {
 bool waits(const Session& session);
 const Wait* wait_of(const Session& session);  // nullptr: it waits for nothing
 
-Demand room_for(const Session& session);  // what it needs in the lanes
+// What it needs in the lanes where an iteration may take `left` bytes.
+Demand room_for(const Session& session, Bytes left);
 // Whether a direct handoff between them is allowed.
 bool trust(const Session& a, const Session& b);
 // Whether it may be paged out while idle, and even while it waits for a turn.

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/fitting.h"
+
 namespace gpushare {
 namespace {
 
@@ -125,21 +127,22 @@ void Simulation::happen(const Event& event) {
 
 // This is done once per event, however many calls the host got.
 void Simulation::settle() {
+  follow_squeezes();
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    const Scheduler& scheduler = host_.scheduler(i);
-    const bool was_used = devices_[i].free >= 0 || scheduler.size() > 0;
-    if (was_used && scheduler.free() != devices_[i].free) remember_memory(i);
+    const DeviceState& there = host_.devices().state(i);
+    const bool was_used = devices_[i].free >= 0 || there.sessions.size() > 0;
+    if (was_used && there.lanes.free() != devices_[i].free) remember_memory(i);
   }
   if (!conduct_.checks) return;
   if (const std::string broken = host_.is_valid(); !broken.empty()) throw std::logic_error(broken);
 }
 
 void Simulation::remember_memory(std::size_t device) {
-  const Scheduler& scheduler = host_.scheduler(device);
-  devices_[device].free = scheduler.free();
-  const Picture picture = scheduler.picture(now_);
-  const Bytes used = picture.capacity - picture.free;
-  memory_.push_back({now_, device, picture.persistent, used - picture.persistent});
+  const Scheduler& scheduler = host_.devices()[device].scheduler;
+  devices_[device].free = scheduler.state().lanes.free();
+  const DeviceSnapshot seen = scheduler.snapshot(now_);
+  const Bytes used = seen.capacity - seen.free;
+  memory_.push_back({now_, device, seen.persistent, used - seen.persistent});
 }
 
 void Simulation::schedule(Kind kind, std::size_t job, Seconds time) {
@@ -165,15 +168,18 @@ void Simulation::wakes(std::size_t job) {
 bool Simulation::opens(std::size_t job) {
   Running& running = jobs_[job];
   const std::vector<std::string> devices =
-      host_.place(names_, running.job.demand, running.job.devices);
+      host_.devices().place(names_, running.job.demand, running.job.devices);
   running.devices.clear();
-  for (const std::string& device : devices) running.devices.push_back(host_.number_of(device));
+  for (const std::string& device : devices)
+    running.devices.push_back(host_.devices().number_of(device));
   SessionSpec spec;
   spec.user = running.job.user;
   spec.group = running.job.group;
   spec.weight = running.job.weight;
   spec.priority = running.job.priority;
   spec.demand = running.job.demand;
+  if (!spec.demand.measured) spec.demand.options.clear();
+  spec.bears = running.job.bears;
   spec.remaining_iterations = declared(running);
   spec.busy = running.job.cells.front().think == 0;
   try {
@@ -184,7 +190,7 @@ bool Simulation::opens(std::size_t job) {
   }
   running.open = true;
   if (attends(job) && attending_++ == 0) set_policies(kClassPolicy);
-  if (attending_ > 0) hold_others_back();
+  if (attending_ > 0) throttle_others();
   return true;
 }
 
@@ -289,7 +295,7 @@ void Simulation::ends(std::size_t job) {
   running.outcome.ended = now_;
   if (attends(job) && --attending_ == 0) {
     set_policies(policy_);
-    hold_others_back();
+    throttle_others();
   }
   if (running.job.stays == 0) return leaves(job);
   schedule(Kind::leaves, job, now_ + running.job.stays);
@@ -333,14 +339,14 @@ void Simulation::set_policies(std::string_view policy) {
 }
 
 // Throttles all other sessions while one of the class is open; else none.
-void Simulation::hold_others_back() {
+void Simulation::throttle_others() {
   std::vector<std::map<std::string, std::string>> sentences(devices_.size());
   for (std::size_t job = 0; job < jobs_.size(); ++job)
     if (const Running& running = jobs_[job]; attending_ > 0 && running.open && !attends(job))
       for (const std::size_t device : running.devices)
         sentences[device].emplace(running.job.id, "a class has the device");
   for (std::size_t i = 0; i < devices_.size(); ++i)
-    enact(host_.hold_back(now_, names_[i], sentences[i]));
+    enact(host_.throttle(now_, names_[i], sentences[i]));
 }
 
 // --- what the scheduler decides ------------------------------------------------------------------
@@ -376,12 +382,28 @@ void Simulation::set_speeds(std::size_t device) {
   for (std::size_t job = 0; job < jobs_.size(); ++job) {
     Running& running = jobs_[job];
     if (!running.computes || running.devices.front() != device) continue;
-    if (!changed && running.rate > 0) continue;
+    const double slowdown = slowdown_of(running);
+    const bool slowed = std::exchange(running.slowdown, slowdown) != slowdown;
+    if (!changed && !slowed && running.rate > 0) continue;
     running.progress += (now_ - running.since) * running.rate;
     running.since = now_;
-    running.rate = speed / running.job.cells[running.cell].iteration;
+    running.rate = speed / (running.job.cells[running.cell].iteration * slowdown);
     aim(job);
   }
+}
+
+// A session that is squeezed may have more memory, and be faster, from the next event on.
+void Simulation::follow_squeezes() {
+  for (const Running& running : jobs_)
+    if (running.computes && !running.job.demand.options.empty() &&
+        slowdown_of(running) != running.slowdown)
+      set_speeds(running.devices.front());
+}
+
+double Simulation::slowdown_of(const Running& running) const {
+  if (running.job.demand.options.empty()) return 1;
+  const DeviceState& state = host_.devices()[running.devices.front()].scheduler.state();
+  return squeezed(state, state.sessions.of(running.job.id)).value_or(SqueezeOption{}).slowdown;
 }
 
 // The next boundary at which there is something to say, or the very next one.

@@ -43,6 +43,7 @@ struct Job {
   double load = 1.0;  // the part of the device that it keeps busy; several at once have 1 in all
   Seconds stays = 0;  // open after its last cell
   std::size_t devices = 1;  // at once; its demand and its load are those on each of them
+  double bears = 1.1;       // the slowdown up to which it may be squeezed for others
 };
 
 // The weights of groups and users. Names that are absent have a weight of 1. With `class_of` a
@@ -130,6 +131,7 @@ class Simulation {
     Seconds in_memory = 0;            // when its page-in will be over
     std::int64_t done = 0;            // iterations of this cell, at the last boundary looked at
     double progress = 0, rate = 0;
+    double slowdown = 1;  // while it is squeezed
     Seconds since = 0;
     std::int64_t unreported = 0;
     Seconds reported = -kNever;
@@ -169,10 +171,12 @@ class Simulation {
   // The class.
   bool attends(std::size_t job) const;
   void set_policies(std::string_view policy);
-  void hold_others_back();
+  void throttle_others();
 
   void enact(const Decision& decision);
   void set_speeds(std::size_t device);
+  void follow_squeezes();
+  double slowdown_of(const Running& running) const;
   void aim(std::size_t job);
   std::int64_t first_boundary(const Running& running, const Event& after) const;
   Seconds boundary_time(const Running& running, std::int64_t iteration) const;

@@ -33,12 +33,27 @@ inline constexpr LaneId kNoLane = 0;
 inline constexpr SessionNumber kNobody = 0;
 inline constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
 
+// Closer than this counts as now: times are sums of floating point numbers, and a next_event that
+// lies a rounding error ahead would be asked for again and again.
+inline constexpr Seconds kSoon = 1e-6;
+
+// With a peak of `bytes` an iteration takes `slowdown` times as long as unsqueezed.
+struct SqueezeOption {
+  Bytes bytes = 0;
+  double slowdown = 1.0;
+
+  bool operator==(const SqueezeOption&) const = default;
+};
+
 struct Demand {
   Bytes persistent = 0;
   Bytes ephemeral = 0;
   // False until an iteration has been seen. The demand of such a session is unknown, so it runs
   // alone on its device, and its ephemeral bytes need no room in a lane.
   bool measured = true;
+  // How far it can be squeezed: all of `ephemeral` first, at a slowdown of 1, then fewer and fewer
+  // bytes, down to the floor. Empty: it cannot be.
+  std::vector<SqueezeOption> options = {};
 
   bool operator==(const Demand&) const = default;
 };
@@ -52,13 +67,16 @@ struct Rules {
   int running_lanes = 0;       // lanes that may run at once; 0: as the policy says
   bool page_waiting = false;   // queued sessions are evicted for an aged one before them
   Seconds report = 0.5;        // a session in its turn reports at least this often
+  bool squeeze = true;         // sessions may be squeezed
 };
 
 // What a session says of itself when it opens. The fields from `turn` to `iterations` bring its
-// history back after a lost broker: `holding` says that it still has turn `turn`, `waiting` that it
-// has asked for it; `paged_out_bytes` above 0, that its persistent memory is paged out. Sessions of
-// one `group` share its part of the device; "" is a group like any other. Sessions of one trust
-// domain have the same `domain`; "" is the user's own.
+// history back after a lost broker: `holding` says that it still has turn `turn`, in which an
+// iteration takes `squeezed_bytes` at most (one of its options; 0: it is not squeezed); `waiting`
+// that it has asked for it; `paged_out_bytes` above 0, that its persistent memory is paged out.
+// Sessions of one `group` share its part of the device; "" is a group like any other.
+//
+// Sessions of one trust domain have the same `domain`; "" is the user's own.
 struct SessionSpec {
   std::string user;
   double weight = 1.0;
@@ -76,6 +94,8 @@ struct SessionSpec {
   bool busy = true;  // a cell runs in it; a script is always busy
   std::string group, domain;
   bool alone = false;  // runs without others, whatever its memory is
+  double bears = 1.0;  // the slowdown up to which it may be squeezed for others
+  Bytes squeezed_bytes = 0;
 };
 
 struct Grant {
@@ -130,6 +150,8 @@ struct SessionState {
   int priority = 0;
   Bytes paged_out_bytes = 0;  // on disk instead of on the device
   bool busy = true;
+  Bytes squeezed = 0;     // of an iteration; 0: it is not squeezed
+  double slowdown = 1.0;  // for that
 };
 
 struct LaneState {
@@ -146,12 +168,12 @@ struct Holder {
 };
 
 // The scheduler at one moment, sessions in the order in which they opened.
-struct Picture {
+struct DeviceSnapshot {
   std::string policy;
   Bytes capacity = 0;
   Bytes persistent = 0;
   Bytes free = 0;                           // of what is not unmanaged
-  Bytes foreign = 0;                        // unmanaged: of programs that are not sessions
+  Bytes unmanaged = 0;                      // of programs that are not sessions
   int running_lanes = 0;                    // the setting: 0 is "as the policy says"
   std::optional<Reason> concurrency_tuner;  // outcome or progress of its probes
   std::vector<LaneState> lanes;

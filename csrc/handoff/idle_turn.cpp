@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "handoff/letter.h"
+#include "handoff/handoff_token.h"
 
 namespace gpushare {
 namespace {

@@ -77,7 +77,7 @@ class Admission:
             domain=domain,
             devices=tuple(devices),
             name=views.printable(message.name),
-            mailbox=message.mailbox,
+            handoff_slot=message.handoff_slot,
             key=message.key,
             has_fitted=bool(message.turn and message.iterations),
         )
@@ -226,6 +226,6 @@ class Admission:
         memory that it maps. None of them counts once the others have read this message, which they
         do before they accept a handoff."""
         for record in self._sessions:
-            if record.domain == domain and record.mailbox:
+            if record.domain == domain and record.handoff_slot:
                 record.key = ""
                 record.peer.send(RenewKey())

@@ -11,9 +11,9 @@ from ..wire.messages import (
     Cancel,
     Change,
     ClassMode,
-    Dismiss,
     Done,
-    Recall,
+    Evict,
+    Preempt,
     SetPolicy,
     Withdraw,
 )
@@ -58,24 +58,26 @@ class Commands:
         )
         self._done(peer, decision)
 
-    def yield_turn(self, peer: Peer, message: Recall, now: float) -> None:
+    def yield_turn(self, peer: Peer, message: Preempt, now: float) -> None:
         self._permitted(peer, Permission.CHANGE, message.session)
         with self._by_name(peer, message.session):
-            decision = self._host.recall(now, message.session)
+            decision = self._host.preempt(now, message.session)
         self._done(peer, decision)
 
-    def page_out(self, peer: Peer, message: Dismiss, now: float) -> None:
+    def page_out(self, peer: Peer, message: Evict, now: float) -> None:
         self._permitted(peer, Permission.CHANGE, message.session)
         with self._by_name(peer, message.session):
-            decision = self._host.dismiss(now, message.session)
+            decision = self._host.evict(now, message.session)
         self._done(peer, decision)
 
     def cancel(self, peer: Peer, message: Cancel, now: float) -> None:
         """Ask the session to withdraw its request by itself, since it may have got the turn by a
         direct handoff meanwhile."""
         record = self._permitted(peer, Permission.CHANGE, message.session)
-        picture = self._host.picture(record.device, now)
-        turns = {state.id: state.turn for state in picture.sessions if state.state in WAITING}
+        device_snapshot = self._host.snapshot(record.device, now)
+        turns = {
+            state.id: state.turn for state in device_snapshot.sessions if state.state in WAITING
+        }
         if record.id not in turns:
             raise InvalidValue("this notebook does not wait for a turn any more")
         sentence = f"{peer.user} cancelled this cell's wait for the device"

@@ -29,14 +29,15 @@ from ..wire.framing import ToBroker
 from ..wire.messages import (
     PROTOCOL,
     Account,
+    AddTicket,
     Busy,
     Cancel,
     Change,
     ClassMode,
     Close,
-    Dismiss,
     Done,
     Error,
+    Evict,
     Finish,
     Hello,
     Keep,
@@ -45,14 +46,13 @@ from ..wire.messages import (
     NewKey,
     Open,
     PagedOut,
-    Recall,
+    Preempt,
     Report,
     Request,
     Rests,
     SetPolicy,
     Shutdown,
     StaysIn,
-    Vouch,
     Watch,
     Welcome,
 )
@@ -172,13 +172,13 @@ class Service:
             Report: demands.report,
             Keep: demands.keep,
             Change: commands.change,
-            Recall: commands.yield_turn,
-            Dismiss: commands.page_out,
+            Preempt: commands.yield_turn,
+            Evict: commands.page_out,
             Cancel: commands.cancel,
             SetPolicy: commands.set_policy,
             ClassMode: commands.set_class,
             Look: self._look,
-            Vouch: self._add_ticket,
+            AddTicket: self._add_ticket,
             Watch: self._watch,
             Account: self._account,
             Shutdown: self._shutdown,
@@ -294,7 +294,7 @@ class Service:
     def _tell_waiters(self, now: float) -> None:
         for device in self._devices:
             if self._host.sessions(device):
-                self._publisher.tell_waiters(device, self._host.picture(device, now))
+                self._publisher.tell_waiters(device, self._host.snapshot(device, now))
 
     def snapshot(self, now: float) -> Snapshot:
         """Return the state of the broker in words, with all names."""
@@ -325,7 +325,7 @@ class Service:
         self._publisher.subscribe(peer, message.interval_seconds)
         self._publisher.publish(now)
 
-    def _add_ticket(self, peer: Peer, message: Vouch, now: float) -> None:
+    def _add_ticket(self, peer: Peer, message: AddTicket, now: float) -> None:
         self.tickets.add(message.digest, peer, now)
         peer.send(Done())
 

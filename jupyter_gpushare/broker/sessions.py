@@ -26,7 +26,7 @@ class SessionRecord:
     domain: str  # the trust domain: memory of lanes is shared only inside it
     devices: tuple[str, ...]
     name: str  # for people; the scheduler's sentences have no names in them
-    mailbox: str = ""  # the handoff slot, or empty
+    handoff_slot: str = ""  # its name, or empty
     key: str = ""  # the key of that slot; empty until the session has renewed it
     allowed: Demand = field(default_factory=Demand)  # what the quotas count; not what was refused
     granted: Grant | None = None  # the turn that it has, as it was sent to the session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from itertools import pairwise
 
 from ..errors import InvalidValue, NotPermitted
 from ..wire.messages import (
@@ -13,6 +14,7 @@ from ..wire.messages import (
     Demand,
     Open,
     Report,
+    SqueezeOption,
     sealed,
 )
 from .admin.rulebook import MAX_WEIGHT
@@ -23,6 +25,8 @@ MAX_AMONG = 64  # more GPUs than a host has
 MAX_PRIORITY = 100
 MAX_COUNT = 1 << 62
 MAX_LANES = 1 << 20
+MAX_OPTIONS = 16
+MAX_SLOWDOWN = 1000.0
 MAX_ITERATIONS = 1 << 40  # of one report, so that their sum stays within MAX_COUNT
 
 
@@ -40,16 +44,20 @@ def check_open(message: Open) -> None:
     if not 1 <= message.devices <= MAX_AMONG:
         raise InvalidValue(f"a session has 1 to {MAX_AMONG} devices at once")
     check_demand(message.demand)
+    check_bearable(message.bears_slowdown)
     if message.holding and message.waiting:
         raise InvalidValue("a session holds its turn or waits for it, not both")
-    if message.mailbox:
-        if not ID.fullmatch(message.mailbox):
-            raise InvalidValue("a mailbox has a name like an id: 1 to 64 letters, digits, - or _")
+    if message.handoff_slot:
+        if not ID.fullmatch(message.handoff_slot):
+            raise InvalidValue(
+                "a handoff slot has a name like an id: 1 to 64 letters, digits, - or _"
+            )
         check_key(message.key)
     counts = (
         message.turn,
         message.iterations,
         message.paged_out_bytes,
+        message.squeezed_bytes,
         message.remaining_iterations or 0,
         message.device_seconds,
         message.waited_seconds,
@@ -61,7 +69,7 @@ def check_open(message: Open) -> None:
 def check_key(key: str) -> None:
     """Raise InvalidValue for a key of another form."""
     if not KEY.fullmatch(key):
-        raise InvalidValue(f"the key of a mailbox has {KEY_LENGTH} digits, 0 to 9 and a to f")
+        raise InvalidValue(f"the key of a handoff slot has {KEY_LENGTH} digits, 0 to 9 and a to f")
 
 
 def check_report(message: Report) -> None:
@@ -75,6 +83,38 @@ def check_report(message: Report) -> None:
 def check_demand(demand: Demand) -> None:
     if not all(0 <= size < MAX_COUNT for size in (demand.persistent_bytes, demand.ephemeral_bytes)):
         raise InvalidValue("a demand is in bytes, from 0 upwards")
+    if demand.options:
+        check_options(demand)
+
+
+def check_options(demand: Demand) -> None:
+    """Raise InvalidValue unless the options go from the unsqueezed demand down to the floor."""
+    options = demand.options
+    if not demand.measured:
+        raise InvalidValue("a demand has options only once it is measured")
+    if len(options) > MAX_OPTIONS:
+        raise InvalidValue(f"a demand has at most {MAX_OPTIONS} options, not {len(options)}")
+    if options[0] != SqueezeOption(demand.ephemeral_bytes, 1.0):
+        raise InvalidValue(
+            f"the first option is the unsqueezed demand, {demand.ephemeral_bytes} bytes at a"
+            f" slowdown of 1, not {options[0].bytes} bytes at {options[0].slowdown:g}"
+        )
+    if not all(option.bytes >= 0 and option.slowdown <= MAX_SLOWDOWN for option in options):
+        raise InvalidValue(
+            f"an option has 0 bytes or more, and a slowdown of at most {MAX_SLOWDOWN:g}"
+        )
+    for larger, smaller in pairwise(options):
+        if not (smaller.bytes < larger.bytes and smaller.slowdown >= larger.slowdown):
+            raise InvalidValue(
+                "each option has fewer bytes than the one before it, and is not faster"
+            )
+
+
+def check_bearable(slowdown: float) -> None:
+    if not 1 <= slowdown <= MAX_SLOWDOWN:
+        raise InvalidValue(
+            f"a session bears a slowdown of 1, which is none, to {MAX_SLOWDOWN:g}, not {slowdown:g}"
+        )
 
 
 def check_bytes(count: int) -> None:

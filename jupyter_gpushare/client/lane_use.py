@@ -21,9 +21,12 @@ class LaneUse:
         self._placement = placement
         self.trouble = ""  # why iterations of the last grant run outside of the lane
         self.keeps_survivors = False  # there was no room for them outside of the lane
+        self.squeezed_bytes = 0  # as the last grant says
 
     def use(self, grant: Grant) -> None:
         """Use the lane of a grant for the next iterations."""
+        self.squeezed_bytes = grant.squeezed_bytes
+        self._owner.memory.squeeze_to(grant.squeezed_bytes)
         memory, size = self._link.lane_of(grant)
         trouble = self._owner.memory.use_lane(memory, size, self._placement.capacity)
         if trouble and trouble != self.trouble:

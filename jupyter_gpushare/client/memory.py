@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import psutil
 
     from ..wire.client import LaneMemory
+    from .options import Wanted
 
 
 class Memory(Protocol):
@@ -22,6 +23,14 @@ class Memory(Protocol):
     has_news: bool  # the demand has to be reported at once
     moves_aside: bool  # `evacuate` may run while other threads use survivors of the lane
     is_torn: bool  # another thread ended the iteration, whose own may still use the lane
+
+    @property
+    def why_not_squeezed(self) -> str:
+        """An empty string, or why nothing is squeezed, whatever the user wants."""
+
+    @property
+    def how_squeezed(self) -> str:
+        """One sentence for people about what squeezing has done."""
 
     def begin(self) -> None:
         """An iteration begins, in this thread."""
@@ -34,6 +43,13 @@ class Memory(Protocol):
 
     def live(self) -> int:
         """Return the bytes in use now."""
+
+    def want_squeeze(self, wanted: Wanted) -> None:
+        """Squeeze the next iterations as the user wants it."""
+
+    def squeeze_to(self, size: int) -> None:
+        """Squeeze the next iterations to `size` bytes of the lane, if the user leaves that to the
+        broker; 0: leave them as they are."""
 
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
         """Set the lane of the next iterations: `size` bytes of `memory`, which never has more than
@@ -71,6 +87,8 @@ class WholeProcess:
     """The memory of a process without finer counts: all of it counts as persistent."""
 
     how = "the whole process counts as persistent memory"
+    why_not_squeezed = ""
+    how_squeezed = "this begins once PyTorch trains on the device `host`"
     has_news = False
     moves_aside = True
     is_torn = False
@@ -78,6 +96,10 @@ class WholeProcess:
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+    def want_squeeze(self, wanted: Wanted) -> None: ...
+
+    def squeeze_to(self, size: int) -> None: ...
 
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
         return ""

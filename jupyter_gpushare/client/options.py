@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 PLACE = ("device", "devices")  # fixed for the life of a session
 LIVE = ("weight", "priority")  # may change in an open session
+MOST_BYTES = 1 << 62
+UNITS = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+
+# How iterations are squeezed: as the broker chooses, not at all, or to a number of bytes.
+Wanted: TypeAlias = Literal["auto", "off"] | int
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,6 +36,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
     weight: Annotated[float, Meta(gt=0, le=sys.float_info.max)] = 1.0
     priority: int = 0
     remaining_iterations: Annotated[int, Meta(ge=0)] | None = None
+    squeeze: str | int = "auto"
 
 
 def check(given: Mapping[str, Any]) -> None:
@@ -42,6 +49,48 @@ def check(given: Mapping[str, Any]) -> None:
         msgspec.convert(given, Options)
     except msgspec.ValidationError:
         raise InvalidValue(refusals.in_value(dict(given), Options, "an option")) from None
+    squeezing(given.get("squeeze", "auto"))
+
+
+def squeezing(value: str | int) -> Wanted:
+    """Return what `auto`, `off`, a number of bytes, or a size such as `4 GiB` means. Raises
+    InvalidValue for all else."""
+    if isinstance(value, str) and (word := value.strip().lower()) in ("auto", "off"):
+        return "auto" if word == "auto" else "off"
+    size = value if isinstance(value, int) else _bytes(value)
+    if not 1 <= size < MOST_BYTES:
+        raise InvalidValue(
+            f"squeeze is {str(value)[: refusals.SHOWN_LENGTH]!r}, and it takes auto, off, or a size"
+            " such as 4 GiB or 512 MiB"
+        )
+    return int(size)
+
+
+def _bytes(value: str) -> float:
+    """Return the bytes of a size such as `4 GiB`; 0 for all else, also for a number without a unit,
+    which may be meant as any."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", str(value).lower())
+    return float(found[1]) * UNITS.get(found[2], 0) if found else 0
+
+
+class Loop(msgspec.Struct):
+    """What `iterations` is given beside its loader."""
+
+    epochs: Annotated[int, Meta(ge=0)] = 1
+
+
+def check_loop(loader: object, epochs: object) -> None:
+    """Check the arguments of `iterations`. Raises InvalidValue."""
+    if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
+        raise InvalidValue(
+            f"the loader is {loader!r:.60}, and should be what a for loop goes through,"
+            " such as a DataLoader or range(5)"
+        )
+    given = {"epochs": epochs}
+    try:
+        msgspec.convert(given, Loop)
+    except msgspec.ValidationError:
+        raise InvalidValue(refusals.in_value(given, Loop, "a loop")) from None
 
 
 @contextmanager
@@ -60,11 +109,16 @@ def applied(session: Session, given: Mapping[str, Any]) -> Iterator[None]:
         session.declare(given["remaining_iterations"])
     live = {name: given[name] for name in LIVE if name in given}
     before = {name: getattr(session, name) for name in live}
+    squeeze_before = session.squeeze
     if live:
         session.change(**live)
+    if "squeeze" in given:
+        session.squeeze_as(given["squeeze"])
     try:
         yield
     finally:
+        if "squeeze" in given:
+            session.squeeze_as(squeeze_before)
         if before:
             _set_back(session, before)
 

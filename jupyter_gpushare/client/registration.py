@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..wire.messages import Demand, Open, Opened
+from .options import Wanted
 from .placement import Placement
 from .residency import Residency
 from .turn import Turn
 from .usage import Owner, Usage
+
+BORNE_FOR_OTHERS = 1.1  # the slowdown up to which a notebook is squeezed to admit others
 
 
 class Registrant(Owner, Protocol):
@@ -19,6 +22,7 @@ class Registrant(Owner, Protocol):
     weight: float
     priority: int
     paused: bool
+    squeeze: Wanted
 
 
 class Registration:
@@ -69,9 +73,11 @@ class Registration:
             iterations=usage.iterations,
             paged_out_bytes=residency.paged_out_bytes,
             busy=residency.busy,
-            mailbox=turn.mailbox.name,
-            key=turn.mailbox.new_key(),
+            handoff_slot=turn.handoff_slot.name,
+            key=turn.handoff_slot.new_key(),
             secret=self._secret,
+            bears_slowdown=BORNE_FOR_OTHERS if owner.squeeze == "auto" else 1.0,
+            squeezed_bytes=turn.squeezed_bytes,
         )
 
     def accept(self, answer: Opened) -> None:

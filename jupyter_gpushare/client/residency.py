@@ -75,6 +75,10 @@ class Residency:
     # --- page in -----------------------------------------------------------------------------
 
     @property
+    def directory(self) -> str:
+        return self._directory or _cache_directory()
+
+    @property
     def is_away(self) -> bool:
         """Whether the session has to register or page in before iterations."""
         return self._link.rests or self.paged_out_bytes > 0
@@ -172,7 +176,7 @@ class Residency:
         that is out already stays there, as the broker expects."""
         if self.paged_out_bytes:
             return self.paged_out_bytes, ""
-        return self._owner.memory.page_out(self._directory or _cache_directory())
+        return self._owner.memory.page_out(self.directory)
 
 
 def _cache_directory() -> str:

@@ -25,7 +25,7 @@ from .._core import IdleTurn
 from ..errors import BrokerUnavailable, ConnectionLost, ProtocolError
 from ..settings import Settings, load, socket_path
 from ..wire.client import ANSWER_SECONDS
-from ..wire.mailbox import Mailbox
+from ..wire.handoff_slot import HandoffSlot
 from ..wire.messages import Change, Wait, sealed
 from . import end_of_wait, options
 from .dispatch import Dispatch
@@ -54,7 +54,8 @@ class Session:
     here, `host` or `auto`; with more `devices` than one it has that many whole GPUs at once in its
     turn, all or none. A session of `weight` 2 gets twice the time of one of weight 1; one of a
     higher `priority` goes first, and only an admin may set one above 0. `remaining_iterations`
-    orders sessions under `srtf`. Raises InvalidValue for a value out of its range.
+    orders sessions under `srtf`. `squeeze` is `auto`, `off`, or the size to which iterations are
+    squeezed, such as `4 GiB`. Raises InvalidValue for a value out of its range.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Session:
         weight: float = 1.0,
         priority: int = 0,
         remaining_iterations: int | None = None,
+        squeeze: str | int = "auto",
     ) -> None:
         options.check(
             {
@@ -76,6 +78,7 @@ class Session:
                 "weight": weight,
                 "priority": priority,
                 "remaining_iterations": remaining_iterations,
+                "squeeze": squeeze,
             }
         )
         self._settings = settings or load()
@@ -85,6 +88,7 @@ class Session:
         self.weight = weight
         self.priority = priority
         self.paused = False
+        self.squeeze = options.squeezing(squeeze)
         self.memory: Memory = WholeProcess()
         self.on_wait: Callable[[Wait | None], None] = lambda wait: None
         self.on_waited: Callable[[float], None] = lambda seconds: None  # after each wait
@@ -107,7 +111,7 @@ class Session:
         self._idle_turn = IdleTurn()
         self._lane_use = LaneUse(owner, link, self._placement)
         self._turn = Turn(
-            link, self._usage, self._placement, self._lane_use, self._idle_turn, Mailbox()
+            link, self._usage, self._placement, self._lane_use, self._idle_turn, HandoffSlot()
         )
         self._residency = Residency(
             owner,
@@ -178,6 +182,11 @@ class Session:
     def paged_out_bytes(self) -> int:
         return self._residency.paged_out_bytes
 
+    @property
+    def page_directory(self) -> str:
+        """The directory of files to which memory is written; it exists."""
+        return self._residency.directory
+
     # --- life --------------------------------------------------------------------------------
 
     def open(self) -> None:
@@ -233,6 +242,12 @@ class Session:
             self.weight = self.weight if weight is None else weight
             self.priority = self.priority if priority is None else priority
             self.paused = self.paused if paused is None else paused
+
+    def squeeze_as(self, wanted: str | int) -> None:
+        """Squeeze iterations from the next one on: `auto`, `off`, or the size that they may take.
+        Raises InvalidValue."""
+        self.squeeze = options.squeezing(wanted)
+        self.memory.want_squeeze(self.squeeze)
 
     def declare(self, remaining_iterations: int | None) -> None:
         """Tell the broker how many iterations are still to come; None if that is not known."""
@@ -308,7 +323,7 @@ class Session:
             return  # training continues without a broker
         with self.entering, link.lock:  # `with`: an interrupt may come between `acquire` and `try`
             try:
-                if link.connected().has_news_of(turn.number, turn.mailbox):
+                if link.connected().has_news_of(turn.number, turn.handoff_slot):
                     turn.hand_off()
                     turn.look()
                 if turn.asked is not None and turn.holding:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextlib import AbstractContextManager, contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,7 @@ from ..settings import Settings
 from ..wire.messages import MAX_NAME_LENGTH
 from .cells import Cells
 from .end_of_wait import hide_our_frames
-from .options import applied, check
+from .options import applied, check, check_loop
 from .session import Session
 
 if TYPE_CHECKING:
@@ -43,7 +43,14 @@ class _Sharing:
         from .torch.memory import Memory
 
         session = self.session
-        session.memory = memory = Memory(session.device, session.capacity, session.devices)
+        session.memory = memory = Memory(
+            session.device,
+            session.capacity,
+            session.devices,
+            lambda: session.page_directory,
+            lambda sentence: session.on_trouble(sentence),
+        )
+        memory.want_squeeze(session.squeeze)
         self._boundaries = Boundaries(self.session, memory)
         session.close_if_idle = self._boundaries.close_if_idle
         self._notice()
@@ -165,14 +172,20 @@ def cell_ended() -> None:
         _sharing.cell_ended(is_last)
 
 
-@contextmanager
-def session(settings: Settings | None = None, **options: Any) -> Iterator[Session]:
+def session(settings: Settings | None = None, **options: Any) -> AbstractContextManager[Session]:
     """``with gpushare.session():`` shares the device within the block.
 
     The options are those of `Session`; the name of the script is the default name. Where sharing is
     on already the block has that session, `weight` and `priority` hold for the block, and another
-    device is refused. Raises GpuShareError where the session cannot be opened.
+    device is refused. Raises InvalidValue for a wrong option at once, and GpuShareError at the
+    beginning of the block where the session cannot be opened.
     """
+    check(options)
+    return _session(settings, options)
+
+
+@contextmanager
+def _session(settings: Settings | None, options: Mapping[str, Any]) -> Iterator[Session]:
     if (already := current()) is not None:
         with applied(already, options):
             yield already
@@ -197,8 +210,14 @@ def iterations(loader: Iterable[Batch], epochs: int = 1) -> Iterator[Batch]:
 
     Batches are loaded without the turn. The length of `loader`, if it has one, tells the broker how
     many iterations are left. Where sharing is off, this opens a session for the loop. Raises
-    GpuShareError as `session` does, and Cancelled where another user cancels the wait.
+    InvalidValue for a wrong argument at once, GpuShareError as `session` does, and Cancelled where
+    another user cancels the wait.
     """
+    check_loop(loader, epochs)
+    return _iterations(loader, epochs)
+
+
+def _iterations(loader: Iterable[Batch], epochs: int) -> Iterator[Batch]:
     with _explicit() as sharing:
         session = sharing.session
         length = len(loader) if isinstance(loader, Sized) else None

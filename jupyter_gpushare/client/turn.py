@@ -17,7 +17,7 @@ from ..errors import (
     from_code,
 )
 from ..wire.framing import encode
-from ..wire.mailbox import Mailbox
+from ..wire.handoff_slot import HandoffSlot
 from ..wire.messages import (
     Error,
     Finish,
@@ -48,14 +48,14 @@ class Turn:
         placement: Placement,
         lane_use: LaneUse,
         idle_turn: IdleTurn,
-        mailbox: Mailbox,
+        handoff_slot: HandoffSlot,
     ) -> None:
         self._link = link
         self._usage = usage
         self._placement = placement
         self._lane_use = lane_use
         self._idle_turn = idle_turn
-        self.mailbox = mailbox
+        self.handoff_slot = handoff_slot
         self.number = 0
         self.holding = False
         self.waiting = False
@@ -79,7 +79,7 @@ class Turn:
             self._link.connected().send(Request(self.number))
         while not self.holding and not self._link.closed.is_set():
             try:
-                news = self._link.connected().await_turn(self.number, self.mailbox)
+                news = self._link.connected().await_turn(self.number, self.handoff_slot)
                 if news is not None:
                     self._link.take(news)
             except (ConnectionLost, ProtocolError):
@@ -119,6 +119,11 @@ class Turn:
     def is_granted_by(self, grant: Grant) -> bool:
         return grant.turn == self.number and self.waiting
 
+    @property
+    def squeezed_bytes(self) -> int:
+        """What the grant of this turn allows an iteration; 0: all that it needs."""
+        return self._lane_use.squeezed_bytes if self.holding else 0
+
     def has_lane_of(self, grant: Grant) -> bool:
         """Whether the grant begins this turn, or repeats its lane."""
         return grant.turn == self.number and (self.waiting or self.holding)
@@ -149,7 +154,7 @@ class Turn:
         self.asked = Yield(self.number)
 
     def on_renew_key(self, message: RenewKey) -> None:
-        if key := self.mailbox.new_key():
+        if key := self.handoff_slot.new_key():
             self._link.say(NewKey(key))
 
     def was_registered(self) -> None:
@@ -173,10 +178,10 @@ class Turn:
     def hand_off(self) -> None:
         """Make a direct handoff at a boundary, before the messages that have come are received: the
         successor gets the turn sooner, and the messages find this turn over."""
-        if self.mailbox.has_successor() and not self._lane_use.survivors():
+        if self.handoff_slot.has_successor() and not self._lane_use.survivors():
             self._lane_use.leave()
             if self.stop_holding():
-                self.mailbox.hand_on()
+                self.handoff_slot.hand_on()
             self.say_end()
 
     def give_back(self) -> None:
@@ -188,7 +193,7 @@ class Turn:
         self._lane_use.leave()
         is_ours = self.stop_holding()
         if is_ours and self.asked is not None and (successor := self.asked.successor) is not None:
-            self.mailbox.send(successor.mailbox, successor.letter)
+            self.handoff_slot.send(successor.handoff_slot, successor.handoff_token)
         self.say_end()
 
     def end(self) -> None:
@@ -232,11 +237,11 @@ class Turn:
         return not stays
 
     def close(self) -> None:
-        self.mailbox.close()
+        self.handoff_slot.close()
         self._idle_turn.close()
 
     def forget(self) -> None:
         """Forget the turn in a forked child, which has none."""
         self.holding = False
         self._idle_turn.forget()
-        self.mailbox.close()
+        self.handoff_slot.close()

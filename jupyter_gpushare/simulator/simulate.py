@@ -121,6 +121,7 @@ def simulate(
     groups: Mapping[str, float] | None = None,
     users: Mapping[str, float] | None = None,
     class_of: str = "",
+    squeeze: Mapping[float, float] | None = None,
     rules: _core.Rules | None = None,
     conduct: _core.Conduct | None = None,
 ) -> Comparison:
@@ -129,7 +130,8 @@ def simulate(
     `source` is the file of a record, or a Workload. `capacity` (bytes) and `devices` replace those
     of the source, and `groups` the weights of its groups. Users weigh 1, except those in `users`.
     The group `class_of` has the devices for itself, as in class mode, whenever a notebook of it is
-    open and not done. Without `rules` the settings of this environment hold.
+    open and not done. `squeeze` has the parts of their peak to which notebooks can be squeezed,
+    each with its slowdown. Without `rules` the settings of this environment hold.
 
     Raises InvalidValue for a record that cannot be read, and for an unknown policy, group or user.
     """
@@ -139,6 +141,7 @@ def simulate(
     subject = subject._replace(
         capacity=subject.capacity if capacity is None else capacity,
         devices=subject.devices if devices is None else devices,
+        jobs=[workload.squeezable(job, squeeze or {}) for job in subject.jobs],
     )
     _check_named("group", [*(groups or {}), *filter(None, [class_of])], _groups(subject))
     _check_named("user", users or {}, {job.user for job in subject.jobs})

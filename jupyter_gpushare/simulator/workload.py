@@ -11,11 +11,12 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from .._core import Cell, Demand, Job
+from .._core import Cell, Demand, Job, SqueezeOption
 from ..errors import InvalidValue
 from .recorder import Event
 
@@ -23,6 +24,21 @@ GAP_SECONDS = 0.5  # turns of a session with shorter gaps than this are one cell
 # of an iteration: a record may have a shorter one, and time would not pass
 SHORTEST_SECONDS = 1e-6
 MEBIBYTE = 1 << 20
+JOB_FIELDS = (
+    "id",
+    "cells",
+    "demand",
+    "user",
+    "arrival",
+    "weight",
+    "priority",
+    "declares",
+    "load",
+    "stays",
+    "group",
+    "devices",
+    "bears",
+)
 
 
 class Workload(NamedTuple):
@@ -133,6 +149,29 @@ def from_record(events: Sequence[Event]) -> Workload:
         raise InvalidValue("no session has used a device in this record")
     groups = {event.group: event.weight for event in events if event.event == "group"}
     return Workload(jobs, min(device.capacity_bytes for device in devices), len(devices), groups)
+
+
+# --- squeezing ----------------------------------------------------------------------------------
+
+
+def squeezable(job: Job, parts: Mapping[float, float]) -> Job:
+    """Return a job that can be squeezed to these parts of its peak, each with its slowdown.
+
+    Raises InvalidValue where less memory takes less time.
+    """
+    smaller = sorted(((part, parts[part]) for part in parts), reverse=True)
+    if any(later < earlier for (_, earlier), (_, later) in pairwise(smaller)):
+        raise InvalidValue("a smaller part of the peak has at least the slowdown of a larger one")
+    demand = job.demand
+    sizes = {int(part * demand.ephemeral): slowdown for part, slowdown in smaller}
+    sizes.pop(demand.ephemeral, None)
+    options = [SqueezeOption(size, slowdown) for size, slowdown in sizes.items()]
+    if not options:
+        return job
+    whole = SqueezeOption(demand.ephemeral, 1.0)
+    fields = {name: getattr(job, name) for name in JOB_FIELDS}
+    fields["demand"] = Demand(demand.persistent, demand.ephemeral, options=[whole, *options])
+    return Job(**fields)
 
 
 # --- tables of models -------------------------------------------------------------------------

@@ -265,12 +265,14 @@ def _sessions(settings: Settings) -> dict[str, set[int]]:
 def _memory(capacity: int, usage: Usage, sessions: set[int]) -> str:
     from ..format import size
 
-    foreign = {pid: used for pid, used in usage.processes.items() if pid not in sessions}
+    unmanaged = {pid: used for pid, used in usage.processes.items() if pid not in sessions}
     text = f", {size(max(0, capacity - usage.used_bytes))} free"
-    if not foreign:
+    if not unmanaged:
         return text
-    told = "" if None in foreign.values() else f"{size(sum(filter(None, foreign.values())))} of "
-    which = ", ".join(map(str, sorted(foreign)))
+    told = (
+        "" if None in unmanaged.values() else f"{size(sum(filter(None, unmanaged.values())))} of "
+    )
+    which = ", ".join(map(str, sorted(unmanaged)))
     return f"{text}; {told}memory is used by programs that do not share (process {which})"
 
 

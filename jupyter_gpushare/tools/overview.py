@@ -135,7 +135,7 @@ def at_once(device: DeviceView) -> str:
     return "; ".join(filter(None, [f"{lanes}, auto", device.probation]))
 
 
-def _foreign(device: DeviceView) -> str:
+def _unmanaged(device: DeviceView) -> str:
     return size(device.foreign_bytes) if device.foreign_bytes else ""
 
 
@@ -144,7 +144,7 @@ DEVICE_COLUMNS = (
     Column("Capacity", lambda device: size(device.capacity_bytes), right=True),
     Column("Persistent", lambda device: size(device.persistent_bytes), right=True),
     Column("In lanes", lambda device: size(lane_bytes(device)), right=True),
-    Column("Unmanaged", _foreign, right=True),
+    Column("Unmanaged", _unmanaged, right=True),
     Column("Free", lambda device: size(device.free_bytes), right=True),
     Column("Lanes", at_once),
 )

@@ -25,7 +25,7 @@ from ..settings import Settings, load
 from . import credentials, framing, launch, messages
 from .fd_channel import Channel
 from .framing import ToClient
-from .mailbox import Mailbox
+from .handoff_slot import HandoffSlot
 from .messages import (
     Error,
     GiveBack,
@@ -196,14 +196,14 @@ class Client:
                 self._descriptors.extend(array("i", descriptors))
         return data
 
-    def has_news_of(self, turn: int, mailbox: Mailbox) -> bool:
-        """As `has_news`; after it `mailbox` knows the successor of `turn`, if one is named."""
-        return mailbox.look(self._socket.fileno(), turn) or bool(self._received)
+    def has_news_of(self, turn: int, handoff_slot: HandoffSlot) -> bool:
+        """As `has_news`; after it `handoff_slot` knows the successor of `turn`, if one is named."""
+        return handoff_slot.look(self._socket.fileno(), turn) or bool(self._received)
 
-    def await_turn(self, turn: int, mailbox: Mailbox) -> ToClient | None:
-        """As `receive`, or the Grant of `turn` that comes into `mailbox` if that is first; None if
-        neither came, as after a signal."""
-        if not self._received and (given := mailbox.wait(self.fileno(), turn)) is not None:
+    def await_turn(self, turn: int, handoff_slot: HandoffSlot) -> ToClient | None:
+        """As `receive`, or the Grant of `turn` that comes into `handoff_slot` if that is first;
+        None if neither came, as after a signal."""
+        if not self._received and (given := handoff_slot.wait(self.fileno(), turn)) is not None:
             return Grant(*given)
         return self.receive() if self.has_news() else None
 

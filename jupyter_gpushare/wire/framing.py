@@ -17,14 +17,15 @@ from .messages import (
     PROTOCOL,
     Account,
     Accounts,
+    AddTicket,
     Busy,
     Cancel,
     Change,
     ClassMode,
     Close,
-    Dismiss,
     Done,
     Error,
+    Evict,
     Finish,
     GiveBack,
     Grant,
@@ -39,7 +40,7 @@ from .messages import (
     PagedOut,
     PageIn,
     PageOut,
-    Recall,
+    Preempt,
     RenewKey,
     Report,
     Request,
@@ -49,7 +50,6 @@ from .messages import (
     Shutdown,
     StaysIn,
     Trim,
-    Vouch,
     Wait,
     Watch,
     Welcome,
@@ -75,13 +75,13 @@ ToBroker: TypeAlias = (
     | Rests
     | StaysIn
     | Change
-    | Recall
-    | Dismiss
+    | Preempt
+    | Evict
     | Cancel
     | SetPolicy
     | ClassMode
     | Look
-    | Vouch
+    | AddTicket
     | Watch
     | Account
     | Shutdown

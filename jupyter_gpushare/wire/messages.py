@@ -25,15 +25,27 @@ class Message(msgspec.Struct, frozen=True, tag=True):
     """Base of all messages; the class name is the tag on the wire."""
 
 
+class SqueezeOption(msgspec.Struct, frozen=True):
+    """One way to run an iteration: with a peak of `bytes` ephemeral bytes it takes `slowdown` times
+    as long as unsqueezed."""
+
+    bytes: int
+    slowdown: float
+
+
 class Demand(msgspec.Struct, frozen=True):
     """The memory that a session takes: bytes that live across iterations, and the peak inside one.
 
     `measured` is False until an iteration has been seen; such a session runs alone on its device.
+    `options` say how far it can be squeezed: from the unsqueezed peak, which is `ephemeral_bytes`
+    at a slowdown of 1.0, down to the floor, at most 16; none, if it cannot be. They stay the same
+    while it is squeezed.
     """
 
     persistent_bytes: int = 0
     ephemeral_bytes: int = 0
     measured: bool = False
+    options: tuple[SqueezeOption, ...] = ()
 
 
 By: TypeAlias = Literal["user", "group", "notebook", "day", "hour"]
@@ -56,7 +68,7 @@ class Hello(Message, frozen=True):
         return f"Hello(protocol={self.protocol}, program={self.program!r})"
 
 
-class Vouch(Message, frozen=True):
+class AddTicket(Message, frozen=True):
     """Sent by a Jupyter server that has shown its token: the connection that shows the ticket with
     this SHA-256 `digest` (hexadecimal), once and soon, is one of its kernels, and stands for the
     same user."""
@@ -78,9 +90,11 @@ class Open(Message, frozen=True):
     id: `holding` says that it still has turn `turn`, `waiting` that it has asked for it.
     `device_seconds`, `waited_seconds` and `iterations` carry the history over, with what has
     passed of the turn or wait that is under way. `paged_out_bytes` lie in a file, and `busy` says
-    whether a cell runs (a script always does). `mailbox` is the handoff slot at which the session
-    receives a direct handoff, and `key` is known only to the session and the broker; empty ones
-    say that turns come from the broker alone.
+    whether a cell runs (a script always does). `handoff_slot` is where the session receives a
+    direct handoff, and `key` is known only to the session and the broker; empty ones
+    say that turns come from the broker alone. `bears_slowdown` is the slowdown up to which the
+    session may be squeezed to admit others; 1.0: it is not. For itself it bears any.
+    `squeezed_bytes` are those that the Grant of the turn `holding` allowed an iteration.
     """
 
     id: str
@@ -101,9 +115,11 @@ class Open(Message, frozen=True):
     iterations: int = 0
     paged_out_bytes: int = 0
     busy: bool = True
-    mailbox: str = ""
+    handoff_slot: str = ""
     key: str = ""
     secret: str = ""
+    bears_slowdown: float = 1.0
+    squeezed_bytes: int = 0
 
     def __repr__(self) -> str:
         """Leave out what other users may not see."""
@@ -190,13 +206,13 @@ class Change(Message, frozen=True):
     paused: bool | None = None
 
 
-class Recall(Message, frozen=True):
+class Preempt(Message, frozen=True):
     """Ask a running session to yield, whether its time is over or not."""
 
     session: str
 
 
-class Dismiss(Message, frozen=True):
+class Evict(Message, frozen=True):
     """Ask an idle session to page out, whether its memory is needed or not."""
 
     session: str
@@ -294,7 +310,8 @@ class Grant(Message, frozen=True):
     Grant before it on this connection, the descriptor of the memory comes with the message; or,
     where it is made of chunks, there are `chunks` of them, which have been sent, and the session
     makes those that are missing. A repeated Grant for the same turn changes the lane from the next
-    boundary on.
+    boundary on. An iteration may take `squeezed_bytes` at most, one of the session's options; 0:
+    it is not squeezed.
     """
 
     turn: int
@@ -302,6 +319,7 @@ class Grant(Message, frozen=True):
     bytes: int = 0
     memory: int = 0
     chunks: int = 0
+    squeezed_bytes: int = 0
 
 
 class Trim(Message, frozen=True):
@@ -312,10 +330,10 @@ class Trim(Message, frozen=True):
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """The session that has the turn next: send `letter` to the handoff slot `mailbox`."""
+    """The session that has the turn next: send `handoff_token` to `handoff_slot`."""
 
-    mailbox: str
-    letter: str
+    handoff_slot: str
+    handoff_token: str
 
 
 class Yield(Message, frozen=True):

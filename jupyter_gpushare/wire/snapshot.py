@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from ..reasons import GONE, Reason, sentence
+from ..reasons import GONE, Reason, sentence, with_cause
 from .messages import Message
 
 State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
@@ -26,7 +26,8 @@ class SessionView(msgspec.Struct, frozen=True):
     highest escalation step that was taken since nothing runs in it: `caches`, `page_out`,
     `release` or `cull`; empty, if none. A `gang` has all these devices at once, and is there on
     each; the list is empty for all others. `why` are the parts of the `reason`, a sentence that is
-    empty on its way from the broker.
+    empty on its way from the broker. While it is squeezed, an iteration takes `squeezed_bytes` in
+    place of its `ephemeral_bytes`, and `slowdown` times as long; 0 and 1.0: it is not.
     """
 
     id: str
@@ -55,6 +56,8 @@ class SessionView(msgspec.Struct, frozen=True):
     idle_step: str
     gang: list[str] = msgspec.field(default_factory=list)
     why: list[Reason] = msgspec.field(default_factory=list)
+    squeezed_bytes: int = 0
+    slowdown: float = 1.0
 
 
 def queue_rank(view: SessionView) -> tuple[int, int]:
@@ -200,9 +203,9 @@ class Snapshot(Message, frozen=True):
     `reservations` are active or begin within a day. `rulebook_error` says why the admin's file, in
     its present form, is not in force; it is empty where all is well.
 
-    On its way from the broker all names of notebooks are hidden, and `names` has those that this
-    viewer may see, by id: so one encoding serves all viewers. `in_words` puts them where they
-    belong.
+    On its way from the broker all names of notebooks are hidden, and so are the causes that they
+    gave for not paging out. `names` and `causes` have those that this viewer may see, by id: so one
+    encoding serves all viewers. `in_words` puts them where they belong.
     """
 
     version: str
@@ -217,6 +220,7 @@ class Snapshot(Message, frozen=True):
     reservations: list[ReservationView] = msgspec.field(default_factory=list)
     rulebook_error: str = ""
     names: dict[str, str] = msgspec.field(default_factory=dict)
+    causes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def in_words(snapshot: Snapshot) -> Snapshot:
@@ -229,8 +233,8 @@ def in_words(snapshot: Snapshot) -> Snapshot:
     def name(session: str) -> str:
         return names.get(session, GONE)
 
-    devices = [_device_in_words(device, name) for device in snapshot.devices]
-    return replace(snapshot, devices=devices, names={})
+    devices = [_device_in_words(device, name, snapshot.causes) for device in snapshot.devices]
+    return replace(snapshot, devices=devices, names={}, causes={})
 
 
 def _notebooks(snapshot: Snapshot) -> Iterator[SessionView | RestingView]:
@@ -239,14 +243,20 @@ def _notebooks(snapshot: Snapshot) -> Iterator[SessionView | RestingView]:
         yield from device.resting
 
 
-def _device_in_words(device: DeviceView, name: Callable[[str], str]) -> DeviceView:
+def _device_in_words(
+    device: DeviceView, name: Callable[[str], str], causes: Mapping[str, str]
+) -> DeviceView:
     finding = [] if device.finding is None else [device.finding]
     return replace(
         device,
         probation=device.probation or sentence(finding, name),
-        sessions=[
-            replace(view, name=name(view.id), reason=view.reason or sentence(view.why, name))
-            for view in device.sessions
-        ],
+        sessions=[_session_in_words(view, name, causes) for view in device.sessions],
         resting=[replace(view, name=name(view.id)) for view in device.resting],
     )
+
+
+def _session_in_words(
+    view: SessionView, name: Callable[[str], str], causes: Mapping[str, str]
+) -> SessionView:
+    why = [with_cause(reason, causes) for reason in view.why]
+    return replace(view, name=name(view.id), reason=view.reason or sentence(why, name), why=why)

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jupyter_gpushare.client.options import squeezing
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.refusals import nearest
 from jupyter_gpushare.wire.messages import MAX_NAME_LENGTH
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_LENGTH = 60
+SQUEEZE = "auto|off|SIZE"
 
 
 class Option(NamedTuple):
@@ -33,6 +35,7 @@ class Command(NamedTuple):
     sentence: str
     options: tuple[Option, ...] = ()
     takes: str = ""  # what the one word that may follow stands for; empty: none may
+    takes_phrase: bool = False  # that may be several words
 
 
 class Arguments(NamedTuple):
@@ -103,6 +106,13 @@ SHARING = (
         _name,
         f"what others see, up to {MAX_NAME_LENGTH} characters; by default the notebook's file name",
     ),
+    Option(
+        "--squeeze",
+        SQUEEZE,
+        squeezing,
+        "auto, off, or the memory that an iteration may take, such as 4GiB: what does not fit is"
+        " made anew or written to a file meanwhile, at unchanged results",
+    ),
 )
 HELP = {"-h", "--help"}
 RESUME = Option("--resume", "", None, "end the pause")
@@ -128,6 +138,14 @@ COMMANDS = {
             "cell",
             "share until this cell ends; `%%gpushare` as its first line does the same",
             SHARING,
+        ),
+        Command(
+            "squeeze",
+            "squeeze iterations into less memory: auto, as others need it; off; or to a size such"
+            " as 4 GiB",
+            (),
+            SQUEEZE,
+            takes_phrase=True,
         ),
         Command("help", "show this text"),
     )
@@ -201,6 +219,8 @@ def _read_rest(command: Command, words: list[str]) -> Arguments:
             given[flag.lstrip("-")] = _value(option, value or None, rest)
         elif command.takes and word is None:
             word = written
+        elif command.takes_phrase:
+            word = f"{word} {written}"
         else:
             raise InvalidValue(
                 f"unexpected argument `{written}`. Usage: %gpushare {usage(command)}"

@@ -98,14 +98,20 @@ def _notebooks() -> Iterable[str]:
     return _seen(lambda snapshot: [s.name for d in snapshot.devices for s in d.sessions])
 
 
+def _squeezings() -> Iterable[str]:
+    return ("auto", "off")
+
+
 def _policies() -> Iterable[str]:
     from jupyter_gpushare._core import policies
 
     return [name for name, _ in policies()]
 
 
-_VALUES: dict[str, Callable[[], Iterable[str]]] = {"--device": _devices, "--devices": _counts}
-_WORDS = {"pause": _notebooks, "policy": _policies}
+_VALUES: dict[str, Callable[[], Iterable[str]]] = {"--device": _devices, "--devices": _counts} | {
+    "--squeeze": _squeezings
+}
+_WORDS = {"pause": _notebooks, "policy": _policies, "squeeze": _squeezings}
 
 
 def _seen(names: Callable[[Snapshot], list[str]]) -> list[str]:

@@ -147,6 +147,14 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         sentence = next(policy.sentence for policy in known if policy.name == name)
         return show(f"The policy is now {name}: {sentence}")
 
+    def _squeeze(self, asked: Arguments) -> None:
+        session = current()
+        if session is None:
+            raise InvalidValue("sharing is not on here, so nothing is squeezed: `%gpushare on`")
+        if asked.word is not None:
+            session.squeeze_as(asked.word)
+        show(sentences.squeezed(session))
+
     def _cell(self, asked: Arguments) -> None:
         before = current()
         if before is None:
@@ -184,6 +192,8 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
             session = self._move(session, wanted)
         if "iterations" in wanted:
             session.declare(wanted["iterations"])
+        if "squeeze" in wanted:
+            session.squeeze_as(wanted["squeeze"])
         if live := {name: wanted[name] for name in LIVE if name in wanted}:
             session.change(**live)
         return wanted
@@ -225,7 +235,7 @@ def default_name(names: dict[str, Any]) -> str:
 
 def _options(session: Session) -> dict[str, Any]:
     """A gang may have any devices; only its session knows which it has now."""
-    names = ("name", "device", "devices", "weight", "priority")
+    names = ("name", "device", "devices", "weight", "priority", "squeeze")
     options = {name: getattr(session, name) for name in names}
     return options if session.devices == 1 else options | {"device": "auto"}
 

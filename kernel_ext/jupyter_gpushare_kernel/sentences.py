@@ -58,6 +58,23 @@ def tidied(freed: int) -> str:
     return f"Displayed results and the last error are forgotten{found}."
 
 
+SQUEEZE = {
+    "auto": "Iterations are squeezed as far as others, or the device, need the room",
+    "off": "Iterations are not squeezed",
+}
+
+
+def squeezed(session: Session) -> str:
+    wanted = session.squeeze
+    if wanted != "off" and (why_not := session.memory.why_not_squeezed):
+        return f"Iterations are not squeezed: {why_not}."
+    if isinstance(wanted, int):
+        what = f"Iterations are squeezed into {size(wanted)}"
+    else:
+        what = SQUEEZE[wanted]
+    return f"{what}; {session.memory.how_squeezed}."
+
+
 def state(session: Session | None) -> str:
     if session is None:
         return "GPU sharing is off in this notebook; `%gpushare on` turns it on."

@@ -3,7 +3,7 @@
  * sent.
  */
 
-import { Ask, IActions, IClassChoice, ISessionChange } from './scene';
+import { Ask, IActions, IClassChoice, ISessionChange } from './view_model';
 
 export const NAMESPACE = 'jupyter-gpushare/api/v1';
 

@@ -139,7 +139,7 @@ export function stateName(notebook: Notebook, trans: ITranslate): string {
     running: trans.__('running'),
     overdue: trans.__('overdue'),
     waiting: trans.__('waiting'),
-    held: trans.__('held back'),
+    held: trans.__('throttled'),
     paused: trans.__('paused'),
     paged_out: trans.__('paged out'),
     idle: trans.__('idle'),
@@ -301,7 +301,8 @@ export function expectedShort(
 }
 
 /**
- * For the status bar, where no notebook is in front: `▶ 2 running, 1 waits`.
+ * For the status bar, where no notebook is in front: `▶ host: 2 running, 1
+ * waiting`. The device is named where it is the only one.
  */
 export function summary(state: State, trans: ITranslate): string {
   if (!isSnapshot(state)) {
@@ -312,16 +313,24 @@ export function summary(state: State, trans: ITranslate): string {
     new Set(there.filter(is).map(({ id }) => id)).size;
   const running = count(runs);
   const waiting = count(waits);
+  const [device, ...others] = state.devices;
+  const isOne = device !== undefined && others.length === 0;
   if (running + waiting === 0) {
-    return state.devices.length === 1
-      ? trans.__('○ %1 is free', state.devices[0].name)
+    return isOne
+      ? trans.__('○ %1 is free', device.name)
       : trans.__('○ nothing runs');
   }
-  const first = trans.__('▶ %1 running', running);
-  return waiting === 0 ? first : `${first}, ${trans.__('%1 waiting', waiting)}`;
+  const parts = [trans.__('%1 running', running)];
+  if (waiting > 0) {
+    parts.push(trans.__('%1 waiting', waiting));
+  }
+  return `▶ ${isOne ? `${device.name}: ` : ''}${parts.join(', ')}`;
 }
 
-/** A notebook's state in a few words, after a sign that needs no colour. */
+/**
+ * A notebook's devices and state in a few words, after a sign that needs no
+ * colour: `▶ cuda:0: running`.
+ */
 export function inThreeWords(
   state: State,
   notebook: Notebook | null,
@@ -333,37 +342,45 @@ export function inThreeWords(
   if (notebook === null) {
     return trans.__('◌ GPU sharing: off');
   }
-  if (state.devices.some(device => takers(device).has(notebook.id))) {
-    return trans.__('▶ GPU sharing: taking turns');
-  }
-  if (!rests(notebook) && runs(notebook)) {
-    return runningNow(state, notebook, trans);
-  }
-  if (!rests(notebook) && waits(notebook)) {
-    return trans.__('◔ GPU sharing: queue position %1', notebook.place!);
-  }
-  const words: Record<string, string> = {
-    held: trans.__('⊘ GPU sharing: blocked by a rule'),
-    paused: trans.__('Ⅱ GPU sharing: paused'),
-    paged_out: trans.__('↓ GPU sharing: paged out'),
-    resting: trans.__('☾ GPU sharing: resting')
-  };
-  return words[stateOf(notebook)] ?? trans.__('○ GPU sharing: idle');
+  const there = state.devices.filter(({ sessions, resting }) =>
+    [...sessions, ...(resting ?? [])].some(({ id }) => id === notebook.id)
+  );
+  const names = there.map(({ name }) => name).join(', ');
+  const [mark, words] = markAndWords(there, notebook, trans);
+  return `${mark} ${names}: ${words}`;
 }
 
-function runningNow(
-  { devices }: ISnapshot,
-  session: ISessionView,
+function markAndWords(
+  devices: IDeviceView[],
+  notebook: Notebook,
   trans: ITranslate
-): string {
-  if (session.state === 'overdue') {
-    return trans.__('! turn is overdue');
+): [string, string] {
+  if (devices.some(device => takers(device).has(notebook.id))) {
+    return ['▶', trans.__('takes turns')];
   }
-  const held = devices.map(device => turnOf(session, device)?.held ?? 0);
-  const longest = Math.max(0, ...held);
+  if (!rests(notebook) && waits(notebook)) {
+    return ['◔', trans.__('queue position %1', notebook.place!)];
+  }
+  return [
+    sign(notebook),
+    runningLong(devices, notebook, trans) ?? stateName(notebook, trans)
+  ];
+}
+
+/** For how long it has been running; null unless it is known to be long. */
+function runningLong(
+  devices: IDeviceView[],
+  notebook: Notebook,
+  trans: ITranslate
+): string | null {
+  if (rests(notebook) || notebook.state !== 'running') {
+    return null;
+  }
+  const held = devices.map(device => turnOf(notebook, device)?.held ?? 0);
+  const longest = Math.max(...held);
   return longest < QUICK_SECONDS
-    ? trans.__('▶ GPU sharing: running')
-    : trans.__('▶ GPU sharing: running for %1', lasting(longest, trans));
+    ? null
+    : trans.__('running for %1', lasting(longest, trans));
 }
 
 function away(state: IError | null, trans: ITranslate): string {

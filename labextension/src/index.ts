@@ -95,8 +95,8 @@ function addNotebookCommands(
   actions: RestActions,
   trans: ITranslate
 ): void {
-  const say = (deed: Promise<void>): Promise<void> =>
-    deed.catch(error => {
+  const say = (action: Promise<void>): Promise<void> =>
+    action.catch(error => {
       Notification.error(`${error.message}`, { autoClose: 8000 });
     });
   // a notebook that is released from the device has nothing that could be

@@ -6,15 +6,18 @@
 import { div, h, INode } from './dom';
 import { atOnce, bytes, clock, gang, QUICK_SIGN, sign, stem } from './format';
 import { arranged, byName, runs, takers, waits } from './queue';
-import { IScene } from './scene';
+import { IViewModel } from './view_model';
 import { IDeviceView, ILaneView, ISessionView, ITurnView } from './snapshot';
 
 export const SHOWN_SECONDS = 60;
 const ROWS = 6;
 const LOWEST = 0.12; // of a row, for the least part of a turn
 
-export function lanes(device: IDeviceView, scene: IScene): INode | null {
-  const { trans } = scene;
+export function lanes(
+  device: IDeviceView,
+  viewModel: IViewModel
+): INode | null {
+  const { trans } = viewModel;
   return device.lanes.length === 0
     ? null
     : div(
@@ -23,7 +26,7 @@ export function lanes(device: IDeviceView, scene: IScene): INode | null {
         { 'aria-label': trans.__('Lanes of %1', device.name) },
         ...device.lanes
           .filter(lane => isShown(lane, device))
-          .map(lane => laneRow(lane, device, scene))
+          .map(lane => laneRow(lane, device, viewModel))
       );
 }
 
@@ -36,11 +39,15 @@ function isShown(lane: ILaneView, device: IDeviceView): boolean {
   );
 }
 
-function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
-  const { trans } = scene;
+function laneRow(
+  lane: ILaneView,
+  device: IDeviceView,
+  viewModel: IViewModel
+): INode {
+  const { trans } = viewModel;
   const rows = inLane(lane, device);
   const hidden = lane.members.length - rows.length;
-  const gone = goneRow(lane, device, scene);
+  const gone = goneRow(lane, device, viewModel);
   return div(
     'div',
     'lane',
@@ -60,9 +67,9 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
         ].join(', ')
       )
     ),
-    ...rows.map(session => memberRow(session, device, scene)),
+    ...rows.map(session => memberRow(session, device, viewModel)),
     gone,
-    rows.length > 0 || gone !== null ? axis(scene) : null,
+    rows.length > 0 || gone !== null ? axis(viewModel) : null,
     hidden > 0 && rows.length > 0
       ? div(
           'div',
@@ -83,7 +90,7 @@ function laneRow(lane: ILaneView, device: IDeviceView, scene: IScene): INode {
 }
 
 /** The legend of the strips above it. */
-function axis({ trans }: IScene): INode {
+function axis({ trans }: IViewModel): INode {
   return div(
     'div',
     'axis',
@@ -121,7 +128,7 @@ function recent(device: IDeviceView): ITurnView[] {
 function memberRow(
   session: ISessionView,
   device: IDeviceView,
-  scene: IScene
+  viewModel: IViewModel
 ): INode {
   const turns = recent(device).filter(turn => turn.session === session.id);
   // a state that changes faster than a person reads is not shown as if it
@@ -132,14 +139,14 @@ function memberRow(
   return div(
     'div',
     `member jp-mod-${kind}`,
-    { key: session.id, title: whose(session, scene) },
+    { key: session.id, title: whose(session, viewModel) },
     div('span', 'sign', { 'aria-hidden': 'true' }, shown),
-    div('span', 'name', {}, stem(scene.nameOf(session))),
-    strip(turns, session.name, waitLine(session), scene)
+    div('span', 'name', {}, stem(viewModel.nameOf(session))),
+    strip(turns, session.name, waitLine(session), viewModel)
   );
 }
 
-function whose(session: ISessionView, { trans }: IScene): string {
+function whose(session: ISessionView, { trans }: IViewModel): string {
   const who = `${session.name} (${session.user})`;
   return gang(session).length > 0 ? `${who}: ${atOnce(session, trans)}` : who;
 }
@@ -151,13 +158,13 @@ function whose(session: ISessionView, { trans }: IScene): string {
 function goneRow(
   lane: ILaneView,
   device: IDeviceView,
-  scene: IScene
+  viewModel: IViewModel
 ): INode | null {
   const here = new Set(device.sessions.map(({ id }) => id));
   const turns = recent(device).filter(
     turn => turn.lane === lane.id && !here.has(turn.session)
   );
-  const name = scene.trans.__('closed');
+  const name = viewModel.trans.__('closed');
   return turns.length === 0
     ? null
     : div(
@@ -166,7 +173,7 @@ function goneRow(
         { key: 'gone' },
         div('span', 'sign', { 'aria-hidden': 'true' }, '×'),
         div('span', 'name', {}, name),
-        strip(turns, name, '', scene)
+        strip(turns, name, '', viewModel)
       );
 }
 
@@ -177,9 +184,9 @@ function strip(
   turns: ITurnView[],
   name: string,
   wait: string,
-  scene: IScene
+  viewModel: IViewModel
 ): INode {
-  const { trans, now } = scene;
+  const { trans, now } = viewModel;
   const shares = slices(turns, now);
   const held = [...shares.values()].reduce((sum, share) => sum + share, 0);
   const label = trans.__(

@@ -5,7 +5,7 @@
 
 import { Child, div, h, INode } from './dom';
 import { bytes, Notebook, resting, stem } from './format';
-import { IScene } from './scene';
+import { IViewModel } from './view_model';
 import { IDeviceView, ILaneView, ISessionView } from './snapshot';
 
 const MAGNIFIED = 8; // below this part of the device the bar shows only its beginning
@@ -13,8 +13,8 @@ const MANY = 40; // parts of the bar; more of them have no lines in between
 const STRIPES = 8; // of a lane; more of them have no space in between
 const LABELLED = 0.16; // of the bar; a narrower part has no room for a name
 
-export function memoryMap(device: IDeviceView, scene: IScene): INode {
-  const { trans } = scene;
+export function memoryMap(device: IDeviceView, viewModel: IViewModel): INode {
+  const { trans } = viewModel;
   const span = scale(device);
   const rest = device.capacity_bytes - span;
   const many = device.sessions.length > MANY ? ' jp-mod-many' : '';
@@ -27,11 +27,11 @@ export function memoryMap(device: IDeviceView, scene: IScene): INode {
       {
         class: `jp-GpuShare-bar${many}`,
         role: 'img',
-        'aria-label': words(device, scene)
+        'aria-label': words(device, viewModel)
       },
-      ...resident(device).map(session => kept(session, span, scene)),
-      ...device.lanes.map(lane => laneOf(lane, device, span, scene)),
-      part('foreign', 'foreign', device.foreign_bytes ?? 0, span, {
+      ...resident(device).map(session => kept(session, span, viewModel)),
+      ...device.lanes.map(lane => laneOf(lane, device, span, viewModel)),
+      part('unmanaged', 'unmanaged', device.foreign_bytes ?? 0, span, {
         title: trans.__('Other processes: %1', bytes(device.foreign_bytes ?? 0))
       }),
       div('span', 'free', {
@@ -40,8 +40,8 @@ export function memoryMap(device: IDeviceView, scene: IScene): INode {
         title: trans.__('Free: %1', bytes(device.free_bytes))
       })
     ),
-    onDisk(device, span, scene),
-    legend(device, scene),
+    onDisk(device, span, viewModel),
+    legend(device, viewModel),
     rest > 0
       ? div(
           'p',
@@ -106,7 +106,7 @@ function part(
 function kept(
   session: ISessionView,
   span: number,
-  { trans, nameOf }: IScene
+  { trans, nameOf }: IViewModel
 ): INode | null {
   const count = session.persistent_bytes;
   return part(
@@ -124,7 +124,7 @@ function laneOf(
   lane: ILaneView,
   device: IDeviceView,
   span: number,
-  { trans, nameOf }: IScene
+  { trans, nameOf }: IViewModel
 ): INode | null {
   const members = device.sessions
     .filter(({ id }) => lane.members.includes(id))
@@ -156,8 +156,12 @@ function stripe(session: ISessionView, lane: ILaneView): INode {
   });
 }
 
-function onDisk(device: IDeviceView, span: number, scene: IScene): Child {
-  const { trans } = scene;
+function onDisk(
+  device: IDeviceView,
+  span: number,
+  viewModel: IViewModel
+): Child {
+  const { trans } = viewModel;
   const parts = out(device).map(one => {
     const { id, name, paged_out_bytes } = one;
     return part(
@@ -166,7 +170,7 @@ function onDisk(device: IDeviceView, span: number, scene: IScene): Child {
       paged_out_bytes,
       span,
       { title: trans.__('%1: %2 on disk', name, bytes(paged_out_bytes)) },
-      paged_out_bytes > LABELLED * span ? stem(scene.nameOf(one)) : null
+      paged_out_bytes > LABELLED * span ? stem(viewModel.nameOf(one)) : null
     );
   });
   const label = trans.__('On disk: %1', bytes(paged(device)));
@@ -189,7 +193,7 @@ function onDisk(device: IDeviceView, span: number, scene: IScene): Child {
  */
 function rows(
   device: IDeviceView,
-  { trans }: IScene
+  { trans }: IViewModel
 ): [string, number, string][] {
   const lanes = device.lanes.reduce((sum, lane) => sum + lane.bytes, 0);
   const all: [string, number, string][] = [
@@ -199,19 +203,19 @@ function rows(
       lanes,
       trans._n('in %1 lane', 'in %1 lanes', device.lanes.length)
     ],
-    ['foreign', device.foreign_bytes ?? 0, trans.__('other processes')],
+    ['unmanaged', device.foreign_bytes ?? 0, trans.__('other processes')],
     ['free', device.free_bytes, trans.__('free')],
     ['onDisk', paged(device), trans.__('on disk')]
   ];
   return all.filter(([kind, count]) => count > 0 || kind === 'free');
 }
 
-function legend(device: IDeviceView, scene: IScene): INode {
+function legend(device: IDeviceView, viewModel: IViewModel): INode {
   return div(
     'ul',
     'legend',
     { 'aria-hidden': 'true' },
-    ...rows(device, scene).map(([kind, count, words]) =>
+    ...rows(device, viewModel).map(([kind, count, words]) =>
       h(
         'li',
         {},
@@ -223,11 +227,11 @@ function legend(device: IDeviceView, scene: IScene): INode {
   );
 }
 
-function words(device: IDeviceView, scene: IScene): string {
-  const parts = rows(device, scene).map(
+function words(device: IDeviceView, viewModel: IViewModel): string {
+  const parts = rows(device, viewModel).map(
     ([, count, text]) => `${bytes(count)} ${text}`
   );
-  return scene.trans.__(
+  return viewModel.trans.__(
     '%1 in all: %2',
     bytes(device.capacity_bytes),
     parts.join(', ')

@@ -2,7 +2,7 @@
 
 import { ISignal, Signal } from '@lumino/signaling';
 import { DISCONNECTED, State } from './format';
-import { LastPicture } from './last_picture';
+import { LastSnapshot } from './last_snapshot';
 import { IError, ISnapshot, IViewer } from './snapshot';
 
 export const FIRST_RETRY_MS = 500;
@@ -22,7 +22,7 @@ export class GpuShareModel {
 
   /** The present state, by the page's clock. */
   get state(): State {
-    return this._picture.state(performance.now());
+    return this._last.state(performance.now());
   }
 
   /**
@@ -30,7 +30,7 @@ export class GpuShareModel {
    * before there is one.
    */
   get known(): ISnapshot | null {
-    return this._picture.snapshot;
+    return this._last.snapshot;
   }
 
   /** The last message, for callers that judge its age themselves. */
@@ -105,7 +105,7 @@ export class GpuShareModel {
   private _tell(state: State): void {
     this._newest = state;
     this._receivedAt = performance.now();
-    this._picture.take(state, this._receivedAt);
+    this._last.take(state, this._receivedAt);
     this._changed.emit();
   }
 
@@ -113,7 +113,7 @@ export class GpuShareModel {
   private _connect: () => WebSocket;
   private _newest: State = null;
   private _page: Document;
-  private _picture = new LastPicture();
+  private _last = new LastSnapshot();
   private _receivedAt = 0;
   private _retry = FIRST_RETRY_MS;
   private _socket: WebSocket | null = null;

@@ -22,7 +22,7 @@ import {
 } from './format';
 import { arranged, byName, runs, turnOf, waits } from './queue';
 import { namer, sentence } from './reasons';
-import { IScene } from './scene';
+import { IViewModel } from './view_model';
 import { IDeviceView, IRestingView, ISessionView } from './snapshot';
 
 const SHOWN = 8; // of a group, until all are asked for
@@ -45,8 +45,8 @@ interface IRow {
   details: () => INode;
 }
 
-export function notebooks(device: IDeviceView, scene: IScene): INode {
-  const { trans } = scene;
+export function notebooks(device: IDeviceView, viewModel: IViewModel): INode {
+  const { trans } = viewModel;
   const { running, taking, queue, others } = arranged(device);
   const parts = [
     group('runs', trans.__('Running'), running, present),
@@ -78,7 +78,7 @@ export function notebooks(device: IDeviceView, scene: IScene): INode {
         head('', trans.__('Cancel'))
       )
     ),
-    ...parts.flatMap(part => part(device, scene))
+    ...parts.flatMap(part => part(device, viewModel))
   );
 }
 
@@ -95,14 +95,16 @@ function group<T extends Notebook>(
   kind: string,
   title: string,
   notebooks: T[],
-  rowOf: (notebook: T, scene: IScene) => IRow
-): (device: IDeviceView, scene: IScene) => INode[] {
-  return (device, scene) => {
+  rowOf: (notebook: T, viewModel: IViewModel) => IRow
+): (device: IDeviceView, viewModel: IViewModel) => INode[] {
+  return (device, viewModel) => {
     if (notebooks.length === 0) {
       return [];
     }
     const name = `all ${kind} ${device.name}`;
-    const shown = scene.isOpen(name) ? notebooks : notebooks.slice(0, SHOWN);
+    const shown = viewModel.isOpen(name)
+      ? notebooks
+      : notebooks.slice(0, SHOWN);
     return [
       h(
         'tbody',
@@ -117,15 +119,17 @@ function group<T extends Notebook>(
           )
         )
       ),
-      ...shown.map(one => drawn(rowOf(one, scene), scene)),
-      ...(notebooks.length > SHOWN ? [more(name, notebooks.length, scene)] : [])
+      ...shown.map(one => drawn(rowOf(one, viewModel), viewModel)),
+      ...(notebooks.length > SHOWN
+        ? [more(name, notebooks.length, viewModel)]
+        : [])
     ];
   };
 }
 
-function more(name: string, count: number, scene: IScene): INode {
-  const { trans } = scene;
-  const open = scene.isOpen(name);
+function more(name: string, count: number, viewModel: IViewModel): INode {
+  const { trans } = viewModel;
+  const open = viewModel.isOpen(name);
   const text = open ? trans.__('Show fewer') : trans.__('Show all %1', count);
   return h(
     'tbody',
@@ -136,7 +140,9 @@ function more(name: string, count: number, scene: IScene): INode {
       h(
         'td',
         { colspan: COLUMNS },
-        button(text, () => scene.toggle(name), { 'aria-expanded': `${open}` })
+        button(text, () => viewModel.toggle(name), {
+          'aria-expanded': `${open}`
+        })
       )
     )
   );
@@ -150,29 +156,29 @@ function button(
   return div('button', 'button', { type: 'button', onclick, ...props }, text);
 }
 
-function present(session: ISessionView, scene: IScene): IRow {
-  const state = stateName(session, scene.trans);
+function present(session: ISessionView, viewModel: IViewModel): IRow {
+  const state = stateName(session, viewModel.trans);
   return {
     notebook: session,
     looks: session.state,
     sign: sign(session),
     state,
     label: waits(session)
-      ? scene.trans.__('queue position %1', session.place!)
+      ? viewModel.trans.__('queue position %1', session.place!)
       : state,
-    since: since(session, scene),
-    expected: expectedShort(session, scene.trans),
-    act: cancel(session, scene),
-    reason: reason(session, scene),
-    details: () => details(session, scene)
+    since: since(session, viewModel),
+    expected: expectedShort(session, viewModel.trans),
+    act: cancel(session, viewModel),
+    reason: reason(session, viewModel),
+    details: () => details(session, viewModel)
   };
 }
 
 /** The state without the part that changes faster than a person reads. */
-function takingTurns(session: ISessionView, scene: IScene): IRow {
-  const state = scene.trans.__('takes turns');
+function takingTurns(session: ISessionView, viewModel: IViewModel): IRow {
+  const state = viewModel.trans.__('takes turns');
   return {
-    ...present(session, scene),
+    ...present(session, viewModel),
     looks: `${session.state} jp-mod-quick`,
     sign: QUICK_SIGN,
     state,
@@ -180,15 +186,15 @@ function takingTurns(session: ISessionView, scene: IScene): IRow {
     since: '',
     expected: '',
     act: null,
-    reason: scene.trans.__('shares the device in short turns')
+    reason: viewModel.trans.__('shares the device in short turns')
   };
 }
 
 /**
  * It is released from the device, so there is nothing that could be done to it.
  */
-function atRest(notebook: IRestingView, scene: IScene): IRow {
-  const state = stateName(notebook, scene.trans);
+function atRest(notebook: IRestingView, viewModel: IViewModel): IRow {
+  const state = stateName(notebook, viewModel.trans);
   return {
     notebook,
     looks: stateOf(notebook),
@@ -199,10 +205,11 @@ function atRest(notebook: IRestingView, scene: IScene): IRow {
     expected: '',
     act: null,
     reason: joined([
-      dueOrIdle(notebook, scene),
-      onDisk(notebook.paged_out_bytes, scene)
+      dueOrIdle(notebook, viewModel),
+      onDisk(notebook.paged_out_bytes, viewModel)
     ]),
-    details: () => div('div', 'details', {}, list(identity(notebook, scene)))
+    details: () =>
+      div('div', 'details', {}, list(identity(notebook, viewModel)))
   };
 }
 
@@ -210,9 +217,9 @@ function atRest(notebook: IRestingView, scene: IScene): IRow {
  * One row of figures, one with the reason, and one with all details if it is
  * opened.
  */
-function drawn(row: IRow, scene: IScene): INode {
+function drawn(row: IRow, viewModel: IViewModel): INode {
   const { id, user } = row.notebook;
-  const mine = id === scene.own ? ' jp-mod-own' : '';
+  const mine = id === viewModel.own ? ' jp-mod-own' : '';
   return h(
     'tbody',
     { key: id, class: `jp-GpuShare-notebook jp-mod-${row.looks}${mine}` },
@@ -220,7 +227,7 @@ function drawn(row: IRow, scene: IScene): INode {
       'tr',
       {},
       h('td', { class: 'jp-GpuShare-place', rowspan: 2 }, badge(row)),
-      h('td', { class: 'jp-GpuShare-cell' }, title(row.notebook, scene)),
+      h('td', { class: 'jp-GpuShare-cell' }, title(row.notebook, viewModel)),
       h('td', { class: 'jp-GpuShare-owner', title: user }, user),
       h('td', { class: 'jp-GpuShare-since' }, row.since),
       h('td', { class: 'jp-GpuShare-expected' }, row.expected),
@@ -234,10 +241,10 @@ function drawn(row: IRow, scene: IScene): INode {
         { class: 'jp-GpuShare-reason', colspan: COLUMNS - 1 },
         div('span', 'ownerToo', { 'aria-hidden': 'true' }, `${user} · `),
         row.reason,
-        queueAgain(row.notebook, scene)
+        queueAgain(row.notebook, viewModel)
       )
     ),
-    scene.isOpen(id)
+    viewModel.isOpen(id)
       ? h('tr', { key: 'more' }, h('td', { colspan: COLUMNS }, row.details()))
       : null
   );
@@ -256,7 +263,7 @@ function badge({ sign, state, label }: IRow): INode {
   );
 }
 
-function title(notebook: Notebook, scene: IScene): INode {
+function title(notebook: Notebook, viewModel: IViewModel): INode {
   const { id, name } = notebook;
   return div(
     'button',
@@ -264,15 +271,15 @@ function title(notebook: Notebook, scene: IScene): INode {
     {
       type: 'button',
       title: name,
-      'aria-expanded': `${scene.isOpen(id)}`,
-      onclick: () => scene.toggle(id)
+      'aria-expanded': `${viewModel.isOpen(id)}`,
+      onclick: () => viewModel.toggle(id)
     },
-    scene.nameOf(notebook)
+    viewModel.nameOf(notebook)
   );
 }
 
 /** A clock that runs here: of the wait, or of the turn. */
-function since(session: ISessionView, { snapshot }: IScene): string {
+function since(session: ISessionView, { snapshot }: IViewModel): string {
   if (session.waiting_seconds !== null) {
     return clock(session.waiting_seconds);
   }
@@ -286,18 +293,18 @@ function since(session: ISessionView, { snapshot }: IScene): string {
  * For a notebook that is paged out and does not wait to come back, the state
  * says how much is on disk.
  */
-function reason(session: ISessionView, scene: IScene): string {
+function reason(session: ISessionView, viewModel: IViewModel): string {
   const comesBack = session.waiting_seconds !== null;
   return joined([
-    why(session, scene) || stateName(session, scene.trans),
-    comesBack ? onDisk(session.paged_out_bytes, scene) : '',
-    dueOrIdle(session, scene)
+    why(session, viewModel) || stateName(session, viewModel.trans),
+    comesBack ? onDisk(session.paged_out_bytes, viewModel) : '',
+    dueOrIdle(session, viewModel)
   ]);
 }
 
 /** In the language of the page; a broker that is older tells no codes. */
-function why({ why, reason }: ISessionView, scene: IScene): string {
-  const { snapshot, nameOf, trans } = scene;
+function why({ why, reason }: ISessionView, viewModel: IViewModel): string {
+  const { snapshot, nameOf, trans } = viewModel;
   return why?.length
     ? sentence(why, namer(snapshot, nameOf, trans), trans)
     : reason;
@@ -307,7 +314,7 @@ function joined(parts: string[]): string {
   return parts.filter(Boolean).join(' · ');
 }
 
-function onDisk(count: number, { trans }: IScene): string {
+function onDisk(count: number, { trans }: IViewModel): string {
   return count > 0 ? trans.__('%1 on disk', bytes(count)) : '';
 }
 
@@ -315,32 +322,34 @@ function onDisk(count: number, { trans }: IScene): string {
  * The pending action of its Jupyter server comes before the actions that were
  * carried out.
  */
-function dueOrIdle(notebook: Notebook, scene: IScene): string {
-  const due = (scene.snapshot.interventions ?? []).find(
+function dueOrIdle(notebook: Notebook, viewModel: IViewModel): string {
+  const due = (viewModel.snapshot.interventions ?? []).find(
     ({ session }) => session === notebook.id
   );
-  return due?.sentence ?? idleFor(notebook, scene.trans);
+  return due?.sentence ?? idleFor(notebook, viewModel.trans);
 }
 
-function cancel(session: ISessionView, scene: IScene): Child {
-  const { trans, actions } = scene;
+function cancel(session: ISessionView, viewModel: IViewModel): Child {
+  const { trans, actions } = viewModel;
   if (
     !actions ||
     session.state !== 'waiting' ||
-    !isOwn(scene.viewer, session)
+    !isOwn(viewModel.viewer, session)
   ) {
     return null;
   }
-  const name = scene.nameOf(session);
+  const name = viewModel.nameOf(session);
   const label = trans.__('Cancel the wait of %1', name);
   const told = trans.__('The wait of %1 is cancelled.', name);
   // the focus moves with its row, so a press of a key is meant for it
   const onclick = (event: MouseEvent) =>
-    event.detail > 0 && scene.hasJustMoved()
-      ? scene.refuse(
+    event.detail > 0 && viewModel.hasJustMoved()
+      ? viewModel.refuse(
           trans.__('The queue has just moved on: press again to cancel.')
         )
-      : scene.act(actions.ask(session.id, 'cancel'), told, { ended: session });
+      : viewModel.act(actions.ask(session.id, 'cancel'), told, {
+          ended: session
+        });
   return button('✕', onclick, {
     class: 'jp-GpuShare-button jp-mod-icon',
     title: label,
@@ -351,16 +360,16 @@ function cancel(session: ISessionView, scene: IScene): Child {
 /**
  * For a cell whose wait was cancelled, while it is there and was not run again.
  */
-function queueAgain(notebook: Notebook, scene: IScene): Child {
-  const { trans } = scene;
-  const again = scene.again(notebook);
+function queueAgain(notebook: Notebook, viewModel: IViewModel): Child {
+  const { trans } = viewModel;
+  const again = viewModel.again(notebook);
   if (again === null) {
     return null;
   }
-  const name = scene.nameOf(notebook);
+  const name = viewModel.nameOf(notebook);
   return button(
     trans.__('Queue again'),
-    () => scene.act(again(), trans.__('The cell of %1 runs again.', name)),
+    () => viewModel.act(again(), trans.__('The cell of %1 runs again.', name)),
     {
       key: 'again',
       'aria-label': trans.__('Queue the cancelled cell of %1 again', name)
@@ -370,13 +379,13 @@ function queueAgain(notebook: Notebook, scene: IScene): Child {
 
 // --- all details of one notebook ---------------------------------------------
 
-function details(session: ISessionView, scene: IScene): INode {
+function details(session: ISessionView, viewModel: IViewModel): INode {
   return div(
     'div',
     'details',
     {},
-    list(facts(session, scene)),
-    whatMayBeDone(session, scene)
+    list(facts(session, viewModel)),
+    whatMayBeDone(session, viewModel)
   );
 }
 
@@ -389,18 +398,19 @@ function list(rows: [string, string][]): INode {
 }
 
 /** A teacher sets the weights of the group's notebooks. */
-function whatMayBeDone(session: ISessionView, scene: IScene): Child {
-  if (isOwn(scene.viewer, session)) {
-    return buttons(session, scene);
+function whatMayBeDone(session: ISessionView, viewModel: IViewModel): Child {
+  if (isOwn(viewModel.viewer, session)) {
+    return buttons(session, viewModel);
   }
-  return scene.actions && teaches(scene.viewer, scene.snapshot, session.group)
-    ? div('div', 'buttons', {}, weight(session, scene))
+  return viewModel.actions &&
+    teaches(viewModel.viewer, viewModel.snapshot, session.group)
+    ? div('div', 'buttons', {}, weight(session, viewModel))
     : null;
 }
 
 function identity(
   { name, user, pid }: Notebook,
-  { trans }: IScene
+  { trans }: IViewModel
 ): [string, string][] {
   return [
     [trans.__('Name'), name],
@@ -408,14 +418,17 @@ function identity(
   ];
 }
 
-function facts(session: ISessionView, scene: IScene): [string, string][] {
-  const { trans } = scene;
+function facts(
+  session: ISessionView,
+  viewModel: IViewModel
+): [string, string][] {
+  const { trans } = viewModel;
   const size = (count: number) =>
     session.measured ? bytes(count) : trans.__('not measured yet');
   const left = session.remaining_iterations;
   const done = String(session.iterations);
   return [
-    ...identity(session, scene),
+    ...identity(session, viewModel),
     ...(session.group
       ? [[trans.__('Group'), session.group] as [string, string]]
       : []),
@@ -437,12 +450,12 @@ function facts(session: ISessionView, scene: IScene): [string, string][] {
   ];
 }
 
-function buttons(session: ISessionView, scene: IScene): Child {
-  const { trans, actions, act } = scene;
+function buttons(session: ISessionView, viewModel: IViewModel): Child {
+  const { trans, actions, act } = viewModel;
   if (!actions) {
     return null;
   }
-  const name = scene.nameOf(session);
+  const name = viewModel.nameOf(session);
   const paused = session.state === 'paused';
   const isIdle = !session.busy && session.state === 'idle';
   return div(
@@ -476,12 +489,12 @@ function buttons(session: ISessionView, scene: IScene): Child {
           )
         )
       : null,
-    weight(session, scene)
+    weight(session, viewModel)
   );
 }
 
-function weight(session: ISessionView, scene: IScene): INode {
-  const { trans, actions, act, refuse } = scene;
+function weight(session: ISessionView, viewModel: IViewModel): INode {
+  const { trans, actions, act, refuse } = viewModel;
   const onchange = (event: Event) => {
     const field = event.target as HTMLInputElement;
     const value = Number(field.value);
@@ -496,7 +509,7 @@ function weight(session: ISessionView, scene: IScene): INode {
     }
     const told = trans.__(
       '%1 has weight %2 now.',
-      scene.nameOf(session),
+      viewModel.nameOf(session),
       value
     );
     act(actions!.change(session.id, { weight: value }), told, { field });

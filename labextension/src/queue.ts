@@ -76,13 +76,24 @@ export function takers(device: IDeviceView): Set<string> {
   for (const turn of device.turns ?? []) {
     turns.set(turn.session, [...(turns.get(turn.session) ?? []), turn]);
   }
-  const found = device.sessions.filter(
-    one =>
-      (runs(one) || waits(one)) &&
-      isQuick(turns.get(one.id) ?? []) &&
+  const found = device.sessions.filter(one => {
+    const own = turns.get(one.id) ?? [];
+    return (
+      (runs(one) || waits(one) || loads(one, own)) &&
+      isQuick(own) &&
       moves(one.lane, device.turns)
-  );
+    );
+  });
   return new Set(found.length > 1 ? found.map(({ id }) => id) : []);
+}
+
+/**
+ * Whether a session, whose turns these are, does something else for a moment,
+ * such as to load its next batch: its cell goes on.
+ */
+function loads({ busy, state }: ISessionView, turns: ITurnView[]): boolean {
+  const ended = turns[turns.length - 1]?.ended ?? QUICK_SECONDS;
+  return busy && state === 'idle' && ended < QUICK_SECONDS;
 }
 
 /**

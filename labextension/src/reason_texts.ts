@@ -22,6 +22,8 @@ export function texts(trans: ITranslate): Record<string, string> {
     paged_out_for: trans.__('paged out: {bytes} are on disk to make room for {other}'),
     paged_out_for_programs: trans.__('paged out: {bytes} are on disk to make room for programs that do not share'),
     recovering: trans.__('waits until all have come back who had turns before the broker was started anew'),
+    squeezed: trans.__('squeezed to {bytes} of {whole}, about {percent} % slower'),
+    squeezed_for: trans.__(', so that {other} has room'),
     needs_whole_device: trans.__('needs the whole device'),
     waits: trans.__('waits'),
     waits_for: trans.__('waits for {other}'),

@@ -43,6 +43,6 @@ function filled(text: string, reason: IReason, name: Namer): string {
     if (key === 'other') {
       return name(`${value}`);
     }
-    return key === 'bytes' || key === 'free' ? bytes(+value) : `${value}`;
+    return /bytes|free|whole/.test(key) ? bytes(+value) : `${value}`;
   });
 }

@@ -5,19 +5,19 @@
 
 import { Child, div, h, INode } from './dom';
 import { moment, teaches } from './format';
-import { IScene } from './scene';
+import { IViewModel } from './view_model';
 import { IClassView, IGroupView, IReservationView } from './snapshot';
 
 const USUAL_MINUTES = 90; // of a class
 
 /** Null where there is nothing to say and nothing to switch. */
-export function rulebook(scene: IScene): Child {
-  const { trans, snapshot } = scene;
+export function rulebook(viewModel: IViewModel): Child {
+  const { trans, snapshot } = viewModel;
   const classes = snapshot.classes ?? [];
   const parts = [
-    ...(snapshot.reservations ?? []).map(one => reservation(one, scene)),
-    ...classes.map(one => classThatIsOn(one, scene)),
-    beginning(scene)
+    ...(snapshot.reservations ?? []).map(one => reservation(one, viewModel)),
+    ...classes.map(one => classThatIsOn(one, viewModel)),
+    beginning(viewModel)
   ].filter(Boolean);
   const wrong = snapshot.rulebook_error;
   if (!wrong && parts.length === 0) {
@@ -39,7 +39,7 @@ export function rulebook(scene: IScene): Child {
   );
 }
 
-function reservation(one: IReservationView, { trans }: IScene): INode {
+function reservation(one: IReservationView, { trans }: IViewModel): INode {
   const what =
     one.share < 1
       ? trans.__(
@@ -68,8 +68,8 @@ function reservation(one: IReservationView, { trans }: IScene): INode {
   );
 }
 
-function classThatIsOn(one: IClassView, scene: IScene): INode {
-  const { trans, actions, act } = scene;
+function classThatIsOn(one: IClassView, viewModel: IViewModel): INode {
+  const { trans, actions, act } = viewModel;
   const told = trans.__('The class of %1 has ended.', one.group);
   const end = () =>
     act(
@@ -88,15 +88,15 @@ function classThatIsOn(one: IClassView, scene: IScene): INode {
           moment(one.ends)
         ),
     ' ',
-    actions && teaches(scene.viewer, scene.snapshot, one.group)
+    actions && teaches(viewModel.viewer, viewModel.snapshot, one.group)
       ? button(trans.__('End the class'), end)
       : null
   );
 }
 
 /** For teachers and administrators: which class to begin, and for how long. */
-function beginning(scene: IScene): Child {
-  const { trans, snapshot, actions, viewer, act } = scene;
+function beginning(viewModel: IViewModel): Child {
+  const { trans, snapshot, actions, viewer, act } = viewModel;
   const groups = (snapshot.groups ?? []).filter(({ name }) =>
     teaches(viewer, snapshot, name)
   );

@@ -71,6 +71,7 @@ export interface IReason {
   percent?: number;
   device?: string;
   text?: string;
+  whole?: number;
 }
 
 export interface IReservationView {
@@ -119,6 +120,8 @@ export interface ISessionView {
   idle_step: string;
   gang: string[];
   why: IReason[];
+  squeezed_bytes: number;
+  slowdown: number;
 }
 
 export interface ISnapshot {
@@ -135,6 +138,7 @@ export interface ISnapshot {
   reservations: IReservationView[];
   rulebook_error: string;
   names: Record<string, string>;
+  causes: Record<string, string>;
 }
 
 export interface ITurnView {

@@ -2,7 +2,7 @@
 
 import { div, h, INode } from './dom';
 import { clock } from './format';
-import { IScene } from './scene';
+import { IViewModel } from './view_model';
 import { IDeviceView, IUserView } from './snapshot';
 
 const SHOWN = 5;
@@ -44,13 +44,13 @@ export function shares(device: IDeviceView): IUse[] {
     );
 }
 
-export function use(device: IDeviceView, scene: IScene): INode | null {
-  const { trans } = scene;
+export function use(device: IDeviceView, viewModel: IViewModel): INode | null {
+  const { trans } = viewModel;
   const all = shares(device);
   const name = `all users ${device.name}`;
-  const shown = scene.isOpen(name) ? all : all.slice(0, SHOWN);
+  const shown = viewModel.isOpen(name) ? all : all.slice(0, SHOWN);
   const fair = 1 / Math.max(1, all.length);
-  const when = since(device, scene);
+  const when = since(device, viewModel);
   return all.length === 0
     ? null
     : div(
@@ -66,17 +66,21 @@ export function use(device: IDeviceView, scene: IScene): INode | null {
               trans.__('The mark is a fair share: %1 for each.', percent(fair))
             )
           : null,
-        h('ul', {}, ...shown.map(one => row(one, fair, all.length > 1, scene))),
+        h(
+          'ul',
+          {},
+          ...shown.map(one => row(one, fair, all.length > 1, viewModel))
+        ),
         all.length > SHOWN
           ? div(
               'button',
               'button',
               {
                 type: 'button',
-                'aria-expanded': `${scene.isOpen(name)}`,
-                onclick: () => scene.toggle(name)
+                'aria-expanded': `${viewModel.isOpen(name)}`,
+                onclick: () => viewModel.toggle(name)
               },
-              scene.isOpen(name)
+              viewModel.isOpen(name)
                 ? trans.__('Show fewer')
                 : trans.__('Show all %1 users', all.length)
             )
@@ -85,7 +89,7 @@ export function use(device: IDeviceView, scene: IScene): INode | null {
 }
 
 /** A young broker knows of no more than its own time. */
-function since(device: IDeviceView, { trans }: IScene): string {
+function since(device: IDeviceView, { trans }: IViewModel): string {
   const known = (device.users ?? []).map(user => user.used_seconds.length);
   return known.some(count => count < TWELFTHS)
     ? trans.__('Use since the broker started')
@@ -100,7 +104,7 @@ function row(
   { user, seconds, share }: IUse,
   fair: number,
   marked: boolean,
-  { trans }: IScene
+  { trans }: IViewModel
 ): INode {
   return div(
     'li',

@@ -20,14 +20,21 @@ import {
   State
 } from './format';
 import { lanes } from './lanes';
-import { LastPicture } from './last_picture';
+import { LastSnapshot } from './last_snapshot';
 import { memoryMap } from './memory';
 import { namesOf, Paths } from './names';
 import { notebooks } from './notebooks';
 import { arranged } from './queue';
 import { rulebook } from './rules';
-import { IActions, IScene, IWish } from './scene';
-import { IDeviceView, IError, ISnapshot, IViewer, VERSION } from './snapshot';
+import { IActions, IViewModel, IWish } from './view_model';
+import {
+  IDeviceView,
+  IError,
+  IPolicyView,
+  ISnapshot,
+  IViewer,
+  VERSION
+} from './snapshot';
 import { use } from './use';
 
 /**
@@ -74,7 +81,7 @@ export class GpuShareView {
   /** `now` is of the clock of `receivedAt`. */
   update(sight: ISight, now = sight.receivedAt): void {
     if (sight.state !== this._sight.state) {
-      this._picture.take(sight.state, sight.receivedAt);
+      this._last.take(sight.state, sight.receivedAt);
     }
     this._sight = sight;
     this.tick(now);
@@ -86,26 +93,26 @@ export class GpuShareView {
   }
 
   private _content(): Child[] {
-    const state = this._picture.state(this._now);
+    const state = this._last.state(this._now);
     const holds = isSnapshot(state);
     // the state before the broker went stays as it was
-    const shown = holds ? state : this._picture.snapshot;
-    const scene = shown && this._scene(shown);
+    const shown = holds ? state : this._last.snapshot;
+    const viewModel = shown && this._viewModel(shown);
     this._noteMoves(shown);
     return [
-      this._notice && notice(this._notice, scene),
+      this._notice && notice(this._notice, viewModel),
       holds ? null : this._away(state),
-      scene &&
+      viewModel &&
         div(
           'div',
           holds ? 'now' : 'now jp-mod-stale',
           { key: 'now', inert: !holds },
-          ...whole(scene)
+          ...whole(viewModel)
         )
     ];
   }
 
-  private _scene(snapshot: ISnapshot): IScene {
+  private _viewModel(snapshot: ISnapshot): IViewModel {
     const names = namesOf(snapshot, this._sight.paths ?? new Map());
     return {
       trans: this._trans,
@@ -121,7 +128,7 @@ export class GpuShareView {
       toggle: name => this._toggle(name),
       choice: name => this._choices.get(name) ?? null,
       choose: (name, value) => this._choose(name, value),
-      act: (deed, sentence, wish) => void this._act(deed, sentence, wish),
+      act: (action, sentence, wish) => void this._act(action, sentence, wish),
       refuse: (sentence, field) => this._refuse(sentence, field)
     };
   }
@@ -149,14 +156,15 @@ export class GpuShareView {
         trans.__('Looking for the broker…')
       );
     }
-    const age = (this._now - this._picture.receivedAt) / 1000;
+    const age = (this._now - this._last.receivedAt) / 1000;
     return div(
       'div',
       'away',
       { key: 'away', role: 'status' },
       ...whatIsAway(state, this._runsKernels, trans),
-      this._picture.snapshot &&
-        div('p', 'note', {}, trans.__('Below: what was %1 ago.', clock(age)))
+      this._last.snapshot && age >= 1
+        ? div('p', 'note', {}, trans.__('Below: what was %1 ago.', clock(age)))
+        : null
     );
   }
 
@@ -177,12 +185,12 @@ export class GpuShareView {
   }
 
   private async _act(
-    deed: Promise<void>,
+    action: Promise<void>,
     sentence: string,
     { field, ended }: IWish = {}
   ): Promise<void> {
     try {
-      await deed;
+      await action;
       this._say({ text: sentence, refused: false, ended });
     } catch (error) {
       this._refuse((error as Error).message, field);
@@ -213,7 +221,7 @@ export class GpuShareView {
   private _notice: INotice | null = null;
   private _now = 0;
   private _open = new Set<string>();
-  private _picture = new LastPicture();
+  private _last = new LastSnapshot();
   private _rows = new Map<string, number>();
   private _runsKernels: boolean;
   private _sight: ISight = { state: null, receivedAt: 0 };
@@ -300,43 +308,43 @@ function withoutService(goesOn: string, trans: ITranslate): INode[] {
 /** It stays in sight however far the panel is scrolled. */
 function notice(
   { text, refused, ended }: INotice,
-  scene: IScene | null
+  viewModel: IViewModel | null
 ): INode {
-  const again = ended ? scene?.again(ended) : null;
+  const again = ended ? viewModel?.again(ended) : null;
   return div(
     'p',
     `notice jp-mod-sticky${refused ? ' jp-mod-refused' : ''}`,
     { key: 'notice', role: refused ? 'alert' : 'status' },
     text,
-    scene && again
+    viewModel && again
       ? div(
           'button',
           'button',
           {
             type: 'button',
             onclick: () =>
-              scene.act(
+              viewModel.act(
                 again(),
-                scene.trans.__(
+                viewModel.trans.__(
                   'The cell of %1 runs again.',
-                  scene.nameOf(ended!)
+                  viewModel.nameOf(ended!)
                 )
               )
           },
-          scene.trans.__('Undo: queue again')
+          viewModel.trans.__('Undo: queue again')
         )
       : null
   );
 }
 
-function whole(scene: IScene): Child[] {
-  const { trans, snapshot } = scene;
+function whole(viewModel: IViewModel): Child[] {
+  const { trans, snapshot } = viewModel;
   const { devices } = snapshot;
   return [
-    versions(scene),
-    recovery(scene),
-    rulebook(scene),
-    ...devices.map(device => deviceOf(device, scene)),
+    versions(viewModel),
+    recovery(viewModel),
+    rulebook(viewModel),
+    ...devices.map(device => deviceOf(device, viewModel)),
     devices.length === 0
       ? div(
           'p',
@@ -344,11 +352,11 @@ function whole(scene: IScene): Child[] {
           { key: 'none' },
           trans.__('The broker has found no device to share.')
         )
-      : policy(scene)
+      : policy(viewModel)
   ];
 }
 
-function versions({ trans, snapshot }: IScene): Child {
+function versions({ trans, snapshot }: IViewModel): Child {
   return snapshot.version === VERSION
     ? null
     : div(
@@ -363,7 +371,7 @@ function versions({ trans, snapshot }: IScene): Child {
       );
 }
 
-function recovery({ trans, snapshot }: IScene): Child {
+function recovery({ trans, snapshot }: IViewModel): Child {
   return snapshot.broker.recovering
     ? div(
         'p',
@@ -376,8 +384,8 @@ function recovery({ trans, snapshot }: IScene): Child {
     : null;
 }
 
-function deviceOf(device: IDeviceView, scene: IScene): INode {
-  const { trans, nameOf } = scene;
+function deviceOf(device: IDeviceView, viewModel: IViewModel): INode {
+  const { trans, nameOf } = viewModel;
   const empty = device.sessions.length + resting(device).length === 0;
   return div(
     'section',
@@ -390,14 +398,14 @@ function deviceOf(device: IDeviceView, scene: IScene): INode {
       { 'aria-live': 'off' },
       headline(device, nameOf, trans)
     ),
-    memoryMap(device, scene),
-    empty ? nobody(scene) : lanes(device, scene),
-    empty ? null : notebooks(device, scene),
-    use(device, scene)
+    memoryMap(device, viewModel),
+    empty ? nobody(viewModel) : lanes(device, viewModel),
+    empty ? null : notebooks(device, viewModel),
+    use(device, viewModel)
   );
 }
 
-function nobody({ trans, snapshot }: IScene): INode {
+function nobody({ trans, snapshot }: IViewModel): INode {
   if (snapshot.broker.recovering) {
     return div('p', 'note', {}, trans.__('No notebook has come back yet.'));
   }
@@ -414,29 +422,35 @@ function nobody({ trans, snapshot }: IScene): INode {
  * Choosing a policy changes nothing: it is for everybody, so it has to be
  * applied.
  */
-function policy(scene: IScene): INode {
-  const { trans, snapshot, actions } = scene;
-  const chosen = scene.choice(POLICY) ?? snapshot.policy;
+function policy(viewModel: IViewModel): INode {
+  const { trans, snapshot, actions } = viewModel;
+  const chosen = viewModel.choice(POLICY) ?? snapshot.policy;
   const known = snapshot.policies.find(({ name }) => name === chosen);
   return div(
     'section',
     'policy',
     { key: 'policy' },
-    ...(actions && rules(scene.viewer)
-      ? policyField(chosen, scene)
+    ...(actions && rules(viewModel.viewer)
+      ? policyField(chosen, viewModel)
       : [h('span', {}, trans.__('Policy %1', snapshot.policy))]),
-    div('p', 'note', {}, known?.sentence ?? '')
+    div('p', 'note', {}, known ? meaning(known, trans) : '')
   );
+}
+
+/** The broker's sentence, which language packs may have: policies are few and known. */
+function meaning({ sentence }: IPolicyView, trans: ITranslate): string {
+  // eslint-disable-next-line jupyter/no-dynamic-translation
+  return trans.__(sentence);
 }
 
 const POLICY = 'policy';
 
-function policyField(chosen: string, scene: IScene): Child[] {
-  const { trans, snapshot } = scene;
+function policyField(chosen: string, viewModel: IViewModel): Child[] {
+  const { trans, snapshot } = viewModel;
   const onchange = (event: Event) =>
-    scene.choose(POLICY, (event.target as HTMLSelectElement).value);
-  const options = snapshot.policies.map(({ name, sentence }) =>
-    h('option', { value: name, title: sentence }, name)
+    viewModel.choose(POLICY, (event.target as HTMLSelectElement).value);
+  const options = snapshot.policies.map(one =>
+    h('option', { value: one.name, title: meaning(one, trans) }, one.name)
   );
   return [
     h(
@@ -445,19 +459,19 @@ function policyField(chosen: string, scene: IScene): Child[] {
       `${trans.__('Policy')} `,
       div('select', 'input', { value: chosen, onchange }, ...options)
     ),
-    chosen === snapshot.policy ? null : policyButtons(chosen, scene)
+    chosen === snapshot.policy ? null : policyButtons(chosen, viewModel)
   ];
 }
 
-function policyButtons(chosen: string, scene: IScene): INode {
-  const { trans, snapshot, actions, act, choose } = scene;
+function policyButtons(chosen: string, viewModel: IViewModel): INode {
+  const { trans, snapshot, actions, act, choose } = viewModel;
   const button = (text: string, onclick: () => void) =>
     div('button', 'button', { type: 'button', onclick }, text);
   const apply = () => {
     const told = trans.__('The policy is %1 now.', chosen);
-    const deed = actions!.choosePolicy(chosen);
+    const action = actions!.choosePolicy(chosen);
     act(
-      deed.finally(() => choose(POLICY, null)),
+      action.finally(() => choose(POLICY, null)),
       told
     );
   };

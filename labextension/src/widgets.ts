@@ -7,7 +7,7 @@ import { Widget } from '@lumino/widgets';
 import { inThreeWords, ITranslate, Notebook, stateOf, summary } from './format';
 import { FrontNotebook } from './front';
 import { GpuShareModel } from './model';
-import { IActions } from './scene';
+import { IActions } from './view_model';
 import { GpuShareView } from './view';
 
 export const lanesIcon = new LabIcon({

@@ -77,12 +77,14 @@ describe('summary', () => {
     expect(text()).toBe('○ host is free');
     const two = snapshotOf(device([]), device([], { name: 'cuda:0' }));
     expect(summary(two, english)).toBe('○ nothing runs');
-    expect(text(running)).toBe('▶ 1 running');
-    expect(text(running, waiting)).toBe('▶ 1 running, 1 waiting');
+    expect(text(running)).toBe('▶ host: 1 running');
+    expect(text(running, waiting)).toBe('▶ host: 1 running, 1 waiting');
     const third = session({ ...waiting, id: 'c' });
-    expect(text(running, waiting, third)).toBe('▶ 1 running, 2 waiting');
+    expect(text(running, waiting, third)).toBe('▶ host: 1 running, 2 waiting');
     // a notebook with several devices is on each of them
-    expect(text(running, running, waiting)).toBe('▶ 1 running, 1 waiting');
+    expect(text(running, running, waiting)).toBe(
+      '▶ host: 1 running, 1 waiting'
+    );
   });
 
   it('says when the broker, or the server, is away', () => {
@@ -97,9 +99,10 @@ describe('summary', () => {
 
 describe('inThreeWords', () => {
   const of = (changes: Parameters<typeof session>[0]) =>
-    inThreeWords(snapshot(), session(changes), english);
+    inThreeWords(snapshot(session(changes)), session(changes), english);
+  const released = snapshotOf(device([], { resting: [resting()] }));
 
-  it('tells each state by a sign and a few words, without colour', () => {
+  it('tells device and state by a sign and a few words, without colour', () => {
     const texts = [
       of({ state: 'running' }),
       of({ state: 'overdue' }),
@@ -108,23 +111,36 @@ describe('inThreeWords', () => {
       of({ state: 'paused' }),
       of({ state: 'paged_out' }),
       of({ state: 'idle' }),
-      inThreeWords(snapshot(), resting(), english),
+      inThreeWords(released, resting(), english),
       inThreeWords(snapshot(), null, english),
       inThreeWords(null, null, english)
     ];
     expect(texts).toEqual([
-      '▶ GPU sharing: running for 12 s',
-      '! turn is overdue',
-      '◔ GPU sharing: queue position 2',
-      '⊘ GPU sharing: blocked by a rule',
-      'Ⅱ GPU sharing: paused',
-      '↓ GPU sharing: paged out',
-      '○ GPU sharing: idle',
-      '☾ GPU sharing: resting',
+      '▶ host: running for 12 s',
+      '! host: overdue',
+      '◔ host: queue position 2',
+      '⊘ host: throttled',
+      'Ⅱ host: paused',
+      '↓ host: paged out',
+      '○ host: idle',
+      '☾ host: resting',
       '◌ GPU sharing: off',
       '… looking for broker'
     ]);
     expect(new Set(texts.map(text => text[0])).size).toBe(texts.length);
+  });
+
+  it('names all devices of a notebook that has several, and no other', () => {
+    const on = (name: string, ...sessions: (typeof running)[]) =>
+      device(sessions, { name, turns: [] });
+    const state = snapshotOf(
+      on('cuda:0', running),
+      on('cuda:1', running),
+      on('host', waiting)
+    );
+    const text = (of: typeof running) => inThreeWords(state, of, english);
+    expect(text(running)).toBe('▶ cuda:0, cuda:1: running');
+    expect(text(waiting)).toBe('◔ host: queue position 1');
   });
 });
 

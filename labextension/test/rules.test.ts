@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-import { IActions } from '../src/scene';
+import { IActions } from '../src/view_model';
 import { ISnapshot, IViewer } from '../src/snapshot';
 import { GpuShareView } from '../src/view';
 import {
@@ -18,7 +18,7 @@ const groups = [
 const tina = viewer({ user: 'tina' });
 const held = session({
   state: 'held',
-  reason: 'held back: a class of course has the device until 11:30',
+  reason: 'throttled: a class of course has the device until 11:30',
   waiting_seconds: 1,
   group: 'lab'
 });
@@ -120,7 +120,7 @@ describe('a class', () => {
     expect(node.querySelector('.jp-GpuShare-reason')!.textContent).toContain(
       held.reason
     );
-    expect(node.textContent).toContain('held back');
+    expect(node.textContent).toContain('throttled: a class');
   });
 });
 

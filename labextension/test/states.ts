@@ -1,7 +1,7 @@
 /** States as a server sends them, for the tests. */
 
 import { vi } from 'vitest';
-import { IActions } from '../src/scene';
+import { IActions } from '../src/view_model';
 import {
   IDeviceView,
   IRestingView,
@@ -140,7 +140,8 @@ export function snapshotOf(...devices: IDeviceView[]): ISnapshot {
     classes: [],
     reservations: [],
     rulebook_error: '',
-    names: {}
+    names: {},
+    causes: {}
   };
 }
 

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { aged } from '../src/aging';
 import { DISCONNECTED, english, inThreeWords, State } from '../src/format';
-import { IActions } from '../src/scene';
+import { IActions } from '../src/view_model';
 import { ISessionView, IViewer } from '../src/snapshot';
 import { GpuShareView } from '../src/view';
 import {
@@ -123,6 +123,23 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Taking turns (2)']);
   });
 
+  it('go on while one of those that take them loads a batch', () => {
+    const groups = (ended: number, busy: boolean) => {
+      const loading = session({ ...waiting, state: 'idle', place: null, busy });
+      const turns = [
+        turn({ began: 1, ended: null, held: 0.4 }),
+        turn({ session: 'b', began: ended + 1, ended, held: 0.4 })
+      ];
+      const state = snapshotOf(device([running, loading], { turns }));
+      view.update({ state, receivedAt: 0 });
+      return texts('.jp-GpuShare-group');
+    };
+    const apart = ['Running (1)', 'Idle or paused (1)'];
+    expect(groups(0.2, true)).toEqual(['Taking turns (2)']);
+    expect(groups(0.2, false)).toEqual(apart); // its cell has ended
+    expect(groups(3.5, true)).toEqual(apart); // it does something else
+  });
+
   it('are shown by names where they are few', () => {
     const named = (count: number) => {
       const all = Array.from({ length: count }, (_, index) =>
@@ -222,10 +239,10 @@ describe('quick turns', () => {
     expect(texts('.jp-GpuShare-group')).toEqual(['Running (1)', 'Queue (1)']);
     expect(texts('.jp-GpuShare-reason').join()).not.toContain('a moment each');
     expect(inThreeWords(aged(state, 0), running, english)).toBe(
-      '▶ GPU sharing: taking turns'
+      '▶ host: takes turns'
     );
     expect(inThreeWords(aged(state, 30), running, english)).toBe(
-      '▶ GPU sharing: running for 31 s'
+      '▶ host: running for 31 s'
     );
   });
 
@@ -295,7 +312,7 @@ describe('the memory map', () => {
       6.25, 6.25
     ]);
     expect(widths('.jp-GpuShare-bar > .jp-GpuShare-laneMap')).toEqual([12.5]);
-    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-foreign')).toEqual([6.25]);
+    expect(widths('.jp-GpuShare-bar > .jp-GpuShare-unmanaged')).toEqual([6.25]);
   });
 
   it('shows how much of a lane each member needs', () => {
@@ -923,7 +940,10 @@ describe('when things are odd', () => {
   it('says that the broker is away, what that means, and the last state', () => {
     show([running]);
     const message = 'no broker answers on /run/b.sock';
-    view.update({ state: { ...gone, message }, receivedAt: 9000 }, 9000);
+    const state = { ...gone, message };
+    view.update({ state, receivedAt: 400 }, 400);
+    expect(node.textContent).not.toContain('0:00 ago');
+    view.update({ state, receivedAt: 9000 }, 9000);
     expect(node.textContent).toContain(message);
     expect(node.textContent).toContain('A notebook that has a turn goes on');
     expect(node.textContent).toContain('what was 0:09 ago');

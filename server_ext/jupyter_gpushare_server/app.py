@@ -118,9 +118,9 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
     def _open_desk(self, server: ServerApp) -> dict[str, str]:
         """Issue one-time tokens to the kernels of this server from now on; return how they find
         the desk."""
-        voucher, desk = tickets.Voucher(self.settings), tickets.Desk()
-        desk.open(voucher, server.io_loop)
-        self._undo.callback(voucher.close)
+        ticket_issuer, desk = tickets.TicketIssuer(self.settings), tickets.Desk()
+        desk.open(ticket_issuer, server.io_loop)
+        self._undo.callback(ticket_issuer.close)
         self._undo.callback(desk.close)
         return {f"{PREFIX}TICKET_SOCKET": str(desk.path), credentials.TICKET_SECRET: desk.secret}
 

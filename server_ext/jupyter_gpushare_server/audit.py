@@ -12,8 +12,8 @@ from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
     ClassMode,
-    Dismiss,
-    Recall,
+    Evict,
+    Preempt,
     SetPolicy,
 )
 from jupyter_gpushare.wire.snapshot import (
@@ -29,8 +29,8 @@ BASE = "https://events.jupyter-gpushare.org"
 OF: dict[type[Wish], str] = {
     Change: "session",
     ClassMode: "class",
-    Recall: "turn",
-    Dismiss: "memory",
+    Preempt: "turn",
+    Evict: "memory",
     Cancel: "wait",
     SetPolicy: "policy",
 }

@@ -101,7 +101,14 @@ class Feed:
         self._frame = self._frame or msgspec.json.encode(self.state)
         return self._frame
 
+    def take(self, seen: Snapshot) -> None:
+        """Show what another connection has just seen, so that a user reads a change at once."""
+        if isinstance(self.state, Snapshot) and self.state.broker.started == seen.broker.started:
+            self._publish(seen)
+
     def _publish(self, state: State) -> None:
+        if _is_older(state, self.state):
+            return
         if self.state is LOOKING or type(state) is not type(self.state):
             self._log_turn(state)
         self.state, self._frame, self._came = state, b"", time.monotonic()
@@ -143,3 +150,13 @@ class Feed:
                 code = getattr(error, "code", "error")
                 self._loop.add_callback(self._publish, Error(code, str(error)))
         return found
+
+
+def _is_older(state: State, than: State) -> bool:
+    """Whether it was made before the other, by the same broker: two connections tell of it."""
+    return (
+        isinstance(state, Snapshot)
+        and isinstance(than, Snapshot)
+        and state.broker.started == than.broker.started
+        and state.sequence < than.sequence
+    )

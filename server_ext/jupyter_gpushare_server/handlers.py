@@ -126,6 +126,7 @@ class Handler(APIHandler):
     async def carry_out(self, message: Wish) -> Snapshot:
         """Let the broker make a change, and note which user asked for it."""
         after = await self.from_broker(asyncio.to_thread(self.delegate.carry_out, message))
+        self.delegate.feed.take(after)
         self.extension.audit.changed(self.current_user.username, message)
         return after
 
@@ -136,6 +137,9 @@ class Handler(APIHandler):
         error = about.get("exc_info", (None, None))[1]
         if isinstance(error, Refused):
             self.answer(error.failure)
+        elif status_code == 405:
+            there = f"{self.request.method} is not known at {self.request.path}"
+            self.answer(Failure(f"{there}; {ROUTES_ARE}.", "unknown_route"))
         else:
             super().write_error(status_code, **about)
 

@@ -11,14 +11,14 @@ from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
     ClassMode,
-    Dismiss,
-    Recall,
+    Evict,
+    Preempt,
     SetPolicy,
 )
 from jupyter_gpushare.wire.snapshot import PolicyView
 
 NAMESPACE = "jupyter-gpushare/api/v1"  # of the routes, below the server's base URL
-Wish: TypeAlias = Change | ClassMode | Recall | Dismiss | Cancel | SetPolicy
+Wish: TypeAlias = Change | ClassMode | Preempt | Evict | Cancel | SetPolicy
 
 
 class SessionChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,9 +35,9 @@ class SessionAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ask: Literal["yield", "page_out", "cancel"] | None = None
 
 
-ASKS: dict[str | None, type[Recall] | type[Dismiss] | type[Cancel]] = {
-    "yield": Recall,
-    "page_out": Dismiss,
+ASKS: dict[str | None, type[Preempt] | type[Evict] | type[Cancel]] = {
+    "yield": Preempt,
+    "page_out": Evict,
     "cancel": Cancel,
 }
 

@@ -35,7 +35,7 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
         lambda device: device.persistent_bytes,
     ),
     "free_bytes": ("Free memory.", lambda device: device.free_bytes),
-    "foreign_bytes": (
+    "unmanaged_bytes": (
         "Unmanaged memory, of programs that do not share.",
         lambda device: device.foreign_bytes,
     ),
@@ -46,6 +46,10 @@ DEVICE_GAUGES: dict[str, tuple[str, Callable[[DeviceView], float]]] = {
     "paged_out_bytes": (
         "Paged out memory of notebooks, on disk.",
         lambda device: sum(view.paged_out_bytes for view in device.sessions),
+    ),
+    "squeezed": (
+        "Notebooks whose iterations have less memory than they would take.",
+        lambda device: sum(view.squeezed_bytes > 0 for view in device.sessions),
     ),
     "resting": (
         "Notebooks that were released until their next cell.",

@@ -34,7 +34,7 @@ from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire import credentials
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.launch import MAX_PATH_BYTES, other_end
-from jupyter_gpushare.wire.messages import Vouch
+from jupyter_gpushare.wire.messages import AddTicket
 
 TICKET_BYTES = 32
 SECRET_BYTES = 16
@@ -45,7 +45,7 @@ RANDOM_BYTES = 8  # of the name of a temporary directory
 STARTING_SECONDS = 60.0  # within these a server listens at the socket that it has made
 
 
-class Voucher:
+class TicketIssuer:
     """One connection to the broker, made when it is needed first, in a thread of its own.
 
     Its unused tickets end with it, so it stays open as long as the server is there. While the
@@ -56,25 +56,25 @@ class Voucher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: Client | None = None
-        self._thread = ThreadPoolExecutor(1, "gpushare-voucher")
+        self._thread = ThreadPoolExecutor(1, "gpushare-tickets")
 
     async def ticket(self) -> credentials.Ticket:
         """Return a new ticket, which the broker knows of. Raises its errors."""
         ticket = secrets.token_urlsafe(TICKET_BYTES)
-        vouch = Vouch(hashlib.sha256(ticket.encode()).hexdigest())
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._vouch, vouch)
+        message = AddTicket(hashlib.sha256(ticket.encode()).hexdigest())
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._add, message)
         return credentials.Ticket(ticket)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._drop()
 
-    def _vouch(self, vouch: Vouch) -> None:
+    def _add(self, message: AddTicket) -> None:
         try:
-            self._connected().ask(vouch)
+            self._connected().ask(message)
         except ConnectionLost:  # since the last time; the next broker may be there
             self._drop()
-            self._connected().ask(vouch)
+            self._connected().ask(message)
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -105,9 +105,9 @@ class Desk(TCPServer):
         self.secret = secrets.token_hex(SECRET_BYTES)
         self._listener = bind_unix_socket(os.fspath(self.path), mode=0o600)
 
-    def open(self, voucher: Voucher, loop: IOLoop) -> None:
+    def open(self, ticket_issuer: TicketIssuer, loop: IOLoop) -> None:
         """Open the desk; a process that asks before the loop runs waits."""
-        self._voucher = voucher
+        self._ticket_issuer = ticket_issuer
         loop.add_callback(self.add_socket, self._listener)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Desk(TCPServer):
     async def _answer(self, stream: IOStream, shown: bytes) -> credentials.Ticket | dict[str, str]:
         try:
             self._check(other_end(stream.socket)[1], shown)
-            return await self._voucher.ticket()
+            return await self._ticket_issuer.ticket()
         except GpuShareError as error:
             return {"message": str(error)}
 

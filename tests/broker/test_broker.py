@@ -47,13 +47,14 @@ from jupyter_gpushare.wire.messages import (
     Request,
     SetPolicy,
     Shutdown,
+    SqueezeOption,
     Wait,
     Watch,
     Yield,
 )
 
 from ..patience import next_of
-from .deeds import TO_ANOTHERS_SESSION
+from .requests_of_strangers import TO_ANOTHERS_SESSION
 
 GB = 1 << 30
 
@@ -312,6 +313,10 @@ def test_half_a_frame_harms_no_other(settings: Settings, join: Callable[..., Cli
     connection.close()
 
 
+def squeezable(*options: tuple[int, float]) -> Demand:
+    return Demand(0, 8, measured=True, options=tuple(SqueezeOption(*one) for one in options))
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "words"),
     [
@@ -322,8 +327,26 @@ def test_half_a_frame_harms_no_other(settings: Settings, join: Callable[..., Cli
         ({"id": "no spaces, please"}, InvalidValue, "id"),
         ({"iterations": -1}, InvalidValue, "0 upwards"),
         ({"turn": -1}, InvalidValue, "0 upwards"),
+        ({"squeezed_bytes": -1}, InvalidValue, "0 upwards"),
         ({"demand": Demand(-1, 0)}, InvalidValue, "bytes"),
         ({"demand": Demand(1 << 60, 0, measured=True)}, DoesNotFit, "B"),
+        ({"demand": squeezable((9, 1.0))}, InvalidValue, "first option .* 8 bytes .* not 9 bytes"),
+        ({"demand": squeezable((8, 1.1))}, InvalidValue, "first option .* not 8 bytes at 1.1"),
+        ({"demand": squeezable((8, 1.0), (8, 1.2))}, InvalidValue, "fewer bytes than the one"),
+        ({"demand": squeezable((8, 1.0), (6, 1.2), (4, 1.1))}, InvalidValue, "is not faster"),
+        ({"demand": squeezable((8, 1.0), (-1, 1.2))}, InvalidValue, "0 bytes or more"),
+        ({"demand": squeezable((8, 1.0), (6, 1e9))}, InvalidValue, "at most 1000"),
+        (
+            {"demand": squeezable((8, 1.0), *((7 - i, 2.0) for i in range(16)))},
+            InvalidValue,
+            "at most 16 options, not 17",
+        ),
+        (
+            {"demand": Demand(0, 8, measured=False, options=squeezable((8, 1.0)).options)},
+            InvalidValue,
+            "only once it is measured",
+        ),
+        ({"bears_slowdown": 0.9}, InvalidValue, "bears a slowdown of 1, .* not 0.9"),
     ],
 )
 def test_a_wrong_open_is_refused_and_leaves_nothing(
@@ -450,10 +473,10 @@ def test_a_watcher_that_does_not_read_gets_only_the_newest(
 def test_the_snapshot_has_the_documented_keys(join: Callable[..., Client]) -> None:
     client = request(join("first"))
     next_of(client, Grant)
-    picture = msgspec.to_builtins(client.look())
-    assert {"version", "broker", "policy", "devices"} <= set(picture)
-    assert {"pid", "protocol", "started"} <= set(picture["broker"])
-    (device,) = picture["devices"]
+    device_snapshot = msgspec.to_builtins(client.look())
+    assert {"version", "broker", "policy", "devices"} <= set(device_snapshot)
+    assert {"pid", "protocol", "started"} <= set(device_snapshot["broker"])
+    (device,) = device_snapshot["devices"]
     assert {"name", "capacity_bytes", "lanes", "sessions"} <= set(device)
     assert {"id", "bytes", "holder", "members"} <= set(device["lanes"][0])
     promised = (
@@ -473,18 +496,18 @@ NOBODY = 65534
 
 @needs_root
 @pytest.mark.parametrize(
-    "deed",
+    "message",
     [*TO_ANOTHERS_SESSION, Open(id="mine", name="mine", device="host", priority=5)],
-    ids=lambda deed: type(deed).__name__ + str(getattr(deed, "priority", "")),
+    ids=lambda message: type(message).__name__ + str(getattr(message, "priority", "")),
 )
 def test_another_user_may_look_but_not_touch(
-    settings: Settings, join: Callable[..., Client], deed: messages.Message
+    settings: Settings, join: Callable[..., Client], message: messages.Message
 ) -> None:
     client = join("first")
     before = client.look()
     os.chmod(Path(settings.socket).parent, 0o711)
     os.chmod(settings.socket, 0o666)
-    assert as_nobody(settings, deed) == NotPermitted.code
+    assert as_nobody(settings, message) == NotPermitted.code
     assert client.look().policy == before.policy
     assert [view.name for view in client.look().devices[0].sessions] == ["first"]
 

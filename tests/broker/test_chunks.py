@@ -41,7 +41,7 @@ from jupyter_gpushare.wire.messages import (
     Message,
     Open,
     Opened,
-    Recall,
+    Preempt,
     Report,
     Request,
     SetPolicy,
@@ -206,7 +206,7 @@ class Notebook(Listener):
                 name=name,
                 device=device,
                 demand=demand,
-                mailbox=name,
+                handoff_slot=name,
                 key="a" * KEY_LENGTH,
             )
         )
@@ -417,7 +417,7 @@ def test_a_direct_handoff_does_not_go_to_a_session_that_has_released_the_only_ch
         if turn == 1:
             each.says(Finish(1))
     second.says(Request(2))
-    first.says(Recall("first"))
+    first.says(Preempt("first"))
     assert first.last(Grant).memory == second.last(Grant).memory
     assert first.last(Yield) == Yield(2, None)
 

@@ -52,8 +52,8 @@ class Machine:
             self.service.tick(self.clock())
 
     def views(self) -> dict[str, SessionView]:
-        picture = self.service.snapshot(self.clock())
-        return {view.name: view for view in picture.devices[0].sessions}
+        device_snapshot = self.service.snapshot(self.clock())
+        return {view.name: view for view in device_snapshot.devices[0].sessions}
 
     def charged(self) -> list[AccountRow]:
         return self.accounts.rows("user", 0.0, 1e12, Scope(everything=True)).result()

@@ -36,7 +36,7 @@ from jupyter_gpushare.wire.messages import (
     Opened,
     PagedOut,
     PageOut,
-    Recall,
+    Preempt,
     Report,
     Request,
     SetPolicy,
@@ -397,10 +397,10 @@ def test_a_gang_that_is_paused_in_its_turn_is_asked_to_end_it_once(host: Host) -
 def test_a_user_can_preempt_a_gang(host: Host) -> None:
     gang = host.open("gang", 2)
     gang.request()
-    gang.says(Recall("gang"))
+    gang.says(Preempt("gang"))
     assert gang.asked
     gang.finish()
-    gang.says(Recall("gang"))
+    gang.says(Preempt("gang"))
     assert gang.error == "gang has no turn to end"
 
 

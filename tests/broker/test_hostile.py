@@ -31,8 +31,8 @@ from jupyter_gpushare.settings import Settings, accounts_path, load
 from jupyter_gpushare.wire import framing
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.launch import connect
-from jupyter_gpushare.wire.mailbox import Mailbox
 from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Account,
@@ -120,7 +120,7 @@ def test_a_stranger_that_is_first_after_a_restart_does_not_get_the_session_of_an
 
 def test_the_secret_of_a_session_is_not_visible(service: Service) -> None:
     secret, key = "1" * 32, "2" * 32
-    opened = Open(sealed(secret), "a", mailbox="m", key=key, secret=secret)
+    opened = Open(sealed(secret), "a", handoff_slot="m", key=key, secret=secret)
     shown = Visitor(service, "a").says(opened).says(Rests(1)).says(Look()).heard
     assert sealed(secret) in str(shown)
     for hidden in (secret, key):
@@ -268,19 +268,19 @@ def test_a_session_with_a_turn_keeps_its_memory_while_another_leaves_the_group(
     assert memory_of_a_turn(bob, 2) not in (0, before)
 
 
-def letter_for(holder: Visitor) -> str:
+def handoff_token_for(holder: Visitor) -> str:
     """Return the direct handoff that it is to send."""
     successor = holder.heard_of(Yield)[-1].successor
     assert successor is not None
-    return successor.letter
+    return successor.handoff_token
 
 
-def accepts(mailbox: Mailbox, letter: str, turn: int) -> bool:
+def accepts(handoff_slot: HandoffSlot, handoff_token: str, turn: int) -> bool:
     """Until the broker answers, a turn without a direct handoff would wait."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        mailbox.send(mailbox.name, letter)
-        return mailbox.wait(ours.fileno(), turn) is not None
+        handoff_slot.send(handoff_slot.name, handoff_token)
+        return handoff_slot.wait(ours.fileno(), turn) is not None
 
 
 def test_a_direct_handoff_that_was_kept_by_a_session_that_left_the_group_gives_no_turn(
@@ -290,34 +290,36 @@ def test_a_direct_handoff_that_was_kept_by_a_session_that_left_the_group_gives_n
     rules = tmp_path / "rules.toml"
     rules.write_text(TRUSTED.format('"ann", "bob", "cleo"'))
     service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
-    mailbox = Mailbox()
+    handoff_slot = HandoffSlot()
     spy, cleo = (Visitor(service, user).opens(user) for user in ("ann", "cleo"))
-    bob = Visitor(service, "bob").opens("bob", mailbox=mailbox.name, key=mailbox.new_key())
+    bob = Visitor(service, "bob").opens(
+        "bob", handoff_slot=handoff_slot.name, key=handoff_slot.new_key()
+    )
     memory_of_a_turn(bob, 1)
     bob.says(Finish(1))
     memory_of_a_turn(spy, 1)
     bob.says(Request(2))
     service.pass_time(2.0)
-    kept = letter_for(spy)
-    assert accepts(mailbox, kept, 2)
+    kept = handoff_token_for(spy)
+    assert accepts(handoff_slot, kept, 2)
     rules.write_text(TRUSTED.format('"bob", "cleo"'))
     service.tick(3.0)
     assert [type(message) for message in bob.heard].count(RenewKey) == 1
-    bob.says(NewKey(mailbox.new_key()))
-    assert not accepts(mailbox, kept, 2)
+    bob.says(NewKey(handoff_slot.new_key()))
+    assert not accepts(handoff_slot, kept, 2)
     service.lost(spy, 3.1)
     bob.says(Finish(2), 3.2)
     memory_of_a_turn(cleo, 1)
     bob.says(Request(3), 3.3)
     service.pass_time(4.0)
-    assert accepts(mailbox, letter_for(cleo), 3), "letters of the new key count"
+    assert accepts(handoff_slot, handoff_token_for(cleo), 3), "tokens of the new key count"
 
 
 def test_until_a_key_is_renewed_turns_come_from_the_broker_alone(tmp_path: Path) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text(TRUSTED.format('"ann", "bob", "cleo"'))
     service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
-    bob = Visitor(service, "bob").opens("bob", mailbox="m", key="0" * 32)
+    bob = Visitor(service, "bob").opens("bob", handoff_slot="m", key="0" * 32)
     _, cleo = (Visitor(service, user).opens(user) for user in ("ann", "cleo"))
     rules.write_text(TRUSTED.format('"bob", "cleo"'))
     service.tick(2.0)
@@ -325,7 +327,7 @@ def test_until_a_key_is_renewed_turns_come_from_the_broker_alone(tmp_path: Path)
     bob.says(Finish(1))
     memory_of_a_turn(cleo, 1)
     bob.says(NewKey("wrong")).says(Request(2))
-    assert "the key of a mailbox" in bob.refusals[0]
+    assert "the key of a handoff slot" in bob.refusals[0]
     service.pass_time(3.0)
     assert cleo.heard_of(Yield)[-1].successor is None
 

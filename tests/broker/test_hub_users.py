@@ -43,6 +43,7 @@ from jupyter_gpushare.wire.framing import (
 )
 from jupyter_gpushare.wire.messages import (
     PROTOCOL,
+    AddTicket,
     Demand,
     Done,
     Error,
@@ -54,22 +55,21 @@ from jupyter_gpushare.wire.messages import (
     SetPolicy,
     Shutdown,
     StaysIn,
-    Vouch,
     Welcome,
 )
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from .deeds import TO_ANOTHERS_SESSION
+from .requests_of_strangers import TO_ANOTHERS_SESSION
 
 
 def digest(ticket: str) -> str:
     return hashlib.sha256(ticket.encode()).hexdigest()
 
 
-def vouched(server: Client) -> str:
+def ticket_of(server: Client) -> str:
     """Return a ticket that a Jupyter server has registered."""
     ticket = secrets.token_urlsafe(32)
-    assert server.ask(Vouch(digest(ticket))) == Done()
+    assert server.ask(AddTicket(digest(ticket))) == Done()
     return ticket
 
 
@@ -140,11 +140,11 @@ def test_only_the_token_of_a_server_registers_tickets(
         hub.person("gpushare", [scope], kind="service"),
         hub.person("other", [scope], kind="service"),
     ):
-        with pytest.raises(NotPermitted, match="may vouch"):
-            enter(token=token).ask(Vouch(digest("mine")))
+        with pytest.raises(NotPermitted, match="may add a ticket"):
+            enter(token=token).ask(AddTicket(digest("mine")))
     with pytest.raises(NotPermitted, match="opens nothing"):
         enter(ticket="mine")
-    assert enter(ticket=vouched(enter(token=hub.user("ada")))).welcome.user == "ada"
+    assert enter(ticket=ticket_of(enter(token=hub.user("ada")))).welcome.user == "ada"
 
 
 def test_a_service_is_no_user_and_the_own_one_is_an_owner(
@@ -166,7 +166,7 @@ def test_a_service_is_no_user_and_the_own_one_is_an_owner(
         Open(id="a", name="a"),
         Look(),
         Request(1),
-        Vouch("0" * 64),
+        AddTicket("0" * 64),
         SetPolicy("fifo"),
         Shutdown(),
         Hello(PROTOCOL),
@@ -262,7 +262,7 @@ def test_a_kernel_keeps_no_right_that_the_hub_has_taken_from_its_server(
 ) -> None:
     hub_broker.restart(hub_cache_seconds=0.001)
     token = hub.user("ada", ["admin:users"])
-    kernel, other = enter(ticket=vouched(enter(token=token))), enter(token=hub.user("bob"))
+    kernel, other = enter(ticket=ticket_of(enter(token=token))), enter(token=hub.user("bob"))
     kernel.ask(SetPolicy("fifo"))
     hub.of[token]["scopes"].remove("admin:users")
     with pytest.raises(NotPermitted, match="only an admin"):
@@ -393,7 +393,7 @@ def test_a_kernel_with_a_ticket_stands_for_the_user_of_its_server(
 ) -> None:
     ada = enter(token=hub.user("ada", groups=["class"]))
     bob = enter(token=hub.user("bob", scopes=["custom:gpushare:admin"]))
-    kernel, other = enter(ticket=vouched(ada)), enter(ticket=vouched(bob))
+    kernel, other = enter(ticket=ticket_of(ada)), enter(ticket=ticket_of(bob))
     assert (kernel.welcome.user, kernel.welcome.is_administrator) == ("ada", False)
     assert (other.welcome.user, other.welcome.is_administrator) == ("bob", True)
 
@@ -402,7 +402,7 @@ def test_a_ticket_opens_one_connection_and_no_second(
     hub: Any, enter: Callable[..., Client]
 ) -> None:
     ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
-    ticket, another = vouched(ada), vouched(bob)
+    ticket, another = ticket_of(ada), ticket_of(bob)
     enter(ticket=ticket)
     with pytest.raises(NotPermitted, match="has been used"):
         enter(ticket=ticket)
@@ -413,7 +413,7 @@ def test_a_ticket_of_a_server_that_has_gone_opens_nothing(
     hub: Any, enter: Callable[..., Client]
 ) -> None:
     gone, stays = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
-    ticket, another, kernel = vouched(gone), vouched(stays), enter(ticket=vouched(gone))
+    ticket, another, kernel = ticket_of(gone), ticket_of(stays), enter(ticket=ticket_of(gone))
     gone.close()
     stays.look()  # it has been seen by now
     with pytest.raises(NotPermitted, match="has gone"):
@@ -424,21 +424,21 @@ def test_a_ticket_of_a_server_that_has_gone_opens_nothing(
 
 def test_a_kernel_cannot_register_tickets(hub: Any, enter: Callable[..., Client]) -> None:
     server = enter(token=hub.user("ada"))
-    kernel = enter(ticket=vouched(server))
+    kernel = enter(ticket=ticket_of(server))
     with pytest.raises(NotPermitted, match="Jupyter server"):
-        kernel.ask(Vouch(digest("mine")))
+        kernel.ask(AddTicket(digest("mine")))
     with pytest.raises(NotPermitted):
         enter(ticket="mine")
-    assert enter(ticket=vouched(server)).welcome.user == "ada"
+    assert enter(ticket=ticket_of(server)).welcome.user == "ada"
 
 
 def test_a_registered_ticket_cannot_be_registered_by_another_user_too(
     hub: Any, enter: Callable[..., Client]
 ) -> None:
     ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
-    ticket = vouched(ada)
+    ticket = ticket_of(ada)
     with pytest.raises(InvalidValue, match="already"):
-        bob.ask(Vouch(digest(ticket)))
+        bob.ask(AddTicket(digest(ticket)))
     assert enter(ticket=ticket).welcome.user == "ada"
 
 
@@ -447,12 +447,12 @@ def test_an_invalid_digest_is_not_registered(
     hub: Any, enter: Callable[..., Client], wrong: str
 ) -> None:
     with pytest.raises(InvalidValue, match="64 hexadecimal"):
-        enter(token=hub.user("ada")).ask(Vouch(wrong))
+        enter(token=hub.user("ada")).ask(AddTicket(wrong))
 
 
 def test_where_users_are_unix_users_no_tickets_are_registered(settings: Any) -> None:
-    with Client.connect(settings) as client, pytest.raises(NotPermitted, match="may vouch"):
-        client.ask(Vouch(digest("a")))
+    with Client.connect(settings) as client, pytest.raises(NotPermitted, match="may add a ticket"):
+        client.ask(AddTicket(digest("a")))
 
 
 class Server(Peer):
@@ -599,22 +599,22 @@ def test_failed_attempts_stop_reaching_the_hub_and_a_known_token_is_let_in_all_t
 
 
 @pytest.mark.parametrize(
-    "deed",
+    "message",
     TO_ANOTHERS_SESSION,
-    ids=lambda deed: type(deed).__name__,
+    ids=lambda message: type(message).__name__,
 )
 def test_another_user_of_the_same_uid_may_look_but_not_touch(
-    hub: Any, enter: Callable[..., Client], deed: Message
+    hub: Any, enter: Callable[..., Client], message: Message
 ) -> None:
     """The other user comes by token or by ticket, and knows the id."""
     ada, bob = enter(token=hub.user("ada")), enter(token=hub.user("bob"))
-    kernel = session(enter(ticket=vouched(ada)), "first")
-    for stranger in (bob, enter(ticket=vouched(bob))):
+    kernel = session(enter(ticket=ticket_of(ada)), "first")
+    for stranger in (bob, enter(ticket=ticket_of(bob))):
         with pytest.raises(NotPermitted):
-            stranger.ask(deed)
+            stranger.ask(message)
     (view,) = kernel.look().devices[0].sessions
     assert (view.name, view.user, view.weight, view.state) == ("first", "ada", 1.0, "idle")
-    again = enter(ticket=vouched(ada))
+    again = enter(ticket=ticket_of(ada))
     assert again.ask(Open(id="first", name="first", device="host")), "its user comes back to it"
 
 
@@ -636,7 +636,7 @@ def test_no_token_and_no_ticket_is_written_anywhere(
 ) -> None:
     right, wrong = hub.user("ada"), "forged-" + secrets.token_hex(16)
     server = enter(token=right)
-    ticket, used = vouched(server), vouched(server)
+    ticket, used = ticket_of(server), ticket_of(server)
     session(enter(ticket=used), "a")
     said = ""
     for shown in ({"token": wrong}, {"ticket": used}, {"token": wrong + "\n"}):

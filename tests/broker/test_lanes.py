@@ -26,7 +26,7 @@ from jupyter_gpushare.errors import ConnectionLost, NotPermitted
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import ToBroker
-from jupyter_gpushare.wire.mailbox import write_letter
+from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 from jupyter_gpushare.wire.messages import (
     KEY_LENGTH,
     PROTOCOL,
@@ -157,9 +157,16 @@ class Notebook(Listener):
 
     def opens(self, **fields: Any) -> None:
         demand = Demand(0, self._ephemeral, measured=True)
-        mailbox = {"mailbox": self._name, "key": KEY}
+        handoff_slot = {"handoff_slot": self._name, "key": KEY}
         self.says(
-            Open(id=self._name, name=self._name, device="host", demand=demand, **mailbox, **fields)
+            Open(
+                id=self._name,
+                name=self._name,
+                device="host",
+                demand=demand,
+                **handoff_slot,
+                **fields,
+            )
         )
 
     def says(self, message: ToBroker, now: float = 0.0) -> None:
@@ -214,8 +221,8 @@ def handed(
     first.says(Request(2))
     second.says(Request(2))
     service.pass_time(1.0)
-    letter = first.last(Yield).successor.letter
-    assert letter == write_letter(KEY, Grant(2, 1, SIZE, second.last(Grant).memory))
+    handoff_token = first.last(Yield).successor.handoff_token
+    assert handoff_token == write_handoff_token(KEY, Grant(2, 1, SIZE, second.last(Grant).memory))
     return first, second, third
 
 
@@ -505,14 +512,14 @@ def test_another_user_has_a_memory_of_its_own_and_finds_nothing_in_it(
 def ask_for_the_session_of_another(pair: socket.socket, settings: Settings) -> None:
     with Client.connect(settings, start=False) as client:
         broker = client.welcome.pid
-        deeds = [
+        requests = [
             Open(id="ours", name="x", turn=1, holding=True),
             Open(id="ours", name="x", turn=1, waiting=True),
             Request(1),
         ]
         answers = []
-        for deed in deeds:
-            client.send(deed)
+        for request in requests:
+            client.send(request)
             answers.append(getattr(client.receive(), "code", "accepted"))
         has_descriptor = client.lane_memory.descriptor >= 0 or bool(client._descriptors)
     try:

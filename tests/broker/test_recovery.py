@@ -21,7 +21,7 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.framing import ToBroker
-from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.messages import (
     KEY_LENGTH,
     PROTOCOL,
@@ -39,7 +39,7 @@ from ..conftest import wait_for_exit
 from .listener import Listener
 
 MIB = 1 << 20
-ADA, BOB, EVE = "mailbox-a", "mailbox-b", "mailbox-e"
+ADA, BOB, EVE = "handoff_slot-a", "handoff_slot-b", "handoff_slot-e"
 ADAS, BOBS, EVES = Held("ada", 1, ADA), Held("bob", 2, BOB), Held("eve", 3, EVE)
 KEY = "0" * KEY_LENGTH
 HOST = Device("host", 100 * MIB, "main memory")
@@ -82,13 +82,13 @@ def test_a_missing_holder_is_known_to_the_broker_after_the_next_too(file: int) -
 
 
 def test_a_holder_that_has_ended_is_not_waited_for(file: int) -> None:
-    mailbox = Mailbox()
-    here, unseen = Held("ada", 1, mailbox.name), Held("ada", 1, "")
+    handoff_slot = HandoffSlot()
+    here, unseen = Held("ada", 1, handoff_slot.name), Held("ada", 1, "")
     RecoveryJournal(file).note({here, BOBS, unseen})
     journal = RecoveryJournal(file)
     journal.drop_ended()
     assert journal.missing == {here}
-    mailbox.close()
+    handoff_slot.close()
     journal.drop_ended()
     assert journal.missing == set()
 
@@ -117,9 +117,9 @@ def test_a_full_disk_is_reported_once_and_costs_no_turn(
 
 
 class Notebook(Listener):
-    def __init__(self, host: Host, name: str, mailbox: str) -> None:
+    def __init__(self, host: Host, name: str, handoff_slot: str) -> None:
         super().__init__("ada")
-        self._host, self._name, self._mailbox = host, name, mailbox
+        self._host, self._name, self._handoff_slot = host, name, handoff_slot
         self.says(Hello(PROTOCOL))
 
     def says(self, message: ToBroker) -> None:
@@ -127,7 +127,9 @@ class Notebook(Listener):
 
     def opens(self, holding: bool = False) -> Notebook:
         demand = Demand(MIB, MIB, measured=True)
-        opening = Open(self._name, self._name, mailbox=self._mailbox, key=KEY, demand=demand)
+        opening = Open(
+            self._name, self._name, handoff_slot=self._handoff_slot, key=KEY, demand=demand
+        )
         self.says(replace(opening, turn=int(holding), holding=holding))
         return self
 
@@ -155,8 +157,8 @@ class Host:
     def restart(self) -> None:
         self.start(self.now + self.settings.recovery_seconds)
 
-    def notebook(self, name: str, mailbox: str) -> Notebook:
-        return Notebook(self, name, mailbox)
+    def notebook(self, name: str, handoff_slot: str) -> Notebook:
+        return Notebook(self, name, handoff_slot)
 
     def pass_time(self, seconds: float) -> None:
         """Run as an endpoint does: ring when the service wants it, and tick."""
@@ -178,8 +180,8 @@ class Host:
 def host(file: int) -> Host:
     """Ada had the turn, Eve waited, and Bob was to have it next, by direct handoff."""
     host = Host(file)
-    for name, mailbox in (("ada", ADA), ("bob", BOB), ("eve", EVE)):
-        host.notebook(name, mailbox).opens().says(Request(1))
+    for name, handoff_slot in (("ada", ADA), ("bob", BOB), ("eve", EVE)):
+        host.notebook(name, handoff_slot).opens().says(Request(1))
     host.restart()
     return host
 

@@ -29,9 +29,9 @@ from jupyter_gpushare.wire.messages import (
     Change,
     Close,
     Demand,
-    Dismiss,
     Done,
     Error,
+    Evict,
     Finish,
     Grant,
     Hello,
@@ -39,7 +39,7 @@ from jupyter_gpushare.wire.messages import (
     Open,
     Opened,
     PageOut,
-    Recall,
+    Preempt,
     Report,
     Request,
     SetPolicy,
@@ -183,7 +183,7 @@ class Gpu:
         self.asked += 1
         return self.usage
 
-    def foreign(self, now: float) -> int:
+    def unmanaged(self, now: float) -> int:
         self.service.pass_time(now)
         self.service.tick(now)
         return self.service.snapshot(now).devices[0].foreign_bytes
@@ -193,7 +193,7 @@ OURS, OTHERS = 1, 77  # processes: notebooks of these tests all have 1
 
 
 @pytest.mark.parametrize(
-    ("usage", "foreign"),
+    ("usage", "unmanaged"),
     [
         (Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}), 5),
         (Usage(9 * GB, {OURS: 4 * GB}), 0),
@@ -204,26 +204,26 @@ OURS, OTHERS = 1, 77  # processes: notebooks of these tests all have 1
         (Usage(1 * GB, {}), 0),
     ],
 )
-def test_unmanaged_memory_is_counted(usage: Usage, foreign: int) -> None:
+def test_unmanaged_memory_is_counted(usage: Usage, unmanaged: int) -> None:
     gpu = Gpu(usage)
     Notebook(gpu.service, "a")
-    assert gpu.foreign(5.0) == foreign * GB
+    assert gpu.unmanaged(5.0) == unmanaged * GB
 
 
 def test_unmanaged_memory_stays_unknown_while_the_demand_of_a_session_is_unknown() -> None:
     gpu = Gpu(Usage(9 * GB, {}))
     notebook = Notebook(gpu.service, "a")
-    assert gpu.foreign(1.0) == 7 * GB
+    assert gpu.unmanaged(1.0) == 7 * GB
     notebook.says(Report(1, Demand(8 * GB, 0, measured=False)), 1.5)
     gpu.usage = Usage(16 * GB, {})
-    assert gpu.foreign(3.0) == 7 * GB
+    assert gpu.unmanaged(3.0) == 7 * GB
 
 
 def test_sessions_of_another_device_are_unmanaged_here() -> None:
     gpu = Gpu(Usage(4 * GB, {OURS: GB, OTHERS: 3 * GB}))
     Notebook(gpu.service, "a")
     Notebook(gpu.service, "b", "host").pid = OTHERS
-    assert gpu.foreign(1.0) == 3 * GB
+    assert gpu.unmanaged(1.0) == 3 * GB
 
 
 def test_sessions_of_another_container_are_not_unmanaged() -> None:
@@ -231,15 +231,15 @@ def test_sessions_of_another_container_are_not_unmanaged() -> None:
     gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
     Notebook(gpu.service, "a")
     Notebook(gpu.service, "b", "cuda:0").pid = 0
-    assert gpu.foreign(5.0) == 6 * GB  # less 2 GB that they keep and 1 GB of their lane
+    assert gpu.unmanaged(5.0) == 6 * GB  # less 2 GB that they keep and 1 GB of their lane
 
 
 def test_after_a_crash_no_process_is_unmanaged_before_old_sessions_had_time_to_come() -> None:
     gpu = Gpu(Usage(9 * GB, {OURS: 4 * GB, OTHERS: 5 * GB}))
     gpu.service = Service(load({}), [gpu.device, HOST], started=0.0, grants_from=10.0)
     Notebook(gpu.service, "a")
-    assert gpu.foreign(9.9) == 0
-    assert gpu.foreign(10.0) == 5 * GB
+    assert gpu.unmanaged(9.9) == 0
+    assert gpu.unmanaged(10.0) == 5 * GB
 
 
 def test_a_newcomer_finds_no_room_in_unmanaged_memory_and_all_of_its_own() -> None:
@@ -268,9 +268,9 @@ def test_the_driver_is_asked_once_a_second_where_there_are_sessions() -> None:
 def test_a_driver_that_does_not_answer_changes_nothing() -> None:
     gpu = Gpu(Usage(5 * GB, {OURS: GB, OTHERS: 4 * GB}))
     Notebook(gpu.service, "a")
-    assert gpu.foreign(1.0) == 4 * GB
+    assert gpu.unmanaged(1.0) == 4 * GB
     gpu.usage = None
-    assert gpu.foreign(5.0) == 4 * GB
+    assert gpu.unmanaged(5.0) == 4 * GB
 
 
 def test_a_session_that_is_granted_when_unmanaged_memory_ends_has_a_turn_like_any_other() -> None:
@@ -420,14 +420,14 @@ def refusal(notebook: Notebook) -> str:
 def test_a_holder_is_asked_to_yield_before_its_time_is_over(service: Service) -> None:
     holder, other = Notebook(service, "a"), Notebook(service, "b")
     holder.says(Request(1), 1.0)
-    other.says(Recall("a"), 1.1)
+    other.says(Preempt("a"), 1.1)
     assert holder.heard_of(Yield) == [Yield(1)]
     assert other.heard_of(Done)
 
 
 def test_only_a_session_with_a_turn_can_be_asked_to_yield(service: Service) -> None:
     notebook = Notebook(service, "a")
-    notebook.says(Recall("a"), 1.0)
+    notebook.says(Preempt("a"), 1.0)
     assert refusal(notebook) == "invalid"
 
 
@@ -436,13 +436,13 @@ def test_an_idle_notebook_is_asked_to_page_out_although_no_other_needs_the_memor
 ) -> None:
     notebook = Notebook(service, "a")
     notebook.says(Busy(False), 1.0)
-    notebook.says(Dismiss("a"), 2.0)
+    notebook.says(Evict("a"), 2.0)
     assert notebook.heard_of(PageOut) == [PageOut()]
 
 
 def test_a_notebook_in_which_a_cell_runs_is_not_asked_to_page_out(service: Service) -> None:
     notebook = Notebook(service, "a")
-    notebook.says(Dismiss("a"), 2.0)
+    notebook.says(Evict("a"), 2.0)
     assert refusal(notebook) == "invalid"
     assert not notebook.heard_of(PageOut)
 
@@ -474,7 +474,7 @@ def test_a_wait_that_is_over_cannot_be_cancelled(service: Service) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Recall("a"), Dismiss("a"), Cancel("a"), Change("a", paused=True), SetPolicy("fifo")],
+    [Preempt("a"), Evict("a"), Cancel("a"), Change("a", paused=True), SetPolicy("fifo")],
     ids=lambda message: type(message).__name__,
 )
 def test_a_stranger_is_refused_and_changes_nothing(service: Service, message: ToBroker) -> None:
@@ -491,7 +491,7 @@ def test_the_owner_may_ask_without_being_an_administrator(service: Service) -> N
     first, second = (Notebook(service, name, user="eve") for name in "ab")
     first.says(Request(1), 1.0)
     second.says(Request(1), 1.0)
-    second.says(Recall("a"), 1.1)
+    second.says(Preempt("a"), 1.1)
     second.says(Cancel("b"), 1.1)
     assert first.heard_of(Yield)
     assert second.heard_of(Withdraw)

@@ -17,7 +17,7 @@ from .conftest import PANEL, READY, SHARE, write_notebook
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 LATER = re.compile(r"\d:(0[1-9]|[1-5]\d)")
-RUNS = re.compile(r"▶ GPU sharing: running( for \d+ s)?")
+RUNS = re.compile(r"▶ host: running( for \d+ s)?")
 SHARING = re.compile("^(GPU sharing is|Turns GPU sharing|Waits for the running cell)")
 EMPTY = (
     "No notebook shares this device",
@@ -94,13 +94,13 @@ def test_a_waiting_notebook_is_seen_with_the_reason_and_can_be_cancelled(
     expect(lab.panel.locator(".jp-GpuShare-headline")).to_have_text(
         re.compile(r"holds.ipynb has been running for \d+ s. 1 waiting; waits.ipynb is next, ")
     )
-    expect(lab.status).to_have_text("◔ GPU sharing: queue position 1")
+    expect(lab.status).to_have_text("◔ host: queue position 1")
     lab.picture("queue")
 
     row.get_by_label("Cancel the wait of waits.ipynb").click()
     output = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
     expect(output.filter(has_text="cancelled this cell's wait")).to_be_visible()
-    expect(lab.status).to_have_text("○ GPU sharing: idle")
+    expect(lab.status).to_have_text("○ host: idle")
 
 
 def test_a_policy_is_for_all_only_when_it_is_applied(visit: Any, look: Any) -> None:
@@ -131,7 +131,7 @@ def test_no_quick_turns_are_shown_while_one_notebook_has_a_long_iteration(
     lab.run_all()
     headline = lab.panel.locator(".jp-GpuShare-headline")
     expect(headline).to_contain_text("alice.ipynb and bob.ipynb take turns.")
-    expect(lab.status).to_have_text("▶ GPU sharing: taking turns")
+    expect(lab.status).to_have_text("▶ host: takes turns")
     lab.picture("turns")
     lab.open("long.ipynb")
     lab.run_all()
@@ -140,14 +140,14 @@ def test_no_quick_turns_are_shown_while_one_notebook_has_a_long_iteration(
             r"^long.ipynb has been running for \d+ s. 2 waiting; (alice|bob).ipynb is next, "
         )
     )
-    expect(lab.status).to_have_text(re.compile(r"▶ GPU sharing: running for \d+ s"))
+    expect(lab.status).to_have_text(re.compile(r"▶ host: running for \d+ s"))
     expect(lab.panel.locator(".jp-mod-quick")).to_have_count(0)
     for where in ("table", ".jp-GpuShare-lane"):
         signs = lab.panel.locator(f"{where} .jp-GpuShare-sign")
         expect(signs).to_have_text(["▶", "1", "2"])
     lab.picture("long")
     lab.open("bob.ipynb")
-    expect(lab.status).to_have_text(re.compile(r"◔ GPU sharing: queue position [12]"))
+    expect(lab.status).to_have_text(re.compile(r"◔ host: queue position [12]"))
 
 
 def test_a_cancelled_cell_is_queued_again(visit: Any, notebooks: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_cancelled_cell_is_queued_again(visit: Any, notebooks: Path) -> None:
     lab.picture("cancelled")
     lab.open("holds.ipynb")  # the notebook comes to the front by itself
     lab.panel.get_by_role("button", name="Undo: queue again").click()
-    expect(lab.status).to_have_text("◔ GPU sharing: queue position 1")
+    expect(lab.status).to_have_text("◔ host: queue position 1")
     expect(again).to_have_count(0)
 
     row.get_by_label("Cancel the wait of waits.ipynb").click()
@@ -204,7 +204,7 @@ def test_a_notebook_is_paused_given_weight_and_asked_to_yield(visit: Any, sessio
     assert sessions()["alice.ipynb"].weight == 2.5
     row.get_by_role("button", name="Pause").click()
     expect(row).to_have_class(re.compile("jp-mod-paused"))
-    expect(lab.status).to_have_text("Ⅱ GPU sharing: paused")
+    expect(lab.status).to_have_text("Ⅱ host: paused")
     row.get_by_role("button", name="Resume").click()
     expect(row).to_have_class(re.compile("jp-mod-running"))
     lab.page.set_viewport_size({"width": 1280, "height": 420})
@@ -222,7 +222,7 @@ def test_commands_are_for_the_notebook_in_front(visit: Any) -> None:
     lab.run_all()
     expect(lab.row("alice.ipynb")).to_have_class(re.compile("jp-mod-running"))
     lab.execute("jupyter-gpushare:toggle-pause")
-    expect(lab.status).to_have_text("Ⅱ GPU sharing: paused")
+    expect(lab.status).to_have_text("Ⅱ host: paused")
     lab.execute("jupyter-gpushare:toggle-pause")
     expect(lab.status).to_have_text(RUNS)
 
@@ -233,9 +233,9 @@ def test_a_command_ends_the_wait_of_the_notebook_in_front(visit: Any) -> None:
     expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
     lab.open("waits.ipynb")
     lab.run_all()
-    expect(lab.status).to_have_text("◔ GPU sharing: queue position 1")
+    expect(lab.status).to_have_text("◔ host: queue position 1")
     lab.execute("jupyter-gpushare:cancel-wait")
-    expect(lab.status).to_have_text("○ GPU sharing: idle")
+    expect(lab.status).to_have_text("○ host: idle")
 
 
 def test_the_palette_lists_the_commands(visit: Any) -> None:
@@ -279,7 +279,7 @@ def test_the_button_of_the_notebook_turns_sharing_on_and_off(visit: Any) -> None
     expect(button).to_have_accessible_name(re.compile("turn it on"))
     button.click()
     expect(lab.row("empty.ipynb")).to_be_visible()
-    expect(lab.status).to_have_text("○ GPU sharing: idle")
+    expect(lab.status).to_have_text("○ host: idle")
     expect(button).to_have_accessible_name(re.compile("turn it off"))
     button.click()
     expect(lab.status).to_have_text("◌ GPU sharing: off")
@@ -299,7 +299,7 @@ def test_the_button_waits_for_the_running_cell_and_outlasts_an_interrupt(visit: 
     lab.picture("button")
     lab.execute("notebook:interrupt-kernel")
     expect(lab.row("computes.ipynb")).to_be_visible()
-    expect(lab.status).to_have_text("○ GPU sharing: idle")
+    expect(lab.status).to_have_text("○ host: idle")
     expect(button).to_have_accessible_name(re.compile("turn it off"))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare import _core
 from jupyter_gpushare.reasons import GONE, TEXTS
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
@@ -18,6 +19,7 @@ PACK = Path(__file__).parent / "language_pack"
 GERMAN: dict[str, Any] = json.loads(
     (PACK / "jupyter_gpushare_de/locale/de_DE/LC_MESSAGES/jupyter_gpushare.json").read_text()
 )
+SENTENCES = {sentence for _, sentence in _core.policies()}
 SOURCES = Path(__file__).resolve().parents[2] / "labextension" / "src"
 
 
@@ -43,7 +45,8 @@ def test_the_reason_of_a_wait_is_in_the_language_of_the_page(visit: Any) -> None
     expect(lab.panel.locator(".jp-GpuShare-headline")).to_have_text(
         re.compile(r"holds.ipynb rechnet seit \d+ s. 1 warten; waits.ipynb ist als Nächstes dran, ")
     )
-    expect(lab.status).to_have_text("◔ GPU teilen: Platz 1 der Schlange")
+    expect(lab.status).to_have_text("◔ host: Platz 1 der Schlange")
+    expect(lab.panel.locator(".jp-GpuShare-policy")).to_contain_text("Zeit nach Gewicht")
     lab.picture("german")
 
 
@@ -57,6 +60,11 @@ def test_each_reason_is_translated_with_all_its_figures() -> None:
     assert [text for text in texts if fields(text) != fields(GERMAN[text][0])] == []
 
 
+def test_the_sentence_of_each_policy_is_translated() -> None:
+    assert GERMAN.keys() >= SENTENCES
+
+
 def test_the_language_pack_has_nothing_that_the_panel_does_not_say() -> None:
     sources = "".join(source.read_text() for source in SOURCES.glob("*.ts"))
-    assert [text for text in GERMAN if text and f"'{text}'" not in sources] == []
+    texts = GERMAN.keys() - SENTENCES - {""}
+    assert [text for text in texts if f"'{text}'" not in sources] == []

@@ -259,18 +259,18 @@ def test_the_past_of_a_notebook_before_it_was_met_does_not_count(
     run = simulate(jobs, before, rules=rules).run(20)
     run.enact(run.scheduler.set_policy(run.now, "pack"))
     run.enact(run.scheduler.set_running_lanes(run.now, 0))
-    assert says(run.run(40).scheduler.picture(40).concurrency_tuner, "lanes_gain", 100)
+    assert says(run.run(40).scheduler.snapshot(40).concurrency_tuner, "lanes_gain", 100)
 
 
 def test_a_waiting_session_is_told_the_result(simulate: Callable, new_job: Callable) -> None:
     run = simulate([new_job(f"j{n}", iteration=0.1) for n in range(3)], "pack").run(1)
-    picture = run.scheduler.picture(1)
-    assert sentence([picture.concurrency_tuner], str) == (
+    device_snapshot = run.scheduler.snapshot(1)
+    assert sentence([device_snapshot.concurrency_tuner], str) == (
         "2 lanes at once: each notebook is measured alone first"
     )
-    waiting = [state.why for state in picture.sessions if state.state == "waiting"]
+    waiting = [state.why for state in device_snapshot.sessions if state.state == "waiting"]
     assert waiting
-    assert all(why[-1] == picture.concurrency_tuner for why in waiting)
+    assert all(why[-1] == device_snapshot.concurrency_tuner for why in waiting)
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("pack", 2), ("fair", 0), ("fair", 2)])
@@ -279,4 +279,4 @@ def test_only_lanes_that_pack_opens_by_itself_are_probed(
 ) -> None:
     jobs = [new_job(f"j{n}", iteration=0.1) for n in range(3)]
     run = simulate(jobs, policy, rules=Rules(running_lanes=lanes)).run(10)
-    assert run.scheduler.picture(10).concurrency_tuner is None
+    assert run.scheduler.snapshot(10).concurrency_tuner is None

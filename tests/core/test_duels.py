@@ -206,7 +206,7 @@ def test_under_fifo_a_turn_that_was_withdrawn_loses_its_queue_position() -> None
     for id in ("first", "second"):
         it.open(0, id, SessionSpec("a", demand=SMALL))
         it.request(0, id, 1)
-    it.recall(1, "first")
+    it.preempt(1, "first")
     assert [grant.session for grant in it.finish(1, "first", 1).grants] == ["second"]
     it.request(1, "first", 2)
     it.open(1, "third", SessionSpec("a", demand=SMALL))

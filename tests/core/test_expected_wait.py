@@ -35,7 +35,7 @@ def runs(it: Scheduler, id: str, turn: int, begin: float, iteration: float, coun
 
 
 def expected(it: Scheduler, id: str, now: float) -> float | None:
-    return next(state for state in it.picture(now).sessions if state.id == id).expected_wait
+    return next(state for state in it.snapshot(now).sessions if state.id == id).expected_wait
 
 
 def test_the_wait_behind_a_session_without_a_measured_iteration_is_unknown() -> None:
@@ -129,6 +129,52 @@ def test_a_long_wait_by_declared_work_is_unknown_where_less_of_it_goes_first(pol
     assert expected(it, "b", now) == (None if policy == "srtf" else pytest.approx(15.0))
     it.report(now + 6.0, "a", 12, DEMAND, None)
     assert expected(it, "b", now + 6.0) == pytest.approx(9.0)
+
+
+def test_a_wait_for_declared_work_is_not_soon_where_a_new_cell_may_declare_less() -> None:
+    """Under `srtf` a notebook that has declared may begin a shorter cell each time."""
+    it = scheduler("srtf", a="u", b="u")
+    now = runs(it, "a", 1, 1.0, 0.5, 40)
+    now = runs(it, "b", 1, now, 0.5, 2)
+    it.report(now, "a", 0, DEMAND, 1)
+    it.report(now, "b", 0, DEMAND, 30)
+    it.request(now, "a", 2)
+    it.request(now, "b", 2)
+    assert expected(it, "b", now) is None
+    now += 0.5
+    it.report(now, "a", 1, DEMAND, 0)
+    it.finish(now, "a", 2)
+    for turn in range(3, 6):  # and these are the cells that do
+        it.report(now, "a", 0, DEMAND, 12)
+        it.request(now, "a", turn)
+        now += 6.0
+        it.report(now, "a", 12, DEMAND, 0)
+        it.finish(now, "a", turn)
+
+
+def test_a_wait_for_declared_work_of_another_user_is_soon() -> None:
+    it = scheduler("srtf", a="u", b="v")
+    now = runs(it, "a", 1, 1.0, 0.1, 20)
+    now = runs(it, "b", 1, now, 0.1, 20)
+    it.report(now, "a", 0, DEMAND, 1)
+    it.report(now, "b", 0, DEMAND, 30)
+    it.request(now, "a", 2)
+    it.request(now, "b", 2)
+    assert expected(it, "b", now) == pytest.approx(0.1)  # of another user: clocks decide
+
+
+def test_of_several_lanes_none_is_foreseen_once_a_turn_with_an_unknown_end_should_end() -> None:
+    it = Scheduler(100 * MB, "fair", Rules(half_life=1e9, running_lanes=2))
+    it.open(0.0, "first", SessionSpec("u", demand=DEMAND, priority=1))
+    for id in ("unmeasured", "waits"):
+        it.open(0.0, id, SessionSpec("u", demand=DEMAND))
+    now = runs(it, "first", 1, 1.0, 0.1, 20)
+    it.report(now, "first", 0, DEMAND, 50)
+    it.request(now, "first", 2)
+    it.request(now, "unmeasured", 1)
+    it.request(now, "waits", 1)
+    assert [one.session for one in it.assign(now + 0.25).yields] == ["unmeasured"]
+    assert expected(it, "waits", now + 0.3) is None  # and not when the other lane is free
 
 
 def test_under_fifo_an_undeclared_length_is_unknown() -> None:
@@ -342,7 +388,7 @@ class Watched:
         self.run.at(self.run.now + 0.49991, self.vary)
 
     def look(self) -> None:
-        for state in self.run.scheduler.picture(self.run.now).sessions:
+        for state in self.run.scheduler.snapshot(self.run.now).sessions:
             if state.expected_wait is not None and state.expected_wait < SOON:
                 self.told.append((self.run.now, state.id, len(self.run.jobs[state.id].grants)))
         self.run.at(self.run.now + 0.37013, self.look)
@@ -426,10 +472,10 @@ def test_a_forecast_changes_nothing() -> None:
         for id in ("a", "b", "c"):
             it.request(now, id, 2)
         if it is seen:
-            it.picture(now + 0.1)
+            it.snapshot(now + 0.1)
     for step in range(1, 20):
         now = 2.0 + 0.1 * step
         assert bool(seen.assign(now)) == bool(unseen.assign(now))
         assert seen.next_event(now) == unseen.next_event(now)
         assert seen.is_valid() == ""
-        seen.picture(now)
+        seen.snapshot(now)

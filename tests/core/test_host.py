@@ -61,7 +61,7 @@ class Driver:
                 assert (state in ("running", "overdue")) == (id in self.has)
 
     def state(self, id: str, device: str) -> Any:
-        sessions = self.host.picture(device, self.now).sessions
+        sessions = self.host.snapshot(device, self.now).sessions
         return next(state for state in sessions if state.id == id)
 
     def open(self, id: str, devices: Sequence[str], **said: Any) -> None:
@@ -156,8 +156,8 @@ def test_a_gang_has_all_its_devices_alone_or_none(
             demand = Demand((12 if what == "grow" else 1) * GIB, GIB)
             driver.take(host.report(now, id, 1, demand))
         elif what in ("hold", "let go"):
-            held = {one: "is held back" for one, on in driver.on.items() if device in on}
-            driver.take(host.hold_back(now, device, held if what == "hold" else {}))
+            held = {one: "is throttled" for one, on in driver.on.items() if device in on}
+            driver.take(host.throttle(now, device, held if what == "hold" else {}))
         elif what == "recover":
             driver.take(host.set_recovering(now, number % 2 == 0))
         else:

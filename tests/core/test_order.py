@@ -15,7 +15,7 @@ MB = 1 << 20
 
 
 def queue(it: Scheduler, now: float) -> list[str]:
-    waiting = [state for state in it.picture(now).sessions if state.place is not None]
+    waiting = [state for state in it.snapshot(now).sessions if state.place is not None]
     return [state.id for state in sorted(waiting, key=lambda state: state.place or 0)]
 
 
@@ -95,7 +95,7 @@ def test_the_queue_order_changes_by_events_and_never_by_time_alone(policy: str) 
                 later = now + part * (until - now)
                 assert queue(it, later) == order
                 history.now = later
-                if decision := it.set_foreign(later, 0):  # a broker sets this ten times a second
+                if decision := it.set_unmanaged(later, 0):  # a broker sets this ten times a second
                     # the time of a session is up, which explains what changes
                     history.take(decision)
                     break

@@ -54,7 +54,7 @@ def granted(decision: Decision) -> list[str]:
 
 def look(it: Scheduler, id: str, now: float) -> SessionState:
     assert it.is_valid() == ""
-    return next(state for state in it.picture(now).sessions if state.id == id)
+    return next(state for state in it.snapshot(now).sessions if state.id == id)
 
 
 def why(state: SessionState) -> str:
@@ -64,9 +64,9 @@ def why(state: SessionState) -> str:
 
 def where(it: Scheduler, now: float) -> dict[str, str]:
     """Return for each session whether it is in a lane, is out, or is neither."""
-    picture = it.picture(now)
+    device_snapshot = it.snapshot(now)
     assert it.is_valid() == ""
-    out = {s.id: "out" if s.state == "paged_out" else "nowhere" for s in picture.sessions}
+    out = {s.id: "out" if s.state == "paged_out" else "nowhere" for s in device_snapshot.sessions}
     return {id: "in" if look(it, id, now).lane else other for id, other in out.items()}
 
 
@@ -317,7 +317,7 @@ def test_where_a_session_cannot_page_out_the_oldest_comes_first_as_before() -> N
 def test_a_session_that_is_out_takes_no_memory_of_the_device() -> None:
     it = three_idle()
     it.paged_out(3, "a", 2 * GIB)
-    assert it.free == it.picture(3).free == 3 * GIB
+    assert it.free == it.snapshot(3).free == 3 * GIB
     state = look(it, "a", 3)
     assert (state.state, state.lane, state.paged_out_bytes) == ("paged_out", None, 2 * GIB)
     assert why(state) == "paged out: 2.0 GiB are on disk"
@@ -632,7 +632,7 @@ def test_wrong_values_are_refused_with_a_sentence() -> None:
 
 def test_a_session_that_a_user_pages_out_stays_out_until_it_is_busy() -> None:
     it = three_idle()
-    assert list(it.dismiss(3, "b").page_outs) == ["b"]
+    assert list(it.evict(3, "b").page_outs) == ["b"]
     assert why(look(it, "b", 3)) == "is asked to page out"
     it.paged_out(4, "b", GIB)
     assert where(it, 5) == {"a": "in", "b": "out", "c": "in"}
@@ -644,5 +644,5 @@ def test_a_user_cannot_page_out_a_session_that_is_busy_or_out() -> None:
     it = one_out()
     for id in "ad":
         with pytest.raises(ValueError, match="cannot be paged out"):
-            it.dismiss(5, id)
+            it.evict(5, id)
     assert it.is_valid() == ""

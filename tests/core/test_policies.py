@@ -214,7 +214,7 @@ def test_under_fair_used_time_is_forgotten(simulate: Callable, new_job: Callable
     rules = Rules(half_life=10)
     first = new_job("first", cell=10**9)
     run = simulate([first, new_job("second", start=100)], "las", rules=rules).run(until=100)
-    waiting = run.scheduler.picture(100).sessions
+    waiting = run.scheduler.snapshot(100).sessions
     assert waiting[0].device_seconds == pytest.approx(100, abs=0.1)
     run.run(until=400)
     assert run.jobs["second"].seconds > 0.45 * 300
@@ -256,7 +256,7 @@ def test_srtf_says_when_the_remaining_work_is_unknown(
     simulate: Callable, new_job: Callable
 ) -> None:
     run = simulate([new_job("a"), new_job("b")], "srtf").run(until=1)
-    waiting = [s for s in run.scheduler.picture(1).sessions if s.state == "waiting"]
+    waiting = [s for s in run.scheduler.snapshot(1).sessions if s.state == "waiting"]
     assert sentence(waiting[0].why, str).endswith(
         "remaining work unknown: ordered by service so far"
     )
@@ -286,7 +286,7 @@ def test_las_lets_short_work_pass(simulate: Callable, new_job: Callable) -> None
 def test_pack_runs_as_many_at_once_as_memory_allows(simulate: Callable, new_job: Callable) -> None:
     jobs = [new_job(f"j{i}", demand=Demand(GB, 4 * GB)) for i in range(4)]
     run = simulate(jobs, "pack", capacity=16 * GB, rules=Rules(running_lanes=9)).run(until=20)
-    holders = [lane.holder for lane in run.scheduler.picture(20).lanes]
+    holders = [lane.holder for lane in run.scheduler.snapshot(20).lanes]
     assert len(holders) == 3
     assert None not in holders
     assert sum(job.seconds for job in jobs) == pytest.approx(60, abs=1)
@@ -298,13 +298,13 @@ def test_lanes_merge_and_spread_when_the_policy_changes(
 ) -> None:
     jobs = [new_job(f"j{i}", demand=Demand(GB, 2 * GB)) for i in range(4)]
     run = simulate(jobs, "fair").run(until=3)
-    assert len(run.scheduler.picture(3).lanes) == 1
+    assert len(run.scheduler.snapshot(3).lanes) == 1
     run.enact(run.scheduler.set_policy(3, "pack"))
     run.run(until=30)  # sessions that gain by it have a lane each by now
-    assert [len(lane.members) for lane in run.scheduler.picture(30).lanes] == [1, 1, 1, 1]
+    assert [len(lane.members) for lane in run.scheduler.snapshot(30).lanes] == [1, 1, 1, 1]
     run.enact(run.scheduler.set_policy(30, "fair"))
     run.run(until=31)
-    assert len(run.scheduler.picture(31).lanes) == 1
+    assert len(run.scheduler.snapshot(31).lanes) == 1
     run.enact(run.scheduler.set_running_lanes(31, 2))
     run.run(until=32)
-    assert len([lane for lane in run.scheduler.picture(32).lanes if lane.holder]) == 2
+    assert len([lane for lane in run.scheduler.snapshot(32).lanes if lane.holder]) == 2

@@ -7,7 +7,7 @@ fades, so that sums are exact and ties are the same on both sides.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -20,12 +20,26 @@ from hypothesis.stateful import (
     rule,
 )
 
-from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, policies
+from jupyter_gpushare._core import (
+    Decision,
+    Demand,
+    Rules,
+    SessionSpec,
+    SqueezeOption,
+    policies,
+)
 from jupyter_gpushare._core_testing import Scheduler
 
 CAPACITY = 100
 QUANTUM, AGING, LEASE, FORGOTTEN = 0.25, 2.0, 1.0, 0.001
 TIMES = {"quantum": QUANTUM, "half_life": math.inf, "lease": LEASE, "aging": AGING}
+
+
+def squeezable(persistent: int, ephemeral: int, slowdowns: Sequence[float]) -> Demand:
+    """A demand that halves with each slowdown."""
+    sizes = [ephemeral >> number for number in range(len(slowdowns))]
+    options = [SqueezeOption(*each) for each in zip(sizes, slowdowns, strict=True)]
+    return Demand(persistent, ephemeral, options=options if ephemeral > 4 else [])
 
 
 @dataclass(eq=False)
@@ -42,6 +56,8 @@ class Notebook(Share):
     group: str = ""
     user: str = ""
     demand: Demand = field(default_factory=Demand)
+    bears: float = 1.0
+    has: int = 0  # for an iteration, while it is placed
     domain: str = ""
     priority: int = 0
     paused: bool = False
@@ -102,6 +118,22 @@ class Notebook(Share):
     def of(self) -> tuple[str, str]:
         return self.group, self.user
 
+    @property
+    def options(self) -> list[SqueezeOption]:
+        return self.demand.options or [SqueezeOption(self.demand.ephemeral, 1.0)]
+
+    def choice(self, left: int) -> SqueezeOption:
+        return next((one for one in self.options if one.bytes <= left), self.options[-1])
+
+    def least(self, left: int) -> int:
+        """What it may be squeezed to for others, where that was left for an iteration."""
+        borne = max(self.bears, self.choice(left).slowdown)
+        return min(one.bytes for one in self.options if one.slowdown <= borne)
+
+    @property
+    def floor(self) -> int:
+        return self.options[-1].bytes
+
     def come_in(self, now: float) -> None:
         self.where, self.back, self.last_used = "in", None, now
 
@@ -129,7 +161,7 @@ class Model:
     # the session with the next turn, and the number of this turn
     named: tuple[Notebook, int] | None = None
     due: tuple[Notebook, int] | None = None  # the same, once the turn before is over
-    foreign: int = 0
+    unmanaged: int = 0
     recovers: bool = False
 
     # state
@@ -206,7 +238,7 @@ class Model:
             holder.paused
             or holder.held
             or not holder.placed
-            or any(self.ends_for(holder, n, now) for n in self.waiting())
+            or any(self.ends_for(holder, n, now) for n in [*self.waiting(), *self.needs_all(now)])
         )
 
     def ends_for(self, holder: Notebook, other: Notebook, now: float) -> bool:
@@ -257,18 +289,24 @@ class Model:
         if (n := self.successor()) is not None:
             self.begin_turn(n, now)
             grants.append(n)
-            n.placed = n.placed or self.fits(n)
+            if not n.placed and self.fits(n):
+                n.placed, n.has = True, n.choice(self.left(n)).bytes
             if n.where == "returning":  # it has paged out since it was named
                 n.come_in(now)
                 page_ins.append(n)
         for n in self.notebooks.values():
             if n.where == "leaving" and now >= n.leaves_by - 1e-6:
                 n.where, n.refused = "in", True
+        self.squeeze_to(self.left())
         while (n := self.next_to_admit(now)) is not None:
-            n.placed = True
+            self.squeeze_to(self.left(n))
+            n.has, n.placed = n.choice(self.left(n)).bytes, True
             if n.where == "returning":
                 n.come_in(now)
                 page_ins.append(n)
+        for n in self.placed():
+            may_have = n.choice(self.left()).bytes
+            n.has = max(n.has, may_have) if self.keeps(n) else may_have
         self.settle(now)
         for n in self.notebooks.values():
             left = n.ran(now) + self.boost_of(n, now)
@@ -289,17 +327,66 @@ class Model:
         decided = (grants, yields, page_outs, page_ins)
         return tuple([names[n] for n in those] for those in decided)
 
-    def fits(self, new: Notebook, gone: Sequence[Notebook] = ()) -> bool:
-        stays = [n for n in self.notebooks.values() if n.placed and n not in gone]
-        inside = [n.demand for n in (*stays, new)]
-        needed = sum(d.persistent for d in inside) + max(d.ephemeral for d in inside)
-        return needed <= CAPACITY - self.foreign
+    # memory: all that persistent memory leaves is for one iteration at a time
+
+    def placed(self, gone: Sequence[Notebook] = ()) -> list[Notebook]:
+        return [n for n in self.notebooks.values() if n.placed and n not in gone]
+
+    @property
+    def room(self) -> int:
+        return CAPACITY - self.unmanaged
+
+    def left(self, *more: Notebook) -> int:
+        return self.room - sum(n.demand.persistent for n in (*self.placed(), *more))
+
+    def keeps(self, n: Notebook) -> bool:
+        """Whether it runs, or may have begun by a handoff."""
+        return n.runs_since is not None or (self.named is not None and self.named[0] is n)
+
+    def squeeze_to(self, left: int) -> None:
+        for n in self.placed():
+            if not self.keeps(n):
+                n.has = min(n.has, n.choice(left).bytes)
+
+    def fits(self, new: Notebook) -> bool:
+        """Whether it fits as the others are."""
+        left = self.left(new)
+        return max(new.choice(left).bytes, *(n.has for n in self.placed()), 0) <= left
+
+    def may_fit(self, new: Notebook, squeezes: bool) -> bool:
+        """Whether it fits once none keeps what it has, with the others squeezed as far as they
+        bear or as they are."""
+        left = self.left()
+        need = [n.least(left) if squeezes else n.choice(left).bytes for n in self.placed()]
+        return max(new.floor, *need, 0) <= self.left(new)
+
+    def has_room(self, new: Notebook) -> bool:
+        if not self.may_fit(new, squeezes=new.waits):
+            return False
+        kept = [n.has for n in self.placed() if self.keeps(n)]
+        return self.fits(new) or max(kept, default=0) <= self.left(new)
+
+    def needs_all(self, now: float) -> list[Notebook]:
+        """The session for which the holder has to end, because it keeps what it has."""
+        holder = self.holder
+        if self.recovers or holder is None or not holder.placed:
+            return []
+        able = [
+            n
+            for n in self.waiting(placed=False)
+            if self.may_fit(n, squeezes=True) and not self.has_room(n)
+        ]
+        late = min(self.is_late(able, now), key=lambda n: n.wait[1], default=None)
+        first = late or min(able, key=lambda n: self.key(n, now), default=None)
+        return [] if first is None else [first]
 
     def name(self, holder: Notebook, now: float) -> tuple[Notebook, int] | None:
         if not holder.placed:
             return None
         best = min(self.waiting(), key=lambda n: self.key(n, now), default=None)
         if best is None or best.domain != holder.domain:
+            return None
+        if any(self.key(n, now) < self.key(best, now) for n in self.needs_all(now)):
             return None
         return (best, best.turn) if best.domain or best.user == holder.user else None
 
@@ -313,21 +400,23 @@ class Model:
         if self.holder is not None and not self.holder.placed:
             return None
         waiting = self.waiting(placed=False)
-        if self.is_late(waiting, now) or any(self.fits(n) for n in waiting):
-            return self.first(waiting, [], now)
+        if self.is_late(waiting, now) or any(self.has_room(n) for n in waiting):
+            return self.first(waiting, self.has_room, now)
         outside = [n for n in self.notebooks.values() if not n.placed and n.where != "out"]
-        able = [n for n in outside if not n.held and self.fits(n)]
+        able = [n for n in outside if not n.held and self.has_room(n)]
         return min(able, key=lambda n: n.opened, default=None)
 
     def is_late(self, waiting: list[Notebook], now: float) -> list[Notebook]:
         return [n for n in waiting if n.is_patient_until <= now]
 
-    def first(self, waiting: list[Notebook], gone: list[Notebook], now: float) -> Notebook | None:
-        """Among the waiting sessions, the one that is admitted first if some were gone."""
+    def first(
+        self, waiting: list[Notebook], has_room: Callable[[Notebook], bool], now: float
+    ) -> Notebook | None:
+        """Among the waiting sessions, the one that is admitted first."""
         if late := self.is_late(waiting, now):
             oldest = min(late, key=lambda n: n.wait[1])
-            return oldest if self.fits(oldest, gone) else None
-        able = [n for n in waiting if self.fits(n, gone)]
+            return oldest if has_room(oldest) else None
+        able = [n for n in waiting if has_room(n)]
         return min(able, key=lambda n: self.key(n, now), default=None)
 
     def who_leaves(self, now: float) -> list[Notebook]:
@@ -343,20 +432,35 @@ class Model:
         asked, idle = asked + leave, [n for n in idle if n not in leave]
         if self.holder is not None and not self.holder.placed:
             return leave
-        first = self.first(self.waiting(placed=False), asked + idle, now)
-        return leave if first is None else leave + self.for_whom(first, asked, idle)
+        stay, left = self.stays(asked + idle)
+        waiting = self.waiting(placed=False)
+        first = self.first(waiting, lambda n: self.all_fit([*stay, n], left, n), now)
+        if first is None or self.has_room(first):
+            return leave
+        return leave + self.for_whom(first, asked, idle)
+
+    def stays(self, gone: Sequence[Notebook]) -> tuple[list[Notebook], int]:
+        """Those that stay, and what they leave for an iteration."""
+        stay = self.placed(gone)
+        return stay, self.room - sum(n.demand.persistent for n in stay)
+
+    def all_fit(self, those: Sequence[Notebook], left: int, new: Notebook) -> bool:
+        """Whether they fit, `new` at its floor, each other one as far squeezed as it bears, or as
+        it would be with `left`."""
+        needed = [n.floor if n is new else n.least(left) for n in those]
+        return sum(n.demand.persistent for n in those) + max(needed) <= self.room
 
     def for_whom(
         self, first: Notebook, asked: list[Notebook], idle: list[Notebook]
     ) -> list[Notebook]:
-        """The longest idle first until there is memory, less those that are not needed for it."""
+        """The longest idle first; of the others each stays that fits."""
+        stay, left = self.stays(asked + idle)
         leave: list[Notebook] = []
-        while not self.fits(first, asked + leave) and len(leave) < len(idle):
-            leave.append(idle[len(leave)])
-        for n in reversed(leave.copy()):
-            others = [other for other in leave if other is not n]
-            if self.fits(first, asked + others):
-                leave = others
+        for n in reversed(idle):
+            if self.all_fit([*stay, n, first], left, first):
+                stay.append(n)
+            else:
+                leave.insert(0, n)
         return leave
 
     def settle(self, now: float) -> None:
@@ -448,7 +552,13 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule(
         group=st.sampled_from("gh"),
         user=st.sampled_from("uvw"),
-        demand=st.builds(Demand, st.integers(0, 60), st.integers(0, 40)),
+        demand=st.builds(
+            squeezable,
+            st.integers(0, 60),
+            st.integers(0, 40),
+            st.sampled_from([(), (1.0, 1.05), (1.0, 1.1, 1.3), (1.0, 1.0, 2.0)]),
+        ),
+        bears=st.sampled_from([1.0, 1.1, 1.5]),
         asks=st.booleans(),
         busy=st.booleans(),
         out=st.sampled_from([0, 0, 0, 7]),
@@ -463,6 +573,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         busy: bool,
         out: int,
         domain: str,
+        bears: float = 1.0,
     ) -> None:
         if len(self.model.notebooks) == 6:
             return
@@ -473,6 +584,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         model.groups.setdefault(group, Share(model.group_weights.get(group, 1.0)))
         model.users.setdefault((group, user), Share(model.user_weights.get(user, 1.0)))
         n = Notebook(opened=self.opened, group=group, user=user, demand=demand, domain=domain)
+        n.bears = bears
         model.notebooks[id] = n
         n.busy, n.last_used, n.where = busy, self.now, "out" if out else "in"
         if asks:
@@ -488,6 +600,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             paged_out_bytes=out,
             group=group,
             domain=domain,
+            bears=bears,
         )
         self.agree(self.real.open(self.now, id, spec))
 
@@ -567,7 +680,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         if n.where in ("in", "leaving"):
             n.where = "out"
         comes_in = []
-        if n.runs_since is not None:
+        if n.runs_since is not None or self.is_promised(n):
             n.come_in(self.now)
             comes_in.append(id)
         else:
@@ -577,6 +690,12 @@ class AgainstTheModel(RuleBasedStateMachine):
         if n.busy or n.wait is not None:
             self.model.call_back(n, self.now)
         self.agree(self.real.paged_out(self.now, id, 7), comes_in)
+
+    def is_promised(self, n: Notebook) -> bool:
+        holder = self.model.holder
+        if self.model.named != (n, n.turn) or n.waits_since is None or holder is None:
+            return False
+        return holder.asked is not None and self.now < holder.asked + LEASE - 1e-6
 
     def does_not_page_out(self, id: str) -> None:
         n = self.model.notebooks[id]
@@ -636,7 +755,7 @@ class AgainstTheModel(RuleBasedStateMachine):
                 if n.waits_since is not None:
                     n.waits_since, n.order = self.now, self.model.orders
             n.held = id in sentences
-        self.agree(self.real.hold_back(self.now, sentences))
+        self.agree(self.real.throttle(self.now, sentences))
 
     @rule(
         groups=st.dictionaries(st.sampled_from("gh"), st.sampled_from([0.5, 2.0])),
@@ -657,10 +776,10 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.model.policy = policy
         self.agree(self.real.set_policy(self.now, policy))
 
-    @rule(foreign=st.sampled_from([0, 0, 15, 40, 70]))
-    def others_take_memory(self, foreign: int) -> None:
-        self.model.foreign = foreign
-        self.agree(self.real.set_foreign(self.now, foreign))
+    @rule(unmanaged=st.sampled_from([0, 0, 15, 40, 70]))
+    def others_take_memory(self, unmanaged: int) -> None:
+        self.model.unmanaged = unmanaged
+        self.agree(self.real.set_unmanaged(self.now, unmanaged))
 
     @rule(recovers=st.sampled_from([False, False, True]))
     def the_broker_recovers(self, recovers: bool) -> None:
@@ -695,10 +814,12 @@ class AgainstTheModel(RuleBasedStateMachine):
     @invariant()
     def is_valid(self) -> None:
         assert self.real.is_valid() == ""
-        assert self.real.foreign == self.model.foreign
-        for state in self.real.picture(self.now).sessions:
+        assert self.real.unmanaged == self.model.unmanaged
+        for state in self.real.snapshot(self.now).sessions:
             n = self.model.notebooks[state.id]
             assert (state.lane is not None) == n.placed
+            is_squeezed = n.placed and n.has < n.demand.ephemeral
+            assert state.squeezed == (n.has if is_squeezed else 0)
             assert state.device_seconds == n.used + n.ran(self.now)
             assert state.waited_seconds == n.waited
             is_out, wants = n.where in ("out", "returning"), n.wait is not None

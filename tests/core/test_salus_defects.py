@@ -18,7 +18,7 @@ def spec(persistent: int, ephemeral: int, **more: object) -> SessionSpec:
 
 def lane_sizes(it: Scheduler) -> list[int]:
     assert it.is_valid() == ""
-    return [lane.bytes // GB for lane in it.picture(1e9).lanes]
+    return [lane.bytes // GB for lane in it.snapshot(1e9).lanes]
 
 
 def test_lanes_grow_shrink_merge_and_close_early() -> None:
@@ -53,7 +53,7 @@ def test_a_refused_demand_leaks_nothing() -> None:
     for number in range(100):
         it.open(0, str(number), spec(1, 1))
         it.close(0, str(number))
-    assert it.picture(0).free == 8 * GB
+    assert it.snapshot(0).free == 8 * GB
     assert it.open(0, "b", spec(4, 4, waiting=True, turn=1)).grants
 
 
@@ -86,13 +86,13 @@ def test_a_session_that_overruns_its_declaration_is_not_first_for_ever() -> None
     it.open(0, "liar", spec(1, 2, remaining_iterations=10, waiting=True, turn=1, **past))
     honest = spec(1, 2, remaining_iterations=100, waiting=True, turn=1, **past)
     it.open(0, "honest", honest)  # 10 s of work, where the other one declared 1 s
-    assert it.picture(0.5).sessions[0].state == "running"
+    assert it.snapshot(0.5).sessions[0].state == "running"
     due = it.next_event(0.5)
     assert due == pytest.approx(1.0, abs=0.01)
     assert [asked.session for asked in it.assign(due).yields] == ["liar"]
     it.finish(due, "liar", 1)
     it.request(due, "liar", 2)
-    states = {state.id: state.state for state in it.picture(due).sessions}
+    states = {state.id: state.state for state in it.snapshot(due).sessions}
     assert states == {"liar": "waiting", "honest": "running"}
 
 
@@ -101,7 +101,7 @@ def test_an_undeclared_demand_is_not_counted_as_the_whole_device() -> None:
     it.open(0, "known", spec(2, 4))
     it.open(0, "unknown", SessionSpec("u", demand=Demand(0, 0, measured=False)))
     it.open(0, "other", spec(1, 4))
-    assert it.picture(0).free == 1 * GB
+    assert it.snapshot(0).free == 1 * GB
     assert it.request(0, "unknown", 1).grants
 
 
@@ -111,7 +111,7 @@ def test_backfill_past_a_large_session_that_waits_is_bounded() -> None:
     it.open(0, "large", spec(4, 3, waiting=True, turn=1))
     it.open(29, "early", spec(1, 1))
     it.open(31, "late", spec(1, 1))
-    lanes = {state.id: state.lane for state in it.picture(31).sessions}
+    lanes = {state.id: state.lane for state in it.snapshot(31).sessions}
     assert lanes["early"] is not None
     assert lanes["late"] is None
 
@@ -122,4 +122,4 @@ def test_memory_is_learned_while_running() -> None:
     it.open(0, "a", unknown)
     it.report(1, "a", 1, Demand(2 * GB, 3 * GB))
     assert lane_sizes(it) == [3]
-    assert it.picture(1).persistent == 2 * GB
+    assert it.snapshot(1).persistent == 2 * GB

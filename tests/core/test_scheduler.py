@@ -42,7 +42,7 @@ def yields(decision: Decision) -> list[tuple[str, int]]:
 
 def look(it: Scheduler, id: str, now: float) -> SessionState:
     assert it.is_valid() == ""
-    return next(state for state in it.picture(now).sessions if state.id == id)
+    return next(state for state in it.snapshot(now).sessions if state.id == id)
 
 
 def why(state: SessionState) -> str:
@@ -158,7 +158,7 @@ def test_a_named_successor_waits_no_longer_than_the_lease_for_a_holder_that_does
 
 def test_no_session_is_named_by_two() -> None:
     it = promised()
-    assert it.recall(11, "b").yields[0].successor is None
+    assert it.preempt(11, "b").yields[0].successor is None
 
 
 def test_a_named_successor_runs_after_a_holder_that_died() -> None:
@@ -267,10 +267,10 @@ def test_two_jobs_that_would_deadlock_both_finish_in_one_lane() -> None:
         it.open(0, id, spec(1, 7))
     assert grants(it.request(1, "a", 1)) == [("a", 1)]
     assert not it.request(1, "b", 1)
-    assert len(it.picture(1).lanes) == 1
+    assert len(it.snapshot(1).lanes) == 1
     assert grants(it.finish(2, "a", 1)) == [("b", 1)]
     it.finish(3, "b", 1)
-    assert it.picture(3).free == 3 * GIB
+    assert it.snapshot(3).free == 3 * GIB
 
 
 def test_a_session_that_does_not_fit_waits_for_memory_with_the_numbers() -> None:
@@ -347,7 +347,7 @@ def test_held_lanes_come_free_for_a_session_that_needs_them_merged() -> None:
     assert sorted(yields(it.assign(0.3))) == [("a", 1), ("b", 1)]
     it.finish(0.4, "a", 1)
     assert look(it, "c", 0.4).lane is not None
-    assert len(it.picture(0.4).lanes) == 1
+    assert len(it.snapshot(0.4).lanes) == 1
 
 
 def test_a_session_that_would_reduce_parallelism_is_admitted_only_after_aging() -> None:
@@ -430,7 +430,7 @@ def test_a_session_that_runs_alone_is_not_paged_out_and_knows_whether_it_is_admi
     assert decision.page_outs == []
     assert (it.has_place("n"), it.has_place("large")) == (True, False)
     with pytest.raises(ValueError, match="cannot be paged out"):
-        it.dismiss(3, "n")
+        it.evict(3, "n")
     it.close(4, "n")
     assert it.has_place("large")
 
@@ -463,8 +463,8 @@ def test_a_close_gives_everything_back_whatever_the_state() -> None:
     it.close(2, "a")
     it.close(2, "c")
     assert len(it) == 0
-    assert it.picture(2).free == 12 * GIB
-    assert it.picture(2).lanes == []
+    assert it.snapshot(2).free == 12 * GIB
+    assert it.snapshot(2).lanes == []
     with pytest.raises(KeyError, match="no session 'a' is open"):
         it.close(3, "a")
 
@@ -495,10 +495,10 @@ def test_two_sessions_that_claim_the_only_lane_are_both_counted_and_one_is_asked
     it = scheduler()
     it.open(0, "a", spec(turn=1, holding=True))
     assert yields(it.open(0, "b", spec(turn=1, holding=True))) in ([("a", 1)], [("b", 1)])
-    assert it.picture(0).free == 12 * GIB - 2 * GIB - 4 * GIB
-    assert len(it.picture(0).lanes) == 2
+    assert it.snapshot(0).free == 12 * GIB - 2 * GIB - 4 * GIB
+    assert len(it.snapshot(0).lanes) == 2
     it.finish(0.1, "b", 1)
-    assert len(it.picture(0.1).lanes) == 1
+    assert len(it.snapshot(0.1).lanes) == 1
     assert it.is_valid() == ""
 
 
@@ -516,7 +516,7 @@ def test_no_session_starts_while_one_runs_that_has_no_lane() -> None:
 # --- reasons that people see ----------------------------------------------------------------------
 
 
-def test_a_picture_has_queue_positions_and_waits() -> None:
+def test_a_snapshot_has_queue_positions_and_waits() -> None:
     it = scheduler("a", "b", "c")
     for id in "abc":
         it.request(1, id, 1)
@@ -526,9 +526,16 @@ def test_a_picture_has_queue_positions_and_waits() -> None:
     assert b.waiting == pytest.approx(0.2)
     assert (b.expected_wait, c.expected_wait) == (None, None)  # the iteration of a is unknown
     assert why(b) == "waits for a"
-    picture = it.picture(1.2)
-    assert (picture.policy, picture.persistent, picture.free) == ("fair", 3 * GIB, 7 * GIB)
-    assert (picture.lanes[0].holder, list(picture.lanes[0].members)) == ("a", ["a", "b", "c"])
+    device_snapshot = it.snapshot(1.2)
+    assert (device_snapshot.policy, device_snapshot.persistent, device_snapshot.free) == (
+        "fair",
+        3 * GIB,
+        7 * GIB,
+    )
+    assert (device_snapshot.lanes[0].holder, list(device_snapshot.lanes[0].members)) == (
+        "a",
+        ["a", "b", "c"],
+    )
 
 
 def test_an_idle_session_has_nothing_to_run() -> None:
@@ -544,7 +551,7 @@ def test_an_idle_session_has_nothing_to_run() -> None:
 def test_looking_changes_nothing() -> None:
     seen, unseen = scheduler("a", "b"), scheduler("a", "b")
     for now in range(1, 40):
-        seen.picture(now * 0.1)
+        seen.snapshot(now * 0.1)
         seen.next_event(now * 0.1)
     for it in (seen, unseen):
         it.request(1, "a", 1)
@@ -639,23 +646,23 @@ def test_while_it_recovers_no_session_is_asked_to_page_out() -> None:
 
 def test_unmanaged_memory_makes_a_newcomer_wait_and_is_named() -> None:
     it = scheduler("a")
-    it.set_foreign(1, 8 * GIB)
+    it.set_unmanaged(1, 8 * GIB)
     it.open(1, "b", spec(2, 2))
     assert not it.request(1, "b", 1)
     assert why(look(it, "b", 1)) == (
         "waits for memory: needs 2.0 GiB, 1.0 GiB are free,"
         " 8.0 GiB are used by programs that do not share"
     )
-    assert grants(it.set_foreign(2, 6 * GIB)) == [("b", 1)]
+    assert grants(it.set_unmanaged(2, 6 * GIB)) == [("b", 1)]
 
 
 def test_unmanaged_memory_takes_no_turn_and_no_lane() -> None:
     it = scheduler("a", "b")
     it.request(1, "a", 1)
     it.request(1, "b", 1)
-    assert not it.set_foreign(1.1, 11 * GIB)
+    assert not it.set_unmanaged(1.1, 11 * GIB)
     assert look(it, "a", 1.1).state == "running"
-    assert it.picture(1.1).free == 0
+    assert it.snapshot(1.1).free == 0
     assert grants(it.finish(1.2, "a", 1)) == [("b", 1)]
 
 
@@ -663,10 +670,10 @@ def test_sessions_page_out_for_unmanaged_memory() -> None:
     it = scheduler()
     it.open(0, "idle", spec(4, 1, busy=False))
     it.open(1, "b", spec(4, 1, waiting=True, turn=1))
-    assert not it.set_foreign(1, 0)
+    assert not it.set_unmanaged(1, 0)
     it.finish(2, "b", 1)
     it.close(2, "b")
-    it.set_foreign(2, 5 * GIB)
+    it.set_unmanaged(2, 5 * GIB)
     decision = it.open(3, "b", spec(4, 1, waiting=True, turn=2))
     assert list(decision.page_outs) == ["idle"]
     assert grants(it.paged_out(4, "idle", 4 * GIB)) == [("b", 2)]
@@ -677,20 +684,20 @@ def test_idle_sessions_page_out_where_unmanaged_memory_exceeds_what_was_free() -
     for now, id in enumerate("abc"):
         it.open(now, id, spec(3, 1, busy=False))
     it.open(3, "busy", spec(1, 1))
-    assert list(it.set_foreign(4, 4 * GIB).page_outs) == ["a"]
+    assert list(it.set_unmanaged(4, 4 * GIB).page_outs) == ["a"]
     assert why(look(it, "a", 4)) == "is asked to make room for programs that do not share"
-    assert not it.set_foreign(5, 4 * GIB)
+    assert not it.set_unmanaged(5, 4 * GIB)
     it.paged_out(6, "a", 3 * GIB)
     assert why(look(it, "a", 6)) == (
         "paged out: 3.0 GiB are on disk to make room for programs that do not share"
     )
     assert not it.assign(7)
-    assert list(it.set_foreign(8, 12 * GIB).page_outs) == ["b", "c"]
+    assert list(it.set_unmanaged(8, 12 * GIB).page_outs) == ["b", "c"]
 
 
 def test_a_demand_that_fits_the_empty_device_is_not_refused_for_unmanaged_memory() -> None:
     it = scheduler()
-    it.set_foreign(0, 12 * GIB)
+    it.set_unmanaged(0, 12 * GIB)
     it.open(1, "a", spec(5, 5))
     assert look(it, "a", 1).lane is None
     with pytest.raises(OverflowError):
@@ -699,7 +706,7 @@ def test_a_demand_that_fits_the_empty_device_is_not_refused_for_unmanaged_memory
 
 def test_negative_unmanaged_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
-        scheduler().set_foreign(0, -1)
+        scheduler().set_unmanaged(0, -1)
 
 
 # --- preemption requests of a user ----------------------------------------------------------------
@@ -715,8 +722,8 @@ def test_a_holder_is_said_to_let_others_run_only_while_others_wait() -> None:
 def test_a_holder_that_a_user_preempts_yields_at_once_and_may_ask_again() -> None:
     it = Scheduler(100, "fifo", Rules())
     it.open(0, "a", SessionSpec("u", turn=1, waiting=True, demand=Demand(1, 1)))
-    assert [wish.session for wish in it.recall(1, "a").yields] == ["a"]
-    assert not it.recall(2, "a")  # it is asked once a turn
+    assert [wish.session for wish in it.preempt(1, "a").yields] == ["a"]
+    assert not it.preempt(2, "a")  # it is asked once a turn
     it.finish(3, "a", 1)
     assert [grant.turn for grant in it.request(4, "a", 2).grants] == [2]
     assert it.is_valid() == ""
@@ -726,7 +733,7 @@ def test_a_holder_that_a_user_preempts_yields_where_a_turn_has_no_end() -> None:
     it = Scheduler(100, "fifo", Rules())
     for id in "ab":
         it.open(0, id, SessionSpec("u", turn=1, waiting=True, demand=Demand(1, 1)))
-    (wish,) = it.recall(1, "a").yields
+    (wish,) = it.preempt(1, "a").yields
     assert wish.successor is not None
     assert wish.successor.session == "b"
     assert [grant.session for grant in it.finish(2, "a", 1).grants] == ["b"]
@@ -736,4 +743,4 @@ def test_a_session_without_a_turn_cannot_be_preempted() -> None:
     it = Scheduler(100)
     it.open(0, "a", SessionSpec("u"))
     with pytest.raises(ValueError, match=r"a has no turn to end"):
-        it.recall(1, "a")
+        it.preempt(1, "a")

@@ -27,7 +27,7 @@ def scheduler(*ids: str, user: str = "u", **rules: float) -> Scheduler:
 
 def look(it: Scheduler, id: str, now: float) -> SessionState:
     assert it.is_valid() == ""
-    return next(state for state in it.picture(now).sessions if state.id == id)
+    return next(state for state in it.snapshot(now).sessions if state.id == id)
 
 
 def why(state: SessionState) -> str:
@@ -287,27 +287,27 @@ def test_a_cell_is_boosted_once_however_often_it_is_said_to_begin() -> None:
 
 # --- throttled by a rule --------------------------------------------------------------------------
 
-WHY = "held back: a class has the device until noon"
+WHY = "throttled: a class has the device until noon"
 
 
 def test_a_throttled_session_is_granted_nothing_and_told_why() -> None:
     it = scheduler("a", "b")
-    it.hold_back(0, {"a": WHY})
+    it.throttle(0, {"a": WHY})
     assert not it.request(1, "a", 1)
     state = look(it, "a", 2)
     assert (state.state, state.place, why(state)) == ("held", None, WHY)
     assert grants(it.request(2, "b", 1)) == ["b"]
     assert not it.finish(3, "b", 1)
-    assert grants(it.hold_back(4, {})) == ["a"]
+    assert grants(it.throttle(4, {})) == ["a"]
     assert look(it, "a", 4).waited_seconds == pytest.approx(3)
 
 
 def test_a_running_session_is_asked_to_yield_when_it_is_throttled() -> None:
     it = scheduler("a")
     it.request(0, "a", 1)
-    assert yields(it.hold_back(1, {"a": WHY})) == ["a"]
+    assert yields(it.throttle(1, {"a": WHY})) == ["a"]
     assert (look(it, "a", 1).state, why(look(it, "a", 1))) == ("running", WHY)
-    assert not it.hold_back(2, {"a": WHY})
+    assert not it.throttle(2, {"a": WHY})
     it.finish(3, "a", 1)
     assert not it.request(3, "a", 2)
     assert look(it, "a", 3).state == "held"
@@ -315,24 +315,24 @@ def test_a_running_session_is_asked_to_yield_when_it_is_throttled() -> None:
 
 def test_a_throttled_session_that_wants_nothing_is_idle() -> None:
     it = scheduler("a")
-    it.hold_back(0, {"a": WHY})
+    it.throttle(0, {"a": WHY})
     assert (look(it, "a", 0).state, why(look(it, "a", 0))) == ("idle", WHY)
 
 
 def test_these_and_only_these_are_throttled() -> None:
     it = scheduler("a", "b")
-    it.hold_back(0, {"a": WHY})
+    it.throttle(0, {"a": WHY})
     it.request(0, "a", 1)
     it.request(0, "b", 1)
-    assert (grants(d := it.hold_back(1, {"b": WHY})), yields(d)) == ([], ["b"])
+    assert (grants(d := it.throttle(1, {"b": WHY})), yields(d)) == ([], ["b"])
     assert grants(it.finish(2, "b", 1)) == ["a"]
 
 
 def test_a_throttled_session_earns_no_credit(simulate: Callable, new_job: Callable) -> None:
     a, b = new_job("a", "a"), new_job("b", "b")
     run = simulate([a, b], "fair")
-    run.at(10, lambda: run.enact(run.scheduler.hold_back(10, {"a": WHY})))
-    run.at(60, lambda: run.enact(run.scheduler.hold_back(60, {})))
+    run.at(10, lambda: run.enact(run.scheduler.throttle(10, {"a": WHY})))
+    run.at(60, lambda: run.enact(run.scheduler.throttle(60, {})))
     run.run(until=60)
     assert a.seconds == pytest.approx(5, abs=0.5)
     assert b.seconds == pytest.approx(55, abs=0.5)
@@ -345,8 +345,8 @@ def test_a_throttled_session_waits_anew_under_fifo() -> None:
     for id in ("runs", "held", "other"):
         it.open(0, id, SessionSpec(id, demand=SMALL))
         it.request(0, id, 1)
-    it.hold_back(1, {"held": WHY})
-    it.hold_back(50, {})
+    it.throttle(1, {"held": WHY})
+    it.throttle(50, {})
     assert grants(it.finish(51, "runs", 1)) == ["other"]
 
 
@@ -354,12 +354,12 @@ def test_a_throttled_session_keeps_no_other_from_memory() -> None:
     it = Scheduler(10 * GB, "fair", Rules(aging=5))
     it.open(0, "there", SessionSpec("u", demand=Demand(6 * GB, GB)))
     it.open(0, "large", SessionSpec("v", demand=Demand(5 * GB, GB), waiting=True, turn=1))
-    it.hold_back(1, {"large": WHY})
+    it.throttle(1, {"large": WHY})
     it.open(20, "small", SessionSpec("w", demand=Demand(GB, GB)))
     assert look(it, "small", 20).lane is not None
     it.close(21, "there")
     assert look(it, "large", 21).lane is None
-    it.hold_back(22, {})
+    it.throttle(22, {})
     assert look(it, "large", 22).state == "running"
 
 
@@ -367,17 +367,17 @@ def test_a_throttled_session_on_disk_does_not_come_back() -> None:
     it = Scheduler(10 * GB)
     spec = SessionSpec("u", demand=Demand(GB, GB), busy=False, paged_out_bytes=GB)
     it.open(0, "a", spec)
-    it.hold_back(0, {"a": WHY})
+    it.throttle(0, {"a": WHY})
     assert look(it, "a", 0).state == "paged_out"
     assert not it.set_busy(1, "a", True)
     assert look(it, "a", 1).state == "held"
-    assert list(it.hold_back(2, {}).page_ins) == ["a"]
+    assert list(it.throttle(2, {}).page_ins) == ["a"]
 
 
 def test_a_session_that_is_throttled_paused_and_on_disk_is_told_why() -> None:
     it = Scheduler(10 * GB)
     it.open(0, "a", SessionSpec("u", demand=Demand(GB, GB), busy=False, paged_out_bytes=GB))
-    it.hold_back(0, {"a": WHY})
+    it.throttle(0, {"a": WHY})
     it.change(0, "a", paused=True)
     it.set_busy(0, "a", True)
     assert (look(it, "a", 0).state, why(look(it, "a", 0))) == ("paged_out", WHY)
@@ -389,14 +389,14 @@ def test_a_named_successor_that_is_throttled_is_asked_to_give_the_turn_back() ->
     it.request(0, "a", 1)
     it.request(0, "b", 1)
     assert yields(it.assign(1)) == ["a"]
-    it.hold_back(1, {"b": WHY})
+    it.throttle(1, {"b": WHY})
     decision = it.finish(1.1, "a", 1)
     assert (grants(decision), yields(decision)) == (["b"], ["b"])
 
 
 def test_a_closed_session_is_not_throttled_when_it_opens_again() -> None:
     it = scheduler("a")
-    it.hold_back(0, {"a": WHY})
+    it.throttle(0, {"a": WHY})
     it.close(1, "a")
     assert grants(it.open(2, "a", SessionSpec("u", demand=SMALL, waiting=True, turn=1))) == ["a"]
 
@@ -404,9 +404,9 @@ def test_a_closed_session_is_not_throttled_when_it_opens_again() -> None:
 def test_throttling_an_unknown_session_or_without_a_reason_is_refused() -> None:
     it = scheduler("a")
     with pytest.raises(KeyError, match="no session 'x' is open"):
-        it.hold_back(0, {"a": WHY, "x": WHY})
+        it.throttle(0, {"a": WHY, "x": WHY})
     with pytest.raises(ValueError, match="must be told why"):
-        it.hold_back(0, {"a": ""})
+        it.throttle(0, {"a": ""})
     assert why(look(it, "a", 0)) == "nothing to run"
 
 

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules, Simulation, policies
+from jupyter_gpushare._core import (
+    Cell,
+    Conduct,
+    Demand,
+    Job,
+    Rules,
+    Simulation,
+    SqueezeOption,
+    policies,
+)
 
 POLICIES = [name for name, _ in policies()]
 GB = 10**9
@@ -53,7 +62,19 @@ demands = st.builds(
     st.integers(1, 5),
     st.integers(1, 10),
     st.booleans(),
+) | st.builds(
+    lambda persistent, ephemeral: squeezable(persistent * GB, ephemeral * GB),
+    st.integers(1, 5),
+    st.integers(1, 20),
 )
+
+
+def squeezable(persistent: int, ephemeral: int) -> Demand:
+    options = [
+        SqueezeOption(int(part * ephemeral), slowdown)
+        for part, slowdown in ((1, 1.0), (0.6, 1.05), (0.3, 1.25))
+    ]
+    return Demand(persistent, ephemeral, options=options)
 
 
 @st.composite
@@ -245,6 +266,14 @@ def test_a_job_that_pauses_is_paged_out_for_one_that_needs_the_memory() -> None:
     assert ended(paged)["worker"] == pytest.approx(10 + 3 + 10)
     assert ended(paged)["thinker"] == pytest.approx(101 + 3 + 1)
     assert paged.outcomes[0].paged == 12 * GB
+
+
+def test_a_squeezed_job_is_slower_until_memory_comes_free() -> None:
+    """It needs 5 s alone. From the first second to the third another job leaves it too little."""
+    other = job("other", 20, 0.05, demand=Demand(4 * GB, GB), stays=2)
+    squeezed = job("squeezed", 100, 0.05, demand=squeezable(GB, 8 * GB))
+    simulation = run([other, squeezed], "fifo", capacity=10 * GB)
+    assert ended(simulation)["squeezed"] == pytest.approx(3 + 5 - 2 / 1.05)
 
 
 def test_a_context_switch_takes_its_time() -> None:

@@ -53,8 +53,8 @@ class Clients {
     for (auto& [id, client] : clients_) take(open(id, {10, 20, true}, false));
     take(host_.set_recovering(now_, false));
     for (const std::string& device : kDevices) {
-      take(host_.hold_back(now_, device, {}));
-      take(host_.set_foreign(now_, device, 0));
+      take(host_.throttle(now_, device, {}));
+      take(host_.set_unmanaged(now_, device, 0));
       take(host_.set_policy(now_, device, "fair"));
     }
     std::set<std::string> served;
@@ -103,10 +103,10 @@ class Clients {
       return host_.change(now_, id, 1.0 + below(3), static_cast<int>(below(2)), below(3) == 0);
     if (kind < 84) return host_.set_policy(now_, device(), policies()[below(6)].name);
     if (kind < 86) return host_.set_shares(now_, device(), {{"group0", 2.0}}, {{"user1", 3.0}});
-    if (kind < 88) return host_.set_foreign(now_, device(), below(2) == 0 ? 0 : below(90));
+    if (kind < 88) return host_.set_unmanaged(now_, device(), below(2) == 0 ? 0 : below(90));
     if (kind < 89) return host_.set_recovering(now_, below(4) == 0);
-    if (kind < 91) return hold_back();
-    if (kind < 93) return host_.recall(now_, id);
+    if (kind < 91) return throttle();
+    if (kind < 93) return host_.preempt(now_, id);
     now_ = host_.next_event(now_).value_or(now_);
     return host_.assign(now_);
   }
@@ -142,13 +142,13 @@ class Clients {
     client.wants = client.has = client.asked = false;
     return host_.finish(now_, id, client.turn);
   }
-  Decision hold_back() {
+  Decision throttle() {
     const std::string& there = device();
     std::map<std::string, std::string> sentences;
     for (const auto& [id, client] : clients_)
       if (host_.contains(id) && below(4) == 0 && std::ranges::count(client.devices, there) > 0)
-        sentences[id] = "is held back";
-    return host_.hold_back(now_, there, sentences);
+        sentences[id] = "is throttled";
+    return host_.throttle(now_, there, sentences);
   }
 
   void take(const Decision& decision) {
@@ -181,7 +181,7 @@ class Clients {
         for (const std::string& device : client.devices) REQUIRE(users.at(device) == 1);
     if (!closely) return;
     for (const std::string& device : kDevices)
-      for (const SessionState& state : host_.picture(device, now_).sessions)
+      for (const SessionState& state : host_.snapshot(device, now_).sessions)
         REQUIRE(clients_.at(state.id).has ==
                 (state.state == State::running || state.state == State::overdue));
   }

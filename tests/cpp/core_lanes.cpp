@@ -15,7 +15,6 @@ TEST_CASE("held lanes do not merge, idle ones do") {
   lanes.hold(1);
   lanes.hold(2);
   CHECK_FALSE(lanes.fits({2, 4}));
-  CHECK(lanes.fits_when_idle({2, 4}));
   CHECK_FALSE(lanes.place(3, {2, 4}));
   const LaneId stays = lanes.lane_of(1);
   lanes.release(2);
@@ -78,7 +77,7 @@ TEST_CASE("unmanaged memory takes room from newcomers, and nothing from present 
   LaneAllocator lanes(20);
   lanes.place(1, {2, 6});
   lanes.place(2, {2, 4});
-  lanes.set_foreign(12);
+  lanes.set_unmanaged(12);
   CHECK(lanes.used() == 14);
   CHECK(lanes.free() == 0);
   CHECK_FALSE(lanes.fits({0, 0}));
@@ -91,11 +90,11 @@ TEST_CASE("unmanaged memory takes room from newcomers, and nothing from present 
   CHECK(lanes.fits({1, 4}));
   CHECK(lanes.fits_empty({10, 10}));
   CHECK_FALSE(lanes.fits_alone({5, 4}));
-  lanes.set_foreign(100);
-  CHECK(lanes.foreign() == 20);
-  lanes.set_foreign(0);
+  lanes.set_unmanaged(100);
+  CHECK(lanes.unmanaged() == 20);
+  lanes.set_unmanaged(0);
   CHECK(lanes.free() == 14);
-  CHECK_THROWS_AS(lanes.set_foreign(-1), std::invalid_argument);
+  CHECK_THROWS_AS(lanes.set_unmanaged(-1), std::invalid_argument);
 }
 
 TEST_CASE("no random path breaks an invariant") {
@@ -140,11 +139,11 @@ TEST_CASE("no random path breaks an invariant") {
         lanes.merge_down(limit);
         break;
       case 8:
-        lanes.set_foreign(random() % 3 == 0 ? below(1200) : 0);
+        lanes.set_unmanaged(random() % 3 == 0 ? below(1200) : 0);
         break;
     }
     REQUIRE(lanes.is_valid() == "");
-    REQUIRE(lanes.free() == std::max<Bytes>(0, 1000 - lanes.foreign() - lanes.used()));
-    if (lanes.used() > 1000 - lanes.foreign()) REQUIRE(lanes.used() <= used);
+    REQUIRE(lanes.free() == std::max<Bytes>(0, 1000 - lanes.unmanaged() - lanes.used()));
+    if (lanes.used() > 1000 - lanes.unmanaged()) REQUIRE(lanes.used() <= used);
   }
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/scheduler.h"
 
@@ -46,7 +47,18 @@ class Clients {
             .page_waiting = seed % 2 == 0};
   }
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
-  Demand demand() { return {below(25), below(70), below(8) != 0}; }
+  Demand demand() {
+    Demand demand{below(25), below(70), below(8) != 0};
+    if (demand.measured && below(2) == 0) demand.options = options(demand.ephemeral);
+    return demand;
+  }
+  std::vector<SqueezeOption> options(Bytes whole) {
+    std::vector<SqueezeOption> options{{whole, 1.0}};
+    while (options.back().bytes > 0 && below(3) != 0)
+      options.push_back({below(static_cast<std::uint32_t>(options.back().bytes)),
+                         options.back().slowdown + 0.05 * below(5)});
+    return options;
+  }
   std::string any() { return "session" + std::to_string(below(kSessions)); }
 
   Decision step() {
@@ -54,7 +66,7 @@ class Clients {
     const auto kind = below(100);
     if (kind < 9) return open(id);
     if (kind < 12) return close(id);
-    if (kind < 14) return hold_back();
+    if (kind < 14) return throttle();
     if (kind < 15) return set_shares();
     if (kind < 36) return request(id);
     if (kind < 60) return finish(id, turns_[id] - (below(10) == 0 ? 1 : 0));
@@ -66,7 +78,7 @@ class Clients {
       return scheduler_.change(now_, id, 1.0 + below(3), static_cast<int>(below(2)), below(3) == 0);
     if (kind < 94) return scheduler_.set_policy(now_, policies()[below(6)].name);
     if (kind < 96) return scheduler_.set_running_lanes(now_, static_cast<int>(below(4)));
-    if (kind < 97) return scheduler_.set_foreign(now_, below(2) == 0 ? 0 : below(110));
+    if (kind < 97) return scheduler_.set_unmanaged(now_, below(2) == 0 ? 0 : below(110));
     if (kind < 98) return scheduler_.set_recovering(now_, below(4) == 0);
     now_ = scheduler_.next_event(now_).value_or(now_);
     return scheduler_.assign(now_);
@@ -78,6 +90,7 @@ class Clients {
     spec.group = "group" + std::to_string(below(2));
     spec.domain = below(2) == 0 ? "" : "domain";
     spec.demand = demand();
+    spec.bears = 1.0 + 0.1 * below(4);
     spec.turn = ++turns_[id];
     spec.holding = below(4) == 0;
     spec.waiting = !spec.holding && below(2) == 0;
@@ -111,7 +124,7 @@ class Clients {
     return scheduler_.finish(now_, id, turn);
   }
   bool waits(const std::string& id) {
-    const std::vector<SessionState> sessions = scheduler_.picture(now_).sessions;
+    const std::vector<SessionState> sessions = scheduler_.snapshot(now_).sessions;
     const auto state = std::ranges::find(sessions, id, &SessionState::id);
     return state->waiting.has_value();
   }
@@ -121,13 +134,13 @@ class Clients {
     return scheduler_.set_busy(now_, id, busy_[id]);
   }
 
-  Decision hold_back() {
+  Decision throttle() {
     std::map<std::string, std::string> sentences;
     for (const std::string& id : {any(), any()})
       if (scheduler_.contains(id) && below(2)) sentences[id] = "a rule";
     held_.clear();
     for (const auto& [id, sentence] : sentences) held_.insert(id);
-    return scheduler_.hold_back(now_, sentences);
+    return scheduler_.throttle(now_, sentences);
   }
   Decision set_shares() {
     return scheduler_.set_shares(now_, {{"group0", 0.5 + below(3)}}, {{"user1", 0.5 + below(3)}});
@@ -180,13 +193,13 @@ class Clients {
   void look() {
     const auto next = scheduler_.next_event(now_);
     if (next) REQUIRE(*next > now_);
-    const Picture picture = scheduler_.picture(now_);
+    const DeviceSnapshot device_snapshot = scheduler_.snapshot(now_);
     Bytes lanes = 0;
-    for (const LaneState& lane : picture.lanes) lanes += lane.bytes;
-    const Bytes room = picture.capacity - picture.foreign;
-    REQUIRE(picture.free == std::max<Bytes>(0, room - picture.persistent - lanes));
-    REQUIRE(picture.persistent + lanes <= picture.capacity);
-    for (const SessionState& state : picture.sessions) look(state);
+    for (const LaneState& lane : device_snapshot.lanes) lanes += lane.bytes;
+    const Bytes room = device_snapshot.capacity - device_snapshot.unmanaged;
+    REQUIRE(device_snapshot.free == std::max<Bytes>(0, room - device_snapshot.persistent - lanes));
+    REQUIRE(device_snapshot.persistent + lanes <= device_snapshot.capacity);
+    for (const SessionState& state : device_snapshot.sessions) look(state);
   }
   void look(const SessionState& state) {
     REQUIRE((state.paged_out_bytes > 0) == out_.contains(state.id));
@@ -228,7 +241,7 @@ TEST_CASE("a call that raises has changed nothing") {
   CHECK_THROWS_AS(scheduler.report(2, "a", 5, {60, 60}, 7), std::overflow_error);
   CHECK_THROWS_AS(scheduler.change(2, "a", -1.0, 5, true), std::invalid_argument);
   CHECK_THROWS_AS(scheduler.close(2, "b"), UnknownSession);
-  const SessionState state = scheduler.picture(2).sessions.at(0);
+  const SessionState state = scheduler.snapshot(2).sessions.at(0);
   CHECK(state.state == State::running);
   CHECK(state.priority == 0);
   CHECK(state.iterations == 0);

@@ -300,6 +300,9 @@ TEST_CASE("PyTorch's caching allocator gets private segments on our GPU, and oth
   void* ours = nullptr;
   REQUIRE(c10_take_segment(&ours, 3 * kChunk) == 0);
   CHECK(cuda_memory().segments().bytes() == 3 * kChunk);
+  auto* const end = static_cast<std::byte*>(ours) + 3 * kChunk;
+  CHECK(cuda_memory().segments().owns(end - 1));
+  CHECK_FALSE(cuda_memory().segments().owns(end));
   cudaSetDevice(1);
   void* others = nullptr;
   REQUIRE(c10_take_segment(&others, kChunk) == 0);
@@ -311,6 +314,19 @@ TEST_CASE("PyTorch's caching allocator gets private segments on our GPU, and oth
   fake_driver::set_capacity(kPlenty);
   for (void* segment : {before, ours, others}) CHECK(c10_end_segment(segment) == 0);
   CHECK(cuda_memory().segments().bytes() == 0);
+}
+
+TEST_CASE("what is for other processes is memory of the runtime on the current GPU, and counted") {
+  REQUIRE(install_cuda_hook() == "");
+  const Balance balance;
+  CHECK(gpushare_cuda_allocate_shareable(0, 0, nullptr) == nullptr);
+  CHECK(gpushare_cuda_allocate_shareable(kChunk, 1, nullptr) == nullptr);
+  void* address = gpushare_cuda_allocate_shareable(kChunk, 0, nullptr);
+  REQUIRE(address != nullptr);
+  CHECK(shareable_bytes() == kChunk);
+  CHECK_FALSE(cuda_memory().segments().owns(address));
+  gpushare_cuda_free_shareable(address, kChunk, 0, nullptr);
+  CHECK(shareable_bytes() == 0);
 }
 
 TEST_CASE("without a GPU there is no lane and no memory of one") {

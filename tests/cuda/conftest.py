@@ -22,7 +22,7 @@ from jupyter_gpushare.settings import as_environment
 from ..conftest import end_broker
 
 HERE = Path(__file__).resolve().parent
-SECONDS = 240  # of one process; a safety net
+SECONDS = 800  # of one process; a safety net
 IS_HERE = "FAKE_CUDA_KERNELS" in os.environ
 collect_ignore_glob = [] if IS_HERE else ["test_*.py"]
 

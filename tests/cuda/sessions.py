@@ -71,7 +71,8 @@ def held(opened: Any) -> dict[str, int]:
 
 
 def private_bytes() -> int:
-    return _core.CudaSegments.bytes() + _core.CudaLane.usage().living_promoted_bytes
+    segments = _core.CudaSegments.bytes() + _core.CudaSegments.shareable_bytes()
+    return segments + _core.CudaLane.usage().living_promoted_bytes
 
 
 # --- one lane, and what survives in it
@@ -126,6 +127,25 @@ def has_two_streams(count: int) -> list[bool]:
                 inside.append(step(4))
             time.sleep(0.01)
     return inside
+
+
+def multiplies_first_inside(count: int) -> dict[str, Any]:
+    """The first products, on two streams, are computed in the lane: cuBLAS keeps its workspace of
+    each for good. Then the lane that the session asks for, at each turn."""
+    side = torch.cuda.Stream()
+    factor = torch.ones(1024, 1024, device="cuda")
+    with session() as opened:
+        learn()
+        inside, lanes = [], []
+        for _ in range(count):
+            with gpushare.turn():
+                inside.append(step(40))
+                factor @ factor
+                with torch.cuda.stream(side):
+                    factor @ factor
+                torch.cuda.current_stream().wait_stream(side)
+            lanes.append(opened.memory.demand().ephemeral_bytes // MIB)
+        return {"inside": inside, "lanes": lanes, **held(opened)}
 
 
 def pinned_by_survivors() -> dict[str, Any]:
@@ -226,13 +246,58 @@ def pages_out(mebibytes: int) -> dict[str, Any]:
         return {"mebibytes": size // MIB, "reason": reason, "trouble": trouble, "whole": is_whole}
 
 
-def sends() -> int:
-    """A tensor of the GPU goes to another process, as torch.multiprocessing has it."""
-    with gpushare.session(name="test", device="cuda:0"):
-        for _ in gpushare.iterations(range(2)):
-            step()
-        tensor = memory(30, 6)
-        return len(tensor.untyped_storage()._share_cuda_())
+def sends() -> dict[str, Any]:
+    """Weights, and a tensor of the lane, go to another process, as torch.multiprocessing has it."""
+    with session() as opened:
+        learn()
+        weights, small = memory(30, 6), torch.full((1000,), 6, dtype=torch.uint8, device="cuda")
+        with gpushare.turn():
+            made = memory(8, 6)
+            was_inside = is_inside(made)
+            view = made[MIB:]
+            sent = [weights, small, made]
+            read = answers_of_another(sent)
+        return {
+            "was_inside": was_inside,
+            "read": read,
+            "written": [int(tensor[0]) for tensor in sent],
+            "has_views": view.data_ptr() == made.data_ptr() + MIB,
+            **held(opened),
+        }
+
+
+def answers_of_another(tensors: list[torch.Tensor]) -> list[int]:
+    """What another process reads in the first byte of each tensor; it then writes a 9 there."""
+    context = torch.multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=receive, args=(theirs,))
+    process.start()
+    ours.send(tensors)
+    found: list[int] = ours.recv()
+    process.join()
+    return found
+
+
+def receive(pipe: Any) -> None:
+    tensors = pipe.recv()
+    found = [int(tensor[0]) for tensor in tensors]
+    for tensor in tensors:
+        tensor[0] = 9
+    torch.cuda.synchronize()
+    del tensor, tensors
+    pipe.send(found)
+
+
+def sends_what_is_exported() -> str:
+    """Why a tensor cannot go to another process whose address another library has."""
+    with session():
+        tensor = memory(8, 5)
+        other = torch.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
+        try:
+            torch.multiprocessing.reductions.reduce_tensor(tensor)
+        except RuntimeError as error:
+            return str(error) if is_all(other, 5) and is_all(tensor, 5) else "bytes are lost"
+    return ""
 
 
 # --- neighbours

@@ -124,6 +124,13 @@ void set_capacity(size_t bytes) {
 
 }  // namespace fake_driver
 
+size_t fake_driver_calls(const char* prefix) {
+  size_t sum = 0;
+  for (const auto& [name, count] : fake_driver::calls())
+    sum += name.starts_with(prefix) ? count : 0;
+  return sum;
+}
+
 extern "C" {
 
 CudaResult cuInit(unsigned flags) {

@@ -30,3 +30,6 @@ bool has_failed();
 void set_capacity(size_t bytes);  // 1 GiB by default
 
 }  // namespace fake_driver
+
+// For ctypes: how often calls whose names begin so were made in this process.
+extern "C" size_t fake_driver_calls(const char* prefix);

@@ -36,7 +36,7 @@ def kill(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def nobody_starts_one(scene: Scene) -> Iterator[None]:
+def without_a_new_broker(scene: Scene) -> Iterator[None]:
     """No client can start a broker, since the test has the lock that one of them needs."""
     with open(Path(scene.settings.socket).with_suffix(".start"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -47,7 +47,7 @@ def follow(scene: Scene, program: str) -> float:
     """End the broker, as for an upgrade, and start one with this program. Return when it
     answered."""
     before = scene.broker_pid
-    with nobody_starts_one(scene):
+    with without_a_new_broker(scene):
         os.kill(before, signal.SIGTERM)
         assert comes(lambda: not psutil.pid_exists(before))
         scene.start(sys.executable, "-c", program)
@@ -77,9 +77,9 @@ def killed_without_log(scene: Scene) -> float:
     return since
 
 
-@row("the broker is killed while nobody has a turn or wants one", OF_A_BROKER, is_quick=False)
+@row("the broker is killed while no session has a turn or wants one", OF_A_BROKER, is_quick=False)
 def killed_idle(scene: Scene) -> float:
-    with scene.nobody_computes():
+    with scene.without_iterations():
         since = kill(scene.broker_pid)
         scene.await_turn()
     return since
@@ -234,7 +234,7 @@ def newer_protocol(scene: Scene) -> float:
     has_turn.hear_until("100 iterations")
     turn = scene.take_turn_aside()
     assert comes(lambda: "speaks protocol" in scene.told)
-    with nobody_starts_one(scene):
+    with without_a_new_broker(scene):
         os.kill(newest(scene), signal.SIGTERM)
         scene.start(sys.executable, "-c", BROKER)
     assert comes(lambda: scene.session("victim") is not None)
@@ -311,7 +311,7 @@ def garbage_in_list_of_turns(scene: Scene) -> float:
 
 def garbage_in(scene: Scene, suffix: str) -> float:
     pid = scene.broker_pid
-    with nobody_starts_one(scene):
+    with without_a_new_broker(scene):
         kill(pid)
         assert comes(lambda: not psutil.pid_exists(pid))
         garbage = random.Random(7).randbytes(1 << 16)
@@ -323,7 +323,7 @@ def garbage_in(scene: Scene, suffix: str) -> float:
 def garbage_in_accounts(scene: Scene) -> float:
     """It says so, and grants turns. The next one after they were removed keeps accounts again."""
     pid = scene.broker_pid
-    with nobody_starts_one(scene):
+    with without_a_new_broker(scene):
         kill(pid)
         assert comes(lambda: not psutil.pid_exists(pid))
         files = [*Path(scene.settings.accounts).parent.glob("accounts.sqlite*")]
@@ -331,7 +331,7 @@ def garbage_in_accounts(scene: Scene) -> float:
             file.write_bytes(b"garbage" * 1000)
     scene.await_turn()
     assert scene.look().broker.accounts
-    with nobody_starts_one(scene):
+    with without_a_new_broker(scene):
         for file in files:
             file.unlink(missing_ok=True)
         since = kill(scene.broker_pid)
@@ -340,7 +340,7 @@ def garbage_in_accounts(scene: Scene) -> float:
     return since
 
 
-@row("somebody locks the database of the accounts for two seconds", is_quick=False)
+@row("another process locks the database of the accounts for two seconds", is_quick=False)
 def locked_accounts(scene: Scene) -> float:
     with contextlib.closing(sqlite3.connect(scene.settings.accounts)) as database:
         database.execute("BEGIN EXCLUSIVE")
@@ -369,7 +369,7 @@ def takes_turns(scene: Scene, seconds: float) -> float:
 def directory_for_socket(scene: Scene) -> float:
     """No process can start one meanwhile; all try on."""
     pid, path = scene.broker_pid, Path(scene.settings.socket)
-    with nobody_starts_one(scene):
+    with without_a_new_broker(scene):
         kill(pid)
         assert comes(lambda: not psutil.pid_exists(pid))
         path.unlink()
@@ -403,7 +403,7 @@ def stopped_and_replaced(scene: Scene) -> float:
 def many_open_at_once(scene: Scene) -> float:
     """There is one broker then, for all."""
     pid = scene.broker_pid
-    with nobody_starts_one(scene):
+    with without_a_new_broker(scene):
         kill(pid)
         crowd = [scene.party(MEMBER.replace("NAME", f"member{each}")) for each in range(20)]
         since = time.monotonic()

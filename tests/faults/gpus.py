@@ -120,7 +120,7 @@ def vanished(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
 
 
 @row("an unmanaged process takes all memory of a GPU, and gives it back", is_quick=False)
-def foreign_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
+def unmanaged_process(scene: Scene, trainings: Trainings, gpu: FakeGpus) -> float:
     """An admitted session stays; a newcomer waits."""
     ada, bob = both(trainings)
     gpu.say(CARD, f"process {STRANGER} {CAPACITY}")

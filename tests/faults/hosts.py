@@ -22,7 +22,7 @@ import pytest
 from jupyter_gpushare.errors import ConnectionLost, GpuShareError
 from jupyter_gpushare.wire import framing, messages
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.mailbox import write_letter
+from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 from jupyter_gpushare.wire.messages import (
     Account,
     Accounts,
@@ -30,7 +30,7 @@ from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
     Demand,
-    Dismiss,
+    Evict,
     Finish,
     Grant,
     Hello,
@@ -39,7 +39,7 @@ from jupyter_gpushare.wire.messages import (
     NewKey,
     Open,
     PagedOut,
-    Recall,
+    Preempt,
     Report,
     Request,
     Rests,
@@ -137,7 +137,7 @@ def rests_and_rests(scene: Scene) -> float:
     return since
 
 
-@row("clients say that they have turns which nobody has given, 50 times")
+@row("clients say that they have turns which no broker has granted, 50 times")
 def claims_turns(scene: Scene) -> float:
     since, turn = time.monotonic(), scene.take_turn_aside()
     for number in range(50):
@@ -237,10 +237,10 @@ IMPOSSIBLE = [
     Request(-1),
     Busy(True),
     NewKey("x" * 1000),
-    Change("nobody", weight=-1.0),
+    Change("missing", weight=-1.0),
     Change(None, weight=float("inf"), priority=1 << 60),
-    Recall("nobody"),
-    Dismiss(""),
+    Preempt("missing"),
+    Evict(""),
     Cancel("\x1b[2J\n"),
     Watch(-1.0),
     Account(1e300, -1e300),
@@ -273,23 +273,25 @@ def stolen_ids(scene: Scene) -> float:
 
 
 @row("forged handoff messages come into each handoff slot, 100 times", is_quick=False)
-def forged_letters(scene: Scene) -> float:
+def forged_handoff_tokens(scene: Scene) -> float:
     """They give no session a turn."""
-    names = mailboxes(view.pid for view in scene.look().devices[0].sessions)
+    names = handoff_slots(view.pid for view in scene.look().devices[0].sessions)
     assert len(names) >= 2
     since, turn = time.monotonic(), scene.take_turn_aside()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as forger:
         forger.setblocking(False)
         for number, name in itertools.product(range(100), names):
-            letter = write_letter("0" * messages.KEY_LENGTH, Grant(number, 1, 1 << 40, 1))
-            for said in (letter, "", "x" * 500, f"{number} 1 0 1 0"):
+            handoff_token = write_handoff_token(
+                "0" * messages.KEY_LENGTH, Grant(number, 1, 1 << 40, 1)
+            )
+            for said in (handoff_token, "", "x" * 500, f"{number} 1 0 1 0"):
                 with contextlib.suppress(OSError):
                     forger.sendto(said.encode(), f"\0{name}")
     turn.join()
     return since
 
 
-def mailboxes(pids: Iterable[int]) -> list[str]:
+def handoff_slots(pids: Iterable[int]) -> list[str]:
     """Return their names, which all users may read."""
     files = (file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir())
     sockets = {os.readlink(file) for file in files if file.is_symlink()}

@@ -12,7 +12,7 @@ from jupyter_gpushare.wire import framing, messages
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import (
     Demand,
-    Dismiss,
+    Evict,
     Hello,
     Open,
     Request,
@@ -234,7 +234,7 @@ def paged(scene: Scene, program: str = PAGED) -> Party:
     victim.hear_until("idle")
     view = scene.await_state("victim", "idle")
     with Client.connect(scene.settings, "tests") as client:
-        client.ask(Dismiss(view.id))
+        client.ask(Evict(view.id))
     return victim
 
 

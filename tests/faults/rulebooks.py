@@ -70,7 +70,7 @@ def emptied(scene: Scene, rules: Path) -> float:
     return goes_wrong(scene, rules, lambda: rules.write_text(""), "is empty")
 
 
-@row("a pipe takes the place of the admin's file, and nobody writes into it", is_quick=False)
+@row("a pipe takes the place of the admin's file, and no process writes into it", is_quick=False)
 def pipe(scene: Scene, rules: Path) -> float:
     def becomes_pipe() -> None:
         rules.unlink()

@@ -199,7 +199,7 @@ class Scene:
         return {**os.environ, **as_environment(self.settings)}
 
     @contextlib.contextmanager
-    def nobody_computes(self) -> Iterator[None]:
+    def without_iterations(self) -> Iterator[None]:
         """The neighbour has no turn, and wants none."""
         self._neighbour.say("rest")
         assert self._neighbour.hear() == "rests"

@@ -7,7 +7,7 @@ import time
 import psutil
 
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Dismiss
+from jupyter_gpushare.wire.messages import Evict
 
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 from ..whole.conftest import last_json, results_alone
@@ -72,7 +72,7 @@ def two_trainings(scene: Scene) -> float:
     return trains_beside(scene, beside("frozen(torch.ones(64, 64)).sum().backward()"))
 
 
-@row("a thread collects what nobody refers to, while another one trains", is_quick=False)
+@row("a thread collects what is referred to no more, while another one trains", is_quick=False)
 def collected(scene: Scene) -> float:
     cycle = "import gc; time.sleep(0.2); cycle = [torch.ones(9)]; cycle.append(cycle); gc.collect()"
     return trains_beside(scene, beside(cycle))
@@ -188,7 +188,7 @@ def reads_while_paged(scene: Scene) -> float:
     for _ in range(TURNS):
         view = scene.await_state("victim", "idle")
         with Client.connect(scene.settings, "tests") as client:
-            client.ask(Dismiss(view.id))
+            client.ask(Evict(view.id))
         victim.hear_until("page_out ended")
         since = time.monotonic()
         scene.await_turn()

@@ -146,7 +146,7 @@ class Broker:
             grants_from=grants_from,
             rulebook=RULEBOOK,
             accounts=ACCOUNTS,
-            journal=RecoveryJournal(self._journal, neighbour.OPEN.mailbox.__eq__),
+            journal=RecoveryJournal(self._journal, neighbour.OPEN.handoff_slot.__eq__),
             clock=lambda: CLOCK.now,
         )
         self.neighbour = Client(neighbour.NAME)
@@ -161,7 +161,7 @@ class Broker:
     def take(self, step: Step) -> None:
         if step.verb == "later":
             self._pass_time(max(0.0, story.numbers(step.rest, 1)[0]))
-        elif step.verb == "foreign":
+        elif step.verb == "unmanaged":
             self.used_bytes = max(0, int(story.numbers(step.rest, 1)[0]))
         elif step.verb == "restart":
             self._restart()

@@ -37,7 +37,7 @@ BY_NAME: dict[str, tuple[str, ...]] = {  # fields whose values mean something
     "policy": ("fair", "fifo", "srtf", "pack", "las", "classroom", "", "best"),
     "group": ("class", "lab", "", "nobody"),
     "key": ("0" * KEY_LENGTH, "f" * KEY_LENGTH, "", "g"),
-    "mailbox": ("", "box", "gpushare-1", "a b"),
+    "handoff_slot": ("", "box", "gpushare-1", "a b"),
     "token": ("", "0" * 32),
     "by": ("user", "group", "notebook", "day", "hour", "week"),
 }

@@ -22,7 +22,7 @@ from jupyter_gpushare.wire.framing import (
     encode_body,
     frame,
 )
-from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.messages import KEY_LENGTH
 
 from .drawing import bytes_changed, fields
@@ -30,8 +30,8 @@ from .drawing import bytes_changed, fields
 KEY = "5" * KEY_LENGTH
 SMALL = 1 << 10  # a limit that the fuzzer reaches
 TURN = 7
-MAILBOX = Mailbox()
-MAILBOX.renew(KEY)
+SLOT = HandoffSlot()
+SLOT.renew(KEY)
 SOCKETS = socket.socketpair()
 SOCKETS[1].send(b"!")  # so that no call waits for a direct handoff
 
@@ -62,8 +62,8 @@ def mutated(data: bytes, most: int, seed: int) -> bytes:
         said = bytes_changed(said, most)
     head = bytes([draw.randrange(256), draw.choice((0, 1, 3, 4, 5, 50, 255))])
     numbers = (draw.choice((TURN, draw.getrandbits(64))) for _ in range(5))
-    letter = (KEY + "".join(f" {number}" for number in numbers)).encode()
-    new = draw.choice((frame(said), said, letter, frame(said)[:-1]))
+    handoff_token = (KEY + "".join(f" {number}" for number in numbers)).encode()
+    new = draw.choice((frame(said), said, handoff_token, frame(said)[:-1]))
     return (head + draw.choice((new, data[2:] + new, new + data[2:])))[:most]
 
 
@@ -77,7 +77,7 @@ def fuzz(data: bytes) -> None:
     for body in whole:
         check_message(side, body)
     check_message(side, stream)
-    check_letter(stream)
+    check_handoff_token(stream)
 
 
 def bodies(side: Side, pieces: list[bytes]) -> Iterator[bytes]:
@@ -104,15 +104,15 @@ def check_message(side: Side, body: bytes) -> None:
     repr(message)
 
 
-def check_letter(letter: bytes) -> None:
+def check_handoff_token(handoff_token: bytes) -> None:
     """A direct handoff, and bytes that are inspected before they are received, give a turn or
     none."""
-    for text in (letter, KEY.encode() + letter):
-        MAILBOX.send(MAILBOX.name, text)
-        given = MAILBOX.wait(SOCKETS[0].fileno(), TURN)
+    for text in (handoff_token, KEY.encode() + handoff_token):
+        SLOT.send(SLOT.name, text)
+        given = SLOT.wait(SOCKETS[0].fileno(), TURN)
         assert given is None or given[0] == TURN
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        theirs.send(letter[:SMALL] or b"?")
-        assert MAILBOX.look(ours.fileno(), TURN)
-        MAILBOX.hand_on()
+        theirs.send(handoff_token[:SMALL] or b"?")
+        assert SLOT.look(ours.fileno(), TURN)
+        SLOT.hand_on()

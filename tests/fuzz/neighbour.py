@@ -33,7 +33,7 @@ OPEN = Open(
     name=SECRET,
     device="host",
     demand=Demand(64 * MB, 128 * MB, measured=True),
-    mailbox="neighbour-box",
+    handoff_slot="neighbour-box",
     key=KEY,
 )
 GREETING: tuple[ToBroker, ...] = (Hello(PROTOCOL), OPEN)

@@ -60,7 +60,7 @@ def spec(from_: Choices) -> _core.SessionSpec:
     names = (
         *("user", "weight", "priority", "remaining_iterations", "turn", "holding"),
         *("waiting", "paused", "device_seconds", "waited_seconds", "iterations"),
-        *("paged_out_bytes", "busy", "group", "domain"),
+        *("paged_out_bytes", "busy", "group", "domain", "squeezed_bytes"),
     )
     odd = {from_.of(names): from_.of(ODD) for _ in range(3)}
     return _core.SessionSpec(**{"user": "u", "demand": demand(from_), **odd})
@@ -88,16 +88,16 @@ EVENTS: dict[str, int] = {  # of a scheduler: how many arguments are odd after t
     "set_busy": 1,
     "paged_out": 1,
     "page_out_failed": 0,
-    "recall": 0,
-    "dismiss": 0,
+    "preempt": 0,
+    "evict": 0,
     "may_keep": 1,
 }
 ORDERS: dict[str, int] = {  # that are about no session
     "set_policy": 1,
     "set_running_lanes": 1,
-    "set_foreign": 1,
+    "set_unmanaged": 1,
     "set_shares": 2,
-    "hold_back": 1,
+    "throttle": 1,
     "assign": 0,
 }
 
@@ -164,19 +164,25 @@ def happens_on(known: _core.Host, verb: str, from_: Choices, now: Any) -> None:
 
 
 def _shown_of(known: _core.Host, now: float) -> list[tuple[Any, ...]]:
-    return [_told(known.picture(device, now)) for device in ("one", "other")]
+    return [_told(known.snapshot(device, now)) for device in ("one", "other")]
 
 
 def _shown(known: _core_testing.Scheduler, now: float) -> tuple[Any, ...]:
-    return _told(known.picture(now))
+    return _told(known.snapshot(now))
 
 
-def _told(picture: _core.Picture) -> tuple[Any, ...]:
+def _told(device_snapshot: _core.DeviceSnapshot) -> tuple[Any, ...]:
     sessions = [
         (one.id, one.state, one.turn, one.lane, one.weight, one.priority, one.iterations, one.busy)
-        for one in picture.sessions
+        for one in device_snapshot.sessions
     ]
-    return picture.policy, picture.persistent, picture.free, picture.running_lanes, sessions
+    return (
+        device_snapshot.policy,
+        device_snapshot.persistent,
+        device_snapshot.free,
+        device_snapshot.running_lanes,
+        sessions,
+    )
 
 
 def simulation(from_: Choices) -> None:

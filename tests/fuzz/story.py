@@ -86,7 +86,7 @@ def _number(word: str) -> float:
 
 NOBODYS = {  # verbs of steps that no client takes
     "later": ("0", "0.05", "0.5", "3", "40", "4000"),
-    "foreign": ("0", "1000000", "60000000", "999999999999"),
+    "unmanaged": ("0", "1000000", "60000000", "999999999999"),
     "restart": ("",),
 }
 

@@ -232,6 +232,85 @@ page()
 losses.append(float(before == [parameter.data_ptr() for parameter in net.parameters()]))
 train(net, optimizer, x, y)
 """,
+    "lstm_without_the_fused_cell": """
+gates, head = nn.Linear(192, 4 * 96).to(device), nn.Linear(96, 10).to(device)
+modules.append(head)
+optimizer = adam(gates)
+x = torch.randn(16 * batch, 8, 96, device=device)
+y = torch.randint(0, 10, (16 * batch,), device=device)
+for _ in range(steps):
+    optimizer.zero_grad()
+    hidden = cell = torch.zeros(16 * batch, 96, device=device)
+    for moment in x.unbind(1):
+        i, f, g, o = gates(torch.cat([moment, hidden], 1)).chunk(4, 1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        hidden = o.sigmoid() * cell.tanh()
+    loss = functional.cross_entropy(head(hidden), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+""",
+    "gan": """
+maker, judge = (nn.Sequential(nn.Linear(a, width), nn.ReLU(), nn.Linear(width, b)).to(device)
+                for a, b in ((64, width), (width, 1)))
+for_maker, for_judge = adam(maker), adam(judge)
+real, one = torch.randn(16 * batch, width, device=device), torch.ones(16 * batch, 1, device=device)
+for _ in range(steps):
+    made = maker(torch.randn(16 * batch, 64, device=device))
+    for_judge.zero_grad()
+    found = [functional.binary_cross_entropy_with_logits(judge(x), target)
+             for x, target in ((real, one), (made.detach(), one * 0))]
+    sum(found).backward()
+    for_judge.step()
+    for_maker.zero_grad()
+    loss = functional.binary_cross_entropy_with_logits(judge(made), one)
+    loss.backward()
+    for_maker.step()
+    losses += [found[0].item(), loss.item()]
+""",
+    "accumulated_gradients_and_checkpoints": """
+from torch.utils.checkpoint import checkpoint
+
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+for step in range(steps):
+    hidden = checkpoint(net[:2], x, use_reentrant=False)
+    loss = functional.cross_entropy(net[2](hidden), y) / 2
+    loss.backward()
+    losses.append(loss.item())
+    if step % 2:
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+    "pinned_loaders": """
+from torch.utils.data import DataLoader, TensorDataset
+
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+data = TensorDataset(x.cpu(), y.cpu())
+for _ in range(2):
+    for rows_, labels in DataLoader(data, len(x) // 5, num_workers=2, pin_memory=on_gpu):
+        train(net, optimizer, *(t.to(device, non_blocking=True) for t in (rows_, labels)), 1)
+""",
+    "a_limit_of_memory": """
+net = perceptron()
+optimizer, (x, y) = adam(net), rows()
+for step in range(steps):
+    if on_gpu:
+        torch.cuda.set_per_process_memory_fraction(0.05 if step % 4 == 3 else 1.0)
+    try:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(net(x), y)
+        loss.backward()
+        if step % 4 == 3:
+            torch.empty(1 << 50, dtype=torch.uint8, device=device)
+        optimizer.step()
+        losses.append(loss.item())
+    except RuntimeError as error:
+        assert "memory" in str(error), error
+        loss = None
+        losses.append(-1.0)
+""",
 }
 
 LANE_CASES = (  # functions of lanes.py, which imports PyTorch

@@ -29,7 +29,7 @@ from .cases import CASES, LANE_CASES
 
 HERE = Path(__file__).resolve().parent
 DISK = HERE.parents[1] / "build"  # /tmp may be main memory
-SECONDS = 240  # for one process; a safety net, also on a slow machine
+SECONDS = 800  # for one process; a safety net, also on a machine that does much else
 BESIDE = max(1, min(6, (os.cpu_count() or 1) // 2))  # processes that no test has asked for yet
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -64,16 +64,17 @@ def device() -> str:
 
 
 @pytest.fixture(scope="session")
-def start(device: str) -> Start:
-    """A process of process.py."""
+def start(device: str) -> Iterator[Start]:
+    """A process of process.py, which ends with the tests at the latest."""
     DISK.mkdir(exist_ok=True)
+    started: list[subprocess.Popen[str]] = []
 
     def start(
         case: str, settings: Settings | None = None, script: str = "process.py"
     ) -> subprocess.Popen[str]:
         sharing = "stock" if settings is None else "shared"
         ours = {} if settings is None else as_environment(settings)
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, str(HERE / script), case, device, sharing, str(DISK)],
             env={**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **ours},
             stdin=subprocess.PIPE,
@@ -81,8 +82,13 @@ def start(device: str) -> Start:
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 def answer(process: subprocess.Popen[str]) -> Any:

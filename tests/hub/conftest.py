@@ -99,6 +99,11 @@ def wait_for(is_so: Callable[[], Any]) -> Any:
         time.sleep(LOOK_SECONDS)
 
 
+# A login without it ends at the user's own server, which the hub starts for that: tests start their
+# servers themselves, and the hub starts few at a time.
+LOGIN = f"hub/login?next=/{SERVICE}/"
+
+
 class Browser:
     """Cookies, and an opener that follows redirections with them."""
 
@@ -106,10 +111,10 @@ class Browser:
         self.jar = http.cookiejar.CookieJar()
         self.opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self.jar))
         self._hub = hub
-        login = self.visit("hub/login")
+        login = self.visit(LOGIN)
         xsrf = next(cookie.value for cookie in self.jar if cookie.name == "_xsrf")
         form = {"username": user, "password": "class", "_xsrf": xsrf}
-        self.visit("hub/login", "POST", urllib.parse.urlencode(form).encode())
+        self.visit(LOGIN, "POST", urllib.parse.urlencode(form).encode())
         assert login.status == 200
 
     def visit(self, path: str, method: str = "GET", body: bytes | None = None) -> Answer:

@@ -149,8 +149,8 @@ def test_a_kernel_cannot_touch_the_notebook_of_another(hub: Any, shared: Any) ->
     )
     messages = (
         f"Change({ada!r}, paused=True)",
-        f"Recall({ada!r})",
-        f"Dismiss({ada!r})",
+        f"Preempt({ada!r})",
+        f"Evict({ada!r})",
         f"Cancel({ada!r})",
         f"Open({ada!r}, 'mine')",
         "SetPolicy('fifo')",

@@ -70,6 +70,11 @@ def test_a_browser_of_a_user_without_it_gets_403(hub: Any) -> None:
     assert "jupyter-gpushare-page" not in answer.body
 
 
+def test_a_login_at_the_page_starts_no_server(hub: Any) -> None:
+    hub.browse("cleo")
+    assert not hub.hub_says("users/cleo").json["servers"]
+
+
 def test_a_browser_without_the_pages_token_changes_nothing(hub: Any) -> None:
     """Otherwise any other page could, in the browser of an admin."""
     admin = hub.browse("admin")

@@ -18,6 +18,8 @@ LINES = {
     "%gpushare pause cn": ["%gpushare pause cnn.ipynb"],
     "%gpushare pause --r": ["%gpushare pause --resume"],
     "%gpushare policy fi": ["%gpushare policy fifo"],
+    "%gpushare squeeze ": ["%gpushare squeeze auto", "%gpushare squeeze off"],
+    "%gpushare on --squeeze o": ["%gpushare on --squeeze off"],
 }
 
 

@@ -265,6 +265,26 @@ def test_help_names_every_command_option_and_the_environment(notebook: Any) -> N
         assert word in text
 
 
+def test_squeezing_is_chosen_and_told(notebook: Any) -> None:
+    notebook.run("%gpushare on --squeeze 2GiB")
+    assert "Iterations are squeezed into 2.0 GiB" in notebook.run("%gpushare squeeze").text
+    assert "squeezed into 512 MiB" in notebook.run("%gpushare squeeze 512 MiB").text
+    assert "Iterations are not squeezed" in notebook.run("%gpushare squeeze OFF").text
+    assert "as far as others" in notebook.run("%gpushare squeeze auto").text
+    assert "a size such as 4 GiB" in notebook.run("%gpushare squeeze 4").stderr
+    cell = notebook.run("%gpushare squeeze 4 Gigs")
+    assert "squeeze is '4 Gigs', and it takes auto, off, or a size such as 4 GiB" in cell.stderr
+    assert cell.stderr.count("\n") == 1
+    assert "as far as others" in notebook.run("%gpushare squeeze").text
+
+
+def test_squeezing_for_one_cell_is_set_back(notebook: Any) -> None:
+    notebook.run("%gpushare on --squeeze off")
+    cell = notebook.run("%%gpushare --squeeze 1GiB\n%gpushare squeeze")
+    assert "squeezed into 1.0 GiB" in cell.text
+    assert "not squeezed" in notebook.run("%gpushare squeeze").text
+
+
 # --- mistakes -------------------------------------------------------------------------------------
 
 
@@ -288,6 +308,8 @@ MISTAKES = {
     "pause": "sharing is not on here, so there is nothing to pause",
     "pause cn.ipynb": "no notebook is named cn.ipynb; did you mean cnn.ipynb?",
     "policy fiar": "there is no policy fiar; did you mean fair?",
+    "squeeze 4 GiB": "sharing is not on here, so nothing is squeezed",
+    "on --squeeze lots": "--squeeze lots is wrong; it takes auto, off, or the memory",
 }
 
 

@@ -23,8 +23,8 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
+from jupyter_gpushare._core import DeviceSnapshot, HostLaneMemory, IdleTurn
 from jupyter_gpushare._core import Host as Devices
-from jupyter_gpushare._core import HostLaneMemory, IdleTurn, Picture
 from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
 from jupyter_gpushare.broker.peer import Peer
@@ -48,7 +48,7 @@ from jupyter_gpushare.wire.framing import (
     decode_from_client,
     encode,
 )
-from jupyter_gpushare.wire.mailbox import Mailbox
+from jupyter_gpushare.wire.handoff_slot import HandoffSlot
 from jupyter_gpushare.wire.messages import (
     PROTOCOL,
     Change,
@@ -247,7 +247,7 @@ def _nothing_collected() -> Iterator[None]:
         gc.enable()
 
 
-class Letters(Mailbox):
+class SlowHandoffSlot(HandoffSlot):
     """Waits in lockstep; messages in it may be slow, or lost."""
 
     def __init__(self, lockstep: Lockstep) -> None:
@@ -491,7 +491,7 @@ class Host:
         for module, name in product(CLIENT_MODULES, ("threading", "select", "time")):
             if hasattr(module, name):
                 patch.setattr(module, name, getattr(self.lockstep, name))
-        patch.setattr(SESSION_MODULE, "Mailbox", partial(Letters, self.lockstep))
+        patch.setattr(SESSION_MODULE, "HandoffSlot", partial(SlowHandoffSlot, self.lockstep))
         patch.setattr(SESSION_MODULE, "IdleTurn", partial(IdleTurn, watches=False))
         patch.setattr(client, "select", self.lockstep.select)
         patch.setattr(client.launch, "connect", self._connect)
@@ -687,9 +687,9 @@ class Host:
     def check_agreement(self) -> None:
         """When all is settled, the broker and the notebooks agree."""
         assert self.broker is not None
-        picture = self.broker.scheduler.picture("host", self.lockstep.now)
-        check_safety(picture)
-        states = {each.id: each for each in picture.sessions}
+        device_snapshot = self.broker.scheduler.snapshot("host", self.lockstep.now)
+        check_safety(device_snapshot)
+        states = {each.id: each for each in device_snapshot.sessions}
         ours = [each for each in self.here if isinstance(each.session._turn.refusal, OF_OURS)]
         assert not ours, f"{ours} have said what the broker does not understand"
         registered = [each for each in self.here if not each.session._link.rests]
@@ -733,8 +733,8 @@ class Host:
 
     def _waiting_with_room(self) -> list[Notebook]:
         assert self.broker is not None
-        picture = self.broker.scheduler.picture("host", self.lockstep.now)
-        placed = {each.id for each in picture.sessions if each.lane is not None}
+        device_snapshot = self.broker.scheduler.snapshot("host", self.lockstep.now)
+        placed = {each.id for each in device_snapshot.sessions if each.lane is not None}
         return [each for each in self.here if each.session._turn.waiting and each.name in placed]
 
     def serve(self) -> None:
@@ -765,18 +765,18 @@ class Host:
 
 
 def _held_by(session: Session) -> Held:
-    return Held(session.id, session._turn.number, session._turn.mailbox.name)
+    return Held(session.id, session._turn.number, session._turn.handoff_slot.name)
 
 
 def _without_turn(notebooks: Sequence[Notebook]) -> list[Notebook]:
     return [each for each in notebooks if each.is_here and not each.has_turn]
 
 
-def check_safety(picture: Picture) -> None:
+def check_safety(device_snapshot: DeviceSnapshot) -> None:
     """Persistent memory, and each lane for the largest of its members, fit. A holder may have
     outgrown its lane, until the boundary at which it leaves it."""
-    size = {lane.id: lane.bytes for lane in picture.lanes}
-    assert picture.persistent + sum(size.values()) <= picture.capacity
-    for each in picture.sessions:
+    size = {lane.id: lane.bytes for lane in device_snapshot.lanes}
+    assert device_snapshot.persistent + sum(size.values()) <= device_snapshot.capacity
+    for each in device_snapshot.sessions:
         if each.lane is not None and each.state not in ("running", "overdue"):
             assert each.demand.ephemeral <= size[each.lane], each.name

@@ -33,7 +33,10 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "a successor in one lane is granted another lane that becomes free": Mutant(
-        "csrc/core/assign.cpp", "  if (waiting.promised) return false;\n", "", "test_orders.py"
+        "csrc/core/pass.cpp",
+        "if (waiting.promised || waiting.drains) return false;",
+        "if (waiting.drains) return false;",
+        "test_orders.py",
     ),
     "a broker that starts waits for no session that has a turn": Mutant(
         "jupyter_gpushare/broker/grants/recovery.py",
@@ -88,8 +91,8 @@ MUTANTS = {
     ),
     "a successor that has paged out before its turn loses its room": Mutant(
         "csrc/core/paging.cpp",
-        "if (session.turn || is_promised(number, session)) {",
-        "if (session.turn) {",
+        "if (session.turn || state_.is_promised(session)) return",
+        "if (session.turn) return",
         "test_orders.py",
     ),
 }

@@ -12,16 +12,16 @@
      end_cell       residency.py cell_ends
      ask            session.py enter, in a cell or in a thread between cells
      ask_for_place  residency.py ask_for_place; admission.py open; Scheduler::open
-     take_page_out  residency.py on_page_out; turns.py paged_out, stays_in; paging.cpp paged_out
+     take_page_out  residency.py on_page_out; turns.py paged_out, stays_in; paging.cpp page_out
      take_rest      residency.py on_rest; admission.py rest
      take_give_back dispatch.py _on_give_back
      report         session.py declare, leave; demands.py report
      part           session.py boundary, leave; turn.py give_back; with a direct handoff to the successor
      interrupt      turn.py withdraw; link.py break_off, where it waits for its place or its memory
-     hear           service.py handle; paging.cpp, scheduler.cpp
-     assign         assign.cpp start_successor, admit, grant; paging.cpp ask_to_page_out
-     Alarm          actions of the broker by itself: assign.cpp ask_to_yield, paging.cpp `dismiss`
-                    and `give_up_those_who_do_not_leave`, idle.py
+     hear           service.py handle; scheduler.cpp
+     assign         pass.cpp start_successor, admit, grant, ask_to_page_out
+     Alarm          actions of the broker by itself: pass.cpp ask_to_yield, give_up_page_outs,
+                    scheduler.cpp `dismiss`, idle.py
 
    Each of these is a bug, and SPIN must find an error:
      -DRESTS_AND_TAKES      a released session takes what was sent to it before its release
@@ -90,7 +90,7 @@ mtype = { in, leaving, out, coming };
 
 chan said[SESSIONS] = [ROOM] of { mtype, byte, byte, bool, bool, bool };
 chan told[SESSIONS] = [ROOM] of { mtype, byte, byte, byte, byte, byte };
-chan letters[SESSIONS] = [1] of { byte, byte }; /* turn, connection */
+chan handoff_tokens[SESSIONS] = [1] of { byte, byte }; /* turn, connection */
 
 /* The state of sessions. */
 mtype state[SESSIONS] = idle, then[SESSIONS] = idle; /* once it is admitted */
@@ -558,9 +558,9 @@ inline part(i) {
 	if
 	:: successor[i] != NOBODY ->
 		if
-		:: nfull(letters[successor[i]]) ->
-			letters[successor[i]] ! successors_turn[i], successors_connection[i]
-		:: full(letters[successor[i]])
+		:: nfull(handoff_tokens[successor[i]]) ->
+			handoff_tokens[successor[i]] ! successors_turn[i], successors_connection[i]
+		:: full(handoff_tokens[successor[i]])
 		fi
 	:: else
 	fi;
@@ -586,8 +586,8 @@ proctype Session(byte i) {
 	do
 	:: atomic { nempty(told[i]) -> take(i) }
 	/* take a direct handoff */
-	:: atomic { state[i] == waiting && nempty(letters[i]) ->
-		letters[i] ? t, k;
+	:: atomic { state[i] == waiting && nempty(handoff_tokens[i]) ->
+		handoff_tokens[i] ? t, k;
 		if
 		:: t == turn[i] && k == connection[i] -> begin_to_hold(i)
 		:: else

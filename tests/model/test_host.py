@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from jupyter_gpushare.wire import client, mailbox
+from jupyter_gpushare.wire import client, handoff_slot
 
 from .host import CLIENT_MODULES, SESSION_MODULE, Host
 
@@ -32,8 +32,8 @@ def replaced() -> list[str]:
     names = [
         f"{module.__name__}.{name}" for module, name in found if vars(module)[name] != REAL[name]
     ]
-    is_real = SESSION_MODULE.Mailbox is mailbox.Mailbox
-    return names if is_real else [*names, "Mailbox"]
+    is_real = SESSION_MODULE.HandoffSlot is handoff_slot.HandoffSlot
+    return names if is_real else [*names, "HandoffSlot"]
 
 
 def test_a_host_that_cannot_begin_undoes_what_it_has_done() -> None:

@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpushare.wire.messages import (
     Change,
     Demand,
-    Dismiss,
+    Evict,
     GiveBack,
     RenewKey,
     Rest,
@@ -286,7 +286,7 @@ def all_is_well_after_its_next_cell(host: Host, notebook: Notebook) -> None:
 def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host) -> None:
     """Its memory is others' by then, and is not counted."""
     (notebook,) = opened(host, "notebook")
-    host.hear_admin(Dismiss(""), notebook)
+    host.hear_admin(Evict(""), notebook)
     host.exchange()
     told_to_rest(host, notebook)
     notebook.begins_between_cells()
@@ -301,9 +301,9 @@ def test_a_released_session_takes_no_memory_that_it_was_given_before(host: Host)
 
 
 @pytest.mark.parametrize("persistent", [0, 10])
-@pytest.mark.parametrize("late", [Dismiss(""), GiveBack(), RenewKey(), Rest()])
+@pytest.mark.parametrize("late", [Evict(""), GiveBack(), RenewKey(), Rest()])
 def test_a_message_to_a_session_from_before_its_release_is_of_no_effect(
-    host: Host, persistent: int, late: Dismiss | GiveBack | RenewKey | Rest
+    host: Host, persistent: int, late: Evict | GiveBack | RenewKey | Rest
 ) -> None:
     """Its answer would be refused, since the broker knows no such session; and that refusal would
     end its next cell."""
@@ -314,7 +314,7 @@ def test_a_message_to_a_session_from_before_its_release_is_of_no_effect(
     notebook.leaves()
     host.exchange()
     told_to_rest(host, notebook)
-    if not isinstance(late, Dismiss):
+    if not isinstance(late, Evict):
         line_of(host, notebook).send(late)
     elif persistent:  # or there is nothing to page out
         host.hear_admin(late, notebook)
@@ -338,7 +338,7 @@ def test_a_report_of_a_released_session_reaches_the_broker(
     assert notebook.main.error is None
     all_is_well_after_its_next_cell(host, notebook)
     assert host.broker is not None
-    (seen,) = host.broker.scheduler.picture("host", host.lockstep.now).sessions
+    (seen,) = host.broker.scheduler.snapshot("host", host.lockstep.now).sessions
     assert seen.iterations == notebook.session.iterations
     assert seen.weight == notebook.session.weight
 
@@ -387,13 +387,13 @@ def test_a_session_that_is_out_stays_out_when_it_is_asked_once_more(host: Host) 
     """A cell that came and went cancels the first request, as far as the broker knows. The second
     one must not fail, which would bring all back in."""
     (notebook,) = opened(host, "notebook")
-    host.hear_admin(Dismiss(""), notebook)
+    host.hear_admin(Evict(""), notebook)
     for begins_or_ends in (notebook.session.cell_begins, notebook.session.cell_ends):
         notebook.does(begins_or_ends)
         assert notebook.main is not None
         host.go_on(notebook.main)
     heard(host, notebook)
-    host.hear_admin(Dismiss(""), notebook)
+    host.hear_admin(Evict(""), notebook)
     line_of(host, notebook).tell()
     for thread in host.ready_threads():
         host.go_on(thread)
@@ -421,7 +421,7 @@ def told_so_far(host: Host, notebook: Notebook) -> None:
 def out_and_first_to_come_back(host: Host) -> Notebook:
     """Its memory has no room beside that of two others."""
     (third,) = opened(host, "third", demand=LARGE)
-    host.hear_admin(Dismiss(""), third)
+    host.hear_admin(Evict(""), third)
     host.exchange()
     host.hear_admin(Change(priority=1), third)
     return third
@@ -437,7 +437,7 @@ def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -
     holder, notebook = opened(host, "holder", "notebook", demand=LARGE)
     all_begin(host, holder)
     line = line_of(host, notebook)
-    host.hear_admin(Dismiss(""), notebook)
+    host.hear_admin(Evict(""), notebook)
     asks_between_cells(host, notebook)
     notebook.is_interrupted()
     told_so_far(host, notebook)
@@ -445,7 +445,7 @@ def test_an_answer_from_before_its_memory_came_back_does_not_count(host: Host) -
     assert line.has_said
     for _ in range(2):  # the request, and its end
         host.hear(line)
-    host.hear_admin(Dismiss(""), notebook)
+    host.hear_admin(Evict(""), notebook)
     heard(host, notebook)
     asks_between_cells(host, notebook)
     heard(host, notebook)

@@ -28,9 +28,9 @@ from jupyter_gpushare.wire.messages import (
     Cancel,
     Change,
     Demand,
-    Dismiss,
+    Evict,
     GiveBack,
-    Recall,
+    Preempt,
     RenewKey,
     Rest,
     SetPolicy,
@@ -42,7 +42,7 @@ Doing = Callable[[Notebook], None]
 MOST = 5  # notebooks at a time
 picks = st.integers(0, 59)  # the index among those that can: 60 divides by 1 to 6
 POLICIES = [name for name, _ in _core.policies()]
-Ask = SetPolicy | Change | Recall | Cancel | Dismiss
+Ask = SetPolicy | Change | Preempt | Cancel | Evict
 LANES = (1, 2, 0)  # that run at once; 0: as the policy says
 
 
@@ -162,9 +162,9 @@ class Turns(RuleBasedStateMachine):
                 *(Change(weight=weight) for weight in (0.5, 2.0)),
                 *(Change(priority=priority) for priority in (0, 0, 1)),
                 *(Change(paused=paused) for paused in (True, False, False)),
-                Recall(""),
+                Preempt(""),
                 Cancel(""),
-                Dismiss(""),
+                Evict(""),
             ]
         ),
     )
@@ -232,12 +232,12 @@ class Turns(RuleBasedStateMachine):
 
     @precondition(lambda self: self.able("is_here"))
     @rule(pick=picks, is_lost=st.booleans())
-    def letters_are_slow_or_lost(self, pick: int, is_lost: bool) -> None:
-        mailbox = self.pick(pick, "is_here").session._turn.mailbox
+    def handoff_tokens_are_slow_or_lost(self, pick: int, is_lost: bool) -> None:
+        handoff_slot = self.pick(pick, "is_here").session._turn.handoff_slot
         if is_lost:
-            mailbox.lose()
+            handoff_slot.lose()
         else:
-            self.host.lockstep.hidden.add(mailbox.fileno())
+            self.host.lockstep.hidden.add(handoff_slot.fileno())
 
     @precondition(lambda self: self.ended())
     @rule(pick=picks, heard=st.integers(0, 2))

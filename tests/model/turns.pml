@@ -8,13 +8,13 @@
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
      ask            turn.py begin_wait, await_grant; broker/turns.py request; Scheduler::request
-     take           dispatch.py take: Grant, Yield; a direct handoff, `mailbox.py` receive
+     take           dispatch.py take: Grant, Yield; a direct handoff, HandoffSlot.wait
      part           session.py boundary, leave; turn.py give_back; turns.py finish
      interrupt      turn.py withdraw: Finish before the Grant has come, or as it comes
      reconnect      registration.py, link.py connect; admission.py open; Scheduler::open
      hear           broker/transport/connection.py buffer_updated, connection_lost; service.py handle, lost
-     assign         assign.cpp assign, start_successor, grant
-     ask_to_yield   assign.cpp ask_to_yield, yield_of; broker/grants/grants.py _successor
+     assign         pass.cpp run, start_successor, grant
+     ask_to_yield   pass.cpp ask_to_yield, preemption.cpp heir; broker/grants/grants.py _successor
      broker_ends    a crash, or an end in good order: what it had sent may arrive or not
      recovered      recovery.py try_to_end: all holders in the journal have come back, or have
                     ended; a session without a turn may be away still. The lease that it waits at
@@ -58,7 +58,7 @@ mtype = { idle, waiting, running };
    that is cut apart. */
 chan said[SESSIONS] = [ROOM] of { mtype, byte, mtype };
 chan told[SESSIONS] = [ROOM] of { mtype, byte, byte, byte, byte, byte };
-chan letters[SESSIONS] = [1] of { byte, byte, byte };
+chan handoff_tokens[SESSIONS] = [1] of { byte, byte, byte };
 bool is_cut[SESSIONS]; /* the broker reads no more of its messages, and sends no more */
 
 byte broker_ends;
@@ -345,9 +345,9 @@ inline part(i) {
 	if
 	:: successor[i] != NOBODY ->
 		if
-		:: nfull(letters[successor[i]]) ->
-			letters[successor[i]] ! successors_turn[i], successors_key[i], successors_memory[i]
-		:: full(letters[successor[i]])
+		:: nfull(handoff_tokens[successor[i]]) ->
+			handoff_tokens[successor[i]] ! successors_turn[i], successors_key[i], successors_memory[i]
+		:: full(handoff_tokens[successor[i]])
 		fi
 	:: else
 	fi;
@@ -370,8 +370,8 @@ proctype Session(byte i) {
 		turn[i]++; state[i] = waiting;
 		say(i, request) }
 	/* take a direct handoff */
-	:: atomic { state[i] == waiting && nempty(letters[i]) ->
-		letters[i] ? t, k, s;
+	:: atomic { state[i] == waiting && nempty(handoff_tokens[i]) ->
+		handoff_tokens[i] ? t, k, s;
 		if
 		:: is_mine(i, k) && t == turn[i] -> begin(i, s)
 		:: else
@@ -408,8 +408,8 @@ proctype Session(byte i) {
 		:: else
 		fi;
 		do
-		:: nempty(letters[i]) -> letters[i] ? _, _, _
-		:: empty(letters[i]) -> break
+		:: nempty(handoff_tokens[i]) -> handoff_tokens[i] ? _, _, _
+		:: empty(handoff_tokens[i]) -> break
 		od;
 		do
 		:: nempty(told[i]) -> told[i] ? _, _, _, _, _, _

@@ -26,7 +26,7 @@ async def test_a_class_is_begun_seen_and_ended(api: Any, join: Any, shown: Any) 
     alice.send(Request(1))
     state = await shown(lambda state: state.devices[0].sessions[0].state == "held")
     assert state.devices[0].sessions[0].reason == (
-        "held back: a class of course has the device until it ends"
+        "throttled: a class of course has the device until it ends"
     )
     assert (await api("classes"))[1] == classes
     ends = {"group": "course", "on": False}

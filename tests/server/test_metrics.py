@@ -18,6 +18,7 @@ from jupyter_gpushare.wire.messages import (
     Open,
     Request,
     Rests,
+    SqueezeOption,
 )
 
 Samples = dict[tuple[str, str], float]
@@ -52,7 +53,7 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
     assert samples["gpushare_capacity_bytes", "host"] == device.capacity_bytes
     assert samples["gpushare_persistent_bytes", "host"] == device.persistent_bytes
     assert samples["gpushare_free_bytes", "host"] == device.free_bytes
-    assert samples["gpushare_foreign_bytes", "host"] == device.foreign_bytes == 0
+    assert samples["gpushare_unmanaged_bytes", "host"] == device.foreign_bytes == 0
     assert samples["gpushare_lane_bytes", "host"] == sum(lane.bytes for lane in device.lanes)
     assert samples["gpushare_sessions", "host/running"] == 1
     assert samples["gpushare_sessions", "host/idle"] == 1
@@ -60,10 +61,18 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
     assert samples["gpushare_lanes", "host"] == len(device.lanes)
     assert samples["gpushare_running_lanes", "host"] == 1
     assert samples["gpushare_resting", "host"] == 0
+    assert samples["gpushare_squeezed", "host"] == 0
     (user,) = {view.user for view in device.sessions}
     assert samples["gpushare_user_sessions", f"host/{user}"] == 2
     assert samples["gpushare_user_persistent_bytes", f"host/{user}"] == 4000
     assert samples["gpushare_user_waiting", f"host/{user}"] == 0
+
+
+async def test_a_notebook_that_is_squeezed_is_counted(scrape: Any, join: Any, shown: Any) -> None:
+    options = SqueezeOption(1 << 50, 1.0), SqueezeOption(1000, 1.2)  # more than any host has
+    await join("alice", demand=Demand(3000, 1 << 50, True, options))
+    await shown(lambda state: bool(state.devices[0].sessions))
+    assert (await scrape())["gpushare_squeezed", "host"] == 1
 
 
 @pytest.fixture

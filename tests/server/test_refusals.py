@@ -67,5 +67,6 @@ async def test_an_unknown_route_is_not_told_to_strangers(http_server_client: Any
 async def test_a_wrong_method_is_refused_in_json(api: Any, found: Any) -> None:
     await found()
     status, answer = await api("state", method="DELETE")
-    assert status == 405
-    assert "message" in answer
+    assert (status, answer["code"]) == (405, "unknown_route")
+    assert answer["message"].startswith("DELETE is not known at ")
+    assert is_one_plain_sentence(answer["message"])

@@ -51,6 +51,17 @@ async def test_a_change_reaches_the_broker(api: Any, join: Any, sessions: Any) -
     assert sessions()["alice"].weight == 2.5
 
 
+async def test_a_change_is_read_at_once_where_it_was_made(api: Any, join: Any) -> None:
+    await join("alice")
+    for weight in (2.0, 3.0, 4.0, 5.0):
+        await api("sessions", "alice", method="PATCH", body={"weight": weight})
+        _, (alice,) = await api("sessions")
+        assert alice["weight"] == weight
+    for policy in ("fifo", "las", "fair"):
+        await api("policy", method="PUT", body={"policy": policy})
+        assert (await api("policy"))[1]["policy"] == policy
+
+
 async def test_fields_that_a_change_does_not_name_stay(api: Any, join: Any) -> None:
     await join("alice", weight=4.0)
     _, body = await api("sessions", "alice", method="PATCH", body={"priority": 1})

@@ -22,14 +22,14 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import GpuShareError, InvalidValue
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.messages import Dismiss
+from jupyter_gpushare.wire.messages import Evict
 
 LIBRARY = Path(jupyter_gpushare.__file__).parent
 OURS = {
     str(file)
     for file in [
         *(LIBRARY / "client").glob("*.py"),
-        *(LIBRARY / "wire" / name for name in ("client.py", "mailbox.py")),
+        *(LIBRARY / "wire" / name for name in ("client.py", "handoff_slot.py")),
     ]
 }
 LEAST_LINES = 20  # that any of the calls below passes, if the files above are still ours
@@ -182,4 +182,4 @@ def page_out(settings: Settings, session: Session) -> None:
     with Client.connect(settings, "tests") as client:
         while not session.paged_out_bytes:
             with contextlib.suppress(GpuShareError):  # it is not known yet that no cell runs
-                client.ask(Dismiss(session.id))
+                client.ask(Evict(session.id))

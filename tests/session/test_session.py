@@ -24,7 +24,7 @@ from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.errors import BrokerUnavailable, DoesNotFit
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.mailbox import write_letter
+from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 from jupyter_gpushare.wire.messages import (
     KEY_LENGTH,
     Cancel,
@@ -190,6 +190,22 @@ def test_a_holder_registers_again_while_it_computes(
     while (view := sessions().get("busy")) is None:
         time.sleep(0.01)  # user code computes; the session must come back by itself
     assert view.state == "running"
+    session.close()
+
+
+def test_a_holder_that_registers_again_says_how_far_its_turn_is_squeezed(
+    opened: Callable[..., Session],
+) -> None:
+    session = opened("squeezed")
+    session.enter()
+    session._dispatch.take(Grant(session._turn.number, 0, squeezed_bytes=7))
+    assert session._registration.message().squeezed_bytes == 7
+    session._dispatch.take(Grant(session._turn.number, 0))
+    assert session._registration.message().squeezed_bytes == 0
+    session._dispatch.take(Grant(session._turn.number, 0, squeezed_bytes=7))
+    session.leave()
+    session.cell_ends()
+    assert session._registration.message().squeezed_bytes == 0
     session.close()
 
 
@@ -567,7 +583,7 @@ def test_a_direct_handoff_that_gets_lost_costs_no_turn(
     pair: tuple[Session, Session, threading.Thread],
 ) -> None:
     first, second, waiting = pair
-    first._turn.mailbox.close()
+    first._turn.handoff_slot.close()
     first.boundary()
     waiting.join()
     assert (first.holding, second.holding) == (False, True)
@@ -578,8 +594,12 @@ def test_a_direct_handoff_from_a_stranger_gives_no_turn(
 ) -> None:
     _, second, waiting = pair
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-        for letter in (b"", b"?", write_letter("0" * KEY_LENGTH, Grant(2, 1)).encode()):
-            stranger.sendto(letter, f"\0{second._turn.mailbox.name}")
+        for handoff_token in (
+            b"",
+            b"?",
+            write_handoff_token("0" * KEY_LENGTH, Grant(2, 1)).encode(),
+        ):
+            stranger.sendto(handoff_token, f"\0{second._turn.handoff_slot.name}")
     waiting.join(0.2)
     assert not second.holding
 
@@ -593,14 +613,14 @@ def test_a_session_that_carries_a_direct_handoff_cannot_write_another(
         first._turn.look()
     assert first._turn.asked is not None
     assert first._turn.asked.successor is not None
-    letter = first._turn.asked.successor.letter
-    word, turn, *numbers = letter.split()
+    handoff_token = first._turn.asked.successor.handoff_token
+    word, turn, *numbers = handoff_token.split()
     forged = (f"{word} {turn} 7 4096 9 0", f"{word} {int(turn) + 1} {' '.join(numbers)}")
-    for wrong in (*forged, letter[:-1] + "1"):
-        first._turn.mailbox.send(second._turn.mailbox.name, wrong)
+    for wrong in (*forged, handoff_token[:-1] + "1"):
+        first._turn.handoff_slot.send(second._turn.handoff_slot.name, wrong)
     waiting.join(0.2)
     assert not second.holding
-    first._turn.mailbox.send(second._turn.mailbox.name, letter)
+    first._turn.handoff_slot.send(second._turn.handoff_slot.name, handoff_token)
     waiting.join()
     assert second.holding
 

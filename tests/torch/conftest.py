@@ -104,6 +104,7 @@ def shared(turns: Turns) -> Callable[[Callable[[], tuple[Losses, Modules]]], int
     """Run a training without and with sharing: the same bits; returns the number of boundaries."""
 
     def run(train: Callable[[], tuple[Losses, Modules]]) -> int:
+        gc.collect()  # what other tests left counts as alive, and would die in the middle
         alone = _bits(train)
         boundaries = Boundaries(turns, Memory())
         boundaries.install()

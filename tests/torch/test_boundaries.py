@@ -16,7 +16,11 @@ from torch import nn
 
 from jupyter_gpushare.client.torch import boundaries as torch_boundaries
 from jupyter_gpushare.client.torch import outermost, profile
-from jupyter_gpushare.client.torch.boundaries import STEPLESS_FORWARDS, Boundaries
+from jupyter_gpushare.client.torch.boundaries import (
+    RECENT_FORWARDS,
+    STEPLESS_FORWARDS,
+    Boundaries,
+)
 from jupyter_gpushare.client.torch.memory import Memory
 
 CYCLES = 8
@@ -240,6 +244,20 @@ def test_inference_that_records_gradients_gets_boundaries_in_the_end(boundaries,
         model(batch()[0])
     assert turns.boundaries == CYCLES
     assert turns.is_matched()
+
+
+def test_inference_gets_boundaries_again_after_its_process_has_kept_more(boundaries, turns):
+    model = mlp()
+    for _ in range(STEPLESS_FORWARDS + CYCLES):
+        model(batch()[0])
+    kept = torch.zeros(1 << 20)  # as the optimiser state of another thread
+    for _ in range(2 * RECENT_FORWARDS):
+        model(batch()[0])
+    before = turns.boundaries
+    for _ in range(CYCLES):
+        model(batch()[0])
+    assert turns.boundaries == before + CYCLES
+    assert kept.numel()
 
 
 def test_a_loop_of_recurrent_cells_is_no_inference(shared):

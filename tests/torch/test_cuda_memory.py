@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.cuda_lane import living, move_storages, why_not
-
-if TYPE_CHECKING:
-    from ..conftest import FakeGpus
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -65,28 +57,3 @@ def test_blocks_alive_outside_of_lanes_are_not_the_lanes() -> None:
     assert not _core.CudaLane.owns(tensor.data_ptr())
     block = {"address": tensor.data_ptr(), "size": 40, "state": "active_allocated"}
     assert living([{"blocks": [block]}]) == []
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        "the_lane_has_what_lives_inside_iterations",
-        "what_survives_keeps_its_bytes",
-        "a_lane_may_grow_shrink_and_go",
-        "what_overflows_is_private_and_demanded",
-        "holes_between_the_blocks_of_an_iteration_are_demanded_too",
-        "out_of_memory_is_an_error_of_the_user_s_code_alone",
-        "user_code_may_empty_the_cache",
-        "graph_capture_is_left_alone",
-        "the_gpu_is_waited_for_before_the_lane_is_another_s",
-        "what_finds_no_room_to_move_keeps_its_place",
-        "who_has_no_cuda_any_more_gives_the_lane_up_as_it_is",
-        "the_cuda_context_is_persistent",
-    ],
-)
-def test_of_iterations_on_a_gpu(case: str, gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.say(f"gpu GPU-a {512 << 20} 0 NVIDIA L4")
-    monkeypatch.setenv("JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES", "0")
-    script = Path(__file__).with_name("cuda_iterations.py")
-    ran = subprocess.run([sys.executable, str(script), case], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr

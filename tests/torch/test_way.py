@@ -25,9 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
 SECTION = SECTION.split("\n## ")[0]
 # In C++, where Python's profiler sees no frame.
-NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "Mailbox.hand_on", "Mailbox.wait"}
+NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "HandoffSlot.hand_on", "HandoffSlot.wait"}
 OF_A_SESSION = {"Session", "Turn", "Dispatch", "LaneUse", "Link", "Client"}
 MOST = 7  # functions of a session that each point of a switch passes
+MOST_OF_BOTH = {"ask": 10, "granted": 8, "give back": 11}  # of the session and the broker
 WARM_UP = 30  # iterations after which the demand is known and the lane is used
 
 
@@ -131,6 +132,11 @@ def test_a_switch_passes_these_functions_of_a_session_in_this_order(
 def test_each_function_of_the_way_exists(name: str) -> None:
     known = {*defined(), "Host.request", "Host.finish", "Scheduler.request", "Scheduler.finish"}
     assert {*way(name)} - NOT_TRACED <= known
+
+
+@pytest.mark.parametrize("name", MOST_OF_BOTH)
+def test_a_switch_passes_no_more_functions_of_both_processes_than_before(name: str) -> None:
+    assert 0 < len(way(name)) <= MOST_OF_BOTH[name]
 
 
 @pytest.mark.parametrize("function", sorted(NOT_TRACED))

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <atomic>
 
 #include "memory/common/got_patch.h"
 #include "memory/common/install_once.h"
@@ -32,6 +33,7 @@ struct Runtime {
 };
 
 Runtime runtime;
+std::atomic<size_t> of_runtime = 0;  // bytes of segments that are the runtime's own on purpose
 
 // Where there is no room, PyTorch gives back its cached memory and asks again.
 RuntimeResult hooked_malloc(void** address, size_t bytes) {
@@ -65,4 +67,23 @@ std::string install_cuda_hook() {
   return once(install);
 }
 
+size_t shareable_bytes() { return of_runtime; }
+
 }  // namespace gpushare
+
+void* gpushare_cuda_allocate_shareable(ssize_t bytes, int device, void*) {
+  using gpushare::runtime;
+  int ordinal = -1;
+  void* address = nullptr;
+  const bool is_possible = bytes > 0 && runtime.cudaMalloc != nullptr &&
+                           runtime.cudaGetDevice(&ordinal) == gpushare::kCudaSuccess &&
+                           ordinal == device;
+  if (!is_possible || runtime.cudaMalloc(&address, static_cast<size_t>(bytes)) != 0) return nullptr;
+  gpushare::of_runtime += static_cast<size_t>(bytes);
+  return address;
+}
+
+void gpushare_cuda_free_shareable(void* address, size_t bytes, int, void*) {
+  gpushare::runtime.cudaFree(address);
+  gpushare::of_runtime -= bytes;
+}

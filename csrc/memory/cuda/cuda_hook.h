@@ -1,4 +1,7 @@
 #pragma once
+#include <sys/types.h>
+
+#include <cstddef>
 #include <string>
 
 namespace gpushare {
@@ -10,4 +13,17 @@ namespace gpushare {
 // string, or the sentence that says why it is impossible. Idempotent.
 [[nodiscard]] std::string install_cuda_hook();
 
+// Bytes of all segments that the functions below have made.
+size_t shareable_bytes();
+
 }  // namespace gpushare
+
+// For torch.cuda.memory.CUDAPluggableAllocator, which finds them by their names: segments of the
+// CUDA runtime's own, once the hook is installed. The runtime can share no others with another
+// process. The device must be current; null where it is not, or has no room.
+extern "C" {
+[[gnu::visibility("default")]] void* gpushare_cuda_allocate_shareable(ssize_t bytes, int device,
+                                                                      void* stream);
+[[gnu::visibility("default")]] void gpushare_cuda_free_shareable(void* address, size_t bytes,
+                                                                 int device, void* stream);
+}

@@ -137,6 +137,15 @@ void CudaSegments::discard_copy(Segment& segment) {
 
 // --- looking
 
+bool CudaSegments::owns(const void* address) const {
+  const std::lock_guard guard(lock_);
+  const auto place = reinterpret_cast<CudaAddress>(address);
+  auto after = segments_.upper_bound(place);
+  if (after == segments_.begin()) return false;
+  --after;
+  return place < after->first + after->second.bytes;
+}
+
 size_t CudaSegments::bytes() const {
   const std::lock_guard guard(lock_);
   return bytes_in() + bytes_out_;

@@ -38,7 +38,8 @@ class CudaSegments {
   // Ends paging out soon, with everything back in; does nothing where no paging out is under way.
   void cancel() { cancelled_ = true; }
 
-  size_t bytes() const;  // of all segments, in or out
+  bool owns(const void* address) const;  // any byte of a segment
+  size_t bytes() const;                  // of all segments, in or out
   size_t bytes_out() const { return bytes_out_; }
   std::string is_valid() const;  // empty, or the first broken invariant as a sentence
 

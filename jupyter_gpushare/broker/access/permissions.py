@@ -23,6 +23,7 @@ class Permission(Enum):
     """The value completes "only ... may"."""
 
     SEE_NAME = "see the name of this notebook"
+    SEE_CAUSE = "see why this notebook could not be paged out"
     SET_WEIGHT = "change the weight of this notebook"
     CHANGE = "change this notebook"
     RAISE_PRIORITY = "set a priority above 0"
@@ -33,6 +34,7 @@ class Permission(Enum):
 
 MAY: dict[Permission, tuple[Role, ...]] = {
     Permission.SEE_NAME: (Role.OWNER, Role.TEACHER, Role.ADMIN),
+    Permission.SEE_CAUSE: (Role.OWNER, Role.ADMIN),
     Permission.SET_WEIGHT: (Role.OWNER, Role.TEACHER, Role.ADMIN),
     Permission.CHANGE: (Role.OWNER, Role.ADMIN),
     Permission.RAISE_PRIORITY: (Role.ADMIN,),

@@ -31,14 +31,14 @@ class Tickets:
         """Add the digest of a token. Raises NotPermitted, InvalidValue or LimitExceeded."""
         if not giver.may_issue_tokens:
             raise NotPermitted(
-                "only a Jupyter server that has shown the token its hub gave it may vouch: the"
+                "only a Jupyter server that has shown the token of its hub may add a ticket: the"
                 " scope access:servers!server tells it from others, and belongs to the role server"
             )
         if not DIGEST.fullmatch(digest):
-            raise InvalidValue("a ticket is vouched for by the 64 hexadecimal digits of its digest")
+            raise InvalidValue("a ticket is added by the 64 hexadecimal digits of its digest")
         self._forget_old(now)
         if digest in self._valid:
-            raise InvalidValue("somebody has vouched for this ticket already")
+            raise InvalidValue("this ticket has been added already")
         if self._of[giver.user] >= MOST_OF_A_USER:
             raise LimitExceeded(f"{MOST_OF_A_USER} tickets of a user may be unused at a time")
         self._valid[digest] = _Ticket(giver, now + LIFE_SECONDS)

@@ -35,9 +35,9 @@ class Meter:
             self._accounts.closed(account(record, device))
 
     def _seen(self, device: str, now: float, only: str | None) -> dict[str, Seen]:
-        picture = self._host.picture(device, now)
-        lanes = {lane.id: lane.bytes for lane in picture.lanes}
-        states = [state for state in picture.sessions if only in (None, state.id)]
+        device_snapshot = self._host.snapshot(device, now)
+        lanes = {lane.id: lane.bytes for lane in device_snapshot.lanes}
+        states = [state for state in device_snapshot.sessions if only in (None, state.id)]
         records = [self._sessions[state.id] for state in states]
         return {
             account(record, device): _seen(record, state, device, lanes.get(state.lane or 0, 0))

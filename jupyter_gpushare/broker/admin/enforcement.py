@@ -64,7 +64,7 @@ class Enforcement:
         if (plans := self._rules.plans(unix)) != self.plans:
             self.plans = plans
             self._sessions.note_change()
-        states = {device: self._host.picture(device, now).sessions for device in self._devices}
+        states = {device: self._host.snapshot(device, now).sessions for device in self._devices}
         for device, directives in self._rules.directives(states, unix).items():
             self._give(device, directives, now)
 
@@ -83,7 +83,7 @@ class Enforcement:
         if before is None or (before.groups, before.users) != (groups, users):
             self._grants.enact(self._host.set_shares(now, device, groups, users))
         if before is None or before.throttled != directives.throttled:
-            self._grants.enact(self._host.hold_back(now, device, directives.throttled))
+            self._grants.enact(self._host.throttle(now, device, directives.throttled))
 
     # --- classes -----------------------------------------------------------------------------
 
@@ -106,8 +106,10 @@ class Enforcement:
 
     def escalate(self, now: float) -> None:
         """Take the steps that are due for sessions that are idle or overdue."""
-        pictures = [self._host.picture(device, now) for device in self._devices]
-        states = [state for picture in pictures for state in picture.sessions]
+        device_snapshots = [self._host.snapshot(device, now) for device in self._devices]
+        states = [
+            state for device_snapshot in device_snapshots for state in device_snapshot.sessions
+        ]
         for due in list(self._idle.follow(now, states, self._rules.rules)):
             self._take(due, now)
 
@@ -120,6 +122,6 @@ class Enforcement:
             return  # the Jupyter server does what is left to do to a session that rests
         if due.step.name == "page_out":
             with contextlib.suppress(ValueError):  # it is paged out already, or cannot be
-                self._grants.enact(self._host.dismiss(now, due.session))
+                self._grants.enact(self._host.evict(now, due.session))
         elif (asks := STEPS.get(due.step.name)) is not None:
             record.peer.send(asks())

@@ -137,7 +137,7 @@ class Quotas:
             full = next((limit for limit in limits if waits.get(limit, 0) >= limit.amount), None)
             if full is not None:
                 found[session] = (
-                    f"held back: {full.holder} may have {int(full.amount)} waiting at a time by"
+                    f"throttled: {full.holder} may have {int(full.amount)} waiting at a time by"
                     f" the rule {full.rule}{whom_to_ask(rules)}"
                 )
                 continue
@@ -155,7 +155,7 @@ class Quotas:
                 read = used.used_today_by_group if limit.is_group else used.used_today
                 if read(limit.holder) >= limit.amount:
                     found[state.id] = (
-                        f"held back until midnight: {limit.holder} has had"
+                        f"throttled until midnight: {limit.holder} has had"
                         f" {duration(limit.amount)} of the device today, the most by the rule"
                         f" {limit.rule}{whom_to_ask(rules)}"
                     )

@@ -135,12 +135,12 @@ class Classes:
 
 def why_class(one: Class, zone: Zone) -> str:
     until = "it ends" if one.ends is None else clock(one.ends, zone)
-    return f"held back: a class of {one.group} has the device until {until}"
+    return f"throttled: a class of {one.group} has the device until {until}"
 
 
 def why_reserved(reservation: Reservation, zone: Zone, unix: float) -> str:
     until = clock(reservation.span(unix, zone).ends, zone)
-    return f"held back: {reservation.group} has reserved the device until {until}"
+    return f"throttled: {reservation.group} has reserved the device until {until}"
 
 
 def clock(unix: float, zone: Zone) -> str:

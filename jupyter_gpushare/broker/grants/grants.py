@@ -10,7 +10,7 @@ from functools import partial
 from ... import _core
 from ...devices import Device
 from ...wire import chunks
-from ...wire.mailbox import write_letter
+from ...wire.handoff_slot import write_handoff_token
 from ...wire.messages import (
     Grant,
     PageIn,
@@ -187,7 +187,8 @@ class Grants:
         number, size = (piece.number, self._size(record, lane)) if piece else (0, 0)
         if piece is not None and self._devices[record.device].chunk_bytes:
             self._send_chunks(peer, piece)
-        message = self._grant(record, Grant(turn, lane, size, number, peer.chunks))
+        squeezed = self._squeezed(record)
+        message = self._grant(record, Grant(turn, lane, size, number, peer.chunks, squeezed))
         self._write_journal()
         if piece is None or peer.memory == number:
             peer.send(message)
@@ -197,26 +198,30 @@ class Grants:
 
     def _successor(self, following: _core.Grant | None) -> Successor | None:
         """Return the direct handoff to a successor, or None where the successor lacks the memory of
-        the lane: then it gets a Grant from the broker after the turn."""
+        the lane, or is squeezed, which a handoff does not say: then it gets a Grant from the broker
+        after the turn."""
         if following is None:
             return None
         record = self._sessions[following.session]
         piece = self._piece(record, following.lane)
         number, size = (piece.number, self._size(record, following.lane)) if piece else (0, 0)
-        has_slot = record.mailbox and record.key
+        has_slot = record.handoff_slot and record.key
         if not has_slot or (piece and not self._has(record, piece, size)):
+            return None
+        if self._squeezed(record):
             return None
         grant = Grant(following.turn, following.lane, size, number, record.peer.chunks)
         record.handed = grant
         self._told[record.id] = record
         self._write_journal()
-        return Successor(record.mailbox, write_letter(record.key, grant))
+        return Successor(record.handoff_slot, write_handoff_token(record.key, grant))
 
     def _tell_of_growth(self) -> None:
-        """Tell holders whose lane has grown during their turn; it shrinks only after the turn."""
+        """Tell holders who have got more during their turn: their lane has grown, or they are
+        squeezed less. They get less only after the turn."""
         for record in tuple(self._told.values()):
             told = record.granted
-            if told and told.lane and self._size(record, told.lane) > told.bytes:
+            if told and told.lane and self._has_grown(record, told):
                 self._tell(record, told.turn, told.lane)
 
     # --- which turns are told ------------------------------------------------------------------
@@ -239,13 +244,21 @@ class Grants:
         later broker misses the turn."""
         self._journal.note(
             {
-                Held(record.id, grant.turn, record.mailbox)
+                Held(record.id, grant.turn, record.handoff_slot)
                 for record in self._told.values()
                 for grant in record.told
             }
         )
 
     # --- sizes of lanes ------------------------------------------------------------------------
+
+    def _has_grown(self, record: SessionRecord, told: Grant) -> bool:
+        is_larger = self._size(record, told.lane) > told.bytes
+        return is_larger or self._squeezed(record) != told.squeezed_bytes
+
+    def _squeezed(self, record: SessionRecord) -> int:
+        """Return the bytes that an iteration of the session may take; 0: it is not squeezed."""
+        return self._host.squeezed(record.device, record.id)
 
     def _size(self, record: SessionRecord, lane: int) -> int:
         return self._host.lane_bytes(record.device, lane)

@@ -23,14 +23,14 @@ LINE = re.compile(r"([A-Za-z0-9_-]{1,64}) ([0-9]{1,19}) ([A-Za-z0-9_-]{0,64})")
 log = logging.getLogger("jupyter_gpushare.broker")
 
 
-def is_open(mailbox: str) -> bool:
+def is_open(handoff_slot: str) -> bool:
     """Whether the session with this handoff slot lives, connected or not: the slot ends with the
     session."""
-    if not mailbox:
+    if not handoff_slot:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(f"\0{mailbox}")
+            probe.connect(f"\0{handoff_slot}")
         except OSError:
             return False
     return True
@@ -42,7 +42,7 @@ class Held(NamedTuple):
 
     session: str
     turn: int
-    mailbox: str
+    handoff_slot: str
 
 
 class RecoveryJournal:
@@ -74,7 +74,7 @@ class RecoveryJournal:
 
     def drop_ended(self) -> None:
         """Remove the holders whose session has ended from those that are missing."""
-        self.missing = {held for held in self.missing if self._is_open(held.mailbox)}
+        self.missing = {held for held in self.missing if self._is_open(held.handoff_slot)}
 
     def copy_to(self, file: int) -> None:
         """Write the turns in one call, up to an empty line; what follows that line is old."""

@@ -34,14 +34,16 @@ class UnmanagedMemory:
         self._due[device] = now + INTERVAL_SECONDS
         peers = [record.peer for record in self._sessions if device in record.devices]
         ours = {peer.pid for peer in (*peers, newcomer) if peer is not None}
-        picture = self._host.picture(device, now)
+        device_snapshot = self._host.snapshot(device, now)
         usage = self._ask[device]()
-        size = None if usage is None else unmanaged_bytes(usage, ours, picture)
-        if size is not None and size != self._host.foreign(device):
-            self._grants.enact(self._host.set_foreign(now, device, size))
+        size = None if usage is None else unmanaged_bytes(usage, ours, device_snapshot)
+        if size is not None and size != self._host.unmanaged(device):
+            self._grants.enact(self._host.set_unmanaged(now, device, size))
 
 
-def unmanaged_bytes(usage: Usage, ours: Set[int], picture: _core.Picture) -> int | None:
+def unmanaged_bytes(
+    usage: Usage, ours: Set[int], device_snapshot: _core.DeviceSnapshot
+) -> int | None:
     """Return the bytes of all programs except `ours`, the processes of the device's sessions; None
     if that is unknown now.
 
@@ -52,10 +54,10 @@ def unmanaged_bytes(usage: Usage, ours: Set[int], picture: _core.Picture) -> int
     sessions have by their own count, which is unknown while the demand of one is not measured.
     """
     others = [size for pid, size in usage.processes.items() if pid not in ours]
-    held = picture.persistent + sum(lane.bytes for lane in picture.lanes)
+    held = device_snapshot.persistent + sum(lane.bytes for lane in device_snapshot.lanes)
     knows_ours = 0 not in ours and (ours & usage.processes.keys() or not held)
     if knows_ours and None not in others:
         return sum(size or 0 for size in others)
-    if all(state.demand.measured for state in picture.sessions):
+    if all(state.demand.measured for state in device_snapshot.sessions):
         return max(0, usage.used_bytes - held)
     return None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ... import _core
 from ..._version import __version__
+from ...reasons import causes
 from ...wire.messages import PROTOCOL
 from ...wire.snapshot import BrokerView, DeviceView, PolicyView, Snapshot
 from ..accounting.accounts import Accounts
@@ -53,7 +54,13 @@ class SnapshotBuilder:
             history.follow(now, {one.id: (one.peer.user, lane) for one, lane in holders})
 
     def build(self, now: float, namer: Namer) -> Snapshot:
-        """Build a Snapshot with the names that `namer` returns."""
+        """Build a Snapshot with the names that `namer` returns, and with all causes."""
+        device_snapshots = {name: self._host.snapshot(name, now) for name in self._histories}
+        states = [
+            state
+            for device_snapshot in device_snapshots.values()
+            for state in device_snapshot.sessions
+        ]
         return Snapshot(
             version=__version__,
             broker=BrokerView(
@@ -62,19 +69,22 @@ class SnapshotBuilder:
             policy=self._host.policy(next(iter(self._histories))),
             policies=[PolicyView(name, text) for name, text in _core.policies()],
             sequence=self._sessions.sequence,
-            devices=[self._device(name, now, namer) for name in self._histories],
+            devices=[self._device(*each, now, namer) for each in device_snapshots.items()],
             interventions=self._idle.interventions(now),
             groups=self._rules.groups(),
             classes=self._enforcement.plans.classes,
             reservations=self._enforcement.plans.reservations,
             rulebook_error=self._rules.error,
+            causes=causes(reason for state in states for reason in state.why),
         )
 
-    def _device(self, name: str, now: float, namer: Namer) -> DeviceView:
+    def _device(
+        self, name: str, device_snapshot: _core.DeviceSnapshot, now: float, namer: Namer
+    ) -> DeviceView:
         history = self._histories[name]
         return views.device_view(
             name,
-            self._host.picture(name, now),
+            device_snapshot,
             self._sessions,
             history.turns(now),
             history.users(now),

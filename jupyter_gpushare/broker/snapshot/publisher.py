@@ -20,6 +20,7 @@ from .visibility import ALL_SEEING, Visibility
 LEAST_WATCH_SECONDS = 0.05
 FIRST_WAIT_SECONDS = 0.5  # shorter waits are not worth a message
 FRESH_SECONDS = 0.05  # the durations in an older snapshot are wrong
+Seen = tuple[tuple[str, ...], tuple[str, ...]]  # sessions whose names, and whose causes
 
 
 class Subscription:
@@ -47,7 +48,7 @@ class Publisher:
         self._builder = builder
         self._subscriptions: dict[Peer, Subscription] = {}
         self._newest: tuple[int, float, Snapshot | None] = (-1, 0.0, None)  # sequence, time
-        self._frames: dict[tuple[str, ...], bytes] = {}  # of that one, by whose names are in it
+        self._frames: dict[Seen, bytes] = {}  # of that one, by what is seen in it
 
     def subscribe(self, peer: Peer, interval: float) -> None:
         self._subscriptions[peer] = Subscription(interval)
@@ -71,11 +72,11 @@ class Publisher:
     def show(self, peer: Peer, now: float) -> None:
         peer.send_frame(self._frame(self._rules.person(peer), now))
 
-    def tell_waiters(self, device: str, picture: _core.Picture) -> None:
+    def tell_waiters(self, device: str, device_snapshot: _core.DeviceSnapshot) -> None:
         """Tell the sessions that wait for a device why they wait, and for which session."""
-        holders = {lane.id: lane.holder for lane in picture.lanes if lane.holder}
+        holders = {lane.id: lane.holder for lane in device_snapshot.lanes if lane.holder}
         first = next(iter(holders.values()), None)
-        for state in picture.sessions:
+        for state in device_snapshot.sessions:
             record = self._sessions[state.id]
             if record.device != device:  # a gang, which is told once, on its first device
                 continue
@@ -98,17 +99,20 @@ class Publisher:
             )
 
     def _frame(self, person: Person, now: float) -> bytes:
-        """Return the encoded snapshot, made once for all viewers that see the same names."""
+        """Return the encoded snapshot, made once for all viewers that see the same of it."""
         snapshot = self._snapshot(now)
-        visible = self._visibility.visible_to(person)
-        if visible not in self._frames:
+        causes = self._visibility.causes(person, snapshot.causes)
+        seen = (self._visibility.visible_to(person), tuple(causes))
+        if seen not in self._frames:
             name = self._visibility.namer(ALL_SEEING)
-            shown = replace(snapshot, names={session: name(session) for session in visible})
-            self._frames[visible] = framing.encode(shown)
-        return self._frames[visible]
+            names = {session: name(session) for session in seen[0]}
+            self._frames[seen] = framing.encode(replace(snapshot, names=names, causes=causes))
+        return self._frames[seen]
 
     def _snapshot(self, now: float) -> Snapshot:
-        """Return a snapshot with all names hidden. Its devices, nearly all of it, are encoded."""
+        """Return a snapshot with all names hidden, and all causes.
+
+        Its devices, nearly all of it, are encoded."""
         sequence = self._sessions.sequence
         last, made, newest = self._newest
         if newest is None or last != sequence or now - made > FRESH_SECONDS:

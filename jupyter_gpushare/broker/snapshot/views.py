@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import _core
-from ...reasons import to_wire
+from ...reasons import to_wire, without_cause
 from ...wire.messages import (
     MAX_NAME_LENGTH,
     Demand,
@@ -24,7 +24,8 @@ from .names import Namer
 
 
 def demand(wanted: Demand) -> _core.Demand:
-    return _core.Demand(wanted.persistent_bytes, wanted.ephemeral_bytes, wanted.measured)
+    options = [_core.SqueezeOption(option.bytes, option.slowdown) for option in wanted.options]
+    return _core.Demand(wanted.persistent_bytes, wanted.ephemeral_bytes, wanted.measured, options)
 
 
 def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
@@ -46,6 +47,8 @@ def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
         iterations=message.iterations,
         paged_out_bytes=message.paged_out_bytes,
         busy=message.busy,
+        bears=message.bears_slowdown,
+        squeezed_bytes=message.squeezed_bytes,
     )
 
 
@@ -58,7 +61,7 @@ def printable(name: str) -> str:
 
 def device_view(
     name: str,
-    picture: _core.Picture,
+    device_snapshot: _core.DeviceSnapshot,
     sessions: Sessions,
     turns: list[TurnView],
     users: list[UserView],
@@ -66,21 +69,22 @@ def device_view(
     idle: IdleCulling,
     now: float,
 ) -> DeviceView:
-    tuned = picture.concurrency_tuner
+    tuned = device_snapshot.concurrency_tuner
     return DeviceView(
         name=name,
-        capacity_bytes=picture.capacity,
-        persistent_bytes=picture.persistent,
-        free_bytes=picture.free,
-        foreign_bytes=picture.foreign,
-        running_lanes=picture.running_lanes,
+        capacity_bytes=device_snapshot.capacity,
+        persistent_bytes=device_snapshot.persistent,
+        free_bytes=device_snapshot.free,
+        foreign_bytes=device_snapshot.unmanaged,
+        running_lanes=device_snapshot.running_lanes,
         lanes=[
-            LaneView(lane.id, lane.bytes, lane.holder, list(lane.members)) for lane in picture.lanes
+            LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
+            for lane in device_snapshot.lanes
         ],
         sessions=sorted(
             [
                 session_view(state, sessions[state.id], namer, idle, now)
-                for state in picture.sessions
+                for state in device_snapshot.sessions
             ],
             key=queue_rank,
         ),
@@ -124,7 +128,9 @@ def session_view(
         idle_seconds=idle.idle_seconds(state.id, now),
         idle_step=idle.idle_step(state.id),
         gang=list(record.gang),
-        why=[to_wire(reason) for reason in state.why],
+        why=[without_cause(to_wire(reason)) for reason in state.why],
+        squeezed_bytes=state.squeezed,
+        slowdown=state.slowdown,
     )
 
 

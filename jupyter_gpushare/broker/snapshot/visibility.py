@@ -1,6 +1,8 @@
-"""Decides which names of notebooks a person may see."""
+"""Decides which names of notebooks a person may see, and which causes that they gave."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from ...reasons import GONE
 from ..access.permissions import Permission, Person, Resource
@@ -52,7 +54,18 @@ class Visibility:
             )
         return self._visible[person]
 
+    def causes(self, person: Person, causes: Mapping[str, str]) -> dict[str, str]:
+        """Return those of the causes, by session, that this person may see."""
+        return {id: cause for id, cause in causes.items() if self._may_see_cause(person, id)}
+
+    def _may_see_cause(self, person: Person, session: str) -> bool:
+        record = self._sessions.known(session)
+        return record is not None and person.may(Permission.SEE_CAUSE, _resource(record))
+
     def _may_see(self, person: Person, record: SessionRecord) -> bool:
-        resource = Resource(record.peer.user, record.group)
         shows_all = self._rules.rules.notebook_names == "everybody"
-        return shows_all or person.may(Permission.SEE_NAME, resource)
+        return shows_all or person.may(Permission.SEE_NAME, _resource(record))
+
+
+def _resource(record: SessionRecord) -> Resource:
+    return Resource(record.peer.user, record.group)

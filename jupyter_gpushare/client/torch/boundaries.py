@@ -14,6 +14,7 @@ import functools
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
@@ -30,6 +31,9 @@ from .profile import NEAR, Profile
 from .thread_end import ThreadEnd
 
 STEPLESS_FORWARDS = 32  # as many without a candidate are inference without no_grad
+# The bytes alive are compared with those of as many forwards, since a process may keep more for
+# good. It is more than a loop of recurrent cells has steps between two candidates.
+RECENT_FORWARDS = 512
 
 
 class Turns(Protocol):
@@ -62,6 +66,23 @@ class Memory(Protocol):
     def peak(self) -> int: ...
 
     def survivors(self) -> int: ...
+
+    @property
+    def squeeze(self) -> Squeezes: ...
+
+
+class Squeezes(Protocol):
+    """The interface that squeezes what autograd saves."""
+
+    is_active: bool  # in the open iteration
+
+    def forward_begins(self, module: Any) -> None: ...
+
+    def forward_ends(self) -> None: ...
+
+    def step_begins(self) -> None: ...
+
+    def abandon(self) -> None: ...
 
 
 class _Thread(threading.local):
@@ -100,7 +121,8 @@ class Boundaries:
 
     def _forget_forwards(self) -> None:
         self._forwards = 0  # outermost forwards with gradients since the last candidate
-        self._floor = sys.maxsize  # the fewest bytes alive when one of them began
+        # The fewest bytes alive when one of the recent ones began, and before those.
+        self._floors = deque([sys.maxsize, sys.maxsize], maxlen=2)
 
     # --- installed or not --------------------------------------------------------------------
 
@@ -158,6 +180,7 @@ class Boundaries:
 
     def _close(self) -> None:
         if self._inside:
+            self._memory.squeeze.abandon()
             self._memory.end()
             self._session.abandon()
         self._start()
@@ -247,10 +270,13 @@ class Boundaries:
             return
         if not self._is_ours() or not self._note_forward():
             return
-        if self._recording and not module._modules:
+        is_squeezed = self._memory.squeeze.is_active
+        if self._recording and not module._modules and not is_squeezed:
             return  # its end does not matter, and it has no modules inside
         self._outermost.begin(id(sys._getframe(1)))
         self._outermost.hook_end_of(module)
+        if is_squeezed:
+            self._memory.squeeze.forward_begins(module)
 
     def _note_forward(self) -> bool:
         """Note that an outermost forward begins; without candidates it also begins an iteration.
@@ -261,7 +287,9 @@ class Boundaries:
         if not torch.is_grad_enabled():
             return True
         live = self._memory.live()
-        self._floor = min(self._floor, live)
+        if self._forwards % RECENT_FORWARDS == 0:
+            self._floors.append(live)
+        self._floors[-1] = min(self._floors[-1], live)
         if self._forwards >= STEPLESS_FORWARDS and self._is_near_floor(live):
             self._end()
             if not self._is_ours():
@@ -273,7 +301,7 @@ class Boundaries:
     def _is_near_floor(self, live: int) -> bool:
         """Whether no activations wait for a backward: a loop of recurrent cells is not
         inference."""
-        return live <= self._floor + self._memory.peak() // NEAR
+        return live <= min(self._floors) + self._memory.peak() // NEAR
 
     def _forward_ended(self, frame: int) -> None:
         """The hook at the end, called from the frame that began the forward.
@@ -290,6 +318,8 @@ class Boundaries:
         self._outermost.end()
         if returned:
             self._outermost.unhook_end()
+        if self._memory.squeeze.is_active:
+            self._memory.squeeze.forward_ends()
         if self._inside and not self._recording:
             self._end()
 
@@ -301,6 +331,8 @@ class Boundaries:
                 with self._entering:
                     self._is_done = False
             self._thread.step = id(sys._getframe(1))
+            if self._memory.squeeze.is_active and self._leader == get_ident():
+                self._memory.squeeze.step_begins()
 
     def _step_ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         __tracebackhide__ = True

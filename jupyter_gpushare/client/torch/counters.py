@@ -54,8 +54,22 @@ class CountedStorages:
     def __init__(self) -> None:
         self.adopt()
         self.live = _core.AllocationCounter.live
-        self.peak = _core.AllocationCounter.peak
-        self.take_peak = _core.AllocationCounter.take_peak
+        self._marked = 0  # the largest peak of a mark since the last `take_peak`
+
+    def peak(self) -> int:
+        return max(self._marked, _core.AllocationCounter.peak())
+
+    def take_peak(self) -> tuple[int, int]:
+        live, peak = _core.AllocationCounter.take_peak()
+        if self._marked:
+            peak, self._marked = max(peak, self._marked), 0
+        return live, peak
+
+    def mark(self) -> tuple[int, int]:
+        """Return live bytes, and the peak since the last `mark` or `take_peak`."""
+        live, peak = _core.AllocationCounter.take_peak()
+        self._marked = max(self._marked, peak)
+        return live, peak
 
     def kept(self) -> int:
         return self.live()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _core
 from ..cuda_chunks import CudaLane
-from . import exports
+from . import exports, outgoing
 from .tensors import storage_of, tensors
 
 if TYPE_CHECKING:
@@ -72,13 +72,16 @@ class PooledLane:
         self._pool: Any = None
         self._offered: tuple[LaneMemory, int] | None = None
         self._seed = self._sown = 0  # bytes
+        self._stream = 0  # the one of iterations, as a number
         self._is_sowing = True
+        self._own = 0  # bytes that the stream of iterations had of the last pool
         self._to_tidy = 0  # how often PyTorch still has to give back memory of iterations outside
-        self._is_crowded = False  # the last iteration overflowed
+        self._overflowed = False  # the last iteration overflowed
         self._kept: Any = None  # the pool of storages that moved out of the lane
         self._why_not = why_not()
         if not self._why_not:
             exports.watch()
+            outgoing.watch()
             largest = allocator_settings().get("max_split_size", -1)
             self._largest_to_split = capacity if largest < 0 else largest
             self._lane = CudaLane(index, capacity)
@@ -149,8 +152,8 @@ class PooledLane:
             self.stay_out()
             return
         self._tidy()
-        if self._is_crowded:
-            self._is_crowded = not self._is_cleared()
+        if self._overflowed:
+            self._overflowed = not self._is_cleared()
         self.inside = True
         is_new = self._pool is None
         if is_new:
@@ -161,10 +164,12 @@ class PooledLane:
             self._sow()
 
     def _may_route(self) -> bool:
-        """Whether allocations may go to the lane: the process has used the GPU, and captures no
-        graph, which has memory of its own."""
+        """Whether allocations may go to the lane: the process has used the GPU, which has not
+        failed, and captures no graph, which has memory of its own."""
         cuda = self._torch.cuda
-        return bool(cuda.is_initialized() and not cuda.is_current_stream_capturing())
+        with contextlib.suppress(RuntimeError):  # CUDA has failed: user code gets its own error
+            return bool(cuda.is_initialized() and not cuda.is_current_stream_capturing())
+        return False
 
     def stay_out(self) -> None:
         """Note that the iteration that begins does not use the lane."""
@@ -189,7 +194,7 @@ class PooledLane:
         survivors = self.survivors()
         taken = max(taken, survivors)  # beside the survivors, the next iteration needs as much
         self._is_sowing = self._is_sowing and bool(survivors)
-        self._is_crowded = True
+        self._overflowed = True
         self._retire()
         return taken + usage.overflow_bytes, False
 
@@ -224,6 +229,7 @@ class PooledLane:
             self._torch.cuda.use_mem_pool(self._kept, self._index),
         ):
             move_storages(self._torch, _core.CudaLane.owns)
+        self._torch.cuda.synchronize(self._index)  # the copies read the lane
         if self.survivors():
             self._retire()
             _core.CudaLane.promote()
@@ -231,8 +237,15 @@ class PooledLane:
     def _drop_pool(self) -> None:
         """Drop the pool; its segments are freed, since nothing is alive in them."""
         if self._pool is not None:
-            self._pool = None
+            self._end_pool()
             self._empty_cache()
+
+    def _end_pool(self) -> None:
+        """End the use of the pool, after a look at what the stream of iterations had of it."""
+        if self._pool is not None:
+            segments = self._torch.cuda.memory_snapshot(self._pool.id)
+            self._own = bytes_of(self._stream, segments) or self._own
+        self._pool = None
 
     def _empty_cache(self) -> None:
         with contextlib.suppress(RuntimeError):  # CUDA has failed: user code gets its own error
@@ -241,12 +254,15 @@ class PooledLane:
     def _sow(self) -> None:
         """Make one large segment, which PyTorch splits: many small ones leave more holes. A segment
         above the user's limit for splits would serve no allocation. A segment serves one stream
-        only, so after an overflow none is made, unless survivors caused the overflow.
+        only, so it is no larger than what that stream had before, and after an overflow none is
+        made, unless survivors caused the overflow.
 
         Survivors may lie in between; a segment that does not fit would lie outside of the lane.
         """
-        size = min(self._seed, _core.CudaLane.room()) if self._is_sowing else 0
+        wanted = min(self._seed, self._own or self._seed)
+        size = min(wanted, _core.CudaLane.room()) if self._is_sowing else 0
         self._sown = size if LEAST_SEED <= size <= self._largest_to_split else 0
+        self._stream = self._torch.cuda.current_stream(self._index).cuda_stream
         if self._sown:
             self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
 
@@ -265,7 +281,7 @@ class PooledLane:
         """End the use of the pool. Only those of its segments stay that have live blocks, until
         these are freed."""
         alive = self._living()
-        self._pool = None
+        self._end_pool()
         _core.CudaLane.trim(alive)
 
 
@@ -278,7 +294,8 @@ def why_not_paged() -> str:
 
 def private_bytes() -> int:
     """Return the bytes of this process's own segments, and of pages promoted out of its lane."""
-    return _core.CudaSegments.bytes() + _core.CudaLane.usage().living_promoted_bytes
+    segments = _core.CudaSegments.bytes() + _core.CudaSegments.shareable_bytes()
+    return segments + _core.CudaLane.usage().living_promoted_bytes
 
 
 def allocator_settings() -> dict[str, Any]:
@@ -297,6 +314,15 @@ def living(segments: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
         for segment in segments
         for block in segment["blocks"]
         if block["state"] != INACTIVE and _core.CudaLane.owns(block["address"])
+    )
+
+
+def bytes_of(stream: int, segments: Iterable[Mapping[str, Any]]) -> int:
+    """Return the bytes of large segments of a snapshot that serve that stream."""
+    return sum(
+        segment["total_size"]
+        for segment in segments
+        if segment["stream"] == stream and segment["segment_type"] == "large"
     )
 
 

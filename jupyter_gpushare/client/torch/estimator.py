@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import NamedTuple
 
@@ -28,6 +29,14 @@ class Iteration(NamedTuple):
     def persistent(self) -> int:
         return max(self.live, self.between)
 
+    def limited(self, size: float) -> Iteration:
+        """Return the same with at most `size` ephemeral bytes."""
+        if self.ephemeral <= size:
+            return self
+        most = int(size)
+        peak, footprint = min(self.peak, self.live + most), min(self.footprint, most)
+        return self._replace(peak=peak, footprint=footprint)
+
 
 class Estimator:
     """Estimates persistent and ephemeral bytes, each as the maximum of recent iterations.
@@ -41,6 +50,7 @@ class Estimator:
         self.recent: deque[Iteration] = deque(maxlen=WINDOW)
         self.first_is_over = False
         self._to_forget = LEARNINGS
+        self._unlimited: deque[Iteration] | None = None  # recent ones, before there was a limit
 
     @property
     def is_learning(self) -> bool:
@@ -56,6 +66,16 @@ class Estimator:
         """Forget all iterations: one in the lane has ended, and nothing of it is alive there."""
         self._to_forget -= 1
         self.recent.clear()
+
+    def limit(self, size: float) -> None:
+        """Take into account that iterations from now on need at most `size` bytes, or infinitely
+        many: then those before the first limit count again."""
+        if size == math.inf:
+            self.recent, self._unlimited = self._unlimited or self.recent, None
+            return
+        if self._unlimited is None:
+            self._unlimited = self.recent
+        self.recent = deque([one.limited(size) for one in self.recent], maxlen=WINDOW)
 
     def add(self, iteration: Iteration, did_fit: bool) -> bool:
         """Add an iteration that has ended; `did_fit` tells that its lane was large enough. Return
@@ -80,6 +100,13 @@ class Estimator:
             return None
         persistent = max(iteration.persistent for iteration in recent)
         return Demand(persistent, _ephemeral(recent, capacity - persistent), measured=True)
+
+    def unlimited(self, demand: Demand, capacity: int) -> int:
+        """Return the ephemeral bytes of that demand without a limit."""
+        before = tuple(self._unlimited or ())
+        if not before:
+            return demand.ephemeral_bytes
+        return max(self.needed(), _ephemeral(before, capacity - demand.persistent_bytes))
 
 
 def _ephemeral(recent: tuple[Iteration, ...], room: int) -> int:

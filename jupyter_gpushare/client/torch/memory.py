@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import tempfile
+from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING
 
@@ -14,9 +17,11 @@ from .estimator import Estimator, Iteration
 from .host_lane import HostLane
 from .lane import Lane, NoLane, NoLaneOfSeveral
 from .pager import HostPager, Pager, lies_in_memory
+from .squeeze.squeeze import NoSqueeze, Squeeze
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
+    from ..options import Wanted
 
 
 class Memory:
@@ -25,12 +30,21 @@ class Memory:
     Until the demand is known, iterations stay outside of the lane.
     """
 
-    def __init__(self, device: str = "host", capacity: int = sys.maxsize, devices: int = 1) -> None:
+    def __init__(
+        self,
+        device: str = "host",
+        capacity: int = sys.maxsize,
+        devices: int = 1,
+        page_directory: Callable[[], str] = tempfile.gettempdir,
+        tell: Callable[[str], None] = print,
+    ) -> None:
         """`capacity` is that of the device, in bytes. Several `devices` are the first that PyTorch
-        sees; then `capacity` is that of the smallest, and there are no lanes."""
+        sees; then `capacity` is that of the smallest, and there are no lanes. `page_directory`
+        returns where squeezed iterations write to, and `tell` gets sentences for the user."""
         self._counter = counter_of(device, devices)
         self.lane, self._pager = _lane_and_pager(self._counter, device, capacity, devices)
         self.estimator = Estimator()
+        self.squeeze = _squeeze(self._counter, page_directory, tell)
         self.has_news = False  # the demand is known now, or is larger than reported
         self.how = self._counter.how
         self.moves_aside = self.lane.moves_aside
@@ -51,6 +65,8 @@ class Memory:
                 self.lane.enter(self.estimator.needed)
             else:
                 self.lane.stay_out()
+            if self.squeeze.is_needed:
+                self.squeeze.begin(may_learn=self.estimator.first_is_over)
 
     def end(self) -> None:
         """End the iteration; do nothing if none has begun."""
@@ -58,6 +74,9 @@ class Memory:
             return
         self._inside = False
         self.is_torn = self._thread != get_ident()
+        was_squeezed = self.squeeze.is_active
+        if was_squeezed:
+            self.squeeze.end()
         if not self.estimator.first_is_over:
             self._counter.adopt()  # earlier gradients, which Python reaches since a step
         was_in_lane = self.lane.inside
@@ -68,12 +87,50 @@ class Memory:
         if was_in_lane and did_fit and self.estimator.is_learning and not self.lane.survivors():
             self.estimator.forget()
         iteration = Iteration(live, peak, self._between, footprint)
-        self.has_news = self.estimator.add(iteration, did_fit) or self.has_news
+        if self.estimator.add(iteration, did_fit):
+            self.has_news = True
+            is_recorded = self.squeeze.has_news
+            if self.squeeze.target == math.inf and not is_recorded:
+                self.squeeze.forget_options()
+        if self.squeeze.target == math.inf and self.squeeze.is_outdated(iteration.ephemeral):
+            self.squeeze.forget_options()
+        if self.squeeze.has_news and self.estimator.recent:
+            self.has_news, self.squeeze.has_news = True, False
+        if was_squeezed and self.squeeze.adapt(iteration.ephemeral):
+            self.has_news = True
 
     def demand(self) -> Demand:
         """Return the measured demand; until two iterations have ended, all memory is persistent."""
         self.has_news = False
-        return self.estimator.demand(self._capacity) or Demand(self.peak(), 0, measured=False)
+        demand = self.estimator.demand(self._capacity)
+        if demand is None:
+            return Demand(self.peak(), 0, measured=False)
+        options = self.squeeze.options(self.estimator.unlimited(demand, self._capacity))
+        if not options:
+            return demand
+        return Demand(demand.persistent_bytes, options[0].bytes, True, options)
+
+    @property
+    def why_not_squeezed(self) -> str:
+        return self.squeeze.why_not
+
+    @property
+    def how_squeezed(self) -> str:
+        return self.squeeze.how
+
+    def want_squeeze(self, wanted: Wanted) -> None:
+        """Squeeze the next iterations as the user wants it."""
+        self.squeeze.want(wanted)
+        self.estimator.limit(self.squeeze.target)
+        self.has_news = self.has_news or bool(self.estimator.recent)
+
+    def squeeze_to(self, size: int) -> None:
+        """Squeeze the next iterations to `size` bytes of the lane, if the user leaves that to the
+        broker; 0: leave them as they are."""
+        before = self.squeeze.target
+        self.squeeze.grant(size)
+        if self.squeeze.target != before:
+            self.estimator.limit(self.squeeze.target)
 
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
         """Set the lane of the next iterations; None and 0 if there is none. Return an empty string,
@@ -123,6 +180,14 @@ class Memory:
         pages."""
         if self._counter.settle():
             self.lane.evacuate()
+
+
+def _squeeze(
+    counter: ByteCounter, page_directory: Callable[[], str], tell: Callable[[str], None]
+) -> Squeeze | NoSqueeze:
+    if isinstance(counter, CountedStorages):
+        return Squeeze(counter, page_directory, tell)
+    return NoSqueeze("that is possible on the device `host` only, and where tensors are counted")
 
 
 def _lane_and_pager(

@@ -55,6 +55,20 @@ def weights(text: str) -> dict[str, float]:
     return found
 
 
+def parts(text: str) -> dict[float, float]:
+    """Return the slowdown at each part of a peak."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    try:
+        found = {float(part): float(slowdown) for part, _, slowdown in pairs}
+    except ValueError:
+        found = {}
+    if not found or not all(0 <= part < 1 <= found[part] < float("inf") for part in found):
+        raise argparse.ArgumentTypeError(
+            f"parts below 1 and slowdowns from 1 on, as in 0.6=1.03,0.2=1.1, not {text!r}"
+        )
+    return found
+
+
 def size(text: str) -> int:
     """Return bytes: a number, or one with a unit after it."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(B|KiB|MiB|GiB|TiB)?", text)

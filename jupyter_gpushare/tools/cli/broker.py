@@ -14,14 +14,18 @@ HELP = "run a broker in the foreground, or end one"
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Every setting is an option; its text is checked in the same way as in the environment."""
     command.add_argument("--stop", action="store_true", help="end the broker that runs")
-    default = Settings()
     for name, sentence in descriptions().items():
         if name != "socket":
             command.add_argument(
                 f"--{name.replace('_', '-')}",
                 metavar="VALUE",
-                help=f"{sentence} (default: {getattr(default, name)})".replace("%", "%%"),
+                help=(sentence + _default(getattr(Settings(), name))).replace("%", "%%"),
             )
+
+
+def _default(value: object) -> str:
+    """An empty text is what the sentence of a setting explains."""
+    return "" if value == "" else f" (default: {value})"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .argument_types import add_json, count, size, weights, whole
+from .argument_types import add_json, count, parts, size, weights, whole
 from .output import show, show_json, tell
 
 HELP = "simulate recorded or generated notebooks under other policies or on other devices"
@@ -61,6 +61,14 @@ def _add_devices(command: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="page notebooks out at this many bytes per second (default: never)",
     )
+    command.add_argument(
+        "--squeeze",
+        type=parts,
+        default={},
+        metavar="PARTS",
+        help="notebooks can be squeezed to these parts of their peak, each with its slowdown, as in"
+        " 0.6=1.03,0.2=1.1 (default: they cannot be)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         groups=arguments.group_weights,
         users=arguments.user_weights,
         class_of=arguments.class_mode,
+        squeeze=arguments.squeeze,
         conduct=_core.Conduct(paging_rate=arguments.paging_rate),
     )
     if arguments.plot:

@@ -95,6 +95,7 @@ while late < 10:
                 net(data[0][0])
     except Late:
         late += 1
+        torch.set_grad_enabled(True)  # the exit of no_grad may not have done so
 signal.setitimer(signal.ITIMER_REAL, 0)
 signal.signal(signal.SIGALRM, previous)
 # %%

@@ -1,0 +1,23 @@
+// For how long the cell of each session goes first, at one moment.
+#pragma once
+
+#include <optional>
+
+#include "core/device_state.h"
+#include "core/types.h"
+
+namespace gpushare {
+
+class Boost {
+ public:
+  Boost(const DeviceState& state, Seconds now) : state_(state), now_(now) {}
+
+  Seconds of(const Session& session);
+
+ private:
+  const DeviceState& state_;
+  const Seconds now_;
+  std::optional<FairShares::ClocksBelow> below_;  // taken for the first boosted session
+};
+
+}  // namespace gpushare

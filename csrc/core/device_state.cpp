@@ -1,0 +1,157 @@
+#include "core/device_state.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/squeeze.h"
+#include "core/validation.h"
+
+namespace gpushare {
+
+DeviceState::DeviceState(Bytes capacity, std::string_view policy_name, const Rules& known)
+    : rules(known),
+      policy(&policy_named(policy_name)),
+      lanes(capacity),
+      shares(rules.half_life),
+      tuner(rules.quantum) {
+  check_rules(rules);
+}
+
+DeviceState::DeviceState(const DeviceState& other)
+    : rules(other.rules),
+      policy(other.policy),
+      lanes(other.lanes),
+      shares(other.shares),
+      residency(other.residency),
+      tuner(other.tuner),
+      sessions(other.sessions),
+      recovering(other.recovering),
+      now(other.now),
+      last_order(other.last_order) {
+  for (Session& session : sessions)
+    session.shares = shares.path(session.group, session.user, session.id);
+}
+
+Seconds DeviceState::latest(Seconds time) const {
+  check_time(time);
+  return std::max(time, now);
+}
+
+void DeviceState::advance(Seconds time) {
+  now = latest(time);
+  shares.advance(now);
+  residency.advance(now);
+}
+
+int DeviceState::limit() const {
+  if (rules.running_lanes != 0) return rules.running_lanes;
+  return policy->packs ? tuner.lanes() : 1;
+}
+
+int DeviceState::wanted() const { return packs() ? tuner.hoped() : limit(); }
+
+bool DeviceState::has_outgrown(const Session& session) const {
+  if (!has_place(session)) return false;
+  const Demand &place = lanes.demand_of(session.number), &demand = session.demand;
+  return place.persistent != demand.persistent || place.measured != demand.measured ||
+         !option_of(demand, place.ephemeral);
+}
+
+bool DeviceState::promises(const Session::Turn& turn, const Session::Successor& waiting,
+                           Seconds at) const {
+  return turn.successor == waiting && at < *turn.asked + rules.lease - kSoon;
+}
+
+bool DeviceState::is_promised(const Session& session) const {
+  if (!session.request) return false;
+  const Session::Successor waiting = successor_of(session);
+  return std::ranges::any_of(sessions, [&](const Session& other) {
+    return other.turn && promises(*other.turn, waiting, now);
+  });
+}
+
+std::set<SessionNumber> DeviceState::named_successors() const {
+  std::set<SessionNumber> named;
+  for (const Session& session : sessions)
+    if (session.turn) named.insert(session.turn->successor.number);
+  return named;
+}
+
+// --- what must stay true -------------------------------------------------------------------------
+
+std::string DeviceState::is_valid() const {
+  for (const std::string& broken :
+       {sessions.is_valid(), lanes.is_valid(), lanes_agree(), shares.is_valid(), tuner.is_valid(),
+        shares_agree(), squeezes_agree(), throttled_agree(), paging_agrees()})
+    if (!broken.empty()) return broken;
+  return "";
+}
+
+std::string DeviceState::lanes_agree() const {
+  std::size_t placed = 0;
+  for (const Session& session : sessions) {
+    if (session.request && session.turn) return "a session waits and runs at once";
+    if (!has_place(session)) continue;
+    ++placed;
+    const bool holds = lanes.holder_of(lanes.lane_of(session.number)) == session.number;
+    if (holds != session.turn.has_value()) return "a lane is held and its holder does not run";
+    if (!session.turn && has_outgrown(session)) return "a place has another size";
+  }
+  return placed == lanes.size() ? "" : "a session has a place and is not open";
+}
+
+std::string DeviceState::shares_agree() const {
+  for (const Session& session : sessions)
+    if (session.share().active > 1 || session.share().running != session.turn.has_value())
+      return "a session's turn is counted wrong";
+  return "";
+}
+
+// One that runs may have more than may be, and yields where others need it.
+std::string DeviceState::squeezes_agree() const {
+  const std::set<SessionNumber> named = named_successors();
+  for (const Session& session : sessions) {
+    if (session.demand.options.empty() || !has_place(session)) continue;
+    if (session.turn || named.contains(session.number)) continue;
+    const Bytes has = lanes.demand_of(session.number).ephemeral;
+    const Bytes may_have = choice(session.demand, lanes.left()).bytes;
+    if (has > may_have) return "a session that does not run is squeezed too little";
+    if (has < may_have && lanes.held() == 0) return "a session is squeezed without need";
+  }
+  return "";
+}
+
+// A session may have got a turn before it was throttled, and then it was asked to yield.
+std::string DeviceState::throttled_agree() const {
+  for (const Session& session : sessions) {
+    if (!is_throttled(session)) continue;
+    if (session.turn && !session.turn->asked) return "a session is throttled and runs unasked";
+    if (session.share().active != session.turn.has_value())
+      return "a session is throttled and earns credit";
+  }
+  return "";
+}
+
+std::string DeviceState::paging_agrees() const {
+  std::vector<const Residency::Memory*> memories;
+  for (const Session& session : sessions) {
+    const std::string broken = paging_agrees(session);
+    if (!broken.empty()) return broken;
+    memories.push_back(&session.memory);
+  }
+  return residency.is_valid(memories);
+}
+
+std::string DeviceState::paging_agrees(const Session& session) const {
+  const bool is_used = session.busy || session.request || session.turn;
+  if (is_out(session) && has_place(session)) return "a session is paged out and has a place";
+  if (is_out(session) && session.turn) return "a session is paged out and runs";
+  if (session.memory.residence() == Residence::out && is_used)
+    return "a session is used and does not want to come back";
+  const bool works = session.turn || (session.busy && !session.request);
+  if (session.memory.residence() == Residence::leaving && works)
+    return "a session is used and asked to page out";
+  return "";
+}
+
+}  // namespace gpushare

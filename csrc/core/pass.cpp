@@ -1,0 +1,240 @@
+#include "core/pass.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/admission.h"
+#include "core/boost.h"
+#include "core/eviction.h"
+#include "core/fitting.h"
+#include "core/preemption.h"
+
+namespace gpushare {
+
+Decision Pass::run(Successor due) {
+  seen_.reset();
+  Decision decision;
+  start_successor(due, decision);
+  give_up_page_outs();
+  follow_tuner();
+  state_->lanes.merge_down(state_->limit());
+  Placement(*state_).squeeze_to(state_->lanes.left());
+  admit();
+  Placement(*state_).grow_back();
+  settle_shares();
+  boost_cells();
+  Contention contention = this->contention(state_->now);
+  grant(contention, decision);
+  ask_to_yield(contention, decision);
+  if (!state_->recovering) ask_to_page_out(decision);
+  state_->tuner.runs(state_->now, static_cast<int>(contention.running.size()));
+  if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
+    seen_ = std::move(contention);
+  decision.page_ins = state_->residency.take_came_in();
+  return decision;
+}
+
+// The successor may run already, whatever has changed since it was named. If it does not wait for
+// that turn any more, it has withdrawn, and ignores the direct handoff.
+void Pass::start_successor(Successor due, Decision& decision) {
+  const Session* named = state_->sessions.find(due.number);
+  if (!named || !named->request || named->request->number != due.turn) return;
+  decision.grants.push_back(Turns(*state_).take_over(state_->sessions.at(due.number)));
+}
+
+// Treats a session that does not page out in time as if it had refused. It may still page out
+// later.
+void Pass::give_up_page_outs() {
+  if (state_->residency.leaving() == 0) return;
+  for (Session& session : state_->sessions)
+    if (session.memory.residence() == Residence::leaving &&
+        state_->now >= Eviction::leaves_by(*state_, session) - kSoon)
+      state_->residency.refuse(session.memory, std::nullopt);
+}
+
+void Pass::follow_tuner() {
+  if (!state_->packs()) return;
+  std::vector<SessionNumber> wanting;
+  for (const Session& session : state_->sessions)
+    if (!session.alone && (session.turn || (wants_turn(session) && state_->has_place(session))))
+      wanting.push_back(session.number);
+  state_->tuner.follow(state_->now, wanting);
+}
+
+void Pass::admit() {
+  const Admission admission(*state_, state_->now);
+  while (const SessionNumber next = admission.next()) {
+    Session& session = state_->sessions.at(next);
+    Placement(*state_).admit(session);
+    if (is_out(session)) Paging(*state_).bring_in(session);
+  }
+}
+
+// Updates the clocks of sessions that begin or cease to wait or run. A session that has no place,
+// is paused or is throttled earns no credit by waiting: otherwise it would have the device to
+// itself once it comes back.
+void Pass::settle_shares() {
+  const bool all_in = state_->all_have_places();  // except those paged out, which want no turn
+  FairShares& shares = state_->shares;
+  std::optional<FairShares::ClocksBelow> below;  // taken once for all that become active
+  for (Session& session : state_->sessions) {
+    const bool active =
+        session.turn || (wants_turn(session) && (all_in || state_->has_place(session)));
+    if (active && !session.share().active) {
+      if (!below) below = shares.clocks_below(state_->now);
+      shares.enter(session.shares, *below);
+    }
+    if (!active && session.share().active) {
+      shares.leave(session.shares);
+      below.reset();
+    }
+  }
+}
+
+// The boost of a running session only becomes less, when other sessions come of which it is ahead.
+void Pass::boost_cells() {
+  Boost boost(*state_, state_->now);
+  for (Session& session : state_->sessions) {
+    const Seconds left = boost.of(session);
+    const Seconds ran = running_seconds(session, state_->now);
+    session.boost = session.turn ? std::min(session.boost, ran + left) : left;
+  }
+}
+
+Contention Pass::contention(Seconds now) const {
+  Contention contention(*state_, now, now);
+  if (state_->recovering) contention.waiting.clear();
+  return contention;
+}
+
+// --- turns ---------------------------------------------------------------------------------------
+
+void Pass::grant(Contention& contention, Decision& decision) {
+  while (Contender* next = next_to_start(contention)) {
+    Session& session = state_->sessions.at(next->session->number);
+    decision.grants.push_back(Turns(*state_).grant(session));
+    contention.running.emplace_back(*state_, session, state_->now);
+    if (state_->limit() != 1)  // another may start, and this turn counts for its whole user
+      for (Contender& other : contention.waiting)
+        other.view = candidate(*state_, *other.session, state_->now);
+  }
+  std::erase_if(contention.waiting,
+                [](const Contender& other) { return other.session->turn.has_value(); });
+  Admission(*state_, state_->now).mark(contention.waiting);
+}
+
+// The best of the sessions that can start. If the best of all has to run alone, the device drains
+// for it.
+Contender* Pass::next_to_start(Contention& contention) const {
+  if (state_->limit() != 0 && state_->lanes.held() >= state_->limit()) return nullptr;
+  if (std::ranges::any_of(contention.running, &Contender::everywhere)) return nullptr;
+  const auto goes_before = [&](const Contender& a, const Contender& b) {
+    return before(*state_->policy, a.view, b.view);
+  };
+  Contender *best = nullptr, *able = nullptr;
+  for (Contender& waiting : contention.waiting) {
+    if ((waiting.lane == kNoLane && !waiting.drains) || waiting.session->turn) continue;
+    if (!best || goes_before(waiting, *best)) best = &waiting;
+    if ((!able || goes_before(waiting, *able)) && can_start(waiting)) able = &waiting;
+  }
+  return best && best->everywhere && able != best ? nullptr : able;
+}
+
+bool Pass::can_start(const Contender& waiting) const {
+  if (waiting.promised || waiting.drains) return false;
+  const LaneAllocator& lanes = state_->lanes;
+  if (waiting.everywhere) return lanes.held() == 0;
+  return lanes.holder_of(waiting.lane) == kNobody ||
+         lanes.can_move(waiting.session->number, state_->limit());
+}
+
+void Pass::ask_to_yield(Contention& contention, Decision& decision) {
+  const Preemption preemption(*state_, state_->now);
+  preemption.time_turns(contention);
+  for (const Contender& holder : contention.running) {
+    if (holder.session->turn->asked || holder.ends_in > kSoon) continue;
+    const Session* heir = preemption.heir(holder, contention);
+    Session& session = state_->sessions.at(holder.session->number);
+    decision.yields.push_back(Turns(*state_).ask_to_yield(session, heir, holder.lane));
+  }
+}
+
+// --- memory --------------------------------------------------------------------------------------
+
+void Pass::ask_to_page_out(Decision& decision) {
+  for (Eviction::Plan plan; !(plan = Eviction(*state_).plan()).sessions.empty();) {
+    const Session* first = state_->sessions.find(plan.beneficiary);
+    const std::string beneficiary = first ? first->id : "";
+    for (const SessionNumber number : plan.sessions) {
+      Session& session = state_->sessions.at(number);
+      state_->residency.ask_to_leave(session.memory, plan.beneficiary, beneficiary);
+      decision.page_outs.push_back(session.id);
+    }
+  }
+}
+
+// --- the next pass -------------------------------------------------------------------------------
+
+std::optional<Seconds> Pass::next_event(Seconds now) const {
+  now = state_->latest(now);
+  if (seen_ && now == state_->now) return next_change(*seen_, now);
+  Contention contention = this->contention(now);
+  Preemption(*state_, now).time_turns(contention);
+  return next_change(contention, now);
+}
+
+// Needs a contention whose turns are timed.
+std::optional<Seconds> Pass::next_change(const Contention& contention, Seconds now) const {
+  Seconds next = next_page_out(now);
+  const auto at = [&](Seconds time) {
+    if (time > now) next = std::min(next, time);
+  };
+  for (const Contender& holder : contention.running) {
+    if (const auto asked = holder.session->turn->asked)
+      at(*asked + state_->rules.lease);
+    else
+      next = std::min(next, now + holder.ends_in);
+  }
+  for (const Contender& waiting : contention.waiting)
+    if (waiting.lane == kNoLane) at(Admission::ages_at(*state_, *waiting.session));
+  if (state_->packs()) at(state_->tuner.next_event().value_or(kNever));
+  return next == kNever ? std::nullopt : std::optional(next);
+}
+
+// When the next deadline of a page-out is over.
+Seconds Pass::next_page_out(Seconds now) const {
+  Seconds next = kNever;
+  if (state_->residency.leaving() == 0) return next;
+  for (const Session& session : state_->sessions) {
+    if (session.memory.residence() != Residence::leaving) continue;
+    const Seconds by = Eviction::leaves_by(*state_, session);
+    if (by > now) next = std::min(next, by);
+  }
+  return next;
+}
+
+// --- what must stay true -------------------------------------------------------------------------
+
+std::string Pass::is_valid() const {
+  if (state_->sessions.empty()) return "";
+  if (Admission(*state_, state_->now).next() != kNobody)
+    return "a session has no place although there is one";
+  if (!state_->recovering && !Eviction(*state_).plan().sessions.empty())
+    return "room is needed that others were not asked to make";
+  return turns_are_right();
+}
+
+std::string Pass::turns_are_right() const {
+  Contention contention = this->contention(state_->now);
+  if (next_to_start(contention)) return "a session waits although it could start";
+  for (const Contender& holder : contention.running) {
+    const bool asked = holder.session->turn->asked.has_value();
+    if (holder.must_end && !asked) return "a session that must end was not asked to yield";
+    if (holder.everywhere && contention.running.size() > 1 && !asked)
+      return "a session that runs alone runs beside others";
+  }
+  return "";
+}
+
+}  // namespace gpushare

@@ -1,0 +1,24 @@
+// Ranges of what goes into the core: a value outside raises std::invalid_argument with a sentence
+// that says what would be right, and nothing has changed by then.
+#pragma once
+
+#include <cstdint>
+
+#include "core/types.h"
+
+namespace gpushare {
+
+class LaneAllocator;
+
+void require(bool condition, const char* sentence);
+void check_time(Seconds time);
+void check_weight(double weight);
+void check_running_lanes(int lanes);
+void check_iterations(std::int64_t iterations);
+void check_paged_out(Bytes bytes);
+void check_rules(const Rules& rules);
+// Raises std::overflow_error for a demand that the empty device does not hold.
+void check_demand(const Demand& demand, const LaneAllocator& lanes);
+void check_spec(const SessionSpec& spec, const LaneAllocator& lanes);
+
+}  // namespace gpushare

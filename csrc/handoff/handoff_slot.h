@@ -1,0 +1,52 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "handoff/handoff_token.h"
+
+namespace gpushare {
+
+// The handoff slot: a session receives a direct handoff here, and sends its own turn to the next
+// session from here. All that happens between the last iteration of the one and the first of the
+// other is here, because Python is cold at that moment and the device stands still. For one thread
+// at a time, but any thread may close it.
+class HandoffSlot {
+ public:
+  // It has a name that lies in no directory and ends with the process. Where no such name is
+  // available, or `name` is empty, it is closed from the start: then turns come from the broker
+  // alone.
+  explicit HandoffSlot(const std::string& name);
+  HandoffSlot(const HandoffSlot&) = delete;
+  HandoffSlot& operator=(const HandoffSlot&) = delete;
+  ~HandoffSlot() { close(); }
+
+  bool is_open() const { return socket_ >= 0; }
+  void close();
+  // From now on direct handoffs with this key count; with the empty key none does.
+  void renew(std::string key) { key_ = std::move(key); }
+
+  // Whether there is something to receive from the broker; nothing is taken from it.
+  [[nodiscard]] bool look(int connection, uint64_t turn);
+  // Whether the successor after `turn` has been in it.
+  bool has_successor() const { return successor_.has_value(); }
+  // Gives the turn to the successor. It does not matter whether a process receives it, since the
+  // broker's own Grant follows in any case.
+  void hand_on();
+  void send(const Successor& successor) const;
+
+  // Waits for a direct handoff of the turn `number`. Returns none where something else has come
+  // first, by `connection`, by handoff or by a signal. A message of the broker goes before a
+  // handoff that has arrived as well, because it may say that no handoff counts any more.
+  [[nodiscard]] std::optional<Turn> await(int connection, uint64_t number) const;
+
+ private:
+  std::optional<Turn> receive(uint64_t number) const;
+
+  std::string key_;
+  std::atomic<int> socket_ = -1;
+  std::optional<Successor> successor_;
+};
+
+}  // namespace gpushare

@@ -1,0 +1,327 @@
+"""What autograd has saved in this iteration, within a budget of bytes.
+
+As long as memory suffices nothing moves. Above the budget entries leave, those first that are
+needed last: dropped if a recipe makes them anew in less time than the slower tier takes, else
+written there. Each comes back when autograd takes it, and is read ahead in reverse order.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import torch
+
+from .entries import Body, Entry, Reference
+from .profile import Event, Profile
+from .tier import Tier
+
+AHEAD = 3  # entries that may be on their way back at one time
+LATEST = 16  # entries of which some are in use by the operation that runs
+BEHIND = 8  # entries that wait until user code cannot reach them, to be written
+WINDOW = 64  # entries among which those to be read ahead are looked for
+
+
+class Cache:
+    """The entries of one process. A budget of infinity moves nothing."""
+
+    def __init__(self, tier: Tier, profile: Profile, tell: Callable[[str], None]) -> None:
+        self._tier, self._profile, self._tell = tier, profile, tell
+        self.lock = threading.RLock()
+        self.budget = math.inf
+        self.dropped = self.remade = 0  # bytes, in total
+        self.ended: deque[int] = deque()  # ordinals of entries that autograd has let go
+        self._found: weakref.WeakValueDictionary[int, Entry] = weakref.WeakValueDictionary()
+        self._floor = 0
+        self._written: set[int] = set()
+        self._order: list[Reference] = []
+        self._earlier: list[Reference] = []
+        self.begin()
+
+    # --- an iteration ------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._earlier = [weak for weak in (*self._earlier, *self._order) if weak() is not None]
+        self._order = []  # of this iteration, by ordinal
+        self._here: dict[int, Reference] = {}  # whose bytes are in memory, by ordinal
+        self._behind: deque[Reference] = deque(maxlen=BEHIND)  # to be written soon
+        self._floor_before, self._floor = self._floor, 0
+        self._written_before, self._written = self._written, set()
+        self._latest: deque[int] = deque(maxlen=LATEST)
+        self.ended.clear()
+
+    def end(self) -> None:
+        """End the iteration, and wait for all transfers: no thread may move its memory later."""
+        with self.lock:
+            for entry in self._living(self._order):
+                self._settle(entry)
+
+    def bring_all(self) -> None:
+        """Have everything in memory, whatever the budget."""
+        self.budget = math.inf
+        for entry in self._living([*self._earlier, *self._order]):
+            self._settle(entry)
+            self.bring(entry)
+            entry.leave_file()
+
+    def _living(self, references: list[Reference]) -> Iterator[Entry]:
+        return (entry for weak in references if (entry := weak()) is not None)
+
+    # --- entries -----------------------------------------------------------------------------
+
+    def find(self, storage: torch.UntypedStorage, version: int) -> Entry | None:
+        entry = self._found.get(storage._cdata)
+        return entry if entry is not None and entry.is_of(storage, version) else None
+
+    def open(self, storage: torch.UntypedStorage) -> None:
+        """Note that user code changes the bytes of a storage."""
+        if (entry := self._found.get(storage._cdata)) is not None:
+            entry.is_open = True
+
+    def held_beside(self, entry: Entry) -> tuple[int, ...]:
+        """Return the entries that have to stay now, among the latest that autograd has saved or
+        taken; this one is the latest."""
+        self._latest.append(entry.ordinal)
+        living = self._living([self._order[n] for n in set(self._latest) if n < len(self._order)])
+        return tuple(one.ordinal for one in living if not one.is_private())
+
+    def open_reachable(self) -> None:
+        """Note that user code runs unseen from now on: it may change all that it can reach."""
+        for entry in self._living(list(self._here.values())):
+            entry.is_open = not entry.is_closed()
+
+    def open_unpacked(self, entry: Entry) -> None:
+        """Have an entry in memory whose bytes user code gets, and may change: recipes that read
+        them run before, and what the file has of them is of no use afterwards."""
+        was_open, entry.is_open = entry.is_open, True  # from now on they are written, if they leave
+        if not was_open:
+            for other in self._living([*self._earlier, *self._order]):
+                if other.body is None and other.place is None:
+                    self.bring(other)
+        self._settle(entry)
+        self.bring(entry)
+        entry.leave_file()
+
+    def add(self, storage: torch.UntypedStorage, version: int) -> Entry:
+        """Return a new entry. The caller keeps it alive."""
+        entry = Entry(storage, version, len(self._order))
+        self._found[storage._cdata] = entry
+        self._order.append(Reference(entry, self._note_end))
+        self._here[entry.ordinal] = self._order[-1]
+        if entry.ordinal in self._written_before:
+            self._behind.append(self._order[-1])
+        return entry
+
+    def _note_end(self, reference: Reference) -> None:
+        ordinal = reference.ordinal
+        if ordinal < len(self._order) and self._order[ordinal] is reference:  # of this iteration
+            self.ended.append(ordinal)
+
+    def bring(self, entry: Entry) -> torch.UntypedStorage:
+        """Return the storage of an entry, in memory. Raises RuntimeError if it cannot be read."""
+        if entry.body is None:
+            self._restore(entry)
+        elif entry.arriving is not None:
+            self._await_read(entry)
+        assert entry.body is not None
+        return entry.body.storage
+
+    def offer(self, entry: Entry, storage: torch.UntypedStorage) -> None:
+        """Use these bytes for an entry that has none in memory."""
+        if entry.body is None:
+            entry.body = Body(storage, is_whole=True)
+            if entry.ordinal < len(self._order) and self._order[entry.ordinal]() is entry:
+                self._here[entry.ordinal] = self._order[entry.ordinal]
+
+    def _restore(self, entry: Entry) -> None:
+        if entry.place is not None:
+            self.evict(entry.nbytes, entry)
+            storage = torch.UntypedStorage(entry.nbytes)
+            self._read(entry, storage)
+        else:
+            storage = _remade(entry, self)
+            self.remade += entry.nbytes
+        self.offer(entry, storage)
+
+    # --- the budget --------------------------------------------------------------------------
+
+    def fit(self, event: Event, size: int, spared: Entry | None = None) -> None:
+        """Let other entries leave until what follows the event of `size` bytes fits into the
+        budget."""
+        if self.budget != math.inf:
+            need = self._profile.need(event, size)
+            self.evict(self._profile.most if need is None else need, spared, need is not None)
+
+    def evict(self, need: int, spared: Entry | None = None, is_known: bool = False) -> None:
+        """Let entries leave until `need` more bytes fit. If a single operation exceeds the budget
+        alone, the most that one needs takes the budget's place in this iteration."""
+        if self._has_room(need):
+            return
+        for ordinal in sorted(self._here):
+            entry = self._here[ordinal]()
+            if entry is None:
+                del self._here[ordinal]
+            elif entry is not spared and self._leave(entry) and self._has_room(need):
+                return
+        if is_known and not self._has_room(need):
+            self._floor = max(self._floor, self._profile.used() + need)
+
+    def _has_room(self, need: int) -> bool:
+        limit = max(self.budget, self._floor, self._floor_before)
+        return self._profile.used() + need <= limit
+
+    def _leave(self, entry: Entry) -> bool:
+        """Free the memory of an entry; return False if it has to stay."""
+        body = entry.body
+        if body is None or not body.is_private():
+            return False
+        self._settle(entry)
+        if entry.place is None and self._is_remade(entry):
+            self.dropped += entry.nbytes
+        elif entry.place is None and not self._write(entry, body.storage):
+            return False
+        self._here.pop(entry.ordinal, None)
+        entry.body = None
+        return True
+
+    def _is_remade(self, entry: Entry) -> bool:
+        """Whether making it anew takes less time than to write and read it."""
+        node = entry.node
+        if node is None or node.seconds >= 2 * entry.nbytes * self._tier.pace:
+            return False
+        return entry.is_closed() and node.is_closed()
+
+    # --- transfers ---------------------------------------------------------------------------
+
+    def write_behind(self) -> None:
+        """Begin to write entries that had to leave in the last iteration, once user code can no
+        longer change them."""
+        for reference in tuple(self._behind):
+            entry = reference()
+            if entry is None or (entry.body is not None and entry.body.is_private()):
+                self._behind.remove(reference)
+                if entry is not None and entry.place is None and self.budget != math.inf:
+                    self._begin_to_write(entry)
+
+    def _begin_to_write(self, entry: Entry) -> None:
+        assert entry.body is not None
+        try:
+            file, place = self._tier.take(entry.nbytes)
+        except OSError as error:
+            self._call_off(error)
+            return
+        entry.file, entry.leaving = file, self._tier.write_behind(file, place, entry.body.storage)
+        entry.place = place
+
+    def read_ahead(self, entry: Entry) -> None:
+        """Begin to read what autograd takes next: about the reverse of the order of saving."""
+        if self.budget == math.inf or entry.ordinal >= len(self._order):
+            return
+        arriving, need = 0, self._need_of(entry)
+        window = self._order[max(0, entry.ordinal - WINDOW) : entry.ordinal]
+        for before in self._living(window[::-1]):
+            need = max(need, self._need_of(before))
+            if before.body is not None:
+                arriving += before.is_arriving()
+            elif before.place is not None:
+                if arriving >= AHEAD or not self._has_room(need + before.nbytes):
+                    return
+                self._begin_to_read(before)
+                arriving += 1
+
+    def _need_of(self, entry: Entry) -> int:
+        need = self._profile.need(Event(False, entry.ordinal), entry.nbytes)
+        return self._profile.most if need is None else need
+
+    def _begin_to_read(self, entry: Entry) -> None:
+        assert entry.file is not None
+        assert entry.place is not None
+        storage = torch.UntypedStorage(entry.nbytes)
+        entry.arriving = self._tier.read_ahead(entry.file, entry.place, storage)
+        self.offer(entry, storage)
+
+    def _write(self, entry: Entry, storage: torch.UntypedStorage) -> bool:
+        if self.budget == math.inf:
+            return False  # squeezing has been called off
+        try:
+            file, place = self._tier.take(entry.nbytes)
+        except OSError as error:
+            self._call_off(error)
+            return False
+        try:
+            self._tier.write(file, place, storage)
+        except OSError as error:
+            file.leave(place, None)
+            self._call_off(error)
+            return False
+        entry.file, entry.place = file, place
+        self._written.add(entry.ordinal)
+        return True
+
+    def _read(self, entry: Entry, storage: torch.UntypedStorage) -> None:
+        assert entry.file is not None
+        assert entry.place is not None
+        try:
+            self._tier.read(entry.file, entry.place, storage)
+        except OSError as error:
+            raise RuntimeError(LOST.format(error)) from error
+
+    def _settle(self, entry: Entry) -> None:
+        """Wait for the transfers of an entry."""
+        if entry.arriving is not None:
+            self._await_read(entry)
+        if entry.leaving is not None:
+            self._await_write(entry)
+
+    def _await_read(self, entry: Entry) -> None:
+        assert entry.arriving is not None
+        try:
+            entry.arriving.result()
+        except OSError:  # once more, at once
+            if entry.body is not None:
+                self._read(entry, entry.body.storage)
+        entry.arriving = None
+
+    def _await_write(self, entry: Entry) -> None:
+        assert entry.leaving is not None
+        try:
+            entry.leaving.result()
+            self._written.add(entry.ordinal)
+        except OSError as error:
+            entry.leave_file()
+            self._call_off(error)
+        entry.leaving = None
+
+    def _call_off(self, error: OSError) -> None:
+        """Move nothing more, since the slower tier has failed; what it has can still be read."""
+        if self.budget != math.inf:
+            self.budget = math.inf
+            self._tell(FAILED.format(error))
+
+
+def _remade(entry: Entry, cache: Cache) -> torch.UntypedStorage:
+    """Return the storage that the entry's recipe makes; nothing that user code has turned on sees
+    the operations."""
+    assert entry.node is not None
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        storage = entry.node.make(cache)
+    if storage.nbytes() != entry.nbytes:
+        raise RuntimeError(DIFFERENT)
+    return storage
+
+
+FAILED = (
+    "squeezing is off from now on: the page file cannot be written ({}). Nothing is lost; set"
+    " page_directory to a directory on a disk with room"
+)
+LOST = (
+    "a part of this iteration cannot be read back from the page file ({}): run it again, after"
+    " `%gpushare squeeze off`"
+)
+DIFFERENT = (
+    "an operation gave a result of another size when it ran again: run the iteration again, after"
+    " `%gpushare squeeze off`"
+)

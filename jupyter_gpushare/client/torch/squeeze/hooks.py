@@ -1,0 +1,197 @@
+"""What autograd calls: hooks on saved tensors, in the outermost forwards of the iteration."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from .cache import Cache
+from .entries import Entry, Handle, Plain, Reference, has_lazy_bytes, is_foreign
+from .gradients import Gradients
+from .profile import Event, Profile
+from .recorder import Recorder
+
+COMPILED = "the model is compiled; `torch._functorch.config.activation_memory_budget` is for that"
+LEAST = 16 << 10  # bytes; a smaller storage stays
+Packed = Handle | Plain
+_SAVES_FOR_USER = torch.autograd.Function.apply.__func__.__code__
+_RUNS_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
+
+
+class Hooks:
+    """The hooks of one process. `begin` and `end` are called by the thread of the iteration."""
+
+    def __init__(self, cache: Cache, profile: Profile, gradients: Gradients) -> None:
+        self._cache, self._profile, self._gradients = cache, profile, gradients
+        self._recorder = Recorder(cache)
+        self._undo: Callable[[], None] | None = None
+
+    # --- a forward ---------------------------------------------------------------------------
+
+    def begin(self, module: torch.nn.Module) -> str:
+        """Hook an outermost forward. Return an empty string, or why it stays as it is."""
+        self.end()  # a forward that was interrupted has left them
+        if not torch.is_grad_enabled():
+            return ""
+        if is_compiled(module):
+            return COMPILED
+        if not torch._C._autograd._saved_tensors_hooks_is_enabled():
+            return "torch.func computes its gradients"
+        if _top() is not None:
+            return "it runs under saved-tensor hooks of its own, or is checkpointed"
+        self._gradients.expect(module)
+        self._stand_aside_for_functions()
+        torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
+        if not torch._C._len_torch_dispatch_stack():
+            self._recorder.__enter__()
+        return ""
+
+    def end(self) -> None:
+        """Take the hooks away; do nothing if they are away, or others lie over them."""
+        if torch._C._len_torch_dispatch_stack() and _top_mode() is self._recorder:
+            self._recorder.__exit__(None, None, None)
+        self._recorder.forget()
+        self._cache.open_reachable()
+        if self._is_on_top():
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def _is_on_top(self) -> bool:
+        top = _top()
+        return top is not None and top[0] == self.pack
+
+    def _stand_aside_for_functions(self) -> None:
+        """torch.func refuses to run under hooks of saved tensors: these are away meanwhile."""
+        graph = torch.autograd.graph
+        original = graph.disable_saved_tensors_hooks
+
+        @contextlib.contextmanager
+        def disable(message: str) -> Iterator[None]:
+            with self._away(), original(message):
+                yield
+
+        def restore() -> None:
+            if graph.disable_saved_tensors_hooks is disable:
+                graph.disable_saved_tensors_hooks = original
+
+        graph.disable_saved_tensors_hooks = disable
+        self._undo = restore
+
+    @contextlib.contextmanager
+    def _away(self) -> Iterator[None]:
+        if not self._is_on_top():
+            yield
+            return
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        try:
+            yield
+        finally:
+            torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
+
+    # --- tensors -----------------------------------------------------------------------------
+
+    def pack(self, tensor: torch.Tensor) -> Packed:
+        is_for_user = sys._getframe(1).f_code is _SAVES_FOR_USER
+        with torch._C.DisableTorchFunction():
+            if not _may_leave(tensor):
+                return Plain(tensor)
+            with self._cache.lock:
+                handle = self._pack(tensor)
+                handle.entry.is_open = handle.entry.is_open or is_for_user
+                return handle
+
+    def _pack(self, tensor: torch.Tensor) -> Handle:
+        storage, version = tensor.untyped_storage(), tensor._version
+        self._profile.close()
+        entry = self._cache.find(storage, version) or self._add(storage, version)
+        assert entry.body is not None
+        handle = Handle(entry, entry.body, tensor)
+        event = Event(True, entry.ordinal)
+        self._cache.write_behind()
+        self._cache.fit(event, entry.nbytes)
+        self._open(event, entry)
+        return handle
+
+    def _add(self, storage: torch.UntypedStorage, version: int) -> Entry:
+        entry = self._cache.add(storage, version)
+        entry.node = self._recorder.node_of(storage, version)
+        if entry.node is not None:
+            entry.node.entry = Reference(entry)
+        return entry
+
+    def unpack(self, packed: Packed) -> torch.Tensor:
+        is_for_user = not _is_engine(sys._getframe())
+        with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+            if isinstance(packed, Plain):
+                return packed.value()
+            with self._cache.lock:
+                if is_for_user:
+                    self._cache.open_unpacked(packed.entry)
+                return self._unpack(packed)
+
+    def _unpack(self, handle: Handle) -> torch.Tensor:
+        entry = handle.entry
+        self._profile.is_backward = True
+        self._profile.close()
+        self._cache.bring(entry)
+        tensor = handle.value()
+        event = Event(False, entry.ordinal)
+        self._cache.fit(event, entry.nbytes, entry)
+        self._cache.read_ahead(entry)
+        self._open(event, entry)
+        return tensor
+
+    def _open(self, event: Event, entry: Entry) -> None:
+        self._profile.open(event, entry.nbytes)
+        if self._profile.tape is not None:
+            recipe = (
+                {"seconds": entry.node.seconds, "beside": entry.node.beside} if entry.node else {}
+            )
+            held = self._cache.held_beside(entry)
+            self._profile.record(self._cache.ended, held=held, **recipe)
+
+
+def _is_engine(frame: FrameType) -> bool:
+    """Whether autograd itself has called the hook in that frame, and not Python code, which may
+    change what it gets: the backward of a function of the user, or a look at `grad_fn`."""
+    return frame.f_back is None or frame.f_back.f_code is _RUNS_BACKWARD
+
+
+def _may_leave(tensor: torch.Tensor) -> bool:
+    """Whether a saved tensor is an activation in plain memory."""
+    if type(tensor) is not torch.Tensor or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    if not is_plain or tensor.is_quantized or has_lazy_bytes(tensor):
+        return False
+    storage = tensor.untyped_storage()
+    size = storage.nbytes()
+    if size < LEAST or size % tensor.element_size() or is_foreign(storage):
+        return False
+    return not _is_parameter(tensor)
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    """Whether this is a leaf, or a view of one."""
+    base = tensor._base if tensor._is_view() else tensor
+    return base is not None and base.is_leaf and base.requires_grad
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
+
+
+def _top() -> Any:
+    """Return the hooks of saved tensors in force in this thread, or None."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _top_mode() -> Any:
+    return torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1)

@@ -1,0 +1,93 @@
+"""What the events of an iteration need: learned from the iterations before it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple, Protocol
+
+from .gradients import Gradients
+from .prediction import Step
+
+RECENT = 3  # iterations whose needs count; the first one of a training is an outlier
+
+
+class Counter(Protocol):
+    """The interface that counts the bytes of live tensors."""
+
+    def live(self) -> int: ...
+
+    def mark(self) -> tuple[int, int]:
+        """Return live and peak bytes; the next peak of marks starts here."""
+
+
+class Event(NamedTuple):
+    """Autograd saves a tensor of an entry (`is_saved`), or takes it back."""
+
+    is_saved: bool
+    ordinal: int  # of the entry in the iteration
+
+
+class Profile:
+    """Measures one iteration after the other. All sizes are bytes above what was alive when the
+    iteration began, without the gradients that it has made."""
+
+    def __init__(self, counter: Counter, gradients: Gradients) -> None:
+        self._counter, self._gradients = counter, gradients
+        self._tables: deque[dict[Event, float]] = deque(maxlen=RECENT)
+        self.begin()
+
+    def begin(self) -> None:
+        self._tables.append({})
+        self._counter.mark()
+        self._base = self._counter.live()
+        self._open: Step | None = None
+        self._live = self._made_before = 0  # bytes when it opened
+        self.tape: list[Step] | None = None  # of the iteration, while it is recorded
+        self.most = 0  # that any event has needed in this iteration
+        self.peak = 0
+        self.is_backward = False
+
+    def used(self) -> int:
+        """Return the bytes that the iteration has now."""
+        return self._counter.live() - self._base - self._made()
+
+    def need(self, event: Event, size: int) -> int | None:
+        """Return the most bytes that will be needed between that event and the next one, beside
+        what is there; None if no recent iteration had it. Shapes vary together, so needs are kept
+        as multiples of the entry's `size`."""
+        known = [table[event] for table in self._tables if event in table]
+        return int(max(known) * size) if known else None
+
+    def open(self, event: Event, size: int) -> None:
+        """Measure what is needed from now on, after that event of an entry of `size` bytes."""
+        self._live, _ = self._counter.mark()
+        self._made_before = self._made()
+        used = self._live - self._base - self._made_before
+        kind = "save" if event.is_saved else "take"
+        self._open = Step(kind, event.ordinal, size, used)
+
+    def record(self, ended: deque[int], **known: Any) -> None:
+        """Add to the record of the open event what is `known` of it, by the names of Step; before
+        it autograd has let the entries go that have `ended`."""
+        assert self.tape is not None
+        while ended:
+            self.tape.append(Step("end", ended.popleft()))
+        if self._open is not None:
+            self._open = self._open._replace(**known)
+
+    def close(self) -> None:
+        """End the measurement of the open event."""
+        step, self._open = self._open, None
+        _, peak = self._counter.mark()
+        if step is None:
+            return
+        need = max(0, peak - self._live - (self._made() - self._made_before))
+        event, table = Event(step.kind == "save", step.ordinal), self._tables[-1]
+        table[event] = max(need / step.size, table.get(event, 0.0))
+        self.most = max(self.most, need)
+        self.peak = max(self.peak, step.used + need)
+        if self.tape is not None:
+            self.tape.append(step._replace(need=need))
+
+    def _made(self) -> int:
+        return self._gradients.bytes() if self.is_backward else 0

@@ -1,0 +1,89 @@
+/** The last complete snapshot of the broker, and whether it is valid now. */
+
+import { aged } from './aging';
+import { everyone, isSnapshot, RECOVERING, State } from './format';
+import { ISnapshot } from './snapshot';
+
+/**
+ * Milliseconds for which a recovering broker's snapshot is not shown for
+ * notebooks that are missing.
+ */
+const RECOVERY_MS = 10_000;
+
+/**
+ * A restarted broker knows no notebook until each has come back. Until then the
+ * snapshot before stays, as one that is not valid now, so that no notebook
+ * seems to have gone.
+ */
+export class LastSnapshot {
+  /** As it came; null before there was any. */
+  get snapshot(): ISnapshot | null {
+    return this._snapshot;
+  }
+
+  /** When the snapshot came, on the clock of all times here. */
+  get receivedAt(): number {
+    return this._receivedAt;
+  }
+
+  /** Note the state that has come `at` a time in milliseconds. */
+  take(state: State, at: number): void {
+    this._newest = state;
+    this._cameAt = at;
+    if (!isSnapshot(state)) {
+      this._missingSince = null;
+    }
+    this._adopt(at);
+  }
+
+  /**
+   * The snapshot as it is by `now`, if it is valid; else why it is not, or that
+   * nothing is known.
+   */
+  state(now: number): State {
+    this._adopt(now);
+    if (!isSnapshot(this._newest)) {
+      return this._newest;
+    }
+    return this._newest === this._snapshot
+      ? aged(this._snapshot, Math.max(0, now - this._receivedAt) / 1000)
+      : COMING_BACK;
+  }
+
+  private _adopt(now: number): void {
+    if (isSnapshot(this._newest) && !this._isComingBack(this._newest, now)) {
+      this._snapshot = this._newest;
+      this._receivedAt = this._cameAt;
+      this._missingSince = null;
+    }
+  }
+
+  /**
+   * A notebook that has ended meanwhile is missing for ever, so the wait for it
+   * has to end.
+   */
+  private _isComingBack(state: ISnapshot, now: number): boolean {
+    const before = this._snapshot;
+    if (!state.broker.recovering || before === null || before === state) {
+      return false;
+    }
+    this._missingSince ??= now;
+    const back = ids(state);
+    return (
+      now - this._missingSince < RECOVERY_MS &&
+      [...ids(before)].some(id => !back.has(id))
+    );
+  }
+
+  private _cameAt = 0;
+  private _missingSince: number | null = null;
+  private _newest: State = null;
+  private _receivedAt = 0;
+  private _snapshot: ISnapshot | null = null;
+}
+
+const COMING_BACK: State = { type: 'Error', code: RECOVERING, message: '' };
+
+function ids(snapshot: ISnapshot): Set<string> {
+  return new Set(everyone(snapshot).map(({ id }) => id));
+}

@@ -1,0 +1,81 @@
+/** What every part of the view is drawn from. */
+
+import { ITranslate, Notebook } from './format';
+import { ISnapshot, IViewer } from './snapshot';
+
+/**
+ * What a viewer may want of a session: fields of the server's SessionChange.
+ */
+export interface ISessionChange {
+  weight?: number;
+  paused?: boolean;
+}
+
+export type Ask = 'yield' | 'page_out' | 'cancel';
+
+/** What a viewer may want of a class: fields of the server's ClassChoice. */
+export interface IClassChoice {
+  group: string;
+  on: boolean;
+  device?: string;
+  seconds?: number;
+}
+
+/** Carries out what a viewer wants; a refusal is an Error with one sentence. */
+export interface IActions {
+  change(session: string, change: ISessionChange): Promise<void>;
+  ask(session: string, ask: Ask): Promise<void>;
+  choosePolicy(name: string): Promise<void>;
+  holdClass(choice: IClassChoice): Promise<void>;
+}
+
+export interface IViewModel {
+  trans: ITranslate;
+  /** The present state, by the page's clock. */
+  snapshot: ISnapshot;
+  /**
+   * Now, in seconds of any clock that continues from one drawing to the next.
+   */
+  now: number;
+  /**
+   * The viewer; null where changes are impossible, as in a notebook's widget.
+   */
+  viewer: IViewer | null;
+  actions: IActions | null;
+  /**
+   * Id of the session in whose notebook this view is, or of the one in front;
+   * else empty.
+   */
+  own: string;
+  /** The name of a notebook here, unique among all others. */
+  nameOf(notebook: Notebook): string;
+  /** Run the cell again whose wait was cancelled; null where there is none in an open notebook. */
+  again(notebook: Notebook): (() => Promise<void>) | null;
+  /**
+   * Whether rows have just moved, so that a press may have been meant for
+   * another one.
+   */
+  hasJustMoved(): boolean;
+  /** What the viewer has opened, by name. */
+  isOpen(name: string): boolean;
+  toggle(name: string): void;
+  /** What the viewer has chosen in a field and not applied yet, by name. */
+  choice(name: string): string | null;
+  choose(name: string, value: string | null): void;
+  /**
+   * Carry out a request, and say in `sentence` that it was, or why it was not;
+   * then the `field` in which it was wished shows the actual value again.
+   */
+  act(action: Promise<void>, sentence: string, wish?: IWish): void;
+  /** Say why nothing is requested. */
+  refuse(sentence: string, field?: Element): void;
+}
+
+/**
+ * The field of a request, and the notebook whose wait it ended, which can be
+ * undone.
+ */
+export interface IWish {
+  field?: Element;
+  ended?: Notebook;
+}

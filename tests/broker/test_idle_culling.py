@@ -1,0 +1,327 @@
+"""Idle culling and holders that hang, in a service with time that a test tells."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.messages import (
+    PROTOCOL,
+    Busy,
+    Close,
+    Demand,
+    Error,
+    Finish,
+    GiveBack,
+    Grant,
+    Hello,
+    Message,
+    Notice,
+    Open,
+    Opened,
+    PagedOut,
+    PageOut,
+    Request,
+    Rest,
+    Rests,
+)
+from jupyter_gpushare.wire.snapshot import (
+    Intervention,
+    RestingView,
+    SessionView,
+    Snapshot,
+)
+
+from .listener import Listener
+
+GB = 1 << 30
+RULES = """
+[idle]
+give_back_caches_after = "1 min"
+page_out_after = "10 min"
+release_after = "30 min"
+cull_after = "2 h"
+
+[overdue]
+interrupt_after = "1 min"
+end_after = "5 min"
+"""
+LEASE = load({}).lease_seconds
+
+
+class Notebook(Listener):
+    """A peer that keeps the messages that it is sent, and has a session of its name."""
+
+    def __init__(self, service: Service, name: str, user: str = "ada", **more: Any) -> None:
+        super().__init__(user)
+        self.uid, self.pid = os.getuid(), 7
+        self.name, self._service = name, service
+        self.says(Hello(PROTOCOL), 0.0)
+        self.opens(0.0, **more)
+
+    def opens(self, now: float, **more: Any) -> None:
+        demand = Demand(GB, GB, measured=True)
+        self.says(Open(id=self.name, name=f"{self.name}.ipynb", demand=demand, **more), now)
+
+    def says(self, message: ToBroker, now: float) -> None:
+        self._service.handle(self, message, now)
+
+    def hears(self, *kinds: type[Message]) -> list[Message]:
+        """Return the messages of these kinds; all messages are forgotten."""
+        heard, self.heard = self.heard, []
+        return [message for message in heard if isinstance(message, kinds)]
+
+
+DEVICES = [Device("host", 64 * GB, "main memory")]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    return Service(load({}, rulebook=str(file)), DEVICES, started=0.0)
+
+
+@pytest.fixture
+def without_rules() -> Service:
+    return Service(load({}), DEVICES, started=0.0)
+
+
+def pass_until(service: Service, end: float) -> None:
+    """Advance from the last tick on; each escalation step of the rules lies on a tick."""
+    now = getattr(service, "_test_now", 0.0)
+    while now < end:
+        now += 5.0
+        service.pass_time(now)
+        service.tick(now)
+    service._test_now = now  # type: ignore[attr-defined]
+
+
+def view(service: Service, now: float) -> SessionView:
+    (only,) = service.snapshot(now).devices[0].sessions
+    return only
+
+
+def test_an_idle_notebook_goes_through_the_escalation_steps(service: Service) -> None:
+    notebook = Notebook(service, "a", busy=False)
+    pass_until(service, 60)
+    assert notebook.hears(GiveBack, PageOut, Rest) == []
+    pass_until(service, 65)
+    assert notebook.hears(GiveBack, PageOut, Rest) == [GiveBack()]
+    assert (view(service, 65.0).idle_step, view(service, 65.0).idle_seconds) == ("caches", 60.0)
+    pass_until(service, 605)
+    assert notebook.hears(GiveBack, PageOut, Rest) == [PageOut()]
+    notebook.says(PagedOut(GB), 606.0)
+    assert (view(service, 606.0).state, view(service, 606.0).idle_step) == ("paged_out", "page_out")
+    pass_until(service, 1805)
+    assert notebook.hears(GiveBack, PageOut, Rest) == [Rest()]
+
+
+def test_the_user_is_told_of_effects_on_the_next_cell(service: Service) -> None:
+    notebook = Notebook(service, "a", busy=False)
+    pass_until(service, 600)
+    assert notebook.hears(Notice) == []
+    pass_until(service, 605)
+    (notice,) = notebook.hears(Notice)
+    assert isinstance(notice, Notice)
+    assert notice.sentence.startswith("No cell has run in this notebook for 10 min. Its memory")
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_cell_that_runs_is_never_idle(service: Service, is_asked: bool) -> None:
+    """It may take turns, or none at all."""
+    notebook = Notebook(service, "a")
+    if is_asked:
+        notebook.says(Request(1), 1.0)
+    pass_until(service, 10_000)
+    assert notebook.hears(GiveBack, PageOut, Rest, Notice) == []
+    assert view(service, 10_000.0).idle_seconds is None
+
+
+def test_a_turn_without_a_cell_is_not_idle_either(service: Service) -> None:
+    notebook = Notebook(service, "a", busy=False)
+    notebook.says(Request(1), 1.0)
+    pass_until(service, 10_000)
+    assert notebook.hears(GiveBack, PageOut, Rest) == []
+
+
+def test_a_cell_starts_the_escalation_anew(service: Service) -> None:
+    notebook = Notebook(service, "a", busy=False)
+    pass_until(service, 65)
+    notebook.says(Busy(True), 66.0)
+    pass_until(service, 70)
+    notebook.says(Busy(False), 71.0)
+    notebook.hears()
+    pass_until(service, 130)
+    assert notebook.hears(GiveBack) == []
+    pass_until(service, 140)
+    assert notebook.hears(GiveBack) == [GiveBack()]
+
+
+# --- released notebooks ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def resting(service: Service) -> Notebook:
+    notebook = Notebook(service, "a", busy=False)
+    pass_until(service, 1805)
+    notebook.says(Rests(GB), 1806.0)
+    notebook.hears()
+    return notebook
+
+
+def device_of(service: Service, now: float) -> Any:
+    return service.snapshot(now).devices[0]
+
+
+def test_a_released_session_has_no_lane_and_is_shown(service: Service, resting: Notebook) -> None:
+    device = device_of(service, 1806.0)
+    assert (device.sessions, device.persistent_bytes) == ([], 0)
+    assert device.resting == [
+        RestingView("a", "a.ipynb", "ada", 7, GB, idle_seconds=1801.0, idle_step="release")
+    ]
+
+
+def test_a_released_session_has_a_lane_again_with_the_next_cell(
+    service: Service, resting: Notebook
+) -> None:
+    resting.opens(2000.0, paged_out_bytes=GB, busy=True)
+    assert len(resting.hears(Opened)) == 1
+    assert device_of(service, 2000.0).resting == []
+    assert view(service, 2000.0).id == "a"
+    resting.says(Request(1), 2001.0)
+    assert resting.hears(Grant)
+
+
+def test_a_released_session_counts_to_the_limits_of_sessions(resting: Notebook) -> None:
+    service = Service(load({}, max_sessions_per_user=1), DEVICES, started=0.0)
+    first = Notebook(service, "a", busy=False)
+    second = Notebook(service, "b")
+    first.says(Rests(0), 1.0)
+    second.opens(2.0)
+    assert len(second.hears(Error)) == 2
+    first.hears()
+    first.opens(3.0)  # it opens its own session again
+    assert len(first.hears(Opened)) == 1
+    first.says(Rests(0), 4.0)
+    first.says(Close(), 5.0)
+    second.opens(6.0)
+    assert (second.hears(Error), second.session) == ([], "b")
+
+
+def test_a_released_session_counts_to_the_quota_of_sessions(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("[quotas]\nsessions = 1\npersistent = '1 GiB'")
+    service = Service(load({}, rulebook=str(rules)), DEVICES, started=0.0)
+    first = Notebook(service, "a", busy=False)
+    first.says(Rests(GB), 1.0)
+    second = Notebook(service, "b")
+    (error,) = second.hears(Error)
+    assert isinstance(error, Error)
+    assert error.code == "quota"
+    service.lost(first, 2.0)
+    second.opens(3.0)
+    assert second.hears(Opened)
+
+
+def test_a_connection_has_one_released_session(service: Service, resting: Notebook) -> None:
+    for number in range(3):
+        resting.says(Open(f"n{number}", "n.ipynb"), 2000.0)
+        resting.says(Rests(0), 2000.0)
+    assert [view.id for view in device_of(service, 2000.0).resting] == ["n2"]
+
+
+def test_no_other_user_takes_the_name_of_a_released_session(
+    service: Service, resting: Notebook
+) -> None:
+    thief = Notebook(service, "a", user="eve")
+    (error,) = thief.hears(Error)
+    assert isinstance(error, Error)
+    assert error.code == "not_permitted"
+    resting.opens(2000.0)
+    assert resting.hears(Error) == []
+
+
+def test_a_released_process_that_ends_is_forgotten(service: Service, resting: Notebook) -> None:
+    service.lost(resting, 2000.0)
+    assert device_of(service, 2000.0).resting == []
+    pass_until(service, 8000)
+    assert service.snapshot(8000.0).interventions == []
+
+
+# --- directives to the Jupyter server -------------------------------------------------------------
+
+
+def actions(snapshot: Snapshot) -> list[tuple[str, str]]:
+    return [(one.session, one.deed) for one in snapshot.interventions]
+
+
+def test_an_idle_kernel_is_culled_last_whether_it_is_released_or_not(
+    service: Service, resting: Notebook
+) -> None:
+    pass_until(service, 7200)
+    assert actions(service.snapshot(7200.0)) == []
+    before = service.snapshot(7200.0).sequence
+    pass_until(service, 7205)
+    assert actions(service.snapshot(7205.0)) == [("a", "cull")]
+    assert service.snapshot(7205.0).sequence > before  # or it would not be shown
+    resting.opens(7206.0)
+    pass_until(service, 7210)
+    assert actions(service.snapshot(7210.0)) == []
+
+
+def test_nothing_is_culled_by_default(without_rules: Service) -> None:
+    Notebook(without_rules, "a", busy=False)
+    pass_until(without_rules, 100_000)
+    assert actions(without_rules.snapshot(100_000.0)) == []
+
+
+def test_a_holder_that_hangs_is_interrupted_and_later_ended(service: Service) -> None:
+    holder, waiter = Notebook(service, "a"), Notebook(service, "b", user="bob")
+    holder.says(Request(1), 0.0)
+    waiter.says(Request(1), 0.0)
+    overdue = LEASE + 5.0  # and the quantum before it
+    pass_until(service, overdue)
+    assert service.snapshot(overdue).interventions == []
+    assert holder.hears(Notice) == []
+    pass_until(service, overdue + 60)
+    (one,) = service.snapshot(overdue + 60).interventions
+    assert (one.session, one.deed) == ("a", "interrupt")
+    (notice,) = holder.hears(Notice)
+    assert isinstance(notice, Notice)
+    for sentence in (notice.sentence, one.sentence):
+        assert sentence.startswith("This notebook has kept others from the device for 6")
+        assert sentence.endswith(" s too long. So its cell is interrupted.")
+    pass_until(service, overdue + 300)
+    assert actions(service.snapshot(overdue + 300)) == [("a", "end")]
+    holder.says(Finish(1), overdue + 301)
+    pass_until(service, overdue + 305)
+    assert service.snapshot(overdue + 305).interventions == []
+    assert waiter.hears(Grant)
+
+
+def test_a_holder_is_not_overdue_while_no_other_session_waits(service: Service) -> None:
+    Notebook(service, "a").says(Request(1), 0.0)
+    pass_until(service, 10_000)
+    assert service.snapshot(10_000.0).interventions == []
+
+
+def test_by_default_holders_that_hang_are_only_shown(without_rules: Service) -> None:
+    for name in ("a", "b"):
+        Notebook(without_rules, name).says(Request(1), 0.0)
+    pass_until(without_rules, 10_000)
+    states = {view.state for view in device_of(without_rules, 10_000.0).sessions}
+    assert states == {"overdue", "waiting"}
+    assert without_rules.snapshot(10_000.0).interventions == []
+
+
+def test_an_intervention_names_no_notebook() -> None:
+    """All see it, and not all may see names."""
+    assert set(Intervention.__struct_fields__) == {"session", "deed", "sentence"}

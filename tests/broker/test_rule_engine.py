@@ -1,0 +1,987 @@
+"""An admin's rules in a broker: a refusal for one user does not affect another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.broker.grants.recovery import Held, RecoveryJournal
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.framing import (
+    HEADER_BYTES,
+    ToBroker,
+    encode,
+)
+from jupyter_gpushare.wire.messages import (
+    PROTOCOL,
+    Change,
+    ClassMode,
+    Close,
+    Demand,
+    Done,
+    Error,
+    Finish,
+    Grant,
+    Hello,
+    Keep,
+    Look,
+    Message,
+    Open,
+    Opened,
+    Preempt,
+    Report,
+    Request,
+    Rests,
+    SetPolicy,
+    Shutdown,
+    StaysIn,
+    Wait,
+    Watch,
+    Welcome,
+    Yield,
+)
+from jupyter_gpushare.wire.snapshot import (
+    SessionView,
+    Snapshot,
+)
+
+from .listener import Listener
+
+GB = 1 << 30
+TUESDAY = datetime(2026, 11, 24, 9, tzinfo=timezone.utc).timestamp()  # at nine
+HOUR = 3600.0
+DEVICES = [Device("host", 64 * GB, "main memory"), Device("cuda:0", 16 * GB, "a GPU")]
+
+GROUPS = """
+contact = "help@example.org"
+admins = ["ada"]
+[groups.physics]
+members = ["ann", "bob"]
+teachers = ["tim"]
+[groups.course]
+unix_group = "students"
+teachers = ["tina"]
+"""
+
+
+class Client(Listener):
+    """A user at the broker, with a notebook or without."""
+
+    def __init__(self, broker: Broker, user: str, groups: tuple[str, ...] = ()) -> None:
+        super().__init__(user)
+        self.groups = frozenset(groups)
+        self._broker = broker
+        self.says(Hello(PROTOCOL))
+
+    def says(self, message: ToBroker) -> None:
+        self._broker.service.handle(self, message, self._broker.now)
+
+    def opens(
+        self, name: str, persistent: int = 0, ephemeral: int = 0, device: str = "host", **more: Any
+    ) -> Client:
+        demand = Demand(persistent, ephemeral, measured=True)
+        self.says(Open(id=name, name=f"{name}.ipynb", device=device, demand=demand, **more))
+        return self
+
+    def reports(self, persistent: int, ephemeral: int = 0) -> None:
+        self.says(Report(1, Demand(persistent, ephemeral, measured=True)))
+
+    @property
+    def refusal(self) -> Error | None:
+        """Return the one message since the last call."""
+        errors = self.heard_of(Error)
+        self.heard = [message for message in self.heard if not isinstance(message, Error)]
+        assert len(errors) <= 1
+        return errors[0] if errors else None
+
+    def sees(self) -> dict[str, SessionView]:
+        self.says(Look())
+        snapshot = self.heard_of(Snapshot)[-1]
+        return {view.id: view for device in snapshot.devices for view in device.sessions}
+
+
+class Broker:
+    """A service with these rules, in a file that may change."""
+
+    def __init__(
+        self,
+        path: Path,
+        text: str = GROUPS,
+        devices: Sequence[Device] = DEVICES,
+        grants_from: float = 0.0,
+        journal: RecoveryJournal | None = None,
+    ) -> None:
+        self.path = path
+        path.write_text(text)
+        self.unix = TUESDAY
+        self.now = 1.0
+        self.service = Service(
+            load({}, rulebook=str(path)),
+            devices,
+            started=0.0,
+            grants_from=grants_from,
+            journal=journal,
+            clock=lambda: self.unix,
+        )
+
+    def client(self, user: str, *groups: str) -> Client:
+        return Client(self, user, groups)
+
+    def writes(self, text: str) -> None:
+        """Replace the file, and let the broker look."""
+        new = self.path.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.path)
+        self.passes(1.0)
+
+    def passes(self, seconds: float) -> None:
+        """Let this time pass, and let the broker look."""
+        self.now += seconds
+        self.unix += seconds
+        self.service.pass_time(self.now)
+        self.service.tick(self.now)
+
+    def snapshot(self) -> Snapshot:
+        return self.service.snapshot(self.now)
+
+    def states(self) -> dict[str, str]:
+        sessions = [view for device in self.snapshot().devices for view in device.sessions]
+        return {view.id: view.state for view in sessions}
+
+    def reasons(self) -> dict[str, str]:
+        sessions = [view for device in self.snapshot().devices for view in device.sessions]
+        return {view.id: view.reason for view in sessions}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rules.toml"
+
+
+@pytest.fixture
+def broker(path: Path) -> Broker:
+    return Broker(path)
+
+
+# --- roles ----------------------------------------------------------------------------------------
+
+ALL = {"ann", "bob", "tim", "tina", "ada"}
+
+
+@pytest.mark.parametrize(
+    ("message", "allowed"),
+    [
+        (Change("a", weight=2.0), {"ann", "tim", "ada"}),
+        (Change("a", paused=True), {"ann", "ada"}),
+        (Change("a", weight=2.0, paused=True), {"ann", "ada"}),
+        (Change("a", priority=-1), {"ann", "ada"}),
+        (Change("a", priority=1), {"ada"}),
+        (Preempt("a"), {"ann", "ada"}),
+        (SetPolicy("fifo"), {"ada"}),
+        (Shutdown(), {"ada"}),
+    ],
+    ids=str,
+)
+def test_a_permission_is_for_those_roles_and_no_other(
+    broker: Broker, message: ToBroker, allowed: set[str]
+) -> None:
+    notebook = broker.client("ann").opens("a")
+    notebook.says(Request(1))
+    for user in sorted(ALL - allowed):
+        client = broker.client(user)
+        client.says(message)
+        refusal = client.refusal
+        assert refusal is not None
+        assert refusal.code == "not_permitted"
+        assert refusal.message.startswith("only ")
+    assert (broker.snapshot().policy, broker.service.is_stopping) == ("fair", False)
+    (view,) = broker.snapshot().devices[0].sessions
+    assert (view.weight, view.priority, view.state) == (1.0, 0, "running")
+    for user in sorted(allowed):
+        client = broker.client(user)
+        client.says(message)
+        assert client.refusal is None
+        assert client.heard_of(Done)
+
+
+def test_a_priority_above_0_is_refused_at_registration_to_users_that_may_not_set_it_later(
+    broker: Broker,
+) -> None:
+    refusal = broker.client("ann").opens("a", priority=1).refusal
+    assert refusal is not None
+    assert refusal.message == "only an admin may set a priority above 0"
+    assert broker.client("ada").opens("b", priority=1).heard_of(Opened)
+
+
+def test_an_admin_of_the_file_is_told_that_it_is_one(broker: Broker) -> None:
+    told = {
+        user: welcome.is_administrator
+        for user in ("ann", "tim", "ada")
+        for welcome in broker.client(user).heard_of(Welcome)
+    }
+    assert told == {"ann": False, "tim": False, "ada": True}
+
+
+def test_all_users_see_the_members_and_teachers_of_each_group(broker: Broker) -> None:
+    broker.client("ann").opens("a")
+    broker.client("eve", "students").opens("e")
+    broker.client("pat").opens("p")
+    assert {id: view.group for id, view in broker.client("pat").sees().items()} == {
+        "a": "physics",
+        "e": "course",
+        "p": "",
+    }
+    assert [(group.name, group.teachers) for group in broker.snapshot().groups] == [
+        ("physics", ["tim"]),
+        ("course", ["tina"]),
+    ]
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+HIDDEN = f'notebook_names = "teachers"\n{GROUPS}'
+
+
+def names_seen_by(client: Client) -> set[str]:
+    return {view.name for view in client.sees().values()}
+
+
+def watched_by(client: Client) -> set[str]:
+    client.says(Watch())
+    (snapshot,) = client.heard_of(Snapshot)
+    return {view.name for device in snapshot.devices for view in device.sessions}
+
+
+@pytest.mark.parametrize("looks", [names_seen_by, watched_by])
+@pytest.mark.parametrize(
+    ("user", "hidden"),
+    [("ann", {"bob", "eve"}), ("tim", {"eve"}), ("tina", {"ann", "bob"}), ("ada", set())],
+)
+def test_names_are_for_owners_teachers_of_the_group_and_admins(
+    path: Path, looks: Any, user: str, hidden: set[str]
+) -> None:
+    broker = Broker(path, HIDDEN)
+    for owner, groups in (("ann", ()), ("bob", ()), ("eve", ("students",))):
+        broker.client(owner, *groups).opens(f"of-{owner}")
+    assert looks(broker.client(user)) == {
+        f"a notebook of {owner}" if owner in hidden else f"of-{owner}.ipynb"
+        for owner in ("ann", "bob", "eve")
+    }
+
+
+def test_without_that_rule_all_users_see_all_names(broker: Broker) -> None:
+    broker.client("ann").opens("a")
+    assert names_seen_by(broker.client("pat")) == watched_by(broker.client("pat")) == {"a.ipynb"}
+
+
+@pytest.mark.parametrize(
+    ("user", "name"), [("ann", "first.ipynb"), ("bob", "a notebook of ann"), ("ada", "first.ipynb")]
+)
+def test_a_waiting_session_reads_no_name_that_it_may_not_see(
+    path: Path, user: str, name: str
+) -> None:
+    broker = Broker(path, HIDDEN)
+    broker.client("ann").opens("first", GB, GB).says(Request(1))
+    waiting = broker.client(user).opens("second", GB, GB)
+    waiting.says(Request(1))
+    broker.passes(8.0)
+    (wait,) = waiting.heard_of(Wait)
+    assert (wait.holder, wait.reason) == (name, f"waits for {name}")
+    assert waiting.sees()["second"].reason == f"waits for {name}"
+
+
+ANNS = {b"runs.ipynb", b"rests.ipynb"}
+
+
+class Tapped(Client):
+    """Has all bytes that it is sent."""
+
+    sent = b""
+
+    def send(self, *messages: Message) -> None:
+        super().send(*messages)
+        self.sent += b"".join(map(encode, messages))
+
+    def send_frame(self, frame: bytes) -> None:
+        super().send_frame(frame)
+        self.sent += frame
+
+
+@pytest.mark.parametrize("looks", [Watch(), Look()])
+@pytest.mark.parametrize(("user", "seen"), [("ann", ANNS), ("bob", set()), ("ada", ANNS)])
+def test_nothing_that_is_sent_has_a_name_that_its_reader_may_not_see(
+    path: Path, looks: Watch | Look, user: str, seen: set[bytes]
+) -> None:
+    broker = Broker(path, HIDDEN)
+    broker.client("ann").opens("runs", GB, GB).says(Request(1))
+    broker.client("ann").opens("rests", GB, GB, busy=False).says(Rests(GB))
+    tapped = Tapped(broker, user)
+    tapped.opens("waits", GB, GB).says(Request(1))
+    broker.passes(8.0)
+    tapped.says(looks)
+    tapped.says(Preempt("runs"))
+    assert tapped.heard_of(Wait)
+    assert tapped.heard_of(Snapshot)[-1].devices[0].resting
+    assert {name for name in ANNS if name in tapped.sent} == seen
+
+
+FULL = "40 MiB do not fit into /home/ann/pages"
+
+
+@pytest.mark.parametrize("looks", [Watch(), Look()])
+@pytest.mark.parametrize(
+    ("user", "sees"), [("ann", True), ("bob", False), ("tim", False), ("ada", True)]
+)
+def test_why_a_notebook_could_not_be_paged_out_is_for_its_owner_and_admins(
+    broker: Broker, looks: Watch | Look, user: str, sees: bool
+) -> None:
+    """Its cause may name directories of its user. It stands in a reason of another notebook of that
+    user, which all others see."""
+    ann = broker.client("ann").opens("stays", 40 * GB, GB, busy=False)
+    broker.client("ann").opens("waits", 40 * GB, GB).says(Request(1))
+    ann.says(StaysIn(FULL))
+    tapped = Tapped(broker, user)
+    tapped.says(looks)
+    (device, _) = tapped.heard_of(Snapshot)[-1].devices
+    (reason,) = (view.reason for view in device.sessions if view.id == "waits")
+    assert reason.endswith(f"; stays.ipynb could not be paged out{f': {FULL}' if sees else ''}")
+    assert (FULL.encode() in tapped.sent) == sees
+
+
+def test_a_name_is_shown_as_it_is_whatever_is_in_it(path: Path) -> None:
+    broker = Broker(path, HIDDEN)
+    ann = broker.client("ann")
+    ann.says(Open(id="a", name='"\\u0002b\\u0003" \\ \N{SNOWMAN}\x02b\x03', device="host"))
+    broker.client("bob").opens("b")
+    (seen,) = watched_by(ann) - {"a notebook of bob"}
+    assert seen == '"\\u0002b\\u0003" \\ \N{SNOWMAN}?b?'
+
+
+# --- quotas ---------------------------------------------------------------------------------------
+
+QUOTAS = f"""{GROUPS}
+[quotas]
+persistent = "4 GiB"
+lane = "2 GiB"
+sessions = 2
+[quotas.users.bob]
+sessions = 1
+[quotas.groups.physics]
+persistent = "6 GiB"
+"""
+
+
+@pytest.fixture
+def strict(path: Path) -> Broker:
+    return Broker(path, QUOTAS)
+
+
+def test_one_notebook_too_many_is_refused_with_rule_number_and_administrator(
+    strict: Broker,
+) -> None:
+    assert strict.client("bob").opens("b1").heard_of(Opened)
+    refusal = strict.client("bob").opens("b2").refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.message) == (
+        "quota",
+        "bob would have 2 notebooks, where the rule sessions in [quotas.users.bob] allows 1;"
+        " ask help@example.org",
+    )
+    assert strict.client("ann").opens("a1").heard_of(Opened)
+    assert strict.client("ann").opens("a2").heard_of(Opened)
+    assert strict.client("ann").opens("a3").refusal is not None
+
+
+def test_a_notebook_that_ends_leaves_its_quota_to_another(strict: Broker) -> None:
+    bob = strict.client("bob").opens("b1")
+    bob.says(Close())
+    assert strict.client("bob").opens("b2").heard_of(Opened)
+
+
+def test_a_session_that_opens_again_is_one_notebook(strict: Broker) -> None:
+    bob = strict.client("bob").opens("b1")
+    bob.opens("b1")
+    assert (bob.refusal, len(bob.heard_of(Opened))) == (None, 2)
+
+
+def test_a_session_that_comes_back_with_a_turn_after_a_crash_goes_on_with_it(path: Path) -> None:
+    broker = Broker(path, QUOTAS, grants_from=2.0, journal=journal_of(Held("b2", 3, "")))
+    assert broker.client("bob").opens("b1").heard_of(Opened)
+    assert broker.client("bob").opens("b2", turn=3, holding=True).heard_of(Opened)
+    assert broker.states()["b2"] == "running"
+
+
+def journal_of(*held: Held) -> RecoveryJournal:
+    journal = RecoveryJournal()
+    journal.missing = {*held}
+    return journal
+
+
+@pytest.mark.parametrize(
+    ("persistent", "ephemeral", "sentence"),
+    [
+        (5, 0, "5.0 GiB of persistent memory, where the rule persistent in [quotas] allows 4.0"),
+        (0, 3, "3.0 GiB inside one iteration, where the rule lane in [quotas] allows 2.0 GiB"),
+    ],
+)
+def test_too_much_memory_is_refused_at_registration_and_at_the_boundary(
+    strict: Broker, persistent: int, ephemeral: int, sentence: str
+) -> None:
+    first = strict.client("ann").opens("a1", persistent * GB, ephemeral * GB)
+    grown = strict.client("ann").opens("a2")
+    grown.says(Request(1))
+    grown.reports(persistent * GB, ephemeral * GB)
+    for client in (first, grown):
+        refusal = client.refusal
+        assert refusal is not None
+        assert refusal.code == "quota"
+        assert refusal.message.startswith(f"ann would have {sentence}")
+    other = strict.client("pat").opens("p", 4 * GB, 2 * GB)
+    other.says(Request(1))
+    other.reports(4 * GB, 2 * GB)
+    assert other.refusal is None
+
+
+def test_a_users_notebooks_count_together_and_only_the_growing_one_is_refused(
+    strict: Broker,
+) -> None:
+    first, second = (strict.client("pat").opens(name, 2 * GB) for name in "ab")
+    second.reports(3 * GB)
+    assert second.refusal is not None
+    first.reports(2 * GB)
+    assert first.refusal is None
+    second.says(Request(1))
+    second.reports(2 * GB)
+    assert second.refusal is None
+
+
+def test_a_groups_users_count_together(strict: Broker) -> None:
+    strict.client("ann").opens("a", 4 * GB)
+    refusal = strict.client("bob").opens("b", 3 * GB).refusal
+    assert refusal is not None
+    assert refusal.message.startswith(
+        "physics would have 7.0 GiB of persistent memory, where the rule"
+        " persistent in [quotas.groups.physics] allows 6.0 GiB"
+    )
+    assert strict.client("pat").opens("p", 3 * GB).heard_of(Opened)
+
+
+def test_a_session_over_its_quota_is_told_once_and_gets_no_larger_lane(strict: Broker) -> None:
+    greedy = strict.client("ann").opens("a", GB, GB)
+    for _ in range(3):
+        greedy.reports(GB, 9 * GB)
+    assert greedy.refusal is not None
+    view = strict.client("pat").sees()["a"]
+    assert (view.ephemeral_bytes, view.measured) == (GB, False)
+    greedy.reports(GB, GB)
+    assert strict.client("pat").sees()["a"].measured
+
+
+def test_a_demand_that_a_device_cannot_hold_counts_for_no_quota(path: Path) -> None:
+    broker = Broker(path, "[quotas]\npersistent = '100 GiB'")
+    first, second = (broker.client("ann").opens(name) for name in "ab")
+    first.reports(90 * GB)
+    assert first.refusal is not None
+    second.reports(20 * GB)
+    assert second.refusal is None
+
+
+# --- bounds on waiting notebooks and on seconds of a day ------------------------------------------
+
+WAITING = f"{GROUPS}\n[quotas]\nwaiting = 1"
+
+
+def test_notebooks_beyond_the_bound_on_waiting_are_throttled_and_wait_in_the_order_of_requests(
+    path: Path,
+) -> None:
+    broker = Broker(path, WAITING)
+    notebooks = {name: broker.client("ann").opens(name, GB, GB) for name in "abc"}
+    notebooks["p"] = broker.client("pat").opens("p", GB, GB)
+    for notebook in notebooks.values():
+        notebook.says(Request(1))
+    broker.passes(1.0)
+    assert broker.states() == {"a": "running", "b": "waiting", "c": "held", "p": "waiting"}
+    assert broker.reasons()["c"] == (
+        "throttled: ann may have 1 waiting at a time by the rule waiting in [quotas];"
+        " ask help@example.org"
+    )
+    for name, turn in (("a", 1), ("p", 1)):  # the order in the queue: ann's had more than pat's
+        notebooks[name].says(Finish(turn))
+    notebooks["a"].says(Request(2))
+    broker.passes(1.0)
+    assert broker.states() == {"a": "held", "b": "running", "c": "waiting", "p": "idle"}
+
+
+USED = f"""
+time_zone = "UTC"
+{GROUPS}
+[quotas]
+device_seconds_per_day = "1 h"
+[quotas.groups.physics]
+device_seconds_per_day = 5400
+"""
+
+
+def test_a_user_without_seconds_left_for_the_day_yields_and_is_throttled_until_midnight(
+    path: Path,
+) -> None:
+    broker = Broker(path, USED)
+    pat, ann = (broker.client(user).opens(user[0], GB, GB) for user in ("pat", "ann"))
+    pat.says(Request(1))
+    broker.passes(HOUR - 1)
+    assert not pat.heard_of(Yield)
+    broker.passes(2.0)
+    assert pat.heard_of(Yield) == [Yield(1)]
+    ann.says(Request(1))
+    pat.says(Finish(1))
+    pat.says(Request(2))
+    assert broker.states() == {"p": "held", "a": "running"}
+    assert broker.reasons()["p"] == (
+        "throttled until midnight: pat has had 1 h 0 min of the device today, the most by the"
+        " rule device_seconds_per_day in [quotas]; ask help@example.org"
+    )
+    ann.says(Finish(1))
+    broker.passes(13 * HOUR)
+    assert broker.states() == {"p": "held", "a": "idle"}
+    broker.passes(HOUR)
+    broker.passes(HOUR)
+    assert broker.states() == {"p": "running", "a": "idle"}
+
+
+def test_a_groups_seconds_of_a_day_are_those_of_all_in_it(path: Path) -> None:
+    broker = Broker(path, USED)
+    ann, bob, pat = (broker.client(user).opens(user[0], GB, GB) for user in ("ann", "bob", "pat"))
+    for client in (ann, bob):
+        client.says(Request(1))
+        broker.passes(0.75 * HOUR)
+        client.says(Finish(1))
+    broker.passes(1.0)
+    for client in (ann, bob, pat):
+        client.says(Request(2))
+    broker.passes(1.0)
+    assert broker.states() == {"a": "held", "b": "held", "p": "running"}
+    assert "device_seconds_per_day in [quotas.groups.physics]" in broker.reasons()["a"]
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def seconds_of(broker: Broker, clients: dict[str, Client], seconds: float) -> dict[str, float]:
+    """Return the device seconds of each of these; all always want more, in iterations of 50 ms."""
+    for client in clients.values():
+        client.says(Request(1))
+    turns = dict.fromkeys(clients, 1)
+    for _ in range(int(seconds / 0.05)):
+        broker.passes(0.05)
+        for name, client in clients.items():
+            if client.heard_of(Yield):
+                client.heard.clear()
+                client.says(Finish(turns[name]))
+                turns[name] += 1
+                client.says(Request(turns[name]))
+    views = [view for device in broker.snapshot().devices for view in device.sessions]
+    return {view.id: view.device_seconds for view in views}
+
+
+def test_time_is_shared_over_groups_then_users_by_the_weights_of_the_file(path: Path) -> None:
+    broker = Broker(path, f"{GROUPS}\n[users.ann]\nweight = 3")
+    broker.writes(
+        f"{GROUPS.replace('members', f'weight = 2{chr(10)}members')}[users.ann]\nweight = 3"
+    )
+    clients = {
+        "a": broker.client("ann").opens("a", GB, GB),
+        "b": broker.client("bob").opens("b", GB, GB),
+        "e": broker.client("eve", "students").opens("e", GB, GB),
+    }
+    seconds = seconds_of(broker, clients, 120)
+    assert seconds == pytest.approx({"a": 60.0, "b": 20.0, "e": 40.0}, abs=3.0)
+
+
+# --- reservations ---------------------------------------------------------------------------------
+
+RESERVED = f"""
+time_zone = "UTC"
+{GROUPS}
+[[reservations]]
+group = "course"
+device = "host"
+days = ["tuesday"]
+from = "10:00"
+to = "12:00"
+"""
+
+
+def test_a_reservation_is_seen_a_day_before_begins_by_itself_and_ends(path: Path) -> None:
+    broker = Broker(path, RESERVED)
+    broker.unix = TUESDAY - 23.5 * HOUR
+    pat, eve = broker.client("pat").opens("p", GB, GB), broker.client("eve", "students")
+    eve.opens("e", GB, GB)
+    assert broker.snapshot().reservations == []
+    broker.passes(HOUR)
+    (seen,) = broker.snapshot().reservations
+    assert (seen.group, seen.begins - TUESDAY, seen.ends - TUESDAY, seen.is_on) == (
+        "course",
+        HOUR,
+        3 * HOUR,
+        False,
+    )
+    broker.unix = TUESDAY + HOUR - 1
+    pat.says(Request(1))
+    broker.passes(0.5)
+    assert not pat.heard_of(Yield)
+    broker.passes(1.0)
+    assert pat.heard_of(Yield) == [Yield(1)]
+    eve.says(Request(1))
+    pat.says(Finish(1))
+    pat.says(Request(2))
+    assert broker.states() == {"p": "held", "e": "running"}
+    assert broker.reasons()["p"] == "throttled: course has reserved the device until 12:00"
+    assert broker.snapshot().reservations[0].is_on
+    eve.says(Finish(1))
+    broker.unix = TUESDAY + 3 * HOUR
+    broker.passes(1.0)
+    assert broker.states() == {"p": "running", "e": "idle"}
+
+
+def test_a_session_that_comes_during_a_reservation_is_throttled_from_its_first_request_on(
+    path: Path,
+) -> None:
+    broker = Broker(path, RESERVED)
+    broker.unix = TUESDAY + HOUR
+    for user, device, state in (
+        ("pat", "host", "held"),
+        ("bob", "cuda:0", "running"),
+        ("tina", "host", "running"),  # a teacher is part of the class
+    ):
+        client = broker.client(user).opens(user, GB, GB, device)
+        client.says(Request(1))
+        assert broker.states()[user] == state
+
+
+def test_a_reserved_share_is_available_while_a_member_of_the_group_wants_it(path: Path) -> None:
+    broker = Broker(path, f"{RESERVED}share = 0.75")
+    broker.unix = TUESDAY + HOUR
+    clients = {
+        "a": broker.client("ann").opens("a", GB, GB),
+        "e": broker.client("eve", "students").opens("e", GB, GB),
+        "p": broker.client("pat").opens("p", GB, GB),
+    }
+    seconds = seconds_of(broker, clients, 120)
+    assert seconds == pytest.approx({"a": 15.0, "e": 90.0, "p": 15.0}, abs=3.0)
+
+
+# --- classes --------------------------------------------------------------------------------------
+
+
+def test_a_class_is_begun_and_ended_by_a_teacher_of_its_group_or_an_admin(broker: Broker) -> None:
+    for user in ("ann", "eve", "tim", "pat"):
+        client = broker.client(user, *(("students",) if user == "eve" else ()))
+        for on in (True, False):
+            client.says(ClassMode("course", on))
+            refusal = client.refusal
+            assert refusal is not None
+            assert (
+                refusal.message
+                == "only a teacher of the group or an admin may begin or end a class"
+            )
+    assert broker.snapshot().classes == []
+    for begins, ends in (("tina", "ada"), ("ada", "tina")):
+        broker.client(begins).says(ClassMode("course", True))
+        assert {one.device for one in broker.snapshot().classes} == {"host", "cuda:0"}
+        broker.client(ends).says(ClassMode("course", False))
+        assert broker.snapshot().classes == []
+
+
+def test_a_class_has_the_device_and_the_policy_before_it_comes_back(broker: Broker) -> None:
+    broker.client("ada").says(SetPolicy("las"))
+    pat, eve = broker.client("pat").opens("p", GB, GB), broker.client("eve", "students")
+    eve.opens("e", GB, GB)
+    pat.says(Request(1))
+    tina = broker.client("tina")
+    tina.says(ClassMode("course", True, "host", seconds=HOUR))
+    assert tina.heard_of(Done)
+    assert pat.heard_of(Yield) == [Yield(1)]
+    eve.says(Request(1))
+    pat.says(Finish(1))
+    pat.says(Request(2))
+    snapshot = broker.snapshot()
+    assert snapshot.policy == "classroom"
+    assert [(one.group, one.device, one.ends) for one in snapshot.classes] == [
+        ("course", "host", TUESDAY + HOUR)
+    ]
+    assert broker.states() == {"p": "held", "e": "running"}
+    until = datetime.fromtimestamp(TUESDAY + HOUR).strftime("%H:%M")
+    assert broker.reasons()["p"] == f"throttled: a class of course has the device until {until}"
+    eve.says(Finish(1))
+    broker.passes(HOUR - 1)
+    assert broker.snapshot().policy == "classroom"
+    broker.passes(1.0)
+    assert (broker.snapshot().policy, broker.snapshot().classes) == ("las", [])
+    assert broker.states() == {"p": "running", "e": "idle"}
+
+
+def test_a_class_leaves_other_devices_to_others(broker: Broker) -> None:
+    broker.client("tina").says(ClassMode("course", True, "cuda:0"))
+    pat = broker.client("pat").opens("p", GB, GB, "host")
+    pat.says(Request(1))
+    assert pat.heard_of(Grant)
+    assert broker.snapshot().policy == "fair"
+
+
+CLASS = f"{GROUPS}\n[groups.lab]\nmembers = ['eve', 'kim', 'tina']\nteachers = ['tina']"
+
+
+def test_students_of_a_class_have_equal_memory(path: Path) -> None:
+    """Two of them, as tina teaches: half of 16 GiB each, all notebooks together."""
+    broker = Broker(path, CLASS)
+    eve, more = (broker.client("eve").opens(name, GB, GB, "cuda:0") for name in "ef")
+    kim = broker.client("kim").opens("k", GB, GB, "cuda:0")
+    tina = broker.client("tina").opens("t", GB, GB, "cuda:0")
+    eve.reports(6 * GB, GB)
+    assert eve.refusal is None
+    tina.says(ClassMode("lab", True))
+    more.reports(2 * GB, GB)
+    refusal = more.refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.message) == (
+        "quota",
+        "eve would have 9.0 GiB of the device; each of the 2 of the class of lab has 8.0 GiB"
+        " while it lasts; ask help@example.org",
+    )
+    kim.reports(7 * GB, GB)
+    assert kim.refusal is None
+    tina.says(ClassMode("lab", False))
+    more.says(Request(1))
+    more.reports(2 * GB, 0)
+    assert more.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (ClassMode("nobody", True), "there is no group 'nobody'; there is physics, course, lab"),
+        (ClassMode("course", False), "no class of course is on"),
+        (ClassMode("course", True, "host"), "a class of lab has host already"),
+        (ClassMode("lab", True, "cuda:7"), "there is no device 'cuda:7' here"),
+        (
+            ClassMode("lab", True, seconds=0.0),
+            "a class lasts more than 0 and at most 86400 seconds, not 0",
+        ),
+        (SetPolicy("fifo", device="host"), "a class of lab has host: end it first"),
+    ],
+)
+def test_an_impossible_class_is_refused_and_the_present_class_continues(
+    path: Path, message: ToBroker, sentence: str
+) -> None:
+    broker = Broker(path, CLASS)
+    ada = broker.client("ada")
+    ada.says(ClassMode("lab", True, "host"))
+    ada.says(message)
+    refusal = ada.refusal
+    assert refusal is not None
+    assert refusal.message.startswith(sentence)
+    assert [(one.group, one.device) for one in broker.snapshot().classes] == [("lab", "host")]
+    assert broker.snapshot().policy == "classroom"
+
+
+def test_a_reservation_of_another_group_goes_before_a_class(path: Path) -> None:
+    broker = Broker(path, RESERVED)
+    tim = broker.client("tim")
+    tim.says(ClassMode("physics", True))
+    assert len(broker.snapshot().classes) == 2
+    broker.passes(HOUR)
+    assert [one.device for one in broker.snapshot().classes] == ["cuda:0"]
+    tim.says(ClassMode("physics", True))
+    refusal = tim.refusal
+    assert refusal is not None
+    assert refusal.message == "course has reserved host now"
+    broker.client("tina").says(ClassMode("course", True, "host"))
+    assert [one.device for one in broker.snapshot().classes] == ["cuda:0", "host"]
+
+
+def test_a_class_ends_with_its_group(path: Path) -> None:
+    broker = Broker(path, CLASS)
+    broker.client("tina").says(ClassMode("lab", True))
+    broker.writes(GROUPS)
+    assert (broker.snapshot().policy, broker.snapshot().classes) == ("fair", [])
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_a_changed_file_is_in_force_at_the_next_tick(strict: Broker) -> None:
+    strict.client("bob").opens("b1")
+    assert strict.client("bob").opens("b2").refusal is not None
+    strict.writes(QUOTAS.replace("sessions = 1", "sessions = 2"))
+    assert strict.client("bob").opens("b2").heard_of(Opened)
+
+
+def test_a_wrong_file_is_shown_and_the_old_rules_stay_in_force(strict: Broker) -> None:
+    looker = strict.client("pat")
+    looker.says(Watch(0.0))
+    strict.writes("sessions = 2")
+    assert looker.heard_of(Snapshot)[-1].rulebook_error == (
+        f"the rules in {strict.path} are wrong: sessions is not known; contact, admins,"
+        " notebook_names, time_zone, groups, users, quotas, reservations, idle, overdue,"
+        " accounting are; the rules before it stay in force"
+    )
+    strict.client("bob").opens("b1")
+    assert strict.client("bob").opens("b2").refusal is not None
+    strict.writes(GROUPS)
+    assert strict.snapshot().rulebook_error == ""
+
+
+def test_a_frame_is_as_long_as_it_says(strict: Broker) -> None:
+    """Names change the length of what was encoded."""
+    strict.client("ann").opens("a")
+    frames: list[bytes] = []
+    looker = strict.client("pat")
+    looker.send_frame = frames.append  # type: ignore[assignment, method-assign]
+    looker.says(Watch())
+    (frame,) = frames
+    assert int.from_bytes(frame[:HEADER_BYTES], "big") == len(frame) - HEADER_BYTES
+
+
+def test_no_user_is_granted_less_by_rules_that_do_not_concern_them(strict: Broker) -> None:
+    pat = strict.client("pat").opens("p", GB, GB)
+    pat.says(Request(1))
+    assert pat.heard_of(Grant)
+
+
+# --- ways around the rules ------------------------------------------------------------------------
+
+
+def test_a_session_that_opens_while_it_waits_is_throttled_before_it_has_a_turn(
+    broker: Broker,
+) -> None:
+    tim = broker.client("tim")
+    tim.says(ClassMode("physics", on=True))
+    outsider = broker.client("tom").opens("t", waiting=True, turn=1)
+    assert outsider.heard_of(Opened)
+    assert not outsider.heard_of(Grant)
+    assert broker.states() == {"t": "held"}
+    assert broker.client("ann").opens("a", waiting=True, turn=1).heard_of(Grant)
+
+
+@pytest.mark.parametrize("more", [{}, {"holding": True, "turn": 1}])
+def test_losing_the_connection_is_no_way_around_a_class(
+    broker: Broker, more: dict[str, Any]
+) -> None:
+    """This holds also where it is back before the rules are applied again."""
+    broker.client("tim").says(ClassMode("physics", on=True))
+    for _ in range(2):
+        outsider = broker.client("tom").opens("t", **more)
+        outsider.says(Request(2))
+        assert broker.states() == {"t": "held"}
+        broker.service.lost(outsider, broker.now)
+
+
+@pytest.mark.parametrize("more", [{}, {"holding": True, "turn": 1}])
+def test_a_session_that_opens_again_gets_no_more_memory_than_before(
+    strict: Broker, more: dict[str, Any]
+) -> None:
+    ann = strict.client("ann").opens("a", persistent=GB)
+    assert ann.opens("a", persistent=5 * GB, **more).refusal is not None
+    assert strict.snapshot().devices[0].persistent_bytes == GB
+    assert ann.opens("a", persistent=2 * GB, **more).refusal is None
+
+
+@pytest.mark.parametrize(
+    ("keeps", "allowed"), [((5 * GB, 0), False), ((GB, 3 * GB), False), ((3 * GB, GB), True)]
+)
+def test_memory_that_outlives_its_iteration_obeys_the_quotas(
+    strict: Broker, keeps: tuple[int, int], allowed: bool
+) -> None:
+    ann = strict.client("ann").opens("a", persistent=GB)
+    ann.says(Request(1))
+    ann.says(Keep(Demand(*keeps, measured=True)))
+    refusal = ann.refusal
+    assert (refusal is None) == allowed
+    assert strict.snapshot().devices[0].persistent_bytes == (keeps[0] if allowed else GB)
+    assert strict.states() == {"a": "running"}
+    more = strict.client("ann").opens("more", persistent=2 * GB)
+    assert (more.refusal is None) != allowed, "what is kept counts beside other notebooks"
+
+
+def test_memory_that_outlives_its_iteration_obeys_the_equal_parts_of_a_class(
+    broker: Broker,
+) -> None:
+    broker.client("tim").says(ClassMode("physics", on=True))
+    ann = broker.client("ann").opens("a", persistent=GB)
+    ann.says(Request(1))
+    ann.says(Keep(Demand(33 * GB, 0, measured=True)))
+    refusal = ann.refusal
+    assert refusal is not None
+    assert "each of the 2 of the class of physics has 32.0 GiB" in refusal.message
+
+
+def test_a_false_claim_of_a_turn_is_no_way_around_the_rules(strict: Broker) -> None:
+    assert strict.client("bob").opens("b1").heard_of(Opened)
+    assert strict.client("bob").opens("b2", turn=1, holding=True).refusal is not None
+
+
+@pytest.mark.parametrize("seconds", [1e308, 1e12, 86401.0, 0.0])
+def test_a_class_of_more_than_a_day_is_refused_and_begins_nowhere(
+    broker: Broker, seconds: float
+) -> None:
+    tim = broker.client("tim")
+    broker.client("tom").opens("t")
+    tim.says(ClassMode("physics", on=True, seconds=seconds))
+    refusal = tim.refusal
+    assert refusal is not None
+    assert refusal.code == "invalid"
+    broker.passes(1.0)
+    assert broker.snapshot().classes == []
+
+
+def test_the_policy_of_a_class_is_not_changed_by_another_name_of_its_device(path: Path) -> None:
+    broker = Broker(path, devices=[*DEVICES, Device("cuda:1", GB, "a GPU", uuid="GPU-1")])
+    broker.client("tim").says(ClassMode("physics", on=True, device="cuda:1"))
+    ada = broker.client("ada")
+    for device in ("GPU-1", None):
+        ada.says(SetPolicy("fifo", device=device))
+        refusal = ada.refusal
+        assert refusal is not None
+        assert "end it first" in refusal.message
+    assert (
+        broker.snapshot().policy == "fair"
+    )  # of the first device: what is refused changes nothing
+
+
+def test_an_error_names_notebooks_as_its_reader_may_see_them(broker: Broker) -> None:
+    ann = broker.client("ann").opens("a")
+    ann.says(Preempt("a"))
+    refusal = ann.refusal
+    assert refusal is not None
+    assert refusal.message == "a.ipynb has no turn to end"
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 41, 1 << 63, 1 << 70])
+def test_impossible_counts_are_refused_in_a_sentence(broker: Broker, count: int) -> None:
+    ann = broker.client("ann").opens("a")
+    for message in (Report(count, Demand()), Report(1, Demand(), count)):
+        ann.says(message)
+        refusal = ann.refusal
+        assert refusal is not None
+        assert refusal.message == "iterations are counted from 0 upwards"
+    ann.says(Report(1, Demand(1 << 63)))
+    refusal = ann.refusal
+    assert refusal is not None
+    assert refusal.message == "a demand is in bytes, from 0 upwards"
+    assert broker.snapshot().devices[0].sessions[0].iterations == 0
+
+
+def test_only_notebooks_whose_group_or_domain_changes_have_to_open_again(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "rules.toml")
+    ann, bob, cid = (Client(broker, user).opens(user) for user in ("ann", "bob", "cid"))
+    broker.writes(GROUPS.replace('members = ["ann", "bob"]', 'members = ["bob"]'))
+    assert (ann.is_open, bob.is_open, cid.is_open) == (False, True, True)
+    broker.writes(GROUPS.replace('members = ["ann", "bob"]', 'members = ["bob"]\ntrusted = true'))
+    assert not bob.is_open
+    assert cid.is_open

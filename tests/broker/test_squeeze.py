@@ -1,0 +1,165 @@
+"""What a session is told of how far it is squeezed, and what people see of it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.broker.service import Service
+from jupyter_gpushare.devices import Device
+from jupyter_gpushare.settings import load
+from jupyter_gpushare.wire.framing import ToBroker
+from jupyter_gpushare.wire.messages import (
+    PROTOCOL,
+    Close,
+    Demand,
+    Error,
+    Finish,
+    Grant,
+    Hello,
+    Look,
+    Open,
+    Report,
+    Request,
+    SqueezeOption,
+    Yield,
+)
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
+
+from .listener import Listener
+
+GIB = 1 << 30
+SQUEEZABLE = ((10, 1.0), (6, 1.08), (4, 1.3))
+
+
+def demand(persistent: int, *sizes: tuple[int, float]) -> Demand:
+    options = tuple(SqueezeOption(size * GIB, slowdown) for size, slowdown in sizes)
+    return Demand(persistent * GIB, sizes[0][0] * GIB, measured=True, options=options)
+
+
+class Notebook(Listener):
+    def __init__(
+        self, service: Service, name: str, demand: Demand, user: str = "ada", **more: Any
+    ) -> None:
+        super().__init__(user)
+        self._service = service
+        self.says(Hello(PROTOCOL))
+        said = Open(id=name, name=f"{name}.ipynb", demand=demand, bears_slowdown=1.1, **more)
+        self.says(said, 3.0 if more else 0.0)
+
+    def says(self, message: ToBroker, now: float = 0.0) -> None:
+        self._service.handle(self, message, now)
+
+    @property
+    def granted(self) -> list[int]:
+        """GiB that an iteration may take, by its grants, without repeats; 0: all that it needs."""
+        told = [grant.squeezed_bytes // GIB for grant in self.heard_of(Grant)]
+        return [size for size, _ in groupby(told)]
+
+    def view(self, name: str) -> SessionView:
+        self.says(Look())
+        [device] = self.heard_of(Snapshot)[-1].devices
+        return next(view for view in device.sessions if view.id == name)
+
+
+def service_of(**settings: Any) -> Service:
+    return Service(load({}, **settings), [Device("cuda:0", 16 * GIB, "a GPU")], started=0.0)
+
+
+@pytest.fixture
+def service() -> Service:
+    return service_of()
+
+
+def two(service: Service, **of_b: Any) -> tuple[Notebook, Notebook]:
+    """a has been squeezed for b, and has the turn."""
+    a = Notebook(service, "a", demand(4, *SQUEEZABLE))
+    b = Notebook(service, "b", demand(5, (2, 1.0)), **of_b)
+    b.says(Request(1))
+    a.says(Request(1), 1.0)
+    b.says(Finish(1), 2.0)
+    assert a.granted == [6]
+    return a, b
+
+
+def test_a_grant_says_how_much_an_iteration_may_take(service: Service) -> None:
+    a = Notebook(service, "a", demand(4, *SQUEEZABLE))
+    a.says(Request(1))
+    assert a.granted == [0]
+
+
+def test_a_holder_yields_for_a_newcomer_and_is_squeezed_from_its_next_turn(
+    service: Service,
+) -> None:
+    a = Notebook(service, "a", demand(4, *SQUEEZABLE))
+    a.says(Request(1))
+    b = Notebook(service, "b", demand(5, (2, 1.0)))
+    b.says(Request(1), 1.0)
+    service.pass_time(2.0)
+    assert [asked.successor for asked in a.heard_of(Yield)] == [None]
+    a.says(Finish(1), 2.0)
+    assert b.granted == [0]
+    a.says(Request(2), 2.0)
+    b.says(Finish(1), 3.0)
+    assert a.granted == [0, 6]
+
+
+def test_a_holder_is_told_at_once_that_it_may_take_more(service: Service) -> None:
+    a, b = two(service)
+    b.says(Close(), 3.0)
+    assert a.granted == [6, 0]
+    assert {grant.turn for grant in a.heard_of(Grant)} == {1}
+
+
+def test_a_report_changes_nothing_that_was_told(service: Service) -> None:
+    a, _ = two(service)
+    a.says(Report(1, demand(4, *SQUEEZABLE)), 3.0)
+    assert a.granted == [6]
+
+
+@pytest.mark.parametrize(("says", "lane"), [(6, True), (0, False), (7, False)])
+def test_a_holder_that_comes_back_is_counted_as_its_grant_said(
+    service: Service, says: int, lane: bool
+) -> None:
+    """One that says more than is left runs, and nothing else starts until its turn has ended."""
+    a, _ = two(service)
+    service.lost(a, 3.0)
+    of_turn = {"turn": 1, "holding": True, "squeezed_bytes": says * GIB}
+    back = Notebook(service, "a", demand(4, *SQUEEZABLE), **of_turn)
+    view = back.view("a")
+    assert (view.state, view.lane is not None) == ("running", lane)
+    assert view.squeezed_bytes == (6 * GIB if lane else 0)
+
+
+def test_people_see_how_far_for_which_notebook_and_how_much_slower(service: Service) -> None:
+    a, _ = two(service)
+    view = a.view("a")
+    assert (view.squeezed_bytes, view.ephemeral_bytes, view.slowdown) == (6 * GIB, 10 * GIB, 1.08)
+    assert view.reason == (
+        "runs; squeezed to 6.0 GiB of 10.0 GiB, about 8 % slower, so that b.ipynb has room"
+    )
+    assert a.view("b").squeezed_bytes == 0
+
+
+def test_the_name_is_hidden_from_those_who_may_not_see_it(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('notebook_names = "teachers"')
+    a, _ = two(service_of(rulebook=str(rules)), user="bob")
+    assert a.view("a").reason.endswith("so that a notebook of bob has room")
+
+
+def test_a_demand_above_the_device_is_squeezed_to_fit(service: Service) -> None:
+    a = Notebook(service, "a", demand(4, (40, 1.0), (11, 1.2)))
+    a.says(Request(1))
+    assert a.granted == [11]
+
+
+def test_only_a_floor_above_the_device_is_refused_with_the_numbers(service: Service) -> None:
+    a = Notebook(service, "a", demand(4, (40, 1.0), (13, 1.2)))
+    [refused] = a.heard_of(Error)
+    assert refused.code == "does_not_fit"
+    assert "13.0 GiB" in refused.message
+    assert "squeezed as far as it can be" in refused.message

@@ -1,0 +1,488 @@
+"""Which sessions are squeezed, how far, and which are admitted for that."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from jupyter_gpushare._core import (
+    Decision,
+    Demand,
+    Rules,
+    SessionSpec,
+    SessionState,
+    SqueezeOption,
+    policies,
+)
+from jupyter_gpushare._core_testing import Scheduler
+
+Sizes = tuple[tuple[int, float], ...]
+GAN: Sizes = ((60, 1.0), (40, 1.08), (20, 1.3))
+
+
+def demand(persistent: int, *sizes: tuple[int, float]) -> Demand:
+    options = [SqueezeOption(*size) for size in sizes]
+    return Demand(persistent, sizes[0][0], options=options)
+
+
+def spec(
+    persistent: int, *sizes: tuple[int, float], bears: float = 1.1, **more: object
+) -> SessionSpec:
+    return SessionSpec("u", demand=demand(persistent, *sizes), bears=bears, **more)
+
+
+def squeezed(it: Scheduler) -> dict[str, int]:
+    assert it.is_valid() == ""
+    return {state.id: state.squeezed for state in it.snapshot(0).sessions if state.lane is not None}
+
+
+def granted(decision: Decision) -> list[str]:
+    return [grant.session for grant in decision.grants]
+
+
+# --- the rule -------------------------------------------------------------------------------------
+
+
+def test_no_session_is_squeezed_while_all_fit() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN))
+    it.open(0, "b", spec(20, *GAN))
+    assert squeezed(it) == {"a": 0, "b": 0}
+
+
+def test_a_newcomer_is_admitted_by_squeezing_others_as_far_as_they_agree() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN))
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
+    assert squeezed(it) == {"a": 40, "b": 0}
+
+
+def test_a_newcomer_waits_where_others_would_be_slowed_more_than_they_bear() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN, bears=1.05))
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
+    assert squeezed(it) == {"a": 0}
+
+
+def test_for_itself_a_session_is_squeezed_however_much_that_slows_it() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(60, (30, 1.0)))
+    it.open(0, "b", spec(10, *GAN, bears=1.0))
+    assert squeezed(it) == {"a": 0, "b": 20}
+
+
+def test_sessions_grow_back_when_memory_comes_free() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN))
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
+    it.close(1, "b")
+    assert squeezed(it) == {"a": 0}
+
+
+def test_an_iteration_larger_than_the_device_is_squeezed_to_fit() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(30, (200, 1.0), (90, 1.2), (60, 1.4)))
+    assert squeezed(it) == {"a": 60}
+    assert it.snapshot(0).sessions[0].slowdown == 1.4
+
+
+def test_only_what_the_floor_makes_impossible_is_refused_with_the_numbers() -> None:
+    it = Scheduler(100)
+    with pytest.raises(OverflowError, match=r"50 bytes.*60 bytes\) ephemeral, squeezed as far as"):
+        it.open(0, "a", spec(50, (200, 1.0), (60, 1.4)))
+    assert len(it) == 0
+
+
+def test_no_session_is_squeezed_for_one_that_wants_nothing_yet() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN))
+    it.open(0, "b", spec(30, (10, 1.0)))
+    assert squeezed(it) == {"a": 0}
+
+
+def test_no_session_is_squeezed_where_the_host_forbids_it() -> None:
+    it = Scheduler(100, "fair", Rules(squeeze=False))
+    it.open(0, "a", spec(20, *GAN))
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
+    assert squeezed(it) == {"a": 0}
+    with pytest.raises(OverflowError):
+        it.open(0, "c", spec(30, (200, 1.0), (60, 1.4)))
+
+
+def test_a_session_on_whole_devices_is_not_squeezed() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN, alone=True))
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
+    assert squeezed(it) == {"a": 0}
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ((60, 1.1),),
+        ((60, 1.0), (60, 1.1)),
+        ((60, 1.0), (50, 1.2), (40, 1.1)),
+        ((60, 1.0), (50, float("nan"))),
+        ((60, 1.0), (-1, 1.1)),
+    ],
+)
+def test_wrong_options_are_refused(sizes: Sizes) -> None:
+    with pytest.raises(ValueError, match="option"):
+        Scheduler(100).open(0, "a", spec(20, *sizes))
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def one_runs(**rules: float) -> Scheduler:
+    """a runs unsqueezed; b waits for memory that a has in its turn."""
+    it = Scheduler(100, "fair", Rules(**rules))
+    it.open(0, "a", spec(20, *GAN))
+    it.request(0, "a", 1)
+    it.open(0, "b", spec(30, (10, 1.0)))
+    it.request(0, "b", 1)
+    return it
+
+
+def test_a_session_that_runs_keeps_what_it_has_and_is_asked_to_yield() -> None:
+    it = one_runs()
+    assert squeezed(it) == {"a": 0}
+    assert [asked.session for asked in it.assign(1).yields] == ["a"]
+    assert squeezed(it) == {"a": 0}
+
+
+def test_it_is_squeezed_when_its_turn_has_ended() -> None:
+    it = one_runs()
+    it.assign(1)
+    assert granted(it.finish(1, "a", 1)) == ["b"]
+    assert squeezed(it) == {"a": 40, "b": 0}
+    it.request(1, "a", 2)
+    assert granted(it.finish(2, "b", 1)) == ["a"]
+    assert it.squeezed("a") == 40
+
+
+def test_a_session_that_runs_squeezed_grows_in_its_turn() -> None:
+    it = one_runs()
+    it.assign(1)
+    it.finish(1, "a", 1)
+    it.request(1, "a", 2)
+    it.finish(2, "b", 1)
+    assert it.squeezed("a") == 40
+    it.close(2, "b")
+    assert it.squeezed("a") == 0
+    assert it.snapshot(2).lanes[0].bytes == 60
+
+
+def test_two_that_run_in_lanes_of_their_own_both_end_for_one_that_needs_them_squeezed() -> None:
+    it = Scheduler(100, "fair", Rules(running_lanes=2, aging=0))
+    for id in "ab":
+        it.open(0, id, spec(10, (40, 1.0), (20, 1.05)))
+        it.request(0, id, 1)
+    it.open(0, "c", spec(55, (10, 1.0)))
+    it.request(0, "c", 1)
+    assert sorted(asked.session for asked in it.assign(1).yields) == ["a", "b"]
+    it.finish(1, "a", 1)
+    assert granted(it.request(1, "a", 2)) == []
+    assert "c" in granted(it.finish(1, "b", 1))
+    assert squeezed(it) == {"a": 20, "b": 20, "c": 0}
+
+
+def test_a_squeezed_session_whose_options_have_grown_keeps_a_place() -> None:
+    it = one_runs()
+    it.assign(1)
+    it.finish(1, "a", 1)
+    it.request(1, "a", 2)
+    it.finish(2, "b", 1)
+    it.report(2, "a", 1, demand(20, (62, 1.0), (42, 1.08), (22, 1.3)), None)
+    assert it.squeezed("a") == 42
+
+
+def test_unmanaged_memory_squeezes_those_that_do_not_run() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN, bears=1.0))
+    it.set_unmanaged(0, 30)
+    assert squeezed(it) == {"a": 40}
+    it.set_unmanaged(1, 0)
+    assert squeezed(it) == {"a": 0}
+
+
+def test_a_named_successor_keeps_what_it_has_when_it_reports() -> None:
+    """It may have begun by a direct handoff, which says that it is not squeezed."""
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, (10, 1.0)))
+    it.open(0, "b", spec(20, *GAN))
+    it.request(0, "a", 1)
+    it.request(0, "b", 1)
+    [asked] = it.assign(1).yields
+    assert asked.successor.session == "b"
+    it.set_unmanaged(1.1, 15)
+    it.report(1.2, "b", 0, demand(20, *GAN), None)
+    assert squeezed(it) == {"a": 0, "b": 0}
+    assert granted(it.finish(1.3, "a", 1)) == ["b"]
+    it.request(1.3, "a", 2)
+    it.finish(1.5, "b", 1)
+    assert squeezed(it) == {"a": 0, "b": 40}
+
+
+# --- a turn that is brought back ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("says", "lane"), [(40, 40), (20, 40), (60, None), (41, None), (0, None)])
+def test_a_turn_that_is_brought_back_is_counted_as_its_session_says(
+    says: int, lane: int | None
+) -> None:
+    """Where that is one of its options; it may have more as soon as that is free."""
+    it = Scheduler(100)
+    it.set_recovering(0, True)
+    it.open(0, "b", spec(40, (10, 1.0)))
+    it.open(0, "a", spec(20, *GAN, turn=1, holding=True, squeezed_bytes=says))
+    assert squeezed(it) == ({"b": 0} if lane is None else {"b": 0, "a": lane})
+
+
+def test_one_that_comes_back_unsqueezed_is_counted_whole() -> None:
+    """If that does not fit beside the others, nothing else starts until its turn has ended."""
+    it = Scheduler(100)
+    it.set_recovering(0, True)
+    it.open(0, "b", spec(40, (10, 1.0)))
+    decision = it.open(0, "a", spec(20, *GAN, turn=1, holding=True))
+    assert squeezed(it) == {"b": 0}
+    assert [asked.session for asked in decision.yields] == ["a"]
+    it.set_recovering(0.1, False)
+    assert not it.request(0.2, "b", 1).grants
+    assert granted(it.finish(0.3, "a", 1)) == ["b"]
+
+
+def test_no_negative_number_of_bytes_is_brought_back() -> None:
+    with pytest.raises(ValueError, match="squeezed iteration must not be negative"):
+        Scheduler(100).open(0, "a", spec(20, *GAN, turn=1, holding=True, squeezed_bytes=-1))
+
+
+# --- paging ---------------------------------------------------------------------------------------
+
+
+def test_idle_sessions_page_out_where_squeezing_is_not_enough() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(20, *GAN))
+    it.open(0, "idle", spec(20, (10, 1.0), busy=False))
+    it.set_busy(0, "idle", False)
+    it.open(0, "b", spec(40, (10, 1.0)))
+    assert list(it.request(0, "b", 1).page_outs) == ["idle"]
+    it.paged_out(1, "idle", 20)
+    assert squeezed(it) == {"a": 40, "b": 0}
+
+
+def test_no_session_pages_out_where_squeezing_is_enough() -> None:
+    it = Scheduler(100)
+    it.open(0, "a", spec(10, *GAN))
+    it.open(0, "idle", spec(20, (10, 1.0), busy=False))
+    it.set_busy(0, "idle", False)
+    it.open(0, "b", spec(20, (10, 1.0)))
+    assert not it.request(0, "b", 1).page_outs
+    assert squeezed(it) == {"a": 40, "idle": 0, "b": 0}
+
+
+# --- by brute force -------------------------------------------------------------------------------
+
+
+class Drawn(NamedTuple):
+    persistent: int
+    sizes: Sizes
+    bears: float
+
+
+def draw(random: Random) -> Drawn:
+    full = random.randint(1, 60)
+    smaller = (random.randint(max(1, full // 5), full) for _ in range(random.randint(0, 3)))
+    slow, sizes = 1.0, []
+    for size in sorted({full, *smaller}, reverse=True):
+        sizes.append((size, slow))
+        slow += random.random() * 0.15
+    return Drawn(random.randint(0, 12), tuple(sizes), random.choice((1.0, 1.1, 1.3)))
+
+
+def choice(sizes: Sizes, most: int) -> tuple[int, float]:
+    return next(size for size in sizes if size[0] <= most)
+
+
+def may_be_admitted(room: int, placed: list[Drawn], new: Drawn) -> bool:
+    """Whether there is any choice for all, within what each bears, that fits."""
+    left = room - sum(one.persistent for one in placed)
+    allowed = [
+        [size for size in one.sizes if size[1] <= max(one.bears, choice(one.sizes, left)[1])]
+        for one in placed
+    ]
+    needed = room - left + new.persistent
+    return any(
+        needed + max(size[0] for size in chosen) <= room
+        for chosen in itertools.product(*allowed, new.sizes)
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_those_are_admitted_that_brute_force_admits(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(60):
+        room = random.randint(10, 100)
+        it, placed = Scheduler(room), list[Drawn]()
+        for number in range(6):
+            new = draw(random)
+            try:
+                it.open(
+                    0, str(number), spec(new.persistent, *new.sizes, bears=new.bears, busy=False)
+                )
+            except OverflowError:
+                assert new.persistent + new.sizes[-1][0] > room
+                continue
+            it.request(0, str(number), 1)
+            it.finish(0, str(number), 1)
+            expected = may_be_admitted(room, placed, new)
+            if not expected:
+                it.close(0, str(number))
+                continue
+            placed.append(new)
+            left = room - sum(one.persistent for one in placed)
+            chosen = [choice(one.sizes, left) for one in placed]
+            wanted = [
+                0 if size == one.sizes[0][0] else size
+                for (size, _), one in zip(chosen, placed, strict=True)
+            ]
+            assert list(squeezed(it).values()) == wanted
+
+
+# --- at random ------------------------------------------------------------------------------------
+
+
+class AtRandom:
+    """A device with sessions that do what they please. After each event all is as it should be."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        rules = Rules(
+            running_lanes=self.random.choice([0, 1, 2, 3]),
+            aging=self.random.choice([0.0, 1.0, 60.0]),
+            page_waiting=self.random.random() < 0.3,
+        )
+        self.it = Scheduler(100, self.random.choice([name for name, _ in policies()]), rules)
+        self.now, self.opened, self.unmanaged = 0.0, 0, 0
+        self.bears: dict[str, float] = {}
+        self.turns: dict[str, int] = {}
+        self.leaving: list[str] = []
+
+    def step(self) -> None:
+        before = {state.id: state for state in self.it.snapshot(self.now).sessions}
+        self.now += self.random.choice([0, 0.1, 0.5])
+        does = self.random.choice(DEEDS)
+        self.random_id = self.random.choice(list(self.turns)) if self.turns else ""
+        if self.random_id or does is AtRandom.open:
+            decision = does(self)
+            self.leaving += [] if decision is None else decision.page_outs
+        assert self.it.is_valid() == ""
+        is_newcomers = does in (AtRandom.request, AtRandom.finish, AtRandom.becomes_busy)
+        self.check(before, is_newcomers and not self.unmanaged)
+
+    def check(self, before: dict[str, SessionState], is_newcomers: bool) -> None:
+        device_snapshot = self.it.snapshot(self.now)
+        for state in device_snapshot.sessions:
+            was = before.get(state.id)
+            if was is None or state.lane is None or was.lane is None:
+                continue
+            if is_newcomers:
+                assert state.slowdown <= max(self.bears[state.id], was.slowdown)
+            runs_on = was.state == state.state == "running" and was.turn == state.turn
+            if runs_on and was.demand == state.demand and was.squeezed:
+                assert not state.squeezed or state.squeezed >= was.squeezed
+            if runs_on and was.demand == state.demand and not was.squeezed:
+                assert not state.squeezed
+        used = device_snapshot.persistent + sum(lane.bytes for lane in device_snapshot.lanes)
+        assert used <= 100
+
+    def demand(self) -> Demand:
+        drawn = draw(self.random)
+        if self.random.random() < 0.3:
+            return Demand(drawn.persistent, drawn.sizes[0][0], self.random.random() < 0.9)
+        return demand(drawn.persistent, *drawn.sizes)
+
+    def open(self) -> Decision | None:
+        if len(self.turns) > 8:
+            return None
+        self.opened += 1
+        id = f"n{self.opened}"
+        bears = self.random.choice((1.0, 1.1, 1.3))
+        what = SessionSpec(
+            self.random.choice("uv"),
+            demand=self.demand(),
+            bears=bears,
+            busy=self.random.random() < 0.5,
+            paged_out_bytes=self.random.choice((0, 0, 0, 5)),
+            alone=self.random.random() < 0.05,
+        )
+        decision = self.it.open(self.now, id, what)
+        self.bears[id], self.turns[id] = bears, 0
+        return decision
+
+    def close(self) -> Decision:
+        del self.turns[self.random_id]
+        return self.it.close(self.now, self.random_id)
+
+    def request(self) -> Decision:
+        self.turns[self.random_id] += 1
+        return self.it.request(self.now, self.random_id, self.turns[self.random_id])
+
+    def finish(self) -> Decision:
+        return self.it.finish(self.now, self.random_id, self.turns[self.random_id])
+
+    def report(self) -> Decision:
+        return self.it.report(self.now, self.random_id, 1, self.demand(), None)
+
+    def becomes_busy(self) -> Decision:
+        return self.it.set_busy(self.now, self.random_id, True)
+
+    def becomes_idle(self) -> Decision:
+        self.it.finish(self.now, self.random_id, self.turns[self.random_id])
+        return self.it.set_busy(self.now, self.random_id, False)
+
+    def pages_out(self) -> Decision | None:
+        leaving, self.leaving = [id for id in self.leaving if id in self.turns], []
+        for id in leaving:
+            if self.random.random() < 0.7:
+                self.leaving += self.it.paged_out(self.now, id, 5).page_outs
+            else:
+                self.leaving += self.it.page_out_failed(self.now, id).page_outs
+        return None
+
+    def time_passes(self) -> Decision:
+        self.now += self.random.choice([0.3, 5, 100])
+        return self.it.assign(self.now)
+
+    def others_take_memory(self) -> Decision:
+        self.unmanaged = self.random.choice((0, 0, 20, 60))
+        return self.it.set_unmanaged(self.now, self.unmanaged)
+
+
+DEEDS = (
+    *[AtRandom.open] * 2,
+    AtRandom.close,
+    *[AtRandom.request] * 6,
+    *[AtRandom.finish] * 4,
+    AtRandom.report,
+    AtRandom.becomes_busy,
+    AtRandom.becomes_idle,
+    AtRandom.pages_out,
+    AtRandom.time_passes,
+    AtRandom.others_take_memory,
+)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_at_random_no_rule_is_broken(seed: int) -> None:
+    device = AtRandom(seed)
+    for _ in range(2500):
+        device.step()

@@ -1,0 +1,213 @@
+"""Iterations of a process that has a lane on the fake GPU, without a broker. The program has the
+lane's memory itself, and is the neighbour that overwrites it after each turn."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from program import MIB, main
+
+from jupyter_gpushare import _core
+from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.wire.client import LaneMemory
+from jupyter_gpushare.wire.fd_channel import Channel
+
+CAPACITY = 512 * MIB
+LANE = 96 * MIB
+
+
+class Neighbour:
+    """Keeps the chunks of one lane, and fills them with 0xFF."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = Channel.pair()
+        self.memory = LaneMemory(1, -1, theirs)
+        self.descriptors: list[int] = []
+
+    def overwrite(self) -> None:
+        for batch in self._ours.received():
+            self.descriptors += batch.descriptors
+        for descriptor in self.descriptors:
+            with mmap.mmap(descriptor, os.fstat(descriptor).st_size) as chunk:
+                chunk[:] = b"\xff" * len(chunk)
+
+
+neighbour = Neighbour()
+session = Memory("cuda:0", CAPACITY)
+torch.set_num_threads(1)
+
+
+@contextmanager
+def iteration(size: int = LANE) -> Iterator[None]:
+    """One turn of one iteration; then the lane is the neighbour's."""
+    assert session.use_lane(neighbour.memory, size, CAPACITY) == ""
+    session.begin()
+    yield
+    session.end()
+    session.evacuate()
+    assert _core.CudaLane.is_valid() == _core.CudaSegments.is_valid() == ""
+    neighbour.overwrite()
+
+
+def memory(size: int, value: int | None = None) -> torch.Tensor:
+    made = torch.empty(size, dtype=torch.uint8, device="cuda")
+    return made if value is None else made.fill_(value)
+
+
+def is_all(tensor: torch.Tensor, value: int) -> bool:
+    return bool((tensor.cpu() == value).all())
+
+
+def is_inside(tensor: torch.Tensor) -> bool:
+    return bool(_core.CudaLane.owns(tensor.data_ptr()))
+
+
+def learn() -> None:
+    """Return the demand: two iterations outside of the lane, that need 60 MiB."""
+    memory(MIB)  # CUDA begins
+    for _ in range(2):
+        with iteration():
+            assert not is_inside(memory(60 * MIB))
+    assert session.demand().ephemeral_bytes == 60 * MIB
+
+
+def a_lane_may_grow_shrink_and_go() -> None:
+    learn()
+    for size in (LANE, 128 * MIB, 64 * MIB, LANE):
+        with iteration(size):
+            assert is_inside(memory(50 * MIB))
+    session.trim_lane(1, 32 * MIB)
+    assert _core.CudaLane.attached_chunks() == 16
+    with iteration():
+        assert is_inside(memory(50 * MIB))
+    session.trim_lane(1, 0)
+    assert _core.CudaLane.attached_chunks() == 0
+    assert session.use_lane(None, 0, CAPACITY) == ""
+    session.begin()
+    assert not is_inside(memory(50 * MIB))
+    session.end()
+    session.evacuate()
+
+
+def threads_and_survivors_keep_their_bytes() -> None:
+    weights = memory(30 * MIB, 1)
+    learn()
+    kept = []
+    for number in range(8):
+        with iteration():
+            found: list[torch.Tensor] = []
+            thread = threading.Thread(target=lambda to=found: to.append(memory(15 * MIB, 3)))
+            thread.start()
+            thread.join()
+            kept.append(memory(20 * MIB, 10 + number))
+            loss = memory(1000, 4)
+            assert is_inside(found[0])
+            assert is_inside(kept[-1])
+            assert not is_inside(loss)  # small ones survive
+            del found[:]
+            del kept[:-2]
+        assert session.survivors() == 0
+        for age, tensor in enumerate(reversed(kept)):
+            assert is_all(tensor, 10 + number - age)
+        assert is_all(weights, 1)
+        assert is_all(loss, 4)
+
+
+def what_overflows_is_private_and_demanded() -> None:
+    learn()
+    session.demand()
+    with iteration(64 * MIB):
+        inside, outside = memory(60 * MIB), memory(50 * MIB)
+        assert (is_inside(inside), is_inside(outside)) == (True, False)
+        del inside, outside
+    assert session.has_news
+    assert session.demand().ephemeral_bytes >= 110 * MIB
+    segments = _core.CudaSegments.bytes()
+    with iteration(128 * MIB):
+        both = [memory(60 * MIB), memory(50 * MIB)]
+        assert all(map(is_inside, both))
+        both.clear()
+    assert _core.CudaSegments.bytes() <= segments
+
+
+def holes_between_the_blocks_of_an_iteration_are_demanded_too() -> None:
+    learn()
+    for _ in range(3):
+        with iteration():
+            memory(60 * MIB)  # now there is one segment of this size
+    with iteration():
+        both = [memory(40 * MIB), memory(30 * MIB)]
+        assert all(map(is_inside, both))
+        both.clear()
+    assert session.demand().ephemeral_bytes >= 90 * MIB
+
+
+def a_captured_graph_has_memory_of_its_own() -> None:
+    learn()
+    weights = memory(4 * MIB, 7)
+    graph = torch.cuda.CUDAGraph()
+    with iteration(), torch.cuda.graph(graph):
+        copy = weights.clone()
+    assert not is_inside(copy)
+    with iteration():
+        assert is_inside(memory(50 * MIB))
+    weights.fill_(9)
+    with iteration():
+        graph.replay()
+    assert is_all(copy, 9)
+
+
+def what_finds_no_room_to_move_keeps_its_place() -> None:
+    """Memory ends while what survived is to move."""
+    learn()
+    with iteration():
+        kept = memory(20 * MIB, 3)
+        place = kept.data_ptr()
+        torch.cuda.set_per_process_memory_fraction(1e-6)
+    assert session.survivors() == 0
+    assert kept.data_ptr() == place
+    assert is_all(kept, 3)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    with iteration():
+        assert is_inside(memory(50 * MIB))
+
+
+def a_process_whose_cuda_has_failed_gives_the_lane_up_as_it_is() -> None:
+    learn()
+    with iteration():
+        memory(50 * MIB)
+    assert session.use_lane(neighbour.memory, LANE, CAPACITY) == ""
+    session.begin()
+    kept = memory(50 * MIB)
+    assert is_inside(kept)
+    session.end()
+    assert session.survivors() >= kept.nbytes
+    break_cuda(kept.data_ptr() + 4 * LANE)  # addresses of the window that show nothing
+    assert session.survivors() == 0
+    session.evacuate()
+    assert session.page_out(".")[0] == 0
+    session.trim_lane(1, 0)
+    session.begin()
+    session.end()
+
+
+def break_cuda(hidden: int) -> None:
+    """As a kernel that writes to an illegal address does: CUDA fails from then on."""
+    device = torch.device("cuda", 0)
+    storage = torch._C._construct_storage_from_data_pointer(hidden, device, MIB)
+    lost = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+    try:
+        lost.copy_(torch.empty(MIB, dtype=torch.uint8).pin_memory(), non_blocking=True)
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return
+    raise AssertionError("CUDA has not failed")
+
+
+if __name__ == "__main__":
+    main(globals())

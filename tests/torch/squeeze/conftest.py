@@ -1,0 +1,82 @@
+"""Programs that run as they are, and squeezed in several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from jupyter_gpushare.client.torch.boundaries import Boundaries
+from jupyter_gpushare.client.torch.memory import Memory
+
+from ..conftest import Turns
+
+Program = Callable[[], Any]
+
+
+class Squeezed:
+    """A memory whose iterations are squeezed, with its boundaries; `told` has its sentences."""
+
+    def __init__(self, directory: Path) -> None:
+        self.told: list[str] = []
+        self.memory = Memory(page_directory=lambda: str(directory), tell=self.told.append)
+        self.squeeze = self.memory.squeeze
+
+    @property
+    def moved(self) -> int:
+        """The bytes that have left memory so far."""
+        return self.squeeze.cache.dropped + self.squeeze.tier.written
+
+    @contextmanager
+    def to(self, size: int, pace: float | None = None) -> Iterator[None]:
+        """Squeeze to `size` bytes; `pace` is that of the slower tier, in seconds per byte: 0 always
+        moves, and 1 always makes anew where there is a recipe."""
+        if pace is not None:
+            self.squeeze.tier.pace = pace
+        self.memory.want_squeeze(size)
+        with self._noticed():
+            yield
+
+    @contextmanager
+    def automatically(self) -> Iterator[None]:
+        """Squeeze as the grants say."""
+        with self._noticed():
+            yield
+
+    @contextmanager
+    def as_it_is(self) -> Iterator[None]:
+        self.memory.want_squeeze("off")
+        with self._noticed():
+            yield
+
+    @contextmanager
+    def _noticed(self) -> Iterator[None]:
+        boundaries = Boundaries(Turns(), self.memory)
+        boundaries.install()
+        try:
+            yield
+        finally:
+            boundaries.remove()
+
+
+@pytest.fixture
+def squeezed(tmp_path: Path) -> Squeezed:
+    return Squeezed(tmp_path)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two results are equal to the last bit."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(one == other)
+
+
+def run(program: Program) -> Any:
+    torch.manual_seed(0)
+    return program()

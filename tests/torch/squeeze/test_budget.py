@@ -1,0 +1,193 @@
+"""A budget is held, and what a budget costs is foretold from one iteration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from jupyter_gpushare.client.torch.estimator import WINDOW
+from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
+
+from .conftest import Squeezed
+from .networks import Residual, cnn, images, mlp, train, vectors
+
+pytestmark = pytest.mark.usefixtures("counted")
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def network(kind: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(0)
+    if kind == "cnn":
+        return cnn(*(Residual() for _ in range(6))), images(16)
+    layers = [torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.LayerNorm(256)] * 4
+    return mlp(*layers), vectors(1024)
+
+
+def needed(memory: Memory, kind: str, steps: int = 6) -> list[int]:
+    """Return the ephemeral bytes of iterations, the first and the last of a loop left out."""
+    model, batch = network(kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    needs = []
+    for _ in range(steps):
+        train(model, batch, 1, optimizer)
+        needs += [one.ephemeral for one in list(memory.estimator.recent)[-1:]]
+    return needs[1:]
+
+
+@pytest.mark.parametrize("kind", ["cnn", "mlp"])
+@pytest.mark.parametrize("part", [pytest.param(0.8, marks=pytest.mark.thorough), 0.6, 0.4])
+def test_an_iteration_takes_no_more_than_its_size(
+    kind: str, part: float, squeezed: Squeezed, tmp_path: Path
+) -> None:
+    plain = Squeezed(tmp_path)
+    with plain.as_it_is():
+        full = max(needed(plain.memory, kind))
+    with squeezed.to(size := int(part * full)):
+        needs = needed(squeezed.memory, kind)
+    assert max(needs[-3:]) <= size
+
+
+@pytest.mark.parametrize("kind", ["cnn", "mlp"])
+def test_every_option_is_held(kind: str, squeezed: Squeezed) -> None:
+    with squeezed.automatically():
+        full = max(needed(squeezed.memory, kind))
+        options = squeezed.memory.demand().options
+        assert len(options) >= 5
+        assert options[0].bytes == squeezed.memory.demand().ephemeral_bytes >= full
+        assert options[0].slowdown == 1.0
+        sizes = [option.bytes for option in options]
+        assert sizes == sorted(set(sizes), reverse=True)
+        slowdowns = [option.slowdown for option in options]
+        assert slowdowns == sorted(slowdowns)
+        for option in options[1:]:
+            squeezed.memory.squeeze_to(option.bytes)
+            assert max(needed(squeezed.memory, kind)[-3:]) <= option.bytes
+            assert squeezed.memory.demand().options == options
+
+
+def test_nothing_is_hooked_once_the_options_are_known(squeezed: Squeezed) -> None:
+    with squeezed.automatically():
+        model, batch = network("mlp")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        active = []
+        model.register_forward_hook(lambda *args: active.append(squeezed.squeeze.is_active))
+        for _ in range(5):
+            train(model, batch, 1, optimizer)
+    assert active == [False, True, False, False, False]
+
+
+def test_an_iteration_that_ends_without_a_boundary_is_not_recorded(squeezed: Squeezed) -> None:
+    model, batch = network("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with squeezed.automatically():
+        train(model, batch, 1, optimizer)
+        optimizer.zero_grad()
+        model(batch[0])  # recorded; the cell ends here
+        assert squeezed.squeeze.is_active
+    assert squeezed.squeeze.is_needed
+    assert not squeezed.squeeze.options(1 << 30)
+    with squeezed.automatically():
+        train(model, batch, 3, optimizer)
+        assert len(squeezed.memory.demand().options) >= 5
+
+
+def test_a_training_that_becomes_smaller_is_recorded_anew(squeezed: Squeezed) -> None:
+    model, (x, y) = network("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with squeezed.automatically():
+        train(model, (x, y), 4, optimizer)
+        before = squeezed.memory.demand().options
+        train(model, (x[:256], y[:256]), 2 * WINDOW + 2, optimizer)
+        after = squeezed.memory.demand().options
+    assert after[0].bytes < before[0].bytes / 2
+    assert after[1].bytes < before[1].bytes / 2
+
+
+def test_what_suffices_moves_nothing(squeezed: Squeezed) -> None:
+    with squeezed.to(1 << 30):
+        needed(squeezed.memory, "mlp")
+    assert squeezed.moved == 0
+    assert "nothing has had to leave" in squeezed.memory.how_squeezed
+
+
+def test_no_bytes_stay_behind(squeezed: Squeezed) -> None:
+    with squeezed.to(1):
+        needed(squeezed.memory, "cnn")
+    assert squeezed.moved > 0
+    assert squeezed.squeeze.tier.used == 0
+
+
+def test_a_size_that_cannot_be_held_is_no_option_any_more(squeezed: Squeezed) -> None:
+    with squeezed.automatically():
+        needed(squeezed.memory, "mlp")
+        floor = squeezed.memory.demand().options[-1].bytes
+        squeezed.memory.squeeze_to(floor // 2)
+        needs = needed(squeezed.memory, "mlp")
+        assert squeezed.memory.has_news
+        assert squeezed.memory.demand().options[-1].bytes == max(floor, needs[-1])
+
+
+def test_off_and_a_size_offer_no_options(squeezed: Squeezed) -> None:
+    with squeezed.automatically():
+        needed(squeezed.memory, "mlp")
+        for wanted in ("off", 4 * MIB):
+            squeezed.memory.want_squeeze(wanted)
+            assert squeezed.memory.demand().options == ()
+        squeezed.memory.want_squeeze("auto")
+        assert squeezed.memory.demand().options
+
+
+def test_a_demand_without_squeezing_is_what_it_was_before(squeezed: Squeezed) -> None:
+    with squeezed.automatically():
+        needed(squeezed.memory, "mlp")
+        before = squeezed.memory.demand()
+        squeezed.memory.squeeze_to(before.options[-1].bytes)
+        needed(squeezed.memory, "mlp")
+        squeezed.memory.squeeze_to(0)
+        assert squeezed.memory.demand() == before
+
+
+# Two entries of 1 MiB; the operation after the second takes 1 MiB beside them.
+TAPE = [
+    Step("save", 0, MIB, MIB, 0),
+    Step("save", 1, MIB, 2 * MIB, MIB, seconds=0.001),
+    Step("take", 1, MIB, 2 * MIB, 0),
+    Step("end", 1),
+    Step("take", 0, MIB, MIB, 0),
+]
+PACE = 1e-3 / MIB  # a millisecond for each entry, each way
+
+
+def test_without_a_budget_nothing_costs() -> None:
+    cost = foretell(TAPE, float("inf"), PACE)
+    assert cost.peak == 3 * MIB
+    assert cost.seconds == pytest.approx(0, abs=1e-3)
+
+
+def test_the_entry_that_is_needed_last_is_written_and_read() -> None:
+    cost = foretell(TAPE, 2 * MIB, PACE)
+    assert cost.peak == 2 * MIB
+    assert cost.seconds == pytest.approx(0.002, abs=2e-4)
+
+
+def test_the_floor_is_what_must_stay() -> None:
+    assert foretell(TAPE, 0, PACE) == foretell(TAPE, 2 * MIB, PACE)
+
+
+def test_options_become_smaller_and_slower() -> None:
+    options = options_of(TAPE, 1.0, PACE)
+    assert [option.bytes for option in options] == [int(2 * MIB * 1.05)]
+    assert options[0].slowdown == pytest.approx(1.002, abs=2e-4)
+
+
+def test_a_training_leaves_nothing_for_the_garbage_collector(squeezed: Squeezed) -> None:
+    before = squeezed.memory.live()
+    with squeezed.to(1):
+        needed(squeezed.memory, "cnn")
+    assert squeezed.moved > 0
+    assert squeezed.memory.live() == before

@@ -1,0 +1,276 @@
+"""What fails while iterations are squeezed loses nothing: a file, an interrupt, a fork, a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from jupyter_gpushare.client.torch.pager import lies_in_memory
+from jupyter_gpushare.client.torch.squeeze.entries import Entry
+from jupyter_gpushare.client.torch.squeeze.page_file import PAGE, PageFile, Places
+
+from .conftest import Squeezed, is_same, run
+from .networks import Residual, cnn, gradients, images, mlp, train, vectors
+from .programs import batch_norm_moves_its_statistics_once
+
+ROOT = Path(__file__).resolve().parents[3]
+KIB = 1 << 10
+
+
+@contextlib.contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file of this process grows beyond `size` bytes: a write beyond that fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    action = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, action)
+
+
+def program() -> Any:
+    return train(cnn(Residual(), Residual()), images(), 4)
+
+
+@pytest.mark.parametrize("size", [0, 64 * KIB, 700 * KIB])
+def test_a_full_file_ends_squeezing_and_loses_nothing(size: int, squeezed: Squeezed) -> None:
+    stock = run(program)
+    with squeezed.to(1, 0.0), file_size_limit(size):
+        result = run(program)
+    assert is_same(result, stock)
+    (said,) = squeezed.told
+    assert "cannot be written" in said
+    assert os.strerror(errno.EFBIG) in said
+    assert "could not be written" in squeezed.memory.why_not_squeezed
+
+
+def test_squeezing_that_was_called_off_begins_again_when_it_is_wanted(squeezed: Squeezed) -> None:
+    with squeezed.to(1, 0.0), file_size_limit(0):
+        run(program)
+    assert squeezed.moved == 0
+    with squeezed.to(2, 0.0):
+        run(program)
+    assert squeezed.moved > 0
+    assert squeezed.memory.why_not_squeezed == ""
+
+
+def test_a_directory_that_is_removed_while_its_file_is_in_use_does_not_matter(
+    tmp_path: Path,
+) -> None:
+    squeezed, stock = Squeezed(tmp_path / "pages"), run(program)
+
+    def removing() -> Any:
+        model = cnn(Residual(), Residual())
+        model[3].register_full_backward_hook(lambda *args: _remove(tmp_path / "pages"))
+        return train(model, images(), 4)
+
+    with squeezed.to(1, 0.0):
+        result = run(removing)
+    assert is_same(result, stock)
+    assert squeezed.moved > 0
+    assert squeezed.told == []
+
+
+def _remove(directory: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        directory.rmdir()  # it is empty: the file has no name
+
+
+def test_a_directory_that_cannot_be_made_is_told_and_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    squeezed, stock = Squeezed(tmp_path / "file" / "pages"), run(program)
+    with squeezed.to(1, 0.0):
+        result = run(program)
+    assert is_same(result, stock)
+    (said,) = squeezed.told
+    assert "cannot be written" in said
+
+
+@pytest.mark.skipif(not lies_in_memory("/dev/shm"), reason="/dev/shm is no file system in memory")
+def test_a_directory_in_main_memory_is_refused(squeezed: Squeezed) -> None:
+    squeezed = Squeezed(Path("/dev/shm"))
+    with squeezed.to(1):
+        run(program)
+    assert squeezed.moved == 0
+    (said,) = squeezed.told
+    assert "lies in main memory" in said
+    assert "lies in main memory" in squeezed.memory.why_not_squeezed
+
+
+def page_file(directory: Path) -> Path:
+    """Return a path to the file without a name that this process has in `directory`."""
+    descriptors = Path("/proc/self/fd").iterdir()
+    (found,) = [fd for fd in descriptors if str(fd.resolve()).startswith(f"{directory}/")]
+    return found
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_never_wrong_numbers(
+    squeezed: Squeezed, tmp_path: Path
+) -> None:
+    """The file is cut behind our back, as by a disk that fails."""
+    with squeezed.to(1, 0.0):
+        model = mlp()
+        x, y = vectors()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        assert squeezed.moved > 0
+        os.truncate(page_file(tmp_path), 0)
+        with pytest.raises(RuntimeError, match="cannot be read back"):
+            loss.backward()
+
+
+def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
+    """An interrupt comes at each of many lines in turn; the iteration is run again, and all that
+    was saved before it is still right."""
+    stock = run(batch_norm_moves_its_statistics_once)
+    files = ("cache.py", "hooks.py", "entries.py", "profile.py", "tier.py", "page_file.py")
+    hits = 0
+    with squeezed.to(1, None):
+        for line in range(40, 3000, 131):
+            model, (x, y) = cnn(), images()
+            kept = torch.nn.functional.cross_entropy(model(x), y)
+            with _interrupted(files, line) as interrupted, contextlib.suppress(KeyboardInterrupt):
+                train(mlp(), vectors(), 1)
+            hits += interrupted[0]
+            kept.backward()  # of what had left memory before the interrupt
+            assert is_same(gradients(model), _gradients_of(model, x, y))
+            assert is_same(run(batch_norm_moves_its_statistics_once), stock)
+    assert hits > 5
+    assert squeezed.told == []
+
+
+def _gradients_of(model: Any, x: torch.Tensor, y: torch.Tensor) -> list[Any]:
+    found = gradients(model)
+    for parameter in model.parameters():
+        parameter.grad = None
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    again = gradients(model)
+    assert is_same(again, found)
+    return found
+
+
+@contextlib.contextmanager
+def _interrupted(files: tuple[str, ...], count: int) -> Iterator[list[int]]:
+    """Raise KeyboardInterrupt at the `count`-th line that runs in one of the files."""
+    left, hit = [count], [0]
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if (
+            not frame.f_code.co_filename.endswith(files)
+            or "squeeze" not in frame.f_code.co_filename
+        ):
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                hit[0] = 1
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield hit
+    finally:
+        sys.settrace(None)
+
+
+def test_a_forked_child_has_all_that_the_parent_had(squeezed: Squeezed) -> None:
+    model, (x, y) = cnn(Residual()), images()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    expected = [gradient.clone() for gradient in gradients(model)]
+    model.zero_grad()
+    for norm in model.modules():
+        if isinstance(norm, torch.nn.BatchNorm2d):
+            norm.reset_running_stats()
+    with squeezed.to(1, 0.0):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        assert squeezed.moved > 0
+        if (child := os.fork()) == 0:
+            with contextlib.suppress(BaseException):
+                loss.backward()
+                os._exit(0 if is_same(gradients(model), expected) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        loss.backward()
+        assert is_same(gradients(model), expected)
+        before = squeezed.moved
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+    assert squeezed.moved >= before
+
+
+def test_a_forked_child_has_what_earlier_iterations_have_saved(squeezed: Squeezed) -> None:
+    """The parent writes other bytes to the same places of the file before the child takes them."""
+    model, (x, y) = mlp(), vectors()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    expected = [gradient.clone() for gradient in gradients(model)]
+    model.zero_grad()
+    with squeezed.to(1, 0.0):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        train(mlp(), vectors(), 2)
+        assert squeezed.squeeze.tier.used > 0
+        reader, writer = os.pipe()
+        if (child := os.fork()) == 0:
+            with contextlib.suppress(BaseException):
+                os.read(reader, 1)
+                loss.backward()
+                os._exit(0 if is_same(gradients(model), expected) else 2)
+            os._exit(1)
+        del loss
+        train(mlp(), vectors(), 2)
+        os.write(writer, b".")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(reader)
+    os.close(writer)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.torch.squeeze.conftest import Squeezed
+from tests.torch.squeeze.networks import cnn, images
+squeezed = Squeezed(Path({directory!r}))
+with squeezed.to(1, 0.0):
+    out = cnn()(images()[0])
+    assert squeezed.moved > 0
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
+    code = KILLED.format(root=str(ROOT), directory=str(tmp_path / "pages"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert list((tmp_path / "pages").iterdir()) == []
+
+
+def test_an_entry_that_ends_frees_its_place(tmp_path: Path) -> None:
+    file = PageFile(str(tmp_path))
+    storage = torch.UntypedStorage(3 * PAGE)
+    entry = Entry(storage, 0, 0)
+    entry.file, entry.place = file, file.take(storage.nbytes())
+    assert file.used == 3 * PAGE
+    del entry
+    assert file.used == 0
+
+
+def test_places_are_joined_again() -> None:
+    places = Places()
+    three = [places.take(size) for size in (1, 2 * PAGE, PAGE)]
+    assert [place.size for place in three] == [PAGE, 2 * PAGE, PAGE]
+    for place in (three[0], three[2], three[1]):
+        places.give(place)
+    assert places.used == 0
+    assert places.take(4 * PAGE).begin == 0

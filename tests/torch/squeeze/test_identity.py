@@ -1,0 +1,42 @@
+"""Squeezing changes no bit of any result, whatever a program does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .conftest import Program, Squeezed, is_same, run
+from .programs import NOTHING_LEAVES, PROGRAMS, SAID
+
+# the bytes that an iteration may take, and the pace of the slower tier: see `Squeezed.to`
+WAYS = {
+    "made anew": (1, 1.0),
+    "moved": (1, 0.0),
+    "both": (1, None),
+    "half of it": (1 << 20, None),
+}
+
+
+THOROUGH = [pytest.param(way, marks=pytest.mark.thorough) for way in ("both", "half of it")]
+
+
+@pytest.mark.parametrize("way", ["made anew", "moved", *THOROUGH])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_the_results_are_the_same_to_the_last_bit(
+    program: Program, way: str, squeezed: Squeezed
+) -> None:
+    stock = run(program)
+    with squeezed.to(*WAYS[way]):
+        result = run(program)
+    assert is_same(result, stock)
+    assert bool(squeezed.told) == (program in SAID)
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_entries_leave_memory_where_they_may(program: Program, squeezed: Squeezed) -> None:
+    with squeezed.to(1, 0.0):
+        run(program)
+    assert (squeezed.moved > 0) == (program not in NOTHING_LEAVES)

@@ -1,0 +1,169 @@
+"""Sessions at a real broker: what does not fit is squeezed until it does, at unchanged losses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_gpushare.client import sharing
+from jupyter_gpushare.client.session import Session
+from jupyter_gpushare.errors import InvalidValue
+from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.wire.client import Client
+
+from ...conftest import end_broker
+from ...patience import until
+from .conftest import is_same, run
+from .networks import Residual, cnn, images, train
+
+ROOT = Path(__file__).resolve().parents[3]
+STEPS = 12
+MIB = 1 << 20
+
+
+def program(steps: int = STEPS) -> Any:
+    return train(cnn(*(Residual() for _ in range(6))), images(32), steps)
+
+
+CHILD = """
+import json, sys
+sys.path.insert(0, {root!r})
+import torch
+torch.set_num_threads(1)
+import jupyter_gpushare as gpushare
+from tests.torch.squeeze.conftest import run
+from tests.torch.squeeze.test_sessions import program
+with gpushare.session(name="squeezed") as session:
+    losses, _ = run(lambda: program({steps}))
+    squeeze, demand = session.memory.squeeze, session.memory.demand()
+    least = min(one.ephemeral for one in session.memory.estimator.recent)
+    print(json.dumps([losses, squeeze.granted, squeeze.tier.written + squeeze.cache.dropped,
+                      demand.persistent_bytes, demand.ephemeral_bytes, least,
+                      [option.bytes for option in demand.options]]))
+"""
+
+
+def started(settings: Settings, steps: int = STEPS) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD.format(root=str(ROOT), steps=steps)],
+        env={**os.environ, **as_environment(settings)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+class Ended:
+    """What a training in a process of its own has told at its end; sizes are bytes."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        output = process.communicate(timeout=240)[0]
+        assert process.returncode == 0
+        told = json.loads(output.splitlines()[-1])
+        self.losses, self.granted, self.moved, self.persistent = told[:4]
+        self.ephemeral, self.least, self.options = told[4:]
+
+
+@contextmanager
+def shared(settings: Settings, **options: Any) -> Iterator[Session]:
+    opened = sharing.start(settings, name="here", **options)
+    try:
+        yield opened
+    finally:
+        sharing.stop()
+
+
+def test_what_does_not_fit_the_device_is_squeezed_and_trains_the_same(
+    settings: Settings, replaced: Callable[[int], Settings]
+) -> None:
+    stock = run(program)[0]
+    plenty = Ended(started(settings))
+    assert plenty.losses == stock
+    assert plenty.granted == plenty.moved == 0
+    capacity = plenty.persistent + plenty.ephemeral // 2
+    squeezed = Ended(started(replaced(capacity)))
+    assert squeezed.losses == stock
+    assert squeezed.moved > 0
+    assert squeezed.granted in squeezed.options
+    assert squeezed.least <= squeezed.granted <= capacity - plenty.persistent
+    assert squeezed.ephemeral == squeezed.options[0]
+
+
+def test_two_squeezed_sessions_train_the_same_when_the_broker_is_killed(
+    settings: Settings, replaced: Callable[[int], Settings]
+) -> None:
+    stock = run(program)[0]
+    alone = Ended(started(settings))
+    small = replaced(2 * alone.persistent + alone.ephemeral // 2)
+    with Client.connect(small, "tests") as client:
+        before = client.welcome.pid
+    pair = [started(small, steps=3 * STEPS) for _ in range(2)]
+    until(lambda: _squeezed(small) == 2)
+    os.kill(before, signal.SIGKILL)
+    first, second = (Ended(process) for process in pair)
+    assert first.losses[:STEPS] == stock
+    assert first.losses == second.losses
+    assert min(first.moved, second.moved) > 0
+    with Client.connect(small, "tests", start=False) as client:
+        assert client.welcome.pid != before
+
+
+def _squeezed(settings: Settings) -> int:
+    """Return how many sessions the broker squeezes now."""
+    with Client.connect(settings, "tests", start=False) as client:
+        devices = client.look().devices
+    return sum(view.squeezed_bytes > 0 for device in devices for view in device.sessions)
+
+
+@pytest.fixture
+def replaced(settings: Settings) -> Iterator[Callable[[int], Settings]]:
+    """Settings of another broker, whose device `host` has that many bytes."""
+    socket = str(Path(settings.socket).with_name("small.sock"))
+    other = msgspec.structs.replace(settings, socket=socket)
+    yield lambda capacity: msgspec.structs.replace(other, host_capacity_bytes=capacity)
+    end_broker(other)
+
+
+def test_a_session_squeezes_to_a_size(settings: Settings) -> None:
+    stock = run(program)
+    with shared(settings, squeeze="16 MiB") as session:
+        assert session.squeeze == 16 * MIB
+        assert is_same(run(program), stock)
+        demand = session.memory.demand()
+        assert demand.options == ()
+        assert min(one.ephemeral for one in session.memory.estimator.recent) <= 16 * MIB
+        session.squeeze_as("off")
+        assert is_same(run(program), stock)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "lots", "4 Gigs", "-1", "0", 0, "4", "nan", "4 TB", "1e9 GiB", "auto off"]
+)
+def test_a_wrong_size_says_what_would_be_right(wrong: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"it takes auto, off, or a size such as 4 GiB"):
+        Session(name="wrong", squeeze=wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("auto", "auto"),
+        (" OFF ", "off"),
+        ("4 GiB", 4 << 30),
+        ("512mib", 512 << 20),
+        ("1.5 KiB", 1536),
+        (4096, 4096),
+        ("4096 B", 4096),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(given: Any, meant: Any) -> None:
+    assert Session(name="right", squeeze=given).squeeze == meant
