@@ -49,6 +49,7 @@ class Memory:
         self.how = self._counter.how
         self.moves_aside = self.lane.moves_aside
         self.live = self._counter.live  # bytes in use now
+        self.of_thread = self._counter.of_thread  # bytes, those of this thread alone
         self.peak = self._counter.peak  # bytes, since the last `begin` or `end`
         self._inside = False
         self._thread = 0  # the thread that began the iteration
