@@ -94,6 +94,12 @@ class Claims {
     return elder_ == end ? claim_as_elder(end, want, budget) : claim_as_younger(end, want, budget);
   }
 
+  // Whether looking again, for an extent of `want` chunks, leads to more than waiting.
+  bool may_go_on(int end, Chunks want, Chunks budget) const {
+    Claims then = *this;
+    return then.claim(end, want, budget) != Answer::kWait || then != *this;
+  }
+
   // Its extent is in a file; it wants all of it back, after the other one.
   void spilled(int end) {
     sides_[end].extent = 0;
