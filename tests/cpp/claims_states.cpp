@@ -61,7 +61,8 @@ class States {
       for (int end = 0; end < 2; ++end) {
         const Process& process = world.processes[end];
         if ((process.phase == Phase::kOutside) == now.is_inside(end)) return "inside and outside";
-        if (now.must_spill(end) && !now.is_inside(Claims::other(end))) return "spills for nobody";
+        if (now.must_spill(end) && !now.is_inside(Claims::other(end)))
+          return "an extent is spilled for no process";
         if (keeps_word_ && process.phase == Phase::kSpills) return "an extent is spilled";
         if (keeps_word_ && process.phase == Phase::kWaits && waits_as_elder(now, end)) {
           return "the elder waits";

@@ -157,7 +157,7 @@ TEST_CASE("ledger: a process that is killed at any instruction leaves its end to
     CHECK(WIFSIGNALED(end_of(victim)));
     const int before = lane.iterations;
     for (int i = 0; i < 20'000 && lane.iterations < before + 2; ++i) usleep(1000);
-    REQUIRE(lane.iterations >= before + 2);  // nobody waits for a dead process
+    REQUIRE(lane.iterations >= before + 2);  // no wait for a dead process
     for (auto& owner : lane.owners) {        // its chunks are those of the one that is left
       int name = 2;
       owner.compare_exchange_strong(name, 0);

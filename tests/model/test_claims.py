@@ -13,7 +13,7 @@ CLAIMS = (ROOT / "csrc" / "claims" / "claims.h").read_text()
 
 # what is broken -> a text that occurs once, and what stands there instead
 MUTANTS = {
-    "nobody is asked to spill": ("      its.must_spill = true;\n", ""),
+    "no process is asked to spill": ("      its.must_spill = true;\n", ""),
     "the younger may have what the elder has not yet": (
         "if (bound(other(end)) + want > budget)",
         "if (extent(other(end)) + want > budget)",

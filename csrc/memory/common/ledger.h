@@ -63,7 +63,7 @@ class Ledger {
   struct Page {
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint32_t> tick;                  // what both sleep on
-    std::atomic<std::uint32_t> waits[Claims::kEnds];  // for so many chunks; 0: it does not
+    std::atomic<std::uint32_t> waits[Claims::kEnds];  // for this number of chunks; 0: it does not
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
