@@ -47,7 +47,7 @@ class Hooks:
         self._gradients.expect(module)
         self._stand_aside_for_functions()
         torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
-        if not torch._C._len_torch_dispatch_stack():
+        if self._cache.takes_recipes and not torch._C._len_torch_dispatch_stack():
             self._recorder.__enter__()
         return ""
 
