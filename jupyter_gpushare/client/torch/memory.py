@@ -62,6 +62,8 @@ class Memory:
         if not self._inside:
             self._inside, self.is_torn, self._thread = True, False, get_ident()
             self._between = self._counter.take_peak()[1]
+            if self.lane.is_open:  # then all that this process has outside of the lane persists
+                self._between = max(self._between, self._counter.kept())
             if self.estimator.recent:
                 self.lane.enter(self.estimator.needed)
             else:
@@ -87,6 +89,8 @@ class Memory:
             live = max(live, self._counter.kept())
         if was_in_lane and did_fit and self.estimator.is_learning and not self.lane.survivors():
             self.estimator.forget()
+        if was_in_lane and self.lane.learns:
+            self.estimator.recent.clear()
         iteration = Iteration(live, peak, self._between, footprint)
         if self.estimator.add(iteration, did_fit):
             self.has_news = True
