@@ -5,7 +5,7 @@
  * what the viewer has opened.
  */
 
-import { Child, div, draw, h, INode, restore } from './dom';
+import { button, Child, div, draw, h, INode, restore } from './dom';
 import {
   clock,
   DISCONNECTED,
@@ -465,8 +465,6 @@ function policyField(chosen: string, viewModel: IViewModel): Child[] {
 
 function policyButtons(chosen: string, viewModel: IViewModel): INode {
   const { trans, snapshot, actions, act, choose } = viewModel;
-  const button = (text: string, onclick: () => void) =>
-    div('button', 'button', { type: 'button', onclick }, text);
   const apply = () => {
     const told = trans.__('The policy is %1 now.', chosen);
     const action = actions!.choosePolicy(chosen);
