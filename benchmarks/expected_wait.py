@@ -35,7 +35,7 @@ from typing import NamedTuple
 from measure import Figure, publish
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.broker.admin.rulebook import RulebookFile
+from jupyter_gpushare.broker.admin.rulebook_file import RulebookFile
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device

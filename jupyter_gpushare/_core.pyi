@@ -142,7 +142,7 @@ class SessionState:
 
     id: str
     user: str
-    state: Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
+    state: Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "throttled"]
     demand: Demand
     lane: int | None
     turn: int
@@ -659,7 +659,7 @@ class HandoffSlot:
         """Whether there is something to receive from this descriptor; nothing is taken."""
     def has_successor(self) -> bool:
         """Whether the last look found the successor after its turn."""
-    def hand_on(self) -> None:
+    def hand_off(self) -> None:
         """Give the turn to the successor."""
     def send(self, handoff_slot: str, handoff_token: str | bytes) -> None: ...
     def wait(self, connection: int, turn: int) -> tuple[int, int, int, int, int] | None:

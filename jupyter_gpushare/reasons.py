@@ -21,7 +21,7 @@ GONE = "a notebook that has ended"
 TEXTS = {
     "idle": "nothing to run",
     "paused": "paused",
-    "held_back": "{text}",
+    "throttled": "{text}",
     "runs": "runs",
     "runs_until_measured": "runs alone until its memory is measured",
     "runs_with_whole_device": "runs, and has the whole device",
@@ -61,7 +61,7 @@ TEXTS = {
     "waits_for_devices": "waits until all of its {count} devices are free:",
     "other_gangs_first": "other gangs come first",
     "device_recovering": "{device} is kept for those who had it before the broker was started anew",
-    "device_held_back": "on {device} it is {text}",
+    "throttled_on_device": "on {device} it is {text}",
     "device_too_full": "{device} has too little room",
     "device_held_by": "{device} is held by {other}",
     "lanes_measured_alone": "{count} lanes at once: each notebook is measured alone first",

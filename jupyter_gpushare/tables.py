@@ -24,7 +24,7 @@ COLOURS = {
     "ok": ("green", "#3f9f5f"),
     "waiting": ("yellow", "#c98a1b"),
     "warning": ("yellow", "#c98a1b"),
-    "held": ("dim", "#8886"),
+    "throttled": ("dim", "#8886"),
     "paused": ("dim", "#8886"),
     "paged out": ("dim", "#8886"),
     "idle": ("dim", "#8886"),

@@ -240,7 +240,8 @@ def test_only_events_the_pass_and_what_they_call_change_a_device() -> None:
             "memory.ts",
             "lanes.ts",
         ),
-        *("notebooks.ts", "rules.ts", "use.ts", "anywidget.ts", "actions.ts", "page.ts"),
+        *("notebooks.ts", "details.ts", "rules.ts"),
+        *("use.ts", "anywidget.ts", "actions.ts", "page.ts"),
     ],
 )
 def test_the_view_needs_no_framework(name: str) -> None:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from msgspec.structs import fields
 
-from jupyter_gpushare.broker.admin import rulebook
+from jupyter_gpushare.broker.admin import rulebook_file
 from jupyter_gpushare.broker.admin.rulebook import (
     Accounting,
     Group,
@@ -22,10 +22,10 @@ from jupyter_gpushare.broker.admin.rulebook import (
     Quota,
     Reservation,
     Rulebook,
-    RulebookFile,
     User,
     Zone,
 )
+from jupyter_gpushare.broker.admin.rulebook_file import RulebookFile
 from jupyter_gpushare.errors import InvalidValue
 
 RULES = """
@@ -73,23 +73,23 @@ device_seconds_per_day = "2 h"
 def test_a_user_is_in_the_first_group_that_lists_them(
     user: str, groups: tuple[str, ...], group: str
 ) -> None:
-    assert rulebook.read(RULES).group_of(user, groups) == group
+    assert rulebook_file.read(RULES).group_of(user, groups) == group
 
 
 def test_only_a_trusted_group_shares_memory() -> None:
-    rules = rulebook.read(RULES)
+    rules = rulebook_file.read(RULES)
     assert rules.domain_of("ann", "physics") == rules.domain_of("bob", "physics")
     assert rules.domain_of("eve", "students") != rules.domain_of("pat", "students")
     assert rules.domain_of("eve", "") != rules.domain_of("pat", "")
 
 
 def test_no_user_named_like_a_group_finds_its_memory() -> None:
-    rules = rulebook.read(RULES)
+    rules = rulebook_file.read(RULES)
     assert rules.domain_of("group:physics", "") != rules.domain_of("ann", "physics")
 
 
 def test_a_user_that_is_not_named_has_no_weight_of_their_own() -> None:
-    rules = rulebook.read(RULES)
+    rules = rulebook_file.read(RULES)
     assert rules.group_weights == {"physics": 2.0, "students": 1.0}
     assert rules.user_weights == {"ann": 3.0}
 
@@ -117,7 +117,7 @@ def test_a_user_that_is_not_named_has_no_weight_of_their_own() -> None:
 def test_a_users_quota_goes_before_everybodys_and_a_groups_stands_beside_it(
     key: str, user: str, group: str, limits: list[Limit]
 ) -> None:
-    assert list(rulebook.read(RULES).limits(key, user, group)) == limits
+    assert list(rulebook_file.read(RULES).limits(key, user, group)) == limits
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ RESERVED = "[groups.a]\n[groups.b]\n" + 2 * "[[reservations]]\n{}\n"
 )
 def test_an_error_names_table_key_and_what_would_be_right(text: str, sentence: str) -> None:
     with pytest.raises(InvalidValue) as error:
-        rulebook.read(text)
+        rulebook_file.read(text)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -197,15 +197,17 @@ def test_an_error_names_table_key_and_what_would_be_right(text: str, sentence: s
 )
 def test_reservations_that_do_not_meet_stand_beside_each_other(second: str) -> None:
     first = "group = 'a'\nfrom = '10:00'\nto = '12:00'\ndevice = 'cuda:0'\ndays = ['monday']"
-    assert len(rulebook.read(RESERVED.format(first, second)).reservations) == 2
+    assert len(rulebook_file.read(RESERVED.format(first, second)).reservations) == 2
 
 
 # --- reservations in time -------------------------------------------------------------------------
 
 
-def reservation(**keys: str) -> rulebook.Reservation:
+def reservation(**keys: str) -> Reservation:
     lines = "".join(f"{key} = {value}\n" for key, value in keys.items())
-    (found,) = rulebook.read(f"[groups.a]\n[[reservations]]\ngroup = 'a'\n{lines}").reservations
+    (found,) = rulebook_file.read(
+        f"[groups.a]\n[[reservations]]\ngroup = 'a'\n{lines}"
+    ).reservations
     return found
 
 
@@ -249,7 +251,7 @@ def path(tmp_path: Path) -> Path:
 def test_an_error_names_the_file(path: Path) -> None:
     path.write_text("weight = 1")
     with pytest.raises(InvalidValue, match=f"the rules in {path} are wrong: weight is not known"):
-        rulebook.load(path)
+        rulebook_file.load(path)
 
 
 @pytest.mark.parametrize(("content", "sentence"), [(None, "No such file"), (b"\xff", "UTF-8")])
@@ -265,7 +267,7 @@ def test_a_file_that_cannot_be_read_is_reported(
 
 def test_a_broker_without_a_file_has_rules_that_forbid_nothing() -> None:
     file = RulebookFile("")
-    assert file.rules == rulebook.Rulebook()
+    assert file.rules == Rulebook()
     assert not file.follow()
     assert not list(file.rules.limits("sessions", "ann", ""))
 
@@ -413,7 +415,7 @@ def test_a_folder_in_which_no_other_can_take_away_a_file_will_do(tmp_path: Path)
 
 def test_a_draft_may_be_anybodys_and_lie_anywhere(path: Path) -> None:
     path.parent.chmod(0o777)
-    assert rulebook.load(path).admins == ["ada"]
+    assert rulebook_file.load(path).admins == ["ada"]
 
 
 # --- docs -----------------------------------------------------------------------------------------
@@ -423,7 +425,7 @@ DOCS = (Path(__file__).resolve().parents[1] / "docs" / "how-to" / "rulebook.md")
 
 def test_the_example_of_the_docs_is_right_and_has_every_table() -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
-    rules = rulebook.read(example)
+    rules = rulebook_file.read(example)
     assert all(getattr(rules, name) != getattr(Rulebook(), name) for name in tables())
     assert rules.reservations[0].days == ("tuesday",)
 

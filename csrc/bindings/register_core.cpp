@@ -27,8 +27,8 @@ const char* name(State state) {
       return "paused";
     case State::paged_out:
       return "paged_out";
-    case State::held:
-      return "held";
+    case State::throttled:
+      return "throttled";
   }
   return "";
 }

@@ -38,7 +38,7 @@ State state_of(const DeviceState& state, const Session& session, Seconds now) {
     return asked && now >= *asked + state.rules.lease ? State::overdue : State::running;
   }
   const bool wants_device = session.request || session.memory.residence() == Residence::returning;
-  if (is_throttled(session) && wants_device && !session.paused) return State::held;
+  if (is_throttled(session) && wants_device && !session.paused) return State::throttled;
   if (is_out(session)) return State::paged_out;
   if (session.paused) return State::paused;
   return session.request ? State::waiting : State::idle;
@@ -57,7 +57,7 @@ Why Explanation::of_state(const Contender& of) const {
   if (residence == Residence::leaving) return {leaving(kIsAsked, session.memory.makes_room_for())};
   if (is == State::overdue) return {{Code::overdue}};
   if (is == State::paged_out && residence == Residence::out) return {paged_out(session)};
-  if (is_throttled(session)) return {{.code = Code::held_back, .text = session.throttle_reason}};
+  if (is_throttled(session)) return {{.code = Code::throttled, .text = session.throttle_reason}};
   if (is == State::running) return of_running(session);
   if (is == State::paused) return {{Code::paused}};
   if (is == State::idle) return {{Code::idle}};

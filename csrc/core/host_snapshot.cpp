@@ -69,7 +69,7 @@ Why HostSnapshot::obstacle(const Gang& gang, DeviceNumber device) const {
   const Session& here = there.sessions.of(gang.id);
   if (there.recovering) return {{.code = Code::device_recovering, .device = name}};
   if (is_throttled(here))
-    return {{.code = Code::device_held_back, .device = name, .text = here.throttle_reason}};
+    return {{.code = Code::throttled_on_device, .device = name, .text = here.throttle_reason}};
   if (!there.has_place(here)) return {{.code = Code::device_too_full, .device = name}};
   for (const Holder& holder : devices_[device].scheduler.holders(now_)) {
     if (holder.id == gang.id) continue;

@@ -8,7 +8,7 @@ namespace {
 constexpr std::array<const char*, kCodes> kNames = {
     "idle",
     "paused",
-    "held_back",
+    "throttled",
     "runs",
     "runs_until_measured",
     "runs_with_whole_device",
@@ -46,7 +46,7 @@ constexpr std::array<const char*, kCodes> kNames = {
     "waits_for_devices",
     "other_gangs_first",
     "device_recovering",
-    "device_held_back",
+    "throttled_on_device",
     "device_too_full",
     "device_held_by",
     "lanes_measured_alone",

@@ -13,7 +13,7 @@ namespace gpushare {
 enum class Code {
   idle,
   paused,
-  held_back,  // by a rule: `text` says by which
+  throttled,  // by a rule: `text` says by which
   runs,
   runs_until_measured,  // alone
   runs_with_whole_device,
@@ -59,7 +59,7 @@ enum class Code {
   waits_for_devices,
   other_gangs_first,
   device_recovering,
-  device_held_back,  // on `device` it is throttled: `text`
+  throttled_on_device,  // on `device` it is throttled: `text`
   device_too_full,
   device_held_by,  // `other`
 

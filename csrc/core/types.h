@@ -127,7 +127,7 @@ struct Decision {
   std::vector<std::string> page_ins;
 };
 
-enum class State { idle, waiting, running, overdue, paused, paged_out, held };
+enum class State { idle, waiting, running, overdue, paused, paged_out, throttled };
 
 // One session as people see it. `place`, the queue position, counts from 1 over all sessions that
 // wait for the device, or for room to come back to it; `expected_wait` is absent where it is

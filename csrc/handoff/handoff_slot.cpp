@@ -53,7 +53,7 @@ bool HandoffSlot::look(int connection, uint64_t turn) {
   return true;
 }
 
-void HandoffSlot::hand_on() {
+void HandoffSlot::hand_off() {
   if (!successor_) return;
   send(*std::exchange(successor_, std::nullopt));
 }

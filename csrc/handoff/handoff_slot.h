@@ -33,7 +33,7 @@ class HandoffSlot {
   bool has_successor() const { return successor_.has_value(); }
   // Gives the turn to the successor. It does not matter whether a process receives it, since the
   // broker's own Grant follows in any case.
-  void hand_on();
+  void hand_off();
   void send(const Successor& successor) const;
 
   // Waits for a direct handoff of the turn `number`. Returns none where something else has come

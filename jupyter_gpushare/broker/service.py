@@ -65,7 +65,7 @@ from .accounting.meter import Meter
 from .accounting.reports import Reports
 from .admin.enforcement import Enforcement
 from .admin.idle import IdleCulling
-from .admin.rulebook import RulebookFile
+from .admin.rulebook_file import RulebookFile
 from .admin.rules import RuleEngine
 from .admission import Admission
 from .commands import Commands

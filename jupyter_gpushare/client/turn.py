@@ -192,7 +192,7 @@ class Turn:
         if self.handoff_slot.has_successor() and not self._lane_use.survivors():
             self._lane_use.leave()
             if self.stop_holding():
-                self.handoff_slot.hand_on()
+                self.handoff_slot.hand_off()
             self.say_end()
 
     def give_back(self) -> None:

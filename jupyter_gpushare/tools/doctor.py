@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from .._version import __version__
-from ..broker.admin import rulebook
+from ..broker.admin import rulebook_file
 from ..errors import BrokerUnavailable, GpuShareError, NotPermitted
 from ..settings import Settings, socket_path
 from ..wire.client import Client
@@ -223,7 +223,7 @@ def _rulebook(settings: Settings) -> Iterator[Check]:
             return
     if settings.rulebook:
         try:
-            rulebook.load(settings.rulebook)
+            rulebook_file.load(settings.rulebook)
         except GpuShareError as error:
             yield Check("rules", "problem", str(error))
         else:

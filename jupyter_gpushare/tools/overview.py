@@ -23,7 +23,7 @@ from ..wire.snapshot import (
 )
 
 # The most important facts come first, in case a small screen cuts the rest.
-STATES = ("overdue", "running", "waiting", "held", "paused", "paged_out", "idle")
+STATES = ("overdue", "running", "waiting", "throttled", "paused", "paged_out", "idle")
 IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to be shut down"}
 
 # --- a Snapshot as tables ---------------------------------------------------------------------

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from ..reasons import GONE, Reason, sentence, with_cause
 from .messages import Message
 
-State: TypeAlias = Literal["idle", "waiting", "running", "overdue", "paused", "paged_out", "held"]
+State: TypeAlias = Literal[
+    "idle", "waiting", "running", "overdue", "paused", "paged_out", "throttled"
+]
 HOLDING: Collection[State] = ("running", "overdue")
 ACTIVE: Collection[State] = (*HOLDING, "waiting")
-WAITING: Collection[State] = ("waiting", "held")
+WAITING: Collection[State] = ("waiting", "throttled")
 
 
 class SessionView(msgspec.Struct, frozen=True):
@@ -86,7 +88,7 @@ class Intervention(msgspec.Struct, frozen=True):
     """
 
     session: str
-    deed: str
+    action: str = msgspec.field(name="deed")  # the key that `status --json` and events have
     sentence: str
 
 

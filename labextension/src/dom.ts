@@ -39,6 +39,14 @@ export function div(
   return h(tag, { class: `jp-GpuShare-${name}`, ...props }, ...children);
 }
 
+export function button(
+  text: string,
+  onclick: (event: MouseEvent) => void,
+  props: IProps = {}
+): INode {
+  return div('button', 'button', { type: 'button', onclick, ...props }, text);
+}
+
 /** Make `children` the content of `root`. */
 export function draw(root: Element, children: Child[]): void {
   const focused = root.ownerDocument.activeElement;

@@ -139,7 +139,7 @@ export function stateName(notebook: Notebook, trans: ITranslate): string {
     running: trans.__('running'),
     overdue: trans.__('overdue'),
     waiting: trans.__('waiting'),
-    held: trans.__('throttled'),
+    throttled: trans.__('throttled'),
     paused: trans.__('paused'),
     paged_out: trans.__('paged out'),
     idle: trans.__('idle'),
@@ -153,7 +153,7 @@ export function sign(notebook: Notebook): string {
   const signs: Record<string, string> = {
     running: '▶',
     overdue: '!',
-    held: '⊘',
+    throttled: '⊘',
     paused: 'Ⅱ',
     paged_out: '↓',
     resting: '☾'

@@ -3,13 +3,12 @@
  * order, and the others.
  */
 
-import { Child, div, h, INode } from './dom';
+import { details, detailsAtRest } from './details';
+import { button, Child, div, h, INode } from './dom';
 import {
-  atOnce,
   bytes,
   clock,
   expectedShort,
-  gang,
   idleFor,
   isOwn,
   Notebook,
@@ -17,8 +16,7 @@ import {
   resting,
   sign,
   stateName,
-  stateOf,
-  teaches
+  stateOf
 } from './format';
 import { arranged, byName, runs, turnOf, waits } from './queue';
 import { namer, sentence } from './reasons';
@@ -27,7 +25,6 @@ import { IDeviceView, IRestingView, ISessionView } from './snapshot';
 
 const SHOWN = 8; // of a group, until all are asked for
 const COLUMNS = 6;
-const GREATEST_WEIGHT = 1000;
 
 /** What the table shows of a notebook. */
 interface IRow {
@@ -148,14 +145,6 @@ function more(name: string, count: number, viewModel: IViewModel): INode {
   );
 }
 
-function button(
-  text: string,
-  onclick: (event: MouseEvent) => void,
-  props: Record<string, unknown> = {}
-): INode {
-  return div('button', 'button', { type: 'button', onclick, ...props }, text);
-}
-
 function present(session: ISessionView, viewModel: IViewModel): IRow {
   const state = stateName(session, viewModel.trans);
   return {
@@ -208,8 +197,7 @@ function atRest(notebook: IRestingView, viewModel: IViewModel): IRow {
       dueOrIdle(notebook, viewModel),
       onDisk(notebook.paged_out_bytes, viewModel)
     ]),
-    details: () =>
-      div('div', 'details', {}, list(identity(notebook, viewModel)))
+    details: () => detailsAtRest(notebook, viewModel)
   };
 }
 
@@ -375,162 +363,4 @@ function queueAgain(notebook: Notebook, viewModel: IViewModel): Child {
       'aria-label': trans.__('Queue the cancelled cell of %1 again', name)
     }
   );
-}
-
-// --- all details of one notebook ---------------------------------------------
-
-function details(session: ISessionView, viewModel: IViewModel): INode {
-  return div(
-    'div',
-    'details',
-    {},
-    list(facts(session, viewModel)),
-    whatMayBeDone(session, viewModel)
-  );
-}
-
-function list(rows: [string, string][]): INode {
-  const cells = rows.flatMap(([name, value]) => [
-    h('dt', {}, name),
-    h('dd', {}, value)
-  ]);
-  return h('dl', {}, ...cells);
-}
-
-/** A teacher sets the weights of the group's notebooks. */
-function whatMayBeDone(session: ISessionView, viewModel: IViewModel): Child {
-  if (isOwn(viewModel.viewer, session)) {
-    return buttons(session, viewModel);
-  }
-  return viewModel.actions &&
-    teaches(viewModel.viewer, viewModel.snapshot, session.group)
-    ? div('div', 'buttons', {}, weight(session, viewModel))
-    : null;
-}
-
-function identity(
-  { name, user, pid }: Notebook,
-  { trans }: IViewModel
-): [string, string][] {
-  return [
-    [trans.__('Name'), name],
-    [trans.__('Owner'), `${user}, ${trans.__('process %1', pid)}`]
-  ];
-}
-
-function facts(
-  session: ISessionView,
-  viewModel: IViewModel
-): [string, string][] {
-  const { trans } = viewModel;
-  const size = (count: number) =>
-    session.measured ? bytes(count) : trans.__('not measured yet');
-  const left = session.remaining_iterations;
-  const done = String(session.iterations);
-  return [
-    ...identity(session, viewModel),
-    ...(session.group
-      ? [[trans.__('Group'), session.group] as [string, string]]
-      : []),
-    ...(gang(session).length > 0
-      ? [[trans.__('Devices'), atOnce(session, trans)] as [string, string]]
-      : []),
-    [trans.__('Model and data'), size(session.persistent_bytes)],
-    [trans.__('Working memory, peak'), size(session.ephemeral_bytes)],
-    [
-      trans.__('Iterations'),
-      left === null
-        ? done
-        : trans.__('%1 of %2', done, session.iterations + left)
-    ],
-    [trans.__('Device time'), clock(session.device_seconds)],
-    [trans.__('Waited'), clock(session.waited_seconds)],
-    [trans.__('Weight'), String(session.weight)],
-    [trans.__('Priority'), String(session.priority)]
-  ];
-}
-
-function buttons(session: ISessionView, viewModel: IViewModel): Child {
-  const { trans, actions, act } = viewModel;
-  if (!actions) {
-    return null;
-  }
-  const name = viewModel.nameOf(session);
-  const paused = session.state === 'paused';
-  const isIdle = !session.busy && session.state === 'idle';
-  return div(
-    'div',
-    'buttons',
-    {},
-    runs(session)
-      ? button(trans.__('Give way after this iteration'), () =>
-          act(
-            actions.ask(session.id, 'yield'),
-            trans.__('%1 is asked to give way after its iteration.', name)
-          )
-        )
-      : null,
-    button(paused ? trans.__('Resume') : trans.__('Pause'), () =>
-      act(
-        actions.change(session.id, { paused: !paused }),
-        paused
-          ? trans.__('%1 takes turns again.', name)
-          : trans.__(
-              '%1 is paused. It will not use the device until it is resumed.',
-              name
-            )
-      )
-    ),
-    isIdle && session.persistent_bytes > 0
-      ? button(trans.__('Move to disk'), () =>
-          act(
-            actions.ask(session.id, 'page_out'),
-            trans.__('%1 is asked to move its memory to disk.', name)
-          )
-        )
-      : null,
-    weight(session, viewModel)
-  );
-}
-
-function weight(session: ISessionView, viewModel: IViewModel): INode {
-  const { trans, actions, act, refuse } = viewModel;
-  const onchange = (event: Event) => {
-    const field = event.target as HTMLInputElement;
-    const value = Number(field.value);
-    if (!isWeight(field.value)) {
-      const right = trans.__(
-        'A weight is a number above 0, and at most %1, such as 0.5 or 2. It stays %2.',
-        GREATEST_WEIGHT,
-        session.weight
-      );
-      refuse(right, field);
-      return;
-    }
-    const told = trans.__(
-      '%1 has weight %2 now.',
-      viewModel.nameOf(session),
-      value
-    );
-    act(actions!.change(session.id, { weight: value }), told, { field });
-  };
-  return h(
-    'label',
-    {},
-    `${trans.__('Weight')} `,
-    div('input', 'input', {
-      type: 'number',
-      min: 0.1,
-      max: GREATEST_WEIGHT,
-      step: 'any',
-      value: String(session.weight),
-      onchange
-    })
-  );
-}
-
-/** A field of numbers is empty where the typed text is none. */
-function isWeight(text: string): boolean {
-  const value = Number(text);
-  return text.trim() !== '' && value > 0 && value <= GREATEST_WEIGHT;
 }

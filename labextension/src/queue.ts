@@ -141,7 +141,7 @@ function isOpen(turn: ITurnView): boolean {
 }
 
 function rank(session: ISessionView): number {
-  const order = ['overdue', 'running', 'waiting', 'held'];
+  const order = ['overdue', 'running', 'waiting', 'throttled'];
   const found = order.indexOf(waits(session) ? 'waiting' : session.state);
   return found < 0 ? order.length : found;
 }

@@ -7,7 +7,7 @@ export function texts(trans: ITranslate): Record<string, string> {
   return {
     idle: trans.__('nothing to run'),
     paused: trans.__('paused'),
-    held_back: trans.__('{text}'),
+    throttled: trans.__('{text}'),
     runs: trans.__('runs'),
     runs_until_measured: trans.__('runs alone until its memory is measured'),
     runs_with_whole_device: trans.__('runs, and has the whole device'),
@@ -45,7 +45,7 @@ export function texts(trans: ITranslate): Record<string, string> {
     waits_for_devices: trans.__('waits until all of its {count} devices are free:'),
     other_gangs_first: trans.__('other gangs come first'),
     device_recovering: trans.__('{device} is kept for those who had it before the broker was started anew'),
-    device_held_back: trans.__('on {device} it is {text}'),
+    throttled_on_device: trans.__('on {device} it is {text}'),
     device_too_full: trans.__('{device} has too little room'),
     device_held_by: trans.__('{device} is held by {other}'),
     lanes_measured_alone: trans.__('{count} lanes at once: each notebook is measured alone first'),

@@ -3,7 +3,7 @@
  * in force.
  */
 
-import { Child, div, h, INode } from './dom';
+import { button, Child, div, h, INode } from './dom';
 import { moment, teaches } from './format';
 import { IViewModel } from './view_model';
 import { IClassView, IGroupView, IReservationView } from './snapshot';
@@ -148,8 +148,4 @@ function choice(groups: IGroupView[]): INode {
     {},
     ...groups.map(({ name }) => h('option', { value: name }, name))
   );
-}
-
-function button(text: string, onclick: (event: Event) => void): INode {
-  return div('button', 'button', { type: 'button', onclick }, text);
 }

@@ -98,7 +98,7 @@ export interface ISessionView {
   name: string;
   user: string;
   pid: number;
-  state: 'held' | 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'waiting';
+  state: 'idle' | 'overdue' | 'paged_out' | 'paused' | 'running' | 'throttled' | 'waiting';
   persistent_bytes: number;
   ephemeral_bytes: number;
   measured: boolean;

@@ -5,7 +5,7 @@
  * what the viewer has opened.
  */
 
-import { Child, div, draw, h, INode, restore } from './dom';
+import { button, Child, div, draw, h, INode, restore } from './dom';
 import {
   clock,
   DISCONNECTED,
@@ -41,7 +41,7 @@ import { use } from './use';
  * The data of a view; `receivedAt` is when `state` came, in milliseconds of any
  * clock.
  */
-export interface ISight {
+export interface IViewData {
   state: State;
   receivedAt: number;
   viewer?: IViewer | null;
@@ -79,11 +79,11 @@ export class GpuShareView {
   }
 
   /** `now` is of the clock of `receivedAt`. */
-  update(sight: ISight, now = sight.receivedAt): void {
-    if (sight.state !== this._sight.state) {
-      this._last.take(sight.state, sight.receivedAt);
+  update(data: IViewData, now = data.receivedAt): void {
+    if (data.state !== this._data.state) {
+      this._last.take(data.state, data.receivedAt);
     }
-    this._sight = sight;
+    this._data = data;
     this.tick(now);
   }
 
@@ -113,16 +113,16 @@ export class GpuShareView {
   }
 
   private _viewModel(snapshot: ISnapshot): IViewModel {
-    const names = namesOf(snapshot, this._sight.paths ?? new Map());
+    const names = namesOf(snapshot, this._data.paths ?? new Map());
     return {
       trans: this._trans,
       snapshot,
       now: this._now / 1000,
-      viewer: this._sight.viewer ?? null,
+      viewer: this._data.viewer ?? null,
       actions: this._actions,
-      own: this._sight.own ?? '',
+      own: this._data.own ?? '',
       nameOf: ({ id, name }) => names.get(id) ?? name,
-      again: notebook => this._sight.again?.(notebook) ?? null,
+      again: notebook => this._data.again?.(notebook) ?? null,
       hasJustMoved: () => performance.now() - this._movedAt < MOVED_MS,
       isOpen: name => this._open.has(name),
       toggle: name => this._toggle(name),
@@ -224,7 +224,7 @@ export class GpuShareView {
   private _last = new LastSnapshot();
   private _rows = new Map<string, number>();
   private _runsKernels: boolean;
-  private _sight: ISight = { state: null, receivedAt: 0 };
+  private _data: IViewData = { state: null, receivedAt: 0 };
   private _timer: ReturnType<typeof setTimeout> | undefined;
   private _trans: ITranslate;
 }
@@ -305,7 +305,7 @@ function withoutService(goesOn: string, trans: ITranslate): INode[] {
   ];
 }
 
-/** It stays in sight however far the panel is scrolled. */
+/** It stays in data however far the panel is scrolled. */
 function notice(
   { text, refused, ended }: INotice,
   viewModel: IViewModel | null
@@ -465,8 +465,6 @@ function policyField(chosen: string, viewModel: IViewModel): Child[] {
 
 function policyButtons(chosen: string, viewModel: IViewModel): INode {
   const { trans, snapshot, actions, act, choose } = viewModel;
-  const button = (text: string, onclick: () => void) =>
-    div('button', 'button', { type: 'button', onclick }, text);
   const apply = () => {
     const told = trans.__('The policy is %1 now.', chosen);
     const action = actions!.choosePolicy(chosen);

@@ -107,7 +107,7 @@ describe('inThreeWords', () => {
       of({ state: 'running' }),
       of({ state: 'overdue' }),
       of({ state: 'waiting', place: 2 }),
-      of({ state: 'held' }),
+      of({ state: 'throttled' }),
       of({ state: 'paused' }),
       of({ state: 'paged_out' }),
       of({ state: 'idle' }),

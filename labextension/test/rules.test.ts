@@ -17,7 +17,7 @@ const groups = [
 ];
 const tina = viewer({ user: 'tina' });
 const held = session({
-  state: 'held',
+  state: 'throttled',
   reason: 'throttled: a class of course has the device until 11:30',
   waiting_seconds: 1,
   group: 'lab'

@@ -728,7 +728,7 @@ describe('what a viewer may do', () => {
     press('alice.ipynb');
     return buttons();
   };
-  const deeds = ['Give way after this iteration', 'Pause'];
+  const labels = ['Give way after this iteration', 'Pause'];
 
   it('is nothing for a user that may only look', () => {
     for (const who of [null, viewer({ may_change: false })]) {
@@ -743,7 +743,7 @@ describe('what a viewer may do', () => {
 
   it('is to change one’s own', () => {
     expect(open([running, waiting], viewer())).toEqual(
-      expect.arrayContaining(deeds)
+      expect.arrayContaining(labels)
     );
     expect(buttons()).not.toContain('✕'); // bob's
     expect(node.querySelector('select')).toBeNull();
@@ -759,7 +759,7 @@ describe('what a viewer may do', () => {
 
   it('is everything for an administrator', () => {
     expect(open([running, waiting], admin)).toEqual(
-      expect.arrayContaining([...deeds, '✕'])
+      expect.arrayContaining([...labels, '✕'])
     );
     expect(node.querySelector('select')).not.toBeNull();
   });
@@ -868,7 +868,7 @@ describe('a weight that is none', () => {
 
 describe('a wait that was cancelled', () => {
   const again = vi.fn();
-  const sight = (there: boolean) => ({
+  const data = (there: boolean) => ({
     state: snapshot(
       running,
       session({ ...waiting, place: null, state: 'idle' })
@@ -880,11 +880,11 @@ describe('a wait that was cancelled', () => {
 
   it('can be queued again for as long as its cell is there', () => {
     again.mockReset().mockResolvedValue(undefined);
-    view.update(sight(true));
+    view.update(data(true));
     expect(buttons()).toContain('Queue again');
     press('Queue the cancelled cell of bob.ipynb again');
     expect(again).toHaveBeenCalledTimes(1);
-    view.update(sight(false));
+    view.update(data(false));
     expect(buttons()).not.toContain('Queue again');
   });
 
@@ -895,7 +895,7 @@ describe('a wait that was cancelled', () => {
     press('Cancel the wait of bob.ipynb');
     await vi.waitFor(() => expect(texts('[role=status]')).toHaveLength(1));
     expect(buttons()).not.toContain('Undo: queue again'); // until it has ended
-    view.update(sight(true));
+    view.update(data(true));
     press('Undo: queue again');
     expect(again).toHaveBeenCalledTimes(1);
   });

@@ -67,7 +67,7 @@ class Audit:
 
     def intervened(self, one: Intervention, kernel: str) -> None:
         """Record that a rule has done this to a kernel of this server."""
-        self._emit(INTERVENTION, {"kernel": kernel, **msgspec.structs.asdict(one)})
+        self._emit(INTERVENTION, {"kernel": kernel, **msgspec.to_builtins(one)})
 
     def _emit(self, schema: str, data: dict[str, Any]) -> None:
         self._logger.emit(schema_id=schema, data=data)

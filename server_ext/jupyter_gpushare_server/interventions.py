@@ -39,31 +39,33 @@ class Interventions:
         self._running: set[asyncio.Task[None]] = set()  # otherwise they would be collected
 
     def observe(self, snapshot: Snapshot) -> None:
-        self._begun &= {(one.session, one.deed) for one in snapshot.interventions}
+        self._begun &= {(one.session, one.action) for one in snapshot.interventions}
         if not snapshot.interventions:
             return
         pids, kernels = _pids(snapshot), {pid: name for name, pid in processes(self._kernels)}
         for one in snapshot.interventions:
             kernel = kernels.get(pids.get(one.session, 0))
             if kernel is not None and self._may_begin(one, kernel):
-                self._begun.add((one.session, one.deed))
+                self._begun.add((one.session, one.action))
                 running = asyncio.ensure_future(self._carry_out(one, kernel))
                 self._running.add(running)
                 running.add_done_callback(self._running.discard)
 
     def _may_begin(self, one: Intervention, kernel: str) -> bool:
-        if (one.session, one.deed) in self._begun:
+        if (one.session, one.action) in self._begun:
             return False
         state = getattr(self._kernels.get_kernel(kernel), "execution_state", "")
-        return one.deed != "cull" or state != "busy"
+        return one.action != "cull" or state != "busy"
 
     async def _carry_out(self, one: Intervention, kernel: str) -> None:
         try:
-            await DEEDS[one.deed](self._kernels, kernel)
+            await ACTIONS[one.action](self._kernels, kernel)
         except Exception as error:  # the last border of a task: an admin must see it
-            self._log.warning("jupyter_gpushare: kernel %s: %s failed: %s", kernel, one.deed, error)
+            self._log.warning(
+                "jupyter_gpushare: kernel %s: %s failed: %s", kernel, one.action, error
+            )
             return
-        self._log.warning("jupyter_gpushare: kernel %s: %s. %s", kernel, one.deed, one.sentence)
+        self._log.warning("jupyter_gpushare: kernel %s: %s. %s", kernel, one.action, one.sentence)
         self._audit.intervened(one, kernel)
 
 
@@ -89,7 +91,7 @@ async def _cull(kernels: Any, kernel: str) -> None:
     await ensure_async(kernels.shutdown_kernel(kernel))
 
 
-DEEDS: dict[str, Callable[[Any, str], Any]] = {
+ACTIONS: dict[str, Callable[[Any, str], Any]] = {
     "interrupt": _interrupt,
     "end": _end,
     "cull": _cull,

@@ -506,12 +506,12 @@ def test_a_gangs_seconds_count_for_each_device_and_its_waits_once(host: Host) ->
 # --- whatever happens -------------------------------------------------------------------------
 
 NAMES = ("gang0", "gang1", "gang2", "single0", "single1", "single2", "single3")
-DEEDS = (
+ACTIONS = (
     *("request", "request", "request", "finish", "finish", "obey", "time", "lose", "reconnect"),
     *("restart", "pause", "goes on", "policy", "grow", "shrink"),
 )
 steps = st.tuples(
-    st.sampled_from(DEEDS),
+    st.sampled_from(ACTIONS),
     st.sampled_from(NAMES),
 )
 devices = st.sets(st.sampled_from(ALL), min_size=2).map(sorted)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jupyter_gpushare.broker.service import Service
@@ -260,7 +261,7 @@ def test_a_released_process_that_ends_is_forgotten(service: Service, resting: No
 
 
 def actions(snapshot: Snapshot) -> list[tuple[str, str]]:
-    return [(one.session, one.deed) for one in snapshot.interventions]
+    return [(one.session, one.action) for one in snapshot.interventions]
 
 
 def test_an_idle_kernel_is_culled_last_whether_it_is_released_or_not(
@@ -293,7 +294,7 @@ def test_a_holder_that_hangs_is_interrupted_and_later_ended(service: Service) ->
     assert holder.hears(Notice) == []
     pass_until(service, overdue + 60)
     (one,) = service.snapshot(overdue + 60).interventions
-    assert (one.session, one.deed) == ("a", "interrupt")
+    assert (one.session, one.action) == ("a", "interrupt")
     (notice,) = holder.hears(Notice)
     assert isinstance(notice, Notice)
     for sentence in (notice.sentence, one.sentence):
@@ -324,4 +325,8 @@ def test_by_default_holders_that_hang_are_only_shown(without_rules: Service) -> 
 
 def test_an_intervention_names_no_notebook() -> None:
     """All see it, and not all may see names."""
-    assert set(Intervention.__struct_fields__) == {"session", "deed", "sentence"}
+    assert {field.encode_name for field in msgspec.structs.fields(Intervention)} == {
+        "session",
+        "deed",
+        "sentence",
+    }

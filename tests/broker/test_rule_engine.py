@@ -506,7 +506,7 @@ def test_notebooks_beyond_the_bound_on_waiting_are_throttled_and_wait_in_the_ord
     for notebook in notebooks.values():
         notebook.says(Request(1))
     broker.passes(1.0)
-    assert broker.states() == {"a": "running", "b": "waiting", "c": "held", "p": "waiting"}
+    assert broker.states() == {"a": "running", "b": "waiting", "c": "throttled", "p": "waiting"}
     assert broker.reasons()["c"] == (
         "throttled: ann may have 1 waiting at a time by the rule waiting in [quotas];"
         " ask help@example.org"
@@ -515,7 +515,7 @@ def test_notebooks_beyond_the_bound_on_waiting_are_throttled_and_wait_in_the_ord
         notebooks[name].says(Finish(turn))
     notebooks["a"].says(Request(2))
     broker.passes(1.0)
-    assert broker.states() == {"a": "held", "b": "running", "c": "waiting", "p": "idle"}
+    assert broker.states() == {"a": "throttled", "b": "running", "c": "waiting", "p": "idle"}
 
 
 USED = f"""
@@ -541,14 +541,14 @@ def test_a_user_without_seconds_left_for_the_day_yields_and_is_throttled_until_m
     ann.says(Request(1))
     pat.says(Finish(1))
     pat.says(Request(2))
-    assert broker.states() == {"p": "held", "a": "running"}
+    assert broker.states() == {"p": "throttled", "a": "running"}
     assert broker.reasons()["p"] == (
         "throttled until midnight: pat has had 1 h 0 min of the device today, the most by the"
         " rule device_seconds_per_day in [quotas]; ask help@example.org"
     )
     ann.says(Finish(1))
     broker.passes(13 * HOUR)
-    assert broker.states() == {"p": "held", "a": "idle"}
+    assert broker.states() == {"p": "throttled", "a": "idle"}
     broker.passes(HOUR)
     broker.passes(HOUR)
     assert broker.states() == {"p": "running", "a": "idle"}
@@ -565,7 +565,7 @@ def test_a_groups_seconds_of_a_day_are_those_of_all_in_it(path: Path) -> None:
     for client in (ann, bob, pat):
         client.says(Request(2))
     broker.passes(1.0)
-    assert broker.states() == {"a": "held", "b": "held", "p": "running"}
+    assert broker.states() == {"a": "throttled", "b": "throttled", "p": "running"}
     assert "device_seconds_per_day in [quotas.groups.physics]" in broker.reasons()["a"]
 
 
@@ -640,7 +640,7 @@ def test_a_reservation_is_seen_a_day_before_begins_by_itself_and_ends(path: Path
     eve.says(Request(1))
     pat.says(Finish(1))
     pat.says(Request(2))
-    assert broker.states() == {"p": "held", "e": "running"}
+    assert broker.states() == {"p": "throttled", "e": "running"}
     assert broker.reasons()["p"] == "throttled: course has reserved the device until 12:00"
     assert broker.snapshot().reservations[0].is_on
     eve.says(Finish(1))
@@ -655,7 +655,7 @@ def test_a_session_that_comes_during_a_reservation_is_throttled_from_its_first_r
     broker = Broker(path, RESERVED)
     broker.unix = TUESDAY + HOUR
     for user, device, state in (
-        ("pat", "host", "held"),
+        ("pat", "host", "throttled"),
         ("bob", "cuda:0", "running"),
         ("tina", "host", "running"),  # a teacher is part of the class
     ):
@@ -715,7 +715,7 @@ def test_a_class_has_the_device_and_the_policy_before_it_comes_back(broker: Brok
     assert [(one.group, one.device, one.ends) for one in snapshot.classes] == [
         ("course", "host", TUESDAY + HOUR)
     ]
-    assert broker.states() == {"p": "held", "e": "running"}
+    assert broker.states() == {"p": "throttled", "e": "running"}
     until = datetime.fromtimestamp(TUESDAY + HOUR).strftime("%H:%M")
     assert broker.reasons()["p"] == f"throttled: a class of course has the device until {until}"
     eve.says(Finish(1))
@@ -865,7 +865,7 @@ def test_a_session_that_opens_while_it_waits_is_throttled_before_it_has_a_turn(
     outsider = broker.client("tom").opens("t", waiting=True, turn=1)
     assert outsider.heard_of(Opened)
     assert not outsider.heard_of(Grant)
-    assert broker.states() == {"t": "held"}
+    assert broker.states() == {"t": "throttled"}
     assert broker.client("ann").opens("a", waiting=True, turn=1).heard_of(Grant)
 
 
@@ -878,7 +878,7 @@ def test_losing_the_connection_is_no_way_around_a_class(
     for _ in range(2):
         outsider = broker.client("tom").opens("t", **more)
         outsider.says(Request(2))
-        assert broker.states() == {"t": "held"}
+        assert broker.states() == {"t": "throttled"}
         broker.service.lost(outsider, broker.now)
 
 

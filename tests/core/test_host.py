@@ -119,9 +119,9 @@ class Driver:
 
 
 subsets = st.sets(st.integers(0, 3), min_size=1)
-DEEDS = ("request", "request", "finish", "close", "time", "obey", "pause", "goes on", "grow")
+ACTIONS = ("request", "request", "finish", "close", "time", "obey", "pause", "goes on", "grow")
 steps = st.tuples(
-    st.sampled_from([*DEEDS, "shrink", "hold", "let go", "recover"]), st.integers(0, 6)
+    st.sampled_from([*ACTIONS, "shrink", "hold", "let go", "recover"]), st.integers(0, 6)
 )
 
 

@@ -61,7 +61,7 @@ class Notebook(Share):
     domain: str = ""
     priority: int = 0
     paused: bool = False
-    held: bool = False
+    throttled: bool = False
     placed: bool = False
     turn: int = 0
     waits_since: float | None = None
@@ -97,7 +97,7 @@ class Notebook(Share):
     @property
     def waits(self) -> bool:
         wants_turn = self.waits_since is not None and not self.paused
-        return not self.held and (self.back is not None or wants_turn)
+        return not self.throttled and (self.back is not None or wants_turn)
 
     @property
     def may_leave(self) -> bool:
@@ -236,7 +236,7 @@ class Model:
         assert holder is not None
         return (
             holder.paused
-            or holder.held
+            or holder.throttled
             or not holder.placed
             or any(self.ends_for(holder, n, now) for n in [*self.waiting(), *self.needs_all(now)])
         )
@@ -403,7 +403,7 @@ class Model:
         if self.is_late(waiting, now) or any(self.has_room(n) for n in waiting):
             return self.first(waiting, self.has_room, now)
         outside = [n for n in self.notebooks.values() if not n.placed and n.where != "out"]
-        able = [n for n in outside if not n.held and self.has_room(n)]
+        able = [n for n in outside if not n.throttled and self.has_room(n)]
         return min(able, key=lambda n: n.opened, default=None)
 
     def is_late(self, waiting: list[Notebook], now: float) -> list[Notebook]:
@@ -466,7 +466,7 @@ class Model:
     def settle(self, now: float) -> None:
         self.count(now)
         for n in self.notebooks.values():
-            waits = n.waits_since is not None and n.placed and not n.paused and not n.held
+            waits = n.waits_since is not None and n.placed and not n.paused and not n.throttled
             active = waits or n.runs_since is not None
             if active and not n.active:
                 self.enter(n, now)
@@ -743,18 +743,18 @@ class AgainstTheModel(RuleBasedStateMachine):
         n.paused = not n.paused
         self.agree(self.real.change(self.now, id, paused=n.paused))
 
-    @rule(held=st.lists(picks, max_size=3))
-    def some_are_held_back(self, held: list[int]) -> None:
-        sentences = {self.pick(pick)[0]: f"the rule {pick}" for pick in held}
+    @rule(throttled=st.lists(picks, max_size=3))
+    def some_are_throttled(self, throttled: list[int]) -> None:
+        sentences = {self.pick(pick)[0]: f"the rule {pick}" for pick in throttled}
         for id, n in self.model.notebooks.items():
-            if n.held and id not in sentences and n.wait is not None:
+            if n.throttled and id not in sentences and n.wait is not None:
                 n.position = None
                 self.model.orders += 1
                 if n.back is not None:
                     n.back = self.now, self.model.orders
                 if n.waits_since is not None:
                     n.waits_since, n.order = self.now, self.model.orders
-            n.held = id in sentences
+            n.throttled = id in sentences
         self.agree(self.real.throttle(self.now, sentences))
 
     @rule(
@@ -823,9 +823,9 @@ class AgainstTheModel(RuleBasedStateMachine):
             assert state.device_seconds == n.used + n.ran(self.now)
             assert state.waited_seconds == n.waited
             is_out, wants = n.where in ("out", "returning"), n.wait is not None
-            is_held = n.held and wants and not n.paused and n.runs_since is None
-            assert (state.state == "held") == is_held
-            assert (state.state == "paged_out") == (is_out and not is_held)
+            is_throttled = n.throttled and wants and not n.paused and n.runs_since is None
+            assert (state.state == "throttled") == is_throttled
+            assert (state.state == "paged_out") == (is_out and not is_throttled)
             assert (state.waiting is None) == (n.wait is None)
             assert state.busy == n.busy
 

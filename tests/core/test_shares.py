@@ -295,7 +295,7 @@ def test_a_throttled_session_is_granted_nothing_and_told_why() -> None:
     it.throttle(0, {"a": WHY})
     assert not it.request(1, "a", 1)
     state = look(it, "a", 2)
-    assert (state.state, state.place, why(state)) == ("held", None, WHY)
+    assert (state.state, state.place, why(state)) == ("throttled", None, WHY)
     assert grants(it.request(2, "b", 1)) == ["b"]
     assert not it.finish(3, "b", 1)
     assert grants(it.throttle(4, {})) == ["a"]
@@ -310,7 +310,7 @@ def test_a_running_session_is_asked_to_yield_when_it_is_throttled() -> None:
     assert not it.throttle(2, {"a": WHY})
     it.finish(3, "a", 1)
     assert not it.request(3, "a", 2)
-    assert look(it, "a", 3).state == "held"
+    assert look(it, "a", 3).state == "throttled"
 
 
 def test_a_throttled_session_that_wants_nothing_is_idle() -> None:
@@ -342,10 +342,10 @@ def test_a_throttled_session_earns_no_credit(simulate: Callable, new_job: Callab
 
 def test_a_throttled_session_waits_anew_under_fifo() -> None:
     it = Scheduler(16 * GB, "fifo")
-    for id in ("runs", "held", "other"):
+    for id in ("runs", "throttled", "other"):
         it.open(0, id, SessionSpec(id, demand=SMALL))
         it.request(0, id, 1)
-    it.throttle(1, {"held": WHY})
+    it.throttle(1, {"throttled": WHY})
     it.throttle(50, {})
     assert grants(it.finish(51, "runs", 1)) == ["other"]
 
@@ -370,7 +370,7 @@ def test_a_throttled_session_on_disk_does_not_come_back() -> None:
     it.throttle(0, {"a": WHY})
     assert look(it, "a", 0).state == "paged_out"
     assert not it.set_busy(1, "a", True)
-    assert look(it, "a", 1).state == "held"
+    assert look(it, "a", 1).state == "throttled"
     assert list(it.throttle(2, {}).page_ins) == ["a"]
 
 

@@ -379,7 +379,7 @@ class AtRandom:
     def step(self) -> None:
         before = {state.id: state for state in self.it.snapshot(self.now).sessions}
         self.now += self.random.choice([0, 0.1, 0.5])
-        does = self.random.choice(DEEDS)
+        does = self.random.choice(ACTIONS)
         self.random_id = self.random.choice(list(self.turns)) if self.turns else ""
         if self.random_id or does is AtRandom.open:
             decision = does(self)
@@ -467,7 +467,7 @@ class AtRandom:
         return self.it.set_unmanaged(self.now, self.unmanaged)
 
 
-DEEDS = (
+ACTIONS = (
     *[AtRandom.open] * 2,
     AtRandom.close,
     *[AtRandom.request] * 6,

@@ -65,7 +65,7 @@ TEST_CASE("a turn goes from one thread's slot to the other's, and nothing is tak
   ours.say(yield(unique("second")));
   for (int twice = 0; twice < 2; ++twice) CHECK(first.look(ours.session(), 3));
   CHECK(first.has_successor());
-  first.hand_on();
+  first.hand_off();
   waiting.join();
   REQUIRE(given);
   CHECK(given->number == 7);
@@ -120,7 +120,7 @@ TEST_CASE("a slot that cannot be made is closed, and reports it") {
   Connection connection;
   connection.say(yield(unique("name")));
   CHECK(same.look(connection.session(), 3));
-  same.hand_on();  // lost, as the broker's own Grant is not
+  same.hand_off();  // lost, as the broker's own Grant is not
   same.send({std::string(200, 'n'), "handoff_token"});
   CHECK_FALSE(same.await(connection.session(), 7));
 }

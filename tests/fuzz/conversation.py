@@ -11,7 +11,7 @@ import msgspec
 
 from jupyter_gpushare._core import HostLaneMemory
 from jupyter_gpushare.broker.accounting.accounts import Accounts
-from jupyter_gpushare.broker.admin.rulebook import RulebookFile
+from jupyter_gpushare.broker.admin.rulebook_file import RulebookFile
 from jupyter_gpushare.broker.grants.recovery import RecoveryJournal
 from jupyter_gpushare.broker.peer import Peer
 from jupyter_gpushare.broker.service import Service

@@ -9,7 +9,7 @@ from pathlib import Path
 from jupyter_gpushare import _core
 from jupyter_gpushare.broker.access.identity import Identity
 from jupyter_gpushare.broker.access.jupyterhub import Hub, _Model
-from jupyter_gpushare.broker.admin import reservations, rulebook
+from jupyter_gpushare.broker.admin import reservations, rulebook_file
 from jupyter_gpushare.errors import BrokerUnavailable, GpuShareError, InvalidValue
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import recorder as record
@@ -33,7 +33,7 @@ KEYS = ("persistent", "lane", "device_seconds_per_day", "sessions", "waiting")
 def fuzz_rulebook(data: bytes) -> None:
     """Read rules, or one sentence; and ask of rules the frequent questions."""
     try:
-        rules = rulebook.read(data.decode(errors="replace"))
+        rules = rulebook_file.read(data.decode(errors="replace"))
     except InvalidValue as error:
         check_sentence(error)
         return

@@ -115,4 +115,4 @@ def check_handoff_token(handoff_token: bytes) -> None:
     with ours, theirs:
         theirs.send(handoff_token[:SMALL] or b"?")
         assert SLOT.look(ours.fileno(), TURN)
-        SLOT.hand_on()
+        SLOT.hand_off()

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_gpushare import _core, _core_testing
 from jupyter_gpushare.broker.access.jupyterhub import Hub
-from jupyter_gpushare.broker.admin import rulebook
+from jupyter_gpushare.broker.admin import rulebook_file
 from jupyter_gpushare.errors import BrokerUnavailable, InvalidValue, LimitExceeded, ProtocolError
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import recorder as record
@@ -92,7 +92,7 @@ def test_an_answer_that_cannot_be_read_is_no_hubs(body: bytes) -> None:
 )
 def test_rules_with_lists_or_numbers_without_end_are_refused(text: str) -> None:
     with pytest.raises(InvalidValue):
-        rulebook.read(text)
+        rulebook_file.read(text)
 
 
 @pytest.mark.parametrize("odd", ['"priority": 1e9', f'"priority": {2**70}', '"iterations": -1'])

@@ -24,7 +24,7 @@ async def test_a_class_is_begun_seen_and_ended(api: Any, join: Any, shown: Any) 
     status, classes = await api("classes", method="PUT", body=begins)
     assert (status, classes) == (200, [{"group": "course", "device": "host", "ends": None}])
     alice.send(Request(1))
-    state = await shown(lambda state: state.devices[0].sessions[0].state == "held")
+    state = await shown(lambda state: state.devices[0].sessions[0].state == "throttled")
     assert state.devices[0].sessions[0].reason == (
         "throttled: a class of course has the device until it ends"
     )

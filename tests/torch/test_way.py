@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## The way of one iteration")[1]
 SECTION = SECTION.split("\n## ")[0]
 # In C++, where Python's profiler sees no frame.
-NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "HandoffSlot.hand_on", "HandoffSlot.wait"}
+NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "HandoffSlot.hand_off", "HandoffSlot.wait"}
 OF_A_SESSION = {"Session", "Turn", "Dispatch", "LaneUse", "Link", "Client"}
 MOST = 7  # functions of a session that each point of a switch passes
 MOST_OF_BOTH = {"ask": 9, "granted": 8, "give back": 11}  # of the session and the broker

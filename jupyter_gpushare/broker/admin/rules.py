@@ -25,7 +25,8 @@ from ..sessions import SessionRecord, Sessions
 from . import quotas, reservations
 from .quotas import Quotas, Used
 from .reservations import Classes
-from .rulebook import Rulebook, RulebookFile
+from .rulebook import Rulebook
+from .rulebook_file import RulebookFile
 
 NO_RULES = Rulebook()
 log = logging.getLogger("jupyter_gpushare.broker")

@@ -23,7 +23,7 @@ from ...wire.messages import Hello
 from ..access.authentication import Authentication
 from ..access.identity import NOBODY, Identity, of_process
 from ..accounting.accounts import Accounts
-from ..admin.rulebook import RulebookFile
+from ..admin.rulebook_file import RulebookFile
 from ..grants.recovery import RecoveryJournal
 from ..service import Service
 from .clock import SteadyClock

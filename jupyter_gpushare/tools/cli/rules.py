@@ -25,9 +25,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from ...broker.admin import rulebook
+    from ...broker.admin import rulebook_file
 
-    found = rulebook.load(arguments.file)
+    found = rulebook_file.load(arguments.file)
     counts = (
         (len(found.groups), "group"),
         (len(found.users), "user"),
