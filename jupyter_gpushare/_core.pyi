@@ -435,6 +435,9 @@ class AllocationCounter:
     @staticmethod
     def peak() -> int: ...
     @staticmethod
+    def bytes_of_thread() -> int:
+        """Return the bytes that this thread has allocated less those that it has freed."""
+    @staticmethod
     def reset_peak() -> None: ...
     @staticmethod
     def take_peak() -> tuple[int, int]:

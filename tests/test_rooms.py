@@ -19,6 +19,7 @@ KERNEL = ROOT / "kernel_ext" / "jupyter_gpushare_kernel"
 CORE = ROOT / "csrc" / "core"
 MEMORY = ROOT / "csrc" / "memory"
 HANDOFF = ROOT / "csrc" / "handoff"
+CLAIMS = ROOT / "csrc" / "claims"
 VIEW = ROOT / "labextension" / "src"
 
 FRAMEWORKS = {
@@ -186,6 +187,7 @@ def test_the_cxx_rooms_exist() -> None:
     assert cxx_files(CORE)
     assert cxx_files(MEMORY)
     assert cxx_files(HANDOFF)
+    assert cxx_files(CLAIMS)
 
 
 @pytest.mark.parametrize("path", cxx_files(CORE), ids=named)
@@ -203,6 +205,12 @@ def test_the_memory_knows_neither_core_nor_python(path: Path) -> None:
 @pytest.mark.parametrize("path", cxx_files(HANDOFF), ids=named)
 def test_the_handoff_knows_neither_core_nor_memory_nor_python(path: Path) -> None:
     forbidden = re.compile(rf"(core/.*|memory/.*|bindings/.*|{PYTHON})$")
+    assert not [name for name in includes(path) if forbidden.match(name)]
+
+
+@pytest.mark.parametrize("path", cxx_files(CLAIMS), ids=named)
+def test_the_claims_know_nothing_of_ours(path: Path) -> None:
+    forbidden = re.compile(rf"((core|memory|handoff|bindings)/.*|{PYTHON}|{INPUT_OUTPUT})$")
     assert not [name for name in includes(path) if forbidden.match(name)]
 
 

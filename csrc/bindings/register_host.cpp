@@ -73,7 +73,7 @@ void register_devices(py::class_<Host>& host) {
       .def(
           "lane_bytes",
           [](const Host& self, const std::string& name, LaneId lane) {
-            return known(self, name).lanes.bytes_of(lane);
+            return known(self, name).lanes.table().bytes_of(lane);
           },
           device, py::arg("lane"))
       .def(

@@ -24,7 +24,7 @@ class NamedLanes {
     if (!lane) return lane;
     numbers_[id] = ++last_;
     ids_[last_] = id;
-    return lanes_.lane_of(last_);
+    return lanes_.table().lane_of(last_);
   }
   bool resize(const std::string& id, const Demand& demand) {
     return lanes_.resize(number(id), demand);
@@ -36,7 +36,7 @@ class NamedLanes {
   }
   std::vector<LaneState> lanes() const {
     std::vector<LaneState> states;
-    for (const auto& [id, lane] : lanes_.lanes()) {
+    for (const auto& [id, lane] : lanes_.table().lanes()) {
       states.push_back({id, lane.bytes(), std::nullopt, {}});
       for (const auto& [bytes, member] : lane.members)
         states.back().members.push_back(ids_.at(member));
@@ -55,7 +55,7 @@ class NamedLanes {
   LaneAllocator lanes_;
   std::map<std::string, SessionNumber> numbers_;
   std::map<SessionNumber, std::string> ids_;
-  SessionNumber last_ = kNobody;
+  SessionNumber last_ = kNoSession;
 };
 
 }  // namespace

@@ -45,6 +45,9 @@ void register_memory(py::module_& module) {
           "Count a storage that was allocated before `install`.")
       .def_static("live", [] { return touched_usage().live; })
       .def_static("peak", [] { return touched_usage().peak; })
+      .def_static("bytes_of_thread", &AllocationCounter::bytes_of_thread,
+                  "The bytes that this thread has allocated less those that it has freed; below 0 "
+                  "where it frees what others have allocated.")
       .def_static("reset_peak", [] { allocation_counter().take_peak(); })
       .def_static(
           "take_peak", [] { return as_tuple(take_touched_peak()); },

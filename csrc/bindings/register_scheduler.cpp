@@ -53,7 +53,9 @@ void register_scheduler(py::module_& module) {
           id)
       .def(
           "lane_bytes",
-          [](const Scheduler& self, LaneId lane) { return self.state().lanes.bytes_of(lane); },
+          [](const Scheduler& self, LaneId lane) {
+            return self.state().lanes.table().bytes_of(lane);
+          },
           py::arg("lane"))
       .def(
           "squeezed",

@@ -115,8 +115,8 @@ void register_simulation(py::module_& module) {
       .def_property_readonly("now", &Simulation::now)
       .def_property_readonly("iterations", &Simulation::iterations)
       .def_property_readonly("outcomes", &Simulation::outcomes)
-      .def_property_readonly("turns", &Simulation::turns)
-      .def_property_readonly("memory", &Simulation::memory);
+      .def_property_readonly("turns", [](const Simulation& s) { return s.record().turns(); })
+      .def_property_readonly("memory", [](const Simulation& s) { return s.record().memory(); });
 }
 
 }  // namespace gpushare

@@ -17,7 +17,7 @@ bool wants_lane(const Session& session) {
 }  // namespace
 
 SessionNumber Admission::next() const {
-  if (state_.all_have_places()) return kNobody;
+  if (state_.all_have_places()) return kNoSession;
   const Fitting fitting(state_);
   return first([&](const Session& session) {
     return fitting.has_room(session) && may_be_admitted(session);
@@ -29,13 +29,13 @@ SessionNumber Admission::first(const std::function<bool(const Session&)>& has_ro
   std::optional<Contender> best;
   for (const Session& session : state_.sessions) {
     if (!seeks_place(session)) continue;
-    if (session.turn) return kNobody;
+    if (session.turn) return kNoSession;
     if (is_throttled(session)) continue;
     if (!reserves(session) && !has_room(session)) continue;
     const Contender contender(state_, session, now_);
     if (!best || goes_before(contender, *best)) best = contender;
   }
-  return best && has_room(*best->session) ? best->session->number : kNobody;
+  return best && has_room(*best->session) ? best->session->number : kNoSession;
 }
 
 std::optional<Contender> Admission::first_aged() const {
@@ -92,7 +92,7 @@ Seconds Admission::ages_at(const DeviceState& state, const Session& session) {
 // Held lanes do not merge, nor are holders squeezed. If that would free the memory that a waiting
 // session needs, the first such session waits for all holders, so that their turns end.
 void Admission::mark(std::vector<Contender>& waiting) const {
-  if (state_.lanes.held() == 0 || state_.all_have_places()) return;
+  if (state_.lanes.table().held() == 0 || state_.all_have_places()) return;
   const Fitting fitting(state_);
   Contender* first = nullptr;
   for (Contender& contender : waiting)

@@ -19,7 +19,7 @@ class Admission {
  public:
   Admission(const DeviceState& state, Seconds now) : state_(state), now_(now) {}
 
-  // The session that should have a place now; kNobody: none.
+  // The session that should have a place now; kNoSession: none.
   SessionNumber next() const;
   // The first of the sessions that have room, as `has_room` says.
   SessionNumber first(const std::function<bool(const Session&)>& has_room) const;

@@ -10,35 +10,39 @@
 // Else it comes when the time since the last one makes its cost one part in a hundred, and later
 // and later while neither the sessions nor the outcome change.
 //
-// Decisions are made in follow(), and nowhere else; time is an argument.
+// What is known of each session alone is in a SessionMix, and what several get done together in a
+// SpeedupWindow. Decisions are made in follow(), and nowhere else; time is an argument.
 //
 // What must stay true, and is_valid() looks at: what may run is what is probed or was kept, and
-// each session that wants the device is known.
+// what must stay true of the mix and of the window.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "core/concurrency_probe.h"
+#include "core/session_mix.h"
+#include "core/speedup_window.h"
 #include "core/types.h"
 
 namespace gpushare {
 
 class ConcurrencyTuner {
  public:
-  explicit ConcurrencyTuner(Seconds quantum) : quantum_(quantum) {}
+  explicit ConcurrencyTuner(Seconds quantum) : quantum_(quantum), mix_(quantum), window_(quantum) {}
 
   // The session did `iterations` since its last report, in `seconds` of its turns.
   void report(Seconds now, SessionNumber session, std::int64_t iterations, Seconds seconds);
   // Earlier measurements of the session do not hold any more.
-  void forget(SessionNumber session) { workers_.erase(session); }
+  void forget(SessionNumber session) { mix_.forget(session); }
   // These want the device or have it. Decides how many may run at once from now on.
   void follow(Seconds now, const std::vector<SessionNumber>& wanting);
   // `running` turns run from now on.
-  void runs(Seconds now, int running);
+  void runs(Seconds now, int running) { window_.runs(now, running); }
 
-  int lanes() const { return lanes_; }
+  int lanes() const { return window_.lanes(); }
   bool is_probing() const { return probe_.has_value(); }
   // The number of lanes that may turn out to gain; 0: unknown.
   int hoped() const { return kept_; }
@@ -49,83 +53,35 @@ class ConcurrencyTuner {
   std::optional<Reason> finding() const;
 
  private:
-  struct Worker {
-    Seconds reported;          // time of its last report, or of its first appearance
-    Seconds unreported = 0;    // known seconds of its turns since then
-    Seconds wanted = -kNever;  // when it last wanted the device, or had it
-    double iterations = 0;     // done alone, decayed
-    Seconds seconds = 0;       // that these took, decayed
-    Seconds seen = -kNever;    // when it was last seen alone
-
-    Seconds iteration() const { return seconds / iterations; }
-  };
-  // Measurements with the present number of lanes.
-  struct Evidence {
-    Seconds work = 0;     // reported, in seconds of the sessions when alone
-    Seconds device = 0;   // seconds of turns that this work took
-    Seconds running = 0;  // seconds of all turns
-    Seconds time = 0;     // in which at least one session ran
-
-    std::optional<double> sum() const;
-    double at_once() const { return time > 0 ? running / time : 0; }
-  };
-  struct Outcome {
-    int lanes = 1;
-    std::optional<double> sum = 1.0;  // absent: not measurable
-  };
-  struct Step {
-    Seconds time;
-    double sum;
-  };
-  struct Probe {
-    Seconds since;  // of the step that goes on
-    std::vector<Step> steps = {};
-    Outcome best = {};
-  };
+  using Outcome = ConcurrencyProbe::Outcome;
 
   Seconds turns(double number) const { return number * quantum_; }
-  void pass(Seconds now);
-  void find_mix(const std::vector<SessionNumber>& wanting);
-  void set_lanes(int lanes);
+  void count_together(SessionNumber session, SoloPace& pace, const SoloPace::Interval& did);
+  Seconds anew() const;
 
-  // What is known.
-  void count_alone(Worker& worker, double iterations, Seconds seconds);
-  void count_together(SessionNumber session, Worker& worker, double iterations, Seconds seconds);
-  bool is_known(const Worker& worker) const;
-  bool is_known_anew(const Worker& worker) const;
-  bool is_enough() const;
-
-  // What follows from it.
+  // The probe.
   void begin_probe();
   void follow_probe();
-  bool has_met_all() const;
   void judge();
   void climb(int lanes);
-  void end_step(double sum);
+  void end_step(double speedup) { probe_->end_step(window_.now(), speedup); }
+  Seconds end_of_step() const;
   void end_probe();
   void break_off();
+
+  // Between two probes.
   void watch();
   void rest(Seconds cost);
-  double sum_kept() const { return kept_ > 1 ? outcome_.sum.value_or(1) : 1; }
-  Seconds cost_of_steps(double best) const;
-  Seconds end_of_step() const;
+  double speedup_kept() const { return kept_ > 1 ? outcome_.speedup.value_or(1) : 1; }
   Seconds due() const;
 
   Seconds quantum_;
-  std::map<SessionNumber, Worker> workers_;
-  std::vector<SessionNumber> wanting_;
-  std::set<SessionNumber> mix_;     // sessions that want the device, or did recently
+  SessionMix mix_;
+  SpeedupWindow window_;
   std::set<SessionNumber> probed_;  // the mix of the last probe
-  int lanes_ = 1;
-  int running_ = 0;
-  int kept_ = 0;     // 0: no probe has ended
-  Outcome outcome_;  // of the last probe, or of what was seen since
-  std::optional<Probe> probe_;
-  Evidence evidence_;
-  Seconds now_ = -kNever;
-  Seconds since_ = -kNever;   // when `lanes_` was set, or reached
-  bool is_settled_ = true;    // no more than `lanes_` run
-  Seconds shared_ = -kNever;  // when several ran last
+  int kept_ = 0;                    // 0: no probe has ended
+  Outcome outcome_;                 // of the last probe, or of what was seen since
+  std::optional<ConcurrencyProbe> probe_;
   Seconds rested_ = -kNever;  // when the last probe ended
   Seconds pause_ = 0;         // from then to the next
   double backoff_ = 1;        // factor of the pause, where nothing has changed

@@ -39,7 +39,7 @@ Candidate candidate(const DeviceState& state, const Session& session, Seconds no
 }
 
 Contender::Contender(const DeviceState& state, const Session& of, Seconds now)
-    : view(candidate(state, of, now)), session(&of), lane(state.lanes.lane_of(of.number)) {
+    : view(candidate(state, of, now)), session(&of), lane(state.lanes.table().lane_of(of.number)) {
   if (lane != kNoLane)
     everywhere = of.alone || !of.demand.measured;
   else

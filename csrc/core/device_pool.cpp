@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <stdexcept>
 #include <utility>
+
+#include "core/validation.h"
 
 namespace gpushare {
 namespace {
 
 constexpr std::int64_t kMostDevices = 1'000'000;  // so that no sum of them overflows
-
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw std::invalid_argument(sentence);
-}
 
 }  // namespace
 

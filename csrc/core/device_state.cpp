@@ -52,7 +52,7 @@ int DeviceState::wanted() const { return packs() ? tuner.hoped() : limit(); }
 
 bool DeviceState::has_outgrown(const Session& session) const {
   if (!has_place(session)) return false;
-  const Demand &place = lanes.demand_of(session.number), &demand = session.demand;
+  const Demand &place = lanes.table().demand_of(session.number), &demand = session.demand;
   return place.persistent != demand.persistent || place.measured != demand.measured ||
          !option_of(demand, place.ephemeral);
 }
@@ -93,11 +93,11 @@ std::string DeviceState::lanes_agree() const {
     if (session.request && session.turn) return "a session waits and runs at once";
     if (!has_place(session)) continue;
     ++placed;
-    const bool holds = lanes.holder_of(lanes.lane_of(session.number)) == session.number;
+    const bool holds = lanes.table().holds(session.number);
     if (holds != session.turn.has_value()) return "a lane is held and its holder does not run";
     if (!session.turn && has_outgrown(session)) return "a place has another size";
   }
-  return placed == lanes.size() ? "" : "a session has a place and is not open";
+  return placed == lanes.table().size() ? "" : "a session has a place and is not open";
 }
 
 std::string DeviceState::shares_agree() const {
@@ -113,10 +113,10 @@ std::string DeviceState::squeezes_agree() const {
   for (const Session& session : sessions) {
     if (session.demand.options.empty() || !has_place(session)) continue;
     if (session.turn || named.contains(session.number)) continue;
-    const Bytes has = lanes.demand_of(session.number).ephemeral;
+    const Bytes has = lanes.table().demand_of(session.number).ephemeral;
     const Bytes may_have = choice(session.demand, lanes.left()).bytes;
     if (has > may_have) return "a session that does not run is squeezed too little";
-    if (has < may_have && lanes.held() == 0) return "a session is squeezed without need";
+    if (has < may_have && lanes.table().held() == 0) return "a session is squeezed without need";
   }
   return "";
 }

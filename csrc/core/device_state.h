@@ -46,8 +46,8 @@ struct DeviceState {
   // Whether queued sessions are evicted for one that has waited too long for memory.
   bool evicts_waiting() const { return rules.page_waiting && !residency.has_refusals(); }
 
-  bool has_place(const Session& session) const { return lanes.contains(session.number); }
-  bool all_have_places() const { return lanes.size() + residency.out() == sessions.size(); }
+  bool has_place(const Session& session) const { return lanes.table().contains(session.number); }
+  bool all_have_places() const { return lanes.table().size() + residency.out() == sessions.size(); }
   bool has_outgrown(const Session& session) const;  // its place
   // When its memory is on the device; in the past, it is there already; absent where unknown.
   std::optional<Seconds> is_in_by(const Session& session) const {

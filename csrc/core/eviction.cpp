@@ -26,7 +26,7 @@ Eviction::Plan Eviction::plan() const {
   if (state_.all_have_places() && !state_.lanes.is_overdrawn()) return {};
   const Sessions idle = idle_sessions();
   if (state_.lanes.is_overdrawn()) {
-    Plan for_programs{kNobody, leaving({}, idle)};
+    Plan for_programs{kNoSession, leaving({}, idle)};
     if (!for_programs.sessions.empty()) return for_programs;
   }
   return for_waiting(idle);
@@ -39,7 +39,7 @@ Eviction::Plan Eviction::for_waiting(const Sessions& idle) const {
   const SessionNumber first = admission_.first([&](const Session& session) {
     return state_.lanes.fits_alone(together(staying, floor_room(session)));
   });
-  if (first == kNobody) return for_aged(idle);
+  if (first == kNoSession) return for_aged(idle);
   const Session& session = state_.sessions.at(first);
   if (!waits(session) || Fitting(state_).has_room(session)) return {};
   return {first, leaving(floor_room(session), idle)};
@@ -108,7 +108,7 @@ std::vector<SessionNumber> Eviction::leaving(const Demand& room, const Sessions&
 }
 
 Bytes Eviction::left_beside(const Demand& staying) const {
-  return state_.lanes.left() + state_.lanes.persistent() - staying.persistent;
+  return state_.lanes.left() + state_.lanes.table().persistent() - staying.persistent;
 }
 
 // The demand of all sessions except these and those asked already, squeezed as far as they may be
@@ -119,10 +119,10 @@ Demand Eviction::staying(const Sessions& may_leave) const {
   for (const Session& session : state_.sessions)
     if (session.memory.residence() == Residence::leaving && state_.has_place(session))
       leave.insert(session.number);
-  Demand staying{state_.lanes.persistent(), 0};
+  Demand staying{state_.lanes.table().persistent(), 0};
   for (const SessionNumber number : leave)
     staying.persistent -= state_.sessions.at(number).demand.persistent;
-  staying.ephemeral = state_.lanes.largest_among([&](SessionNumber number) {
+  staying.ephemeral = state_.lanes.table().largest_among([&](SessionNumber number) {
     return !leave.contains(number) && state_.sessions.at(number).demand.options.empty();
   });
   const Bytes left = left_beside(staying);

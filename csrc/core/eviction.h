@@ -14,8 +14,8 @@ namespace gpushare {
 class Eviction {
  public:
   struct Plan {
-    SessionNumber beneficiary = kNobody;  // none, if unmanaged memory takes the room
-    std::vector<SessionNumber> sessions;  // longest idle first
+    SessionNumber beneficiary = kNoSession;  // none, if unmanaged memory takes the room
+    std::vector<SessionNumber> sessions;     // longest idle first
   };
 
   explicit Eviction(const DeviceState& state) : state_(state), admission_(state, state.now) {}

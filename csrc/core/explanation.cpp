@@ -192,7 +192,8 @@ const Session* Explanation::squeezed_for(const Session& session, Bytes has) cons
   const Session* last = nullptr;
   for (const Session& other : state_.sessions) {
     if (&other == &session || !state_.has_place(other)) continue;
-    const Bytes without = state_.lanes.left() + state_.lanes.demand_of(other.number).persistent;
+    const Bytes without =
+        state_.lanes.left() + state_.lanes.table().demand_of(other.number).persistent;
     if (choice(session.demand, without).bytes > has) last = &other;
   }
   return last;

@@ -12,7 +12,7 @@ Demand squeezable(const Rules& rules, Demand demand, bool alone) {
 std::optional<SqueezeOption> squeezed(const DeviceState& state, const Session& session) {
   const Demand& demand = session.demand;
   if (demand.options.empty() || !state.has_place(session)) return std::nullopt;
-  const Bytes has = state.lanes.demand_of(session.number).ephemeral;
+  const Bytes has = state.lanes.table().demand_of(session.number).ephemeral;
   if (has >= unsqueezed(demand)) return std::nullopt;
   return SqueezeOption{has, choice(demand, has).slowdown};
 }
@@ -39,7 +39,8 @@ Fitting::Fitting(const DeviceState& state) : state_(state), squeeze_(state.lanes
   const std::set<SessionNumber> named = state.named_successors();
   for (const Session& session : state.sessions)
     if (state.has_place(session))
-      squeeze_.add(session.demand, session.bears, state.lanes.demand_of(session.number).ephemeral,
+      squeeze_.add(session.demand, session.bears,
+                   state.lanes.table().demand_of(session.number).ephemeral,
                    session.turn || named.contains(session.number));
 }
 
@@ -48,7 +49,7 @@ bool Fitting::has_room(const Session& newcomer) const {
   const Demand& demand = newcomer.demand;
   if (!squeeze_.admits(demand, waits(newcomer))) return false;
   if (state_.lanes.fits(room_for(newcomer, squeeze_.left_with(demand)))) return true;
-  return state_.lanes.held() <= 1 && has_room_beside_those_that_run(newcomer);
+  return state_.lanes.table().held() <= 1 && has_room_beside_those_that_run(newcomer);
 }
 
 // --- places --------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ void Placement::admit(const Session& session) {
 void Placement::squeeze_to(Bytes left) {
   each_squeezable([&](const Session& session, bool keeps) {
     const Bytes may_have = choice(session.demand, left).bytes;
-    if (!keeps && may_have < state_.lanes.demand_of(session.number).ephemeral)
+    if (!keeps && may_have < state_.lanes.table().demand_of(session.number).ephemeral)
       fit(session, left, keeps);
   });
 }
@@ -87,7 +88,7 @@ void Placement::each_squeezable(const Visit& visit) const {
 // no less than that, unless it needs less. Where none fits, its place stays as it is.
 void Placement::fit(const Session& session, Bytes left, bool keeps) {
   const Demand& demand = session.demand;
-  const Bytes has = state_.lanes.demand_of(session.number).ephemeral;
+  const Bytes has = state_.lanes.table().demand_of(session.number).ephemeral;
   for (SqueezeOption option = choice(demand, left);; option = choice(demand, option.bytes - 1)) {
     if (keeps && option.bytes < std::min(has, unsqueezed(demand))) return;
     const Demand room{demand.persistent, option.bytes, demand.measured};
@@ -97,7 +98,8 @@ void Placement::fit(const Session& session, Bytes left, bool keeps) {
 
 void Placement::fit_to_demand(const Session& session) {
   if (!state_.has_place(session)) return;
-  const Bytes left = state_.lanes.left() + state_.lanes.demand_of(session.number).persistent;
+  const Bytes left =
+      state_.lanes.left() + state_.lanes.table().demand_of(session.number).persistent;
   const bool may_have_begun =
       !session.demand.options.empty() && state_.named_successors().contains(session.number);
   fit(session, left - session.demand.persistent, session.turn || may_have_begun);

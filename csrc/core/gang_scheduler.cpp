@@ -6,9 +6,10 @@
 #include <functional>
 #include <numeric>
 #include <ranges>
-#include <stdexcept>
 #include <tuple>
 #include <utility>
+
+#include "core/validation.h"
 
 namespace gpushare {
 
@@ -39,10 +40,6 @@ constexpr std::array<GangScheduler::Policy, 3> kPolicies{{
     {"las", true, las},
     {"srsf", false, srsf},
 }};
-
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw std::invalid_argument(sentence);
-}
 
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
 

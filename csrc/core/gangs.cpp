@@ -4,18 +4,15 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <stdexcept>
 #include <utility>
+
+#include "core/validation.h"
 
 namespace gpushare {
 namespace {
 
 // An event within this time is due now: sums of times are not exact.
 constexpr Seconds kInstant = 1e-6;
-
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw std::invalid_argument(sentence);
-}
 
 }  // namespace
 

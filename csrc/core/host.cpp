@@ -2,19 +2,12 @@
 
 #include <algorithm>
 #include <set>
-#include <stdexcept>
 #include <utility>
 
 #include "core/host_snapshot.h"
+#include "core/validation.h"
 
 namespace gpushare {
-namespace {
-
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw std::invalid_argument(sentence);
-}
-
-}  // namespace
 
 Host::Host(const std::vector<DeviceSpec>& devices, std::string_view policy, const Rules& rules)
     : devices_(devices, policy, rules), gangs_(rules, devices_) {}

@@ -4,18 +4,11 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
-#include <stdexcept>
 #include <utility>
 
+#include "core/validation.h"
+
 namespace gpushare {
-namespace {
-
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw std::invalid_argument(sentence);
-}
-
-}  // namespace
-
 HostDevices::HostDevices(const std::vector<DeviceSpec>& devices, std::string_view policy,
                          const Rules& rules)
     : wakes_(devices.size()) {

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <stdexcept>
 #include <utility>
+
+#include "core/validation.h"
 
 namespace gpushare {
 namespace {
-
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw std::invalid_argument(sentence);
-}
 
 template <class Value>
 void append(std::vector<Value>& to, std::vector<Value>&& from) {

@@ -127,7 +127,7 @@ void Pass::grant(Contention& contention, Decision& decision) {
 // The best of the sessions that can start. If the best of all has to run alone, the device drains
 // for it.
 Contender* Pass::next_to_start(Contention& contention) const {
-  if (state_->limit() != 0 && state_->lanes.held() >= state_->limit()) return nullptr;
+  if (state_->limit() != 0 && state_->lanes.table().held() >= state_->limit()) return nullptr;
   if (std::ranges::any_of(contention.running, &Contender::everywhere)) return nullptr;
   const auto goes_before = [&](const Contender& a, const Contender& b) {
     return before(*state_->policy, a.view, b.view);
@@ -144,8 +144,8 @@ Contender* Pass::next_to_start(Contention& contention) const {
 bool Pass::can_start(const Contender& waiting) const {
   if (waiting.promised || waiting.drains) return false;
   const LaneAllocator& lanes = state_->lanes;
-  if (waiting.everywhere) return lanes.held() == 0;
-  return lanes.holder_of(waiting.lane) == kNobody ||
+  if (waiting.everywhere) return lanes.table().held() == 0;
+  return lanes.table().holder_of(waiting.lane) == kNoSession ||
          lanes.can_move(waiting.session->number, state_->limit());
 }
 
@@ -218,7 +218,7 @@ Seconds Pass::next_page_out(Seconds now) const {
 
 std::string Pass::is_valid() const {
   if (state_->sessions.empty()) return "";
-  if (Admission(*state_, state_->now).next() != kNobody)
+  if (Admission(*state_, state_->now).next() != kNoSession)
     return "a session has no place although there is one";
   if (!state_->recovering && !Eviction(*state_).plan().sessions.empty())
     return "room is needed that others were not asked to make";

@@ -36,7 +36,7 @@ bool Preemption::must_end(const Contender& holder, bool runs_among_others) const
 void Preemption::mark_promises(Contention& contention) const {
   for (Contender& holder : contention.running) {
     const Session::Turn& turn = *holder.session->turn;
-    if (turn.successor.number == kNobody) continue;
+    if (turn.successor.number == kNoSession) continue;
     for (Contender& waiting : contention.waiting)
       if (state_.promises(turn, successor_of(*waiting.session), now_))
         holder.promised = waiting.promised = true;
@@ -80,7 +80,7 @@ void Preemption::time_turn(Contender& holder, std::vector<const Contender*>& lef
 bool Preemption::follows(const Contender& other, const Contender& holder, Bytes room) const {
   if (holder.everywhere || other.everywhere || other.lane == kNoLane) return false;
   return other.lane == holder.lane ||
-         state_.lanes.demand_of(other.session->number).ephemeral <= room;
+         state_.lanes.table().demand_of(other.session->number).ephemeral <= room;
 }
 
 void Preemption::choose_successor(Contender& holder, std::vector<const Contender*>& left,

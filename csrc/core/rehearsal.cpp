@@ -37,7 +37,7 @@ bool Rehearsal::is_unknown() const { return now_ > unknown_ + kUnforeseen; }
 
 bool Rehearsal::step() {
   const SessionNumber first = next_to_finish();
-  const Seconds finished = first == kNobody ? kNever : ends(state_.sessions.at(first));
+  const Seconds finished = first == kNoSession ? kNever : ends(state_.sessions.at(first));
   const Seconds awake = pass_.next_event(now_).value_or(kNever);
   if (std::min(finished, awake) == kNever) return false;
   now_ = std::max(now_, std::min(finished, awake));
@@ -50,7 +50,7 @@ bool Rehearsal::step() {
 }
 
 SessionNumber Rehearsal::next_to_finish() const {
-  SessionNumber first = kNobody;
+  SessionNumber first = kNoSession;
   Seconds soonest = kNever;
   for (const SessionNumber number : running_)
     if (const Seconds end = ends(state_.sessions.at(number)); end < soonest) {

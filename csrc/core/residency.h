@@ -73,7 +73,7 @@ class Residency {
   void begin_cell(Memory& memory) { set_refused(memory, false); }
   void iterate(Memory& memory) { memory.page_in_.reset(); }
 
-  // The beneficiary is a session, or kNobody for unmanaged memory.
+  // The beneficiary is a session, or kNoSession for unmanaged memory.
   void ask_to_leave(Memory& memory, SessionNumber beneficiary, const std::string& id);
   void ask_to_leave(Memory& memory) { move_to(memory, Residence::leaving); }
   void let_stay(Memory& memory);  // a request to page out, if any, is withdrawn
@@ -108,7 +108,7 @@ class Residency {
   void note_rate(const Memory& memory, Bytes bytes);
 
   std::size_t out_ = 0, leaving_ = 0, refusals_ = 0;
-  SessionNumber awaits_ = kNobody;     // beneficiary of the last request to page out
+  SessionNumber awaits_ = kNoSession;  // beneficiary of the last request to page out
   std::optional<double> paging_rate_;  // of the last page-out, in bytes a second
   std::vector<std::string> came_in_;
   Seconds now_ = -kNever;

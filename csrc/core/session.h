@@ -18,7 +18,7 @@ struct Session {
   };
 
   struct Successor {
-    SessionNumber number = kNobody;
+    SessionNumber number = kNoSession;
     TurnNumber turn = 0;  // the turn that it waited for when it was named
 
     bool operator==(const Successor&) const = default;
@@ -33,7 +33,7 @@ struct Session {
     bool preempted = false;        // its end was requested
   };
 
-  SessionNumber number = kNobody;
+  SessionNumber number = kNoSession;
   std::string id, group, user, domain;
   FairShares::Path shares{};
   int priority = 0;

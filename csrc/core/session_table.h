@@ -48,7 +48,7 @@ class SessionTable {
 
   std::map<SessionNumber, Session> sessions_;
   std::unordered_map<std::string, SessionNumber> numbers_;
-  SessionNumber last_number_ = kNobody;
+  SessionNumber last_number_ = kNoSession;
   std::size_t squeezable_ = 0;  // sessions with options
 };
 

@@ -2,42 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
 #include "core/fitting.h"
+#include "core/validation.h"
 
 namespace gpushare {
 namespace {
 
-constexpr std::string_view kClassPolicy = "classroom";
-constexpr double kAtEndOfTurn = 0.1;  // of the time between two reports, as in session.py
-
-void require(bool condition, const std::string& sentence) {
-  if (!condition) throw std::invalid_argument(sentence);
-}
-
 constexpr std::size_t kMostDevices = 10'000;  // each is a scheduler, which takes memory
-
-bool is_time(Seconds value) { return std::isfinite(value) && value >= 0; }
-
-void check(const Cell& cell, const std::string& id) {
-  require(cell.iterations > 0, "a cell of '" + id + "' must have iterations");
-  require(std::isfinite(cell.iteration) && cell.iteration > 0,
-          "an iteration of '" + id + "' must last longer than 0 seconds");
-  require(is_time(cell.think), "the pause before a cell of '" + id + "' must be finite");
-}
-
-void check(const Job& job, std::size_t devices) {
-  require(is_time(job.arrival), "the arrival of '" + job.id + "' must be finite seconds from 0 on");
-  require(job.stays >= 0, "what '" + job.id + "' stays must not be below 0 seconds");
-  require(job.load > 0 && job.load <= 1, "the load of '" + job.id + "' must be above 0, at most 1");
-  require(job.devices > 0 && job.devices <= devices,
-          "'" + job.id + "' must have a device, and at most the " + std::to_string(devices) +
-              " that there are");
-  require(!job.cells.empty(), "'" + job.id + "' has no cells");
-  for (const Cell& cell : job.cells) check(cell, job.id);
-}
 
 std::vector<std::string> numbered(std::size_t devices) {
   require(devices > 0 && devices <= kMostDevices,
@@ -53,35 +28,35 @@ std::vector<DeviceSpec> alike(const std::vector<std::string>& names, Bytes capac
   return devices;
 }
 
+double slowdown_of(const Host& host, const SimulatedJob& job) {
+  if (job.job.demand.options.empty()) return 1;
+  const DeviceState& state = host.devices().state(job.devices.front());
+  return squeezed(state, state.sessions.of(job.job.id)).value_or(SqueezeOption{}).slowdown;
+}
+
 }  // namespace
 
 Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view policy,
                        const Rules& rules, const Conduct& conduct, std::size_t devices,
-                       Shares shares)
+                       const Shares& shares)
     : conduct_(conduct),
-      shares_(std::move(shares)),
-      policy_(policy),
+      class_(shares.class_of, policy),
+      jobs_(jobs.size()),
       names_(numbered(devices)),
-      host_(alike(names_, capacity), policy, rules) {
-  require(is_time(conduct.report) && is_time(conduct.handover) && is_time(conduct.paging_rate),
-          "times and rates of the conduct must be finite and not negative");
-  require(conduct.contention >= 0 && conduct.contention < 1,
-          "the part that contention costs must be below 1 and not negative");
-  for (const std::string& name : names_) {
-    devices_.push_back({name});
-    host_.set_shares(now_, name, shares_.groups, shares_.users);
-  }
-  jobs_.resize(jobs.size());
+      speeds_(devices, 1.0),
+      host_(alike(names_, capacity), policy, rules),
+      events_(jobs.size()) {
+  check(conduct);
+  for (const std::string& name : names_) host_.set_shares(0, name, shares.groups, shares.users);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    Running& running = jobs_[i];
     check(jobs[i], devices);
-    running.job = std::move(jobs[i]);
-    require(numbers_.emplace(running.job.id, i).second,
-            "two jobs are called '" + running.job.id + "'");
-    running.outcome.id = running.job.id;
-    running.outcome.arrival = running.job.arrival;
-    running.due.fill(kNever);
-    schedule(Kind::wakes, i, running.job.arrival);
+    SimulatedJob& job = jobs_[i];
+    job.number = i;
+    job.job = std::move(jobs[i]);
+    job.outcome.id = job.job.id;
+    job.outcome.arrival = job.job.arrival;
+    require(numbers_.emplace(job.job.id, i).second, "two jobs are called '" + job.job.id + "'");
+    events_.schedule(Kind::wakes, i, job.job.arrival);
   }
 }
 
@@ -89,392 +64,261 @@ Simulation::Simulation(std::vector<Job> jobs, Bytes capacity, std::string_view p
 
 void Simulation::run(Seconds until) {
   for (;;) {
-    const Event next = events_.empty() ? Event{} : *events_.begin();
-    const Seconds own = host_.next_event(now_).value_or(kNever);
-    if (std::min(own, next.time) > until || std::min(own, next.time) == kNever) break;
-    if (own <= next.time)
-      wake(own);
-    else
-      happen(next);
+    const Seconds own = host_.next_event(now()).value_or(kNever), next = events_.next();
+    if (std::min(own, next) > until || std::min(own, next) == kNever) break;
+    if (own <= next) {
+      events_.wake(own);
+      enact(host_.assign(now()));
+    } else {
+      happen(events_.take());
+    }
     settle();
   }
-  if (until != kNever) now_ = std::max(now_, until);
-}
-
-void Simulation::wake(Seconds time) {
-  now_ = std::max(now_, time);
-  present_ = {now_, Kind{}, 0};  // before all events of this time
-  enact(host_.assign(now_));
+  if (until != kNever) events_.wait(until);
 }
 
 void Simulation::happen(const Event& event) {
-  now_ = event.time;
-  present_ = event;
-  cancel(event.kind, event.job);
+  SimulatedJob& job = jobs_[event.job];
   switch (event.kind) {
     case Kind::paged:
-      return is_out(event.job);
+      return pages_out(job);
     case Kind::wakes:
-      return wakes(event.job);
+      return wakes(job);
     case Kind::computes:
-      return begins_to_compute(event.job);
+      return begins_to_compute(job);
     case Kind::boundary:
-      return reaches_boundary(event.job);
+      return reaches_boundary(job);
     case Kind::leaves:
-      return leaves(event.job);
+      return leaves(job);
   }
 }
 
 // This is done once per event, however many calls the host got.
 void Simulation::settle() {
   follow_squeezes();
-  for (std::size_t i = 0; i < devices_.size(); ++i) {
-    const DeviceState& there = host_.devices().state(i);
-    const bool was_used = devices_[i].free >= 0 || there.sessions.size() > 0;
-    if (was_used && there.lanes.free() != devices_[i].free) remember_memory(i);
-  }
+  record_.follow(host_.devices(), now());
   if (!conduct_.checks) return;
-  if (const std::string broken = host_.is_valid(); !broken.empty()) throw std::logic_error(broken);
+  if (const std::string broken = is_valid(); !broken.empty()) throw std::logic_error(broken);
 }
 
-void Simulation::remember_memory(std::size_t device) {
-  const Scheduler& scheduler = host_.devices()[device].scheduler;
-  devices_[device].free = scheduler.state().lanes.free();
-  const DeviceSnapshot seen = scheduler.snapshot(now_);
-  const Bytes used = seen.capacity - seen.free;
-  memory_.push_back({now_, device, seen.persistent, used - seen.persistent});
-}
-
-void Simulation::schedule(Kind kind, std::size_t job, Seconds time) {
-  Seconds& due = jobs_[job].due[static_cast<std::size_t>(kind)];
-  if (due != kNever) events_.erase({due, kind, job});
-  if (time != kNever) events_.insert({time, kind, job});
-  due = time;
+std::string Simulation::is_valid() const {
+  for (const std::string& broken : {host_.is_valid(), events_.is_valid()})
+    if (!broken.empty()) return broken;
+  for (const SimulatedJob& job : jobs_)
+    if (const std::string broken = job.is_valid(); !broken.empty()) return broken;
+  return "";
 }
 
 // --- what jobs do --------------------------------------------------------------------------------
 
-void Simulation::wakes(std::size_t job) {
-  const Running& running = jobs_[job];
-  const bool arrives = !running.open;
+void Simulation::wakes(SimulatedJob& job) {
+  const bool arrives = !job.open;
   if (arrives && !opens(job)) return;
-  const Seconds think = running.job.cells[running.cell].think;
+  const Seconds think = job.present_cell().think;
   if (arrives && think > 0)
-    schedule(Kind::wakes, job, now_ + think);
+    events_.schedule(Kind::wakes, job.number, now() + think);
   else
     begins_cell(job);
 }
 
-bool Simulation::opens(std::size_t job) {
-  Running& running = jobs_[job];
-  const std::vector<std::string> devices =
-      host_.devices().place(names_, running.job.demand, running.job.devices);
-  running.devices.clear();
+bool Simulation::opens(SimulatedJob& job) {
+  const auto devices = host_.devices().place(names_, job.job.demand, job.job.devices);
+  job.devices.clear();
   for (const std::string& device : devices)
-    running.devices.push_back(host_.devices().number_of(device));
-  SessionSpec spec;
-  spec.user = running.job.user;
-  spec.group = running.job.group;
-  spec.weight = running.job.weight;
-  spec.priority = running.job.priority;
-  spec.demand = running.job.demand;
-  if (!spec.demand.measured) spec.demand.options.clear();
-  spec.bears = running.job.bears;
-  spec.remaining_iterations = declared(running);
-  spec.busy = running.job.cells.front().think == 0;
+    job.devices.push_back(host_.devices().number_of(device));
   try {
-    enact(host_.open(now_, running.job.id, devices, spec));
+    enact(host_.open(now(), job.job.id, devices, job.spec()));
   } catch (const std::overflow_error&) {
-    running.outcome.refused = true;
+    job.outcome.refused = true;
     return false;
   }
-  running.open = true;
-  if (attends(job) && attending_++ == 0) set_policies(kClassPolicy);
-  if (attending_ > 0) throttle_others();
+  job.open = true;
+  const bool begins = class_.join(job.job);
+  if (class_.is_on()) follow_class(begins);
   return true;
 }
 
-void Simulation::begins_cell(std::size_t job) {
-  Running& running = jobs_[job];
-  cancel(Kind::paged, job);
-  running.done = 0;
+void Simulation::begins_cell(SimulatedJob& job) {
+  events_.cancel(Kind::paged, job.number);
+  job.done = 0;
   set_busy(job, true);
   requests(job);
 }
 
-void Simulation::requests(std::size_t job) {
-  Running& running = jobs_[job];
-  running.wants = true;
-  running.wanted = now_;
-  enact(host_.request(now_, running.job.id, ++running.turn));
+void Simulation::requests(SimulatedJob& job) {
+  job.begin_wait(now());
+  enact(host_.request(now(), job.job.id, job.turn));
 }
 
-void Simulation::is_granted(std::size_t job, LaneId lane) {
-  Running& running = jobs_[job];
-  running.wants = false;
-  running.holds = true;
-  running.asked = false;
-  running.lane = lane;
-  running.granted = now_;
-  running.outcome.waited += now_ - running.wanted;
-  if (!running.outcome.started) running.outcome.started = now_;
-  const Seconds begins = std::max(now_ + conduct_.handover, running.in_memory);
-  if (begins > now_)
-    schedule(Kind::computes, job, begins);
+void Simulation::gets_turn(SimulatedJob& job, LaneId lane) {
+  job.begin_turn(now(), lane);
+  const Seconds begins = std::max(now() + conduct_.handover, job.in_memory);
+  if (begins > now())
+    events_.schedule(Kind::computes, job.number, begins);
   else
     begins_to_compute(job);
 }
 
-void Simulation::begins_to_compute(std::size_t job) {
-  Running& running = jobs_[job];
-  running.computes = true;
-  running.progress = static_cast<double>(running.done);
-  running.since = now_;
-  running.rate = 0;
-  set_speeds(running.devices.front());
+void Simulation::begins_to_compute(SimulatedJob& job) {
+  job.begin_to_compute(now());
+  set_speeds(job.devices.front());
 }
 
-void Simulation::reaches_boundary(std::size_t job) {
-  Running& running = jobs_[job];
-  const std::int64_t reached = first_boundary(running, present_);
-  running.unreported += reached - running.done;
-  running.outcome.iterations += reached - running.done;
-  running.done = reached;
-  if (running.done == running.job.cells[running.cell].iterations) return ends_cell(job);
-  const bool asked = running.asked;
+void Simulation::reaches_boundary(SimulatedJob& job) {
+  job.reach(job.first_boundary(events_.present()));
+  if (job.done == job.present_cell().iterations) return ends_cell(job);
+  const bool asked = job.asked;
   if (asked) parts(job);
-  if (now_ >= due_report(running)) reports(job);
-  if (asked)
-    requests(job);
-  else
-    aim(job);
+  if (now() >= job.due_report(conduct_)) reports(job);
+  asked ? requests(job) : aim(job);
 }
 
-void Simulation::parts(std::size_t job) {
-  Running& running = jobs_[job];
-  running.holds = running.computes = false;
-  cancel(Kind::boundary, job);
-  running.outcome.device_seconds += turn_seconds(running);
+void Simulation::parts(SimulatedJob& job) {
+  events_.cancel(Kind::boundary, job.number);
+  job.end_turn(now());
   if (conduct_.remembers_turns)
-    for (const std::size_t device : running.devices)
-      turns_.push_back({job, device, running.lane, running.granted, now_});
-  set_speeds(running.devices.front());
-  enact(host_.finish(now_, running.job.id, running.turn));
+    for (const std::size_t device : job.devices)
+      record_.add({job.number, device, job.lane, job.granted, now()});
+  set_speeds(job.devices.front());
+  enact(host_.finish(now(), job.job.id, job.turn));
 }
 
-// The time of the next report, as in session.py.
-Seconds Simulation::due_report(const Running& running) const {
-  if (running.holds && running.reported > -kNever)
-    return std::max(running.granted, running.reported) + conduct_.report;
-  return running.reported + kAtEndOfTurn * conduct_.report;
-}
-
-void Simulation::reports(std::size_t job) {
-  Running& running = jobs_[job];
-  Demand demand = running.job.demand;
+void Simulation::reports(SimulatedJob& job) {
+  Demand demand = job.job.demand;
   demand.measured = true;
-  running.reported = now_;
-  const std::int64_t iterations = std::exchange(running.unreported, 0);
-  enact(host_.report(now_, running.job.id, iterations, demand, declared(running)));
+  job.reported = now();
+  const std::int64_t iterations = std::exchange(job.unreported, 0);
+  enact(host_.report(now(), job.job.id, iterations, demand, job.declared()));
 }
 
-void Simulation::ends_cell(std::size_t job) {
-  Running& running = jobs_[job];
+void Simulation::ends_cell(SimulatedJob& job) {
   parts(job);
   reports(job);
-  if (++running.cell == running.job.cells.size()) return ends(job);
-  running.done = 0;
-  const Seconds think = running.job.cells[running.cell].think;
+  if (++job.cell == job.job.cells.size()) return ends(job);
+  job.done = 0;
+  const Seconds think = job.present_cell().think;
   if (think == 0) return begins_cell(job);
-  schedule(Kind::wakes, job, now_ + think);
+  events_.schedule(Kind::wakes, job.number, now() + think);
   set_busy(job, false);
 }
 
-void Simulation::ends(std::size_t job) {
-  Running& running = jobs_[job];
-  running.outcome.ended = now_;
-  if (attends(job) && --attending_ == 0) {
-    set_policies(policy_);
-    throttle_others();
-  }
-  if (running.job.stays == 0) return leaves(job);
-  schedule(Kind::leaves, job, now_ + running.job.stays);
+void Simulation::ends(SimulatedJob& job) {
+  job.outcome.ended = now();
+  if (class_.leave(job.job)) follow_class(true);
+  if (job.job.stays == 0) return leaves(job);
+  events_.schedule(Kind::leaves, job.number, now() + job.job.stays);
   set_busy(job, false);
 }
 
-void Simulation::set_busy(std::size_t job, bool busy) {
-  enact(host_.set_busy(now_, jobs_[job].job.id, busy));
+void Simulation::set_busy(const SimulatedJob& job, bool busy) {
+  enact(host_.set_busy(now(), job.job.id, busy));
 }
 
-void Simulation::pages_out(std::size_t job) {
-  Running& running = jobs_[job];
-  const auto bytes = static_cast<double>(running.job.demand.persistent);
+void Simulation::begins_to_page_out(const SimulatedJob& job) {
+  const auto bytes = static_cast<double>(job.job.demand.persistent);
   if (conduct_.paging_rate > 0)
-    schedule(Kind::paged, job, now_ + bytes / conduct_.paging_rate);
+    events_.schedule(Kind::paged, job.number, now() + bytes / conduct_.paging_rate);
   else
-    enact(host_.page_out_failed(now_, running.job.id));
+    enact(host_.page_out_failed(now(), job.job.id));
 }
 
-void Simulation::is_out(std::size_t job) {
-  Running& running = jobs_[job];
-  const Bytes bytes = running.job.demand.persistent;
-  running.outcome.paged += bytes;
-  enact(host_.paged_out(now_, running.job.id, bytes));
+void Simulation::pages_out(SimulatedJob& job) {
+  const Bytes bytes = job.job.demand.persistent;
+  job.outcome.paged += bytes;
+  enact(host_.paged_out(now(), job.job.id, bytes));
 }
 
-void Simulation::leaves(std::size_t job) {
-  cancel(Kind::paged, job);
-  jobs_[job].open = false;
-  enact(host_.close(now_, jobs_[job].job.id));
+void Simulation::leaves(SimulatedJob& job) {
+  events_.cancel(Kind::paged, job.number);
+  job.open = false;
+  enact(host_.close(now(), job.job.id));
 }
 
-// --- the class -----------------------------------------------------------------------------------
-
-bool Simulation::attends(std::size_t job) const {
-  return !shares_.class_of.empty() && jobs_[job].job.group == shares_.class_of;
-}
-
-void Simulation::set_policies(std::string_view policy) {
-  for (const std::string& name : names_) enact(host_.set_policy(now_, name, policy));
-}
-
-// Throttles all other sessions while one of the class is open; else none.
-void Simulation::throttle_others() {
-  std::vector<std::map<std::string, std::string>> sentences(devices_.size());
-  for (std::size_t job = 0; job < jobs_.size(); ++job)
-    if (const Running& running = jobs_[job]; attending_ > 0 && running.open && !attends(job))
-      for (const std::size_t device : running.devices)
-        sentences[device].emplace(running.job.id, "a class has the device");
-  for (std::size_t i = 0; i < devices_.size(); ++i)
-    enact(host_.throttle(now_, names_[i], sentences[i]));
-}
-
-// --- what the scheduler decides ------------------------------------------------------------------
+// --- what is decided -----------------------------------------------------------------------------
 
 void Simulation::enact(const Decision& decision) {
+  const auto of = [&](const std::string& id) -> SimulatedJob& { return jobs_[numbers_.at(id)]; };
   for (const std::string& id : decision.page_ins) {
-    Running& running = jobs_[numbers_.at(id)];
-    const Bytes bytes = running.job.demand.persistent;
-    running.outcome.paged += bytes;
-    running.in_memory = now_ + static_cast<double>(bytes) / conduct_.paging_rate;
+    const Bytes bytes = of(id).job.demand.persistent;
+    of(id).outcome.paged += bytes;
+    of(id).in_memory = now() + static_cast<double>(bytes) / conduct_.paging_rate;
   }
-  for (const Grant& grant : decision.grants) is_granted(numbers_.at(grant.session), grant.lane);
+  for (const Grant& grant : decision.grants) gets_turn(of(grant.session), grant.lane);
   for (const Yield& yield : decision.yields) {
-    const std::size_t job = numbers_.at(yield.session);
-    jobs_[job].asked = true;
-    aim(job);
+    of(yield.session).asked = true;
+    aim(of(yield.session));
   }
-  for (const std::string& id : decision.page_outs) pages_out(numbers_.at(id));
+  for (const std::string& id : decision.page_outs) begins_to_page_out(of(id));
+}
+
+// Throttles all other sessions while the class is on; else none.
+void Simulation::follow_class(bool has_changed) {
+  if (has_changed)
+    for (const std::string& name : names_) enact(host_.set_policy(now(), name, class_.policy()));
+  std::vector<std::map<std::string, std::string>> sentences(names_.size());
+  for (const SimulatedJob& job : jobs_)
+    if (class_.is_on() && job.open && !class_.is_member(job.job))
+      for (const std::size_t device : job.devices)
+        sentences[device].emplace(job.job.id, "a class has the device");
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    enact(host_.throttle(now(), names_[i], sentences[i]));
 }
 
 // Jobs that compute at the same time share the device: together they get no more than all of it,
 // and less where they contend. A gang has its devices alone, so it counts on the first of them.
 void Simulation::set_speeds(std::size_t device) {
+  const auto is_there = [&](const SimulatedJob& job) {
+    return job.computes && job.devices.front() == device;
+  };
   double load = 0;
   int others = -1;
-  for (const Running& running : jobs_)
-    if (running.computes && running.devices.front() == device) {
-      load += running.job.load;
+  for (const SimulatedJob& job : jobs_)
+    if (is_there(job)) {
+      load += job.job.load;
       ++others;
     }
   const double speed = std::pow(1 - conduct_.contention, std::max(0, others)) / std::max(1.0, load);
-  const bool changed = std::exchange(devices_[device].speed, speed) != speed;
-  for (std::size_t job = 0; job < jobs_.size(); ++job) {
-    Running& running = jobs_[job];
-    if (!running.computes || running.devices.front() != device) continue;
-    const double slowdown = slowdown_of(running);
-    const bool slowed = std::exchange(running.slowdown, slowdown) != slowdown;
-    if (!changed && !slowed && running.rate > 0) continue;
-    running.progress += (now_ - running.since) * running.rate;
-    running.since = now_;
-    running.rate = speed / (running.job.cells[running.cell].iteration * slowdown);
+  const bool changed = std::exchange(speeds_[device], speed) != speed;
+  for (SimulatedJob& job : jobs_) {
+    if (!is_there(job)) continue;
+    const double slowdown = slowdown_of(host_, job);
+    const bool slowed = std::exchange(job.slowdown, slowdown) != slowdown;
+    if (!changed && !slowed && job.rate > 0) continue;
+    job.set_rate(now(), speed);
     aim(job);
   }
 }
 
 // A session that is squeezed may have more memory, and be faster, from the next event on.
 void Simulation::follow_squeezes() {
-  for (const Running& running : jobs_)
-    if (running.computes && !running.job.demand.options.empty() &&
-        slowdown_of(running) != running.slowdown)
-      set_speeds(running.devices.front());
-}
-
-double Simulation::slowdown_of(const Running& running) const {
-  if (running.job.demand.options.empty()) return 1;
-  const DeviceState& state = host_.devices()[running.devices.front()].scheduler.state();
-  return squeezed(state, state.sessions.of(running.job.id)).value_or(SqueezeOption{}).slowdown;
+  for (const SimulatedJob& job : jobs_)
+    if (job.computes && slowdown_of(host_, job) != job.slowdown) set_speeds(job.devices.front());
 }
 
 // The next boundary at which there is something to say, or the very next one.
-void Simulation::aim(std::size_t job) {
-  const Running& running = jobs_[job];
-  if (!running.computes) return;
-  std::int64_t next = first_boundary(running, present_);
-  if (next == running.done) ++next;
-  const std::int64_t last = running.job.cells[running.cell].iterations;
-  if (!conduct_.steps && !running.asked && due_report(running) > now_)
-    next = std::max(next, first_boundary(running, {due_report(running), Kind{}, 0}));
-  schedule(Kind::boundary, job, boundary_time(running, std::min(next, last)));
+void Simulation::aim(const SimulatedJob& job) {
+  if (!job.computes) return;
+  std::int64_t next = job.first_boundary(events_.present());
+  if (next == job.done) ++next;
+  const Seconds report = job.due_report(conduct_);
+  if (!conduct_.steps && !job.asked && report > now())
+    next = std::max(next, job.first_boundary({report, Kind{}, 0}));
+  const std::int64_t last = job.present_cell().iterations;
+  events_.schedule(Kind::boundary, job.number, job.boundary_time(std::min(next, last)));
 }
 
-// The first boundary at this event or after it. Found by its time as boundary_time() has it, so
-// that a rounding error does not make another one of it.
-std::int64_t Simulation::first_boundary(const Running& running, const Event& after) const {
-  const auto job = static_cast<std::size_t>(&running - jobs_.data());
-  const auto is_over = [&](std::int64_t iteration) {
-    return Event{boundary_time(running, iteration), Kind::boundary, job} < after;
-  };
-  const double progress = running.progress + (after.time - running.since) * running.rate;
-  const std::int64_t last = running.job.cells[running.cell].iterations;
-  const double bounded = std::clamp(std::floor(progress), 0.0, static_cast<double>(last));
-  std::int64_t next = std::max(running.done, static_cast<std::int64_t>(bounded));
-  while (next > running.done && !is_over(next - 1)) --next;
-  while (next < last && is_over(next)) ++next;
-  return next;
-}
-
-Seconds Simulation::boundary_time(const Running& running, std::int64_t iteration) const {
-  return running.since + (static_cast<double>(iteration) - running.progress) / running.rate;
-}
-
-std::int64_t Simulation::left(const Running& running) const {
-  std::int64_t left = -running.done;
-  for (std::size_t cell = running.cell; cell < running.job.cells.size(); ++cell)
-    left += running.job.cells[cell].iterations;
-  return left;
-}
-
-std::optional<std::int64_t> Simulation::declared(const Running& running) const {
-  return running.job.declares ? std::optional(left(running)) : std::nullopt;
-}
-
-// Seconds of its turn, summed over its devices.
-Seconds Simulation::turn_seconds(const Running& running) const {
-  return (now_ - running.granted) * static_cast<double>(running.devices.size());
-}
+// --- what can be seen ----------------------------------------------------------------------------
 
 std::int64_t Simulation::iterations() const {
   std::int64_t all = 0;
-  for (const Running& running : jobs_) all += outcome(running).iterations;
+  for (const SimulatedJob& job : jobs_) all += job.outcome_at(now()).iterations;
   return all;
 }
 
 std::vector<Outcome> Simulation::outcomes() const {
   std::vector<Outcome> outcomes;
-  for (const Running& running : jobs_) outcomes.push_back(outcome(running));
+  for (const SimulatedJob& job : jobs_) outcomes.push_back(job.outcome_at(now()));
   return outcomes;
-}
-
-// The outcome includes what has begun and is not over yet.
-Outcome Simulation::outcome(const Running& running) const {
-  Outcome outcome = running.outcome;
-  if (running.wants) outcome.waited += now_ - running.wanted;
-  if (running.holds) outcome.device_seconds += turn_seconds(running);
-  if (!running.computes) return outcome;
-  const std::int64_t next = first_boundary(running, {now_, Kind::leaves, 0});
-  outcome.iterations += std::max<std::int64_t>(0, next - 1 - running.done);
-  return outcome;
 }
 
 }  // namespace gpushare

@@ -32,7 +32,7 @@ DeviceSnapshot Snapshot::take() const {
   DeviceSnapshot device;
   device.policy = state_.policy->name;
   device.capacity = state_.lanes.capacity();
-  device.persistent = state_.lanes.persistent();
+  device.persistent = state_.lanes.table().persistent();
   device.free = state_.lanes.free();
   device.unmanaged = state_.lanes.unmanaged();
   device.running_lanes = state_.rules.running_lanes;
@@ -44,9 +44,9 @@ DeviceSnapshot Snapshot::take() const {
 
 std::vector<LaneState> Snapshot::lanes() const {
   std::vector<LaneState> states;
-  for (const auto& [id, lane] : state_.lanes.lanes()) {
+  for (const auto& [id, lane] : state_.lanes.table().lanes()) {
     LaneState state{id, lane.bytes(), std::nullopt, {}};
-    if (lane.holder != kNobody) state.holder = state_.sessions.at(lane.holder).id;
+    if (lane.holder != kNoSession) state.holder = state_.sessions.at(lane.holder).id;
     std::vector<SessionNumber> members;
     for (const auto& [bytes, session] : lane.members) members.push_back(session);
     std::ranges::sort(members);

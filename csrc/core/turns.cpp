@@ -110,18 +110,18 @@ Grant Turns::grant(Session& session) {
   const SessionNumber number = session.number;
   const TurnNumber turn = session.request->number;
   LaneAllocator& lanes = state_.lanes;
-  if (lanes.holder_of(lanes.lane_of(number)) != kNobody) lanes.move(number, state_.limit());
+  if (lanes.table().has_held_lane(number)) lanes.move(number, state_.limit());
   end_wait(session);
   begin(session, turn);
   lanes.hold(number);
-  return {session.id, turn, lanes.lane_of(number)};
+  return {session.id, turn, lanes.table().lane_of(number)};
 }
 
 Grant Turns::take_over(Session& session) {
   const TurnNumber turn = session.request->number;
   end_wait(session);
   adopt(session, turn, room_for(session, state_.lanes.left() - session.demand.persistent));
-  return {session.id, turn, state_.lanes.lane_of(session.number)};
+  return {session.id, turn, state_.lanes.table().lane_of(session.number)};
 }
 
 // The session runs already, whatever the rules say. If there is no lane for it, it is asked to
@@ -136,12 +136,12 @@ void Turns::adopt(Session& session, TurnNumber turn, const Demand& room) {
 void Turns::take_lane(const Session& session, const Demand& room) {
   LaneAllocator& lanes = state_.lanes;
   const SessionNumber number = session.number;
-  if (!lanes.contains(number)) {
+  if (!lanes.table().contains(number)) {
     lanes.adopt(number, room, state_.limit());
-  } else if (lanes.holder_of(lanes.lane_of(number)) == kNobody) {
+  } else if (!lanes.table().has_held_lane(number)) {
     lanes.hold(number);
   } else {
-    const Demand same = lanes.demand_of(number);
+    const Demand same = lanes.table().demand_of(number);
     lanes.remove(number);
     lanes.adopt(number, same, state_.limit());
   }

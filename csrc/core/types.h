@@ -30,7 +30,7 @@ using TurnNumber = std::uint64_t;     // made by the client, so that a repeated 
 using SessionNumber = std::uint64_t;  // the order in which sessions opened
 
 inline constexpr LaneId kNoLane = 0;
-inline constexpr SessionNumber kNobody = 0;
+inline constexpr SessionNumber kNoSession = 0;
 inline constexpr Seconds kNever = std::numeric_limits<Seconds>::infinity();
 
 // Closer than this counts as now: times are sums of floating point numbers, and a next_event that

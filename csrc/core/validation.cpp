@@ -21,6 +21,8 @@ void require(bool condition, const char* sentence) {
   if (!condition) throw std::invalid_argument(sentence);
 }
 
+void require(bool condition, const std::string& sentence) { require(condition, sentence.c_str()); }
+
 void check_time(Seconds time) {
   require(std::isfinite(time), "a time must be a finite number of seconds");
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/types.h"
 
@@ -10,7 +11,8 @@ namespace gpushare {
 
 class LaneAllocator;
 
-void require(bool condition, const char* sentence);
+void require(bool condition, const char* sentence);  // raises std::invalid_argument
+void require(bool condition, const std::string& sentence);
 void check_time(Seconds time);
 void check_weight(double weight);
 void check_running_lanes(int lanes);

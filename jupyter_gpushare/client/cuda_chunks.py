@@ -53,9 +53,11 @@ class CudaLane:
         return memory is self.memory and size == self.size
 
     def trim(self, size: int) -> str:
-        """Release the part of the memory above `size` bytes."""
+        """Release the part of the memory above `size` bytes. Something of this process may be alive
+        in the lane only if the lane has no more than that."""
         kept = chunks.count(size, self.chunk_bytes)
-        return self._resize(min(size, self.size)) or _core.CudaLane.attach_chunks(kept, [])
+        trouble = self._resize(size) if size < self.size else ""
+        return trouble or _core.CudaLane.attach_chunks(kept, [])
 
     def _change_to(self, memory: LaneMemory) -> str:
         if memory is self.memory:

@@ -274,7 +274,8 @@ class Session:
                 if self._group.joins and not self._turn.holding:
                     self._compute_outside()
                 elif not self._turn.holding:
-                    self._obtain()
+                    with end_of_wait.told(), self._link.lock:
+                        self._turn.obtain(self._residency.ask_for_place)
             self.inside = True
 
     def _place(self) -> str:
@@ -297,20 +298,6 @@ class Session:
                 self.cell_begins()  # as for a thread that computes between cells
             self.memory.use_lane(None, 0, self.capacity)
             self.inside = True  # before any request to page out
-
-    def _obtain(self) -> None:
-        __tracebackhide__ = True
-        with end_of_wait.told(), self._link.lock:
-            self._turn.raise_refusal()
-            try:
-                self._turn.begin_wait()
-                self._residency.ask_for_place()
-                self._turn.await_grant()
-            except BaseException:
-                self._turn.withdraw()
-                raise
-            finally:
-                self._turn.end_wait()
 
     def boundary(self) -> None:
         """An iteration ended: count it, and give the turn away if the broker asked for it."""

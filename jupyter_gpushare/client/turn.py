@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from .._core import IdleTurn
 from ..errors import (
@@ -65,18 +66,32 @@ class Turn:
 
     # --- wait for it -------------------------------------------------------------------------
 
-    def begin_wait(self) -> None:
+    def obtain(self, ask_for_place: Callable[[], None]) -> None:
+        """Request the next turn; return when it has begun, or the session is closed. Raises the
+        error of a refusal. `ask_for_place` is called first: no turn is granted without a place."""
+        __tracebackhide__ = True
+        self._raise_refusal()
+        try:
+            self._begin_wait()
+            ask_for_place()
+            with contextlib.suppress(ConnectionLost):  # then the next connection sends it
+                self._link.connected().send(Request(self.number))
+            self._await_grant()
+        except BaseException:
+            self.withdraw()
+            raise
+        finally:
+            self.waiting = False
+            self._usage.tell_waited()
+
+    def _begin_wait(self) -> None:
         self._usage.start_clock()
         self.number += 1
         self.waiting = True
         self.asked = None
 
-    def await_grant(self) -> None:
-        """Return when the turn has begun, or the session is closed. Raises the error of a
-        refusal."""
+    def _await_grant(self) -> None:
         __tracebackhide__ = True
-        with contextlib.suppress(ConnectionLost):  # then the next connection sends it
-            self._link.connected().send(Request(self.number))
         while not self.holding and not self._link.closed.is_set():
             try:
                 news = self._link.connected().await_turn(self.number, self.handoff_slot)
@@ -85,11 +100,7 @@ class Turn:
             except (ConnectionLost, ProtocolError):
                 self._restore_while_waiting()
             if not self.holding:
-                self.raise_refusal()
-
-    def end_wait(self) -> None:
-        self.waiting = False
-        self._usage.tell_waited()
+                self._raise_refusal()
 
     def withdraw(self) -> None:
         """End the wait after an interrupt, also if a grant is already on its way."""
@@ -97,7 +108,7 @@ class Turn:
         self.stop_holding()
         self.say_end()
 
-    def raise_refusal(self) -> None:
+    def _raise_refusal(self) -> None:
         """Raise a refusal once: the next cell tries again, since the user may have freed memory."""
         __tracebackhide__ = True
         refusal, self.refusal = self.refusal, None

@@ -16,11 +16,11 @@ TEST_CASE("held lanes do not merge, idle ones do") {
   lanes.hold(2);
   CHECK_FALSE(lanes.fits({2, 4}));
   CHECK_FALSE(lanes.place(3, {2, 4}));
-  const LaneId stays = lanes.lane_of(1);
+  const LaneId stays = lanes.table().lane_of(1);
   lanes.release(2);
   CHECK(lanes.place(3, {2, 4}));
-  CHECK(lanes.lane_of(1) == stays);
-  CHECK(lanes.lanes().size() == 1);
+  CHECK(lanes.table().lane_of(1) == stays);
+  CHECK(lanes.table().lanes().size() == 1);
   CHECK(lanes.is_valid() == "");
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("a session that waits for a held lane moves to an idle one or to one o
   CHECK_FALSE(lanes.can_move(2, 1));
   REQUIRE(lanes.can_move(2, 2));
   lanes.move(2, 2);
-  CHECK(lanes.lanes().size() == 2);
+  CHECK(lanes.table().lanes().size() == 2);
   CHECK(lanes.used() == 10);
   CHECK(lanes.is_valid() == "");
 }
@@ -50,14 +50,14 @@ TEST_CASE("a session that runs already is placed in a lane without a holder") {
   lanes.place(1, {1, 4}, 1);
   lanes.hold(1);
   REQUIRE(lanes.adopt(2, {1, 4}, 1));
-  CHECK(lanes.lane_of(1) != lanes.lane_of(2));
-  CHECK(lanes.held() == 2);
+  CHECK(lanes.table().lane_of(1) != lanes.table().lane_of(2));
+  CHECK(lanes.table().held() == 2);
   CHECK_FALSE(lanes.adopt(3, {1, 4}, 1));
   lanes.merge_down(1);
-  CHECK(lanes.lanes().size() == 2);
+  CHECK(lanes.table().lanes().size() == 2);
   lanes.release(1);
   lanes.merge_down(1);
-  CHECK(lanes.lanes().size() == 1);
+  CHECK(lanes.table().lanes().size() == 1);
   CHECK(lanes.is_valid() == "");
 }
 
@@ -66,10 +66,10 @@ TEST_CASE("a holder that grows stays in its lane") {
   lanes.place(1, {1, 4});
   lanes.place(2, {1, 6});
   lanes.hold(1);
-  const LaneId stays = lanes.lane_of(1);
+  const LaneId stays = lanes.table().lane_of(1);
   CHECK(lanes.resize(1, {1, 15}));  // only with the idle lane merged into its own
-  CHECK(lanes.lane_of(1) == stays);
-  CHECK(lanes.lane_of(2) == stays);
+  CHECK(lanes.table().lane_of(1) == stays);
+  CHECK(lanes.table().lane_of(2) == stays);
   CHECK(lanes.is_valid() == "");
 }
 
@@ -106,8 +106,8 @@ TEST_CASE("no random path breaks an invariant") {
     const Demand demand{below(120), below(500)};
     const int limit = static_cast<int>(below(4));
     const Bytes used = lanes.used();
-    const bool placed = lanes.contains(session);
-    const bool holds = placed && lanes.holder_of(lanes.lane_of(session)) == session;
+    const bool placed = lanes.table().contains(session);
+    const bool holds = placed && lanes.table().holds(session);
     switch (random() % 9) {
       case 0:
         if (!placed) {
@@ -125,13 +125,13 @@ TEST_CASE("no random path breaks an invariant") {
         if (placed) lanes.remove(session);
         break;
       case 4:
-        if (placed && lanes.holder_of(lanes.lane_of(session)) == kNobody) lanes.hold(session);
+        if (placed && !lanes.table().has_held_lane(session)) lanes.hold(session);
         break;
       case 5:
         if (holds) lanes.release(session);
         break;
       case 6:
-        if (placed && !holds && lanes.holder_of(lanes.lane_of(session)) != kNobody &&
+        if (placed && !holds && lanes.table().has_held_lane(session) &&
             lanes.can_move(session, limit))
           lanes.move(session, limit);
         break;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +15,9 @@ from program import MIB, main, say
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare import _core
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from gpu_memory import calls, training
 
 LIMIT = 600  # iterations that a session may have until the broker has given it a lane
 torch.set_num_threads(1)
@@ -187,6 +192,31 @@ def trains() -> dict[str, int]:
         learn(4, iteration)
         opened.memory.evacuate()
         return held(opened)
+
+
+def trains_long(model: str, count: int) -> dict[str, Any]:
+    """A model of benchmarks/gpu_memory.py, in one turn: what the session said of its lane, each
+    time that this changed, and how many calls of the driver the last iterations made. Then bytes,
+    after turns that have the lane of the last word."""
+    iterate = training(model)
+    with session() as opened:
+        learn(4, lambda: iterate() or is_routed(opened))
+        lanes: list[int] = []
+        counted: list[int] = []
+        for _ in gpushare.iterations(range(count)):
+            iterate()
+            counted.append(calls())
+            if not lanes or opened.memory.demand().ephemeral_bytes != lanes[-1]:
+                lanes.append(opened.memory.demand().ephemeral_bytes)
+        in_loop = counted[-1] - counted[count // 2]
+        for _ in range(3):
+            with gpushare.turn():
+                iterate()
+        return {"lanes": lanes, "calls": in_loop, **held(opened)}
+
+
+def is_routed(opened: Any) -> bool:
+    return bool(opened.memory.lane.inside or opened.memory.lane._pool is not None)
 
 
 def exports(way: str) -> dict[str, bool]:

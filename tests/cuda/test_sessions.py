@@ -81,6 +81,24 @@ def test_persistent_is_what_the_device_loses(run: Run) -> None:
     assert is_within(said["persistent"], said["private"]), said
 
 
+@pytest.mark.parametrize("model", ["cnn", "transformer"])
+def test_a_steady_loop_keeps_its_lane(model: str, run: Run) -> None:
+    """More iterations than a demand looks back on; and the search for the lane's size has ended."""
+    said = run(PROGRAM, "trains_long", model, 90, **WITHOUT_KERNELS)
+    assert said["calls"] == 0, said
+    assert len(said["lanes"]) <= 12, said
+    assert said["lane"] >= said["ephemeral"], said
+    assert is_within(said["persistent"] + said["ephemeral"], said["private"] + said["lane"]), said
+
+
+@pytest.mark.parametrize("model", ["cnn", "transformer"])
+def test_what_persists_keeps_no_memory_of_iterations(model: str, run: Run) -> None:
+    """An optimiser's state comes in the midst of the first iteration. PyTorch makes 20 MiB for what
+    is smaller than 10, here in three pools, and the lane is whole chunks."""
+    said = run(PROGRAM, "trains_long", model, 10, **WITHOUT_KERNELS)
+    assert said["private"] <= said["allocated"] + 60 * MIB, said
+
+
 @pytest.mark.parametrize("way", ["dlpack", "cuda_array_interface"])
 def test_what_another_library_has_never_moves(way: str, run: Run) -> None:
     assert run(PROGRAM, "exports", way) == {"was_inside": True, "stayed": True}

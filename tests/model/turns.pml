@@ -7,7 +7,7 @@
    policy that prevents starvation; a preemption request may come at any time while a session waits.
 
    Each step, and the code that it stands for (jupyter_gpushare/, csrc/core/):
-     ask            turn.py begin_wait, await_grant; broker/turns.py request; Scheduler::request
+     ask            turn.py obtain; broker/turns.py request; Scheduler::request
      take           dispatch.py take: Grant, Yield; a direct handoff, HandoffSlot.wait
      part           session.py boundary, leave; turn.py give_back; turns.py finish
      interrupt      turn.py withdraw: Finish before the Grant has come, or as it comes

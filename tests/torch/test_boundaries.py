@@ -16,11 +16,8 @@ from torch import nn
 
 from jupyter_gpushare.client.torch import boundaries as torch_boundaries
 from jupyter_gpushare.client.torch import outermost, profile
-from jupyter_gpushare.client.torch.boundaries import (
-    RECENT_FORWARDS,
-    STEPLESS_FORWARDS,
-    Boundaries,
-)
+from jupyter_gpushare.client.torch.boundaries import Boundaries
+from jupyter_gpushare.client.torch.forwards import RECENT_FORWARDS, STEPLESS_FORWARDS
 from jupyter_gpushare.client.torch.memory import Memory
 
 CYCLES = 8
@@ -258,6 +255,30 @@ def test_inference_gets_boundaries_again_after_its_process_has_kept_more(boundar
         model(batch()[0])
     assert turns.boundaries == before + CYCLES
     assert kept.numel()
+
+
+def run_in_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_what_another_thread_has_does_not_hold_up_inference(boundaries, turns):
+    """As the activations of a training that is a passenger of this iteration."""
+    model, others = mlp(), []
+    for forward in range(STEPLESS_FORWARDS + CYCLES):
+        model(batch()[0]).sum().backward()
+        if forward == CYCLES:
+            run_in_thread(lambda: others.append(torch.zeros(1 << 20)))
+    assert turns.boundaries == CYCLES
+
+
+def test_outputs_that_another_thread_frees_do_not_hold_up_inference(boundaries, turns):
+    model, outputs = mlp(), []
+    for _ in range(STEPLESS_FORWARDS + CYCLES):
+        outputs.append(model(torch.randn(1 << 14, 8)))
+        run_in_thread(outputs.clear)
+    assert turns.boundaries == CYCLES
 
 
 def test_a_loop_of_recurrent_cells_is_no_inference(shared):

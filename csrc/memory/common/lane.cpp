@@ -6,7 +6,7 @@
 namespace gpushare {
 namespace {
 
-const std::thread::id kNobody;
+const std::thread::id kNoThread;
 
 const void* last_byte(const Extent& extent) {
   return static_cast<const std::byte*>(extent.begin) + extent.bytes - 1;
@@ -73,7 +73,7 @@ std::string Lane::detach() {
 }
 
 std::string Lane::busy() const {
-  if (inside_.load() != kNobody) return "an iteration is using the lane";
+  if (inside_.load() != kNoThread) return "an iteration is using the lane";
   if (blocks_->used() == 0) return {};
   return in_bytes(bytes(blocks_->used())) + " of this process are alive in the lane";
 }
@@ -140,8 +140,8 @@ void Lane::leave() {
 }
 
 void Lane::end_iteration() {
-  if (inside_.load() == kNobody) return;
-  inside_ = kNobody;
+  if (inside_.load() == kNoThread) return;
+  inside_ = kNoThread;
   if (tenant_ == Tenant::kTensors) learn();
   predictor_.end_iteration();
   footprints_[++iterations_ % kRecent] = footprint();
@@ -374,7 +374,7 @@ void Lane::after_fork_in_child() {
   mapped_.clear();
   lane_pages_ = 0;
   pages_.detach();
-  inside_ = kNobody;
+  inside_ = kNoThread;
   lock_.unlock();
   boundary_.unlock();
 }

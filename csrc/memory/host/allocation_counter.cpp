@@ -7,6 +7,9 @@
 namespace gpushare {
 namespace {
 
+// Of static TLS, since the other kind is made by malloc on its first use.
+[[gnu::tls_model("initial-exec")]] thread_local int64_t of_this_thread = 0;
+
 constexpr size_t kFirstCapacity = 1024;  // blocks of one shard: six pages
 
 // Fibonacci hashing: storages are aligned to 64 bytes, and the product's high bits depend on all.
@@ -78,7 +81,9 @@ bool AllocationCounter::insert(const Block& added, bool replace) {
   } else if (!replace) {
     return false;
   }
-  change_live(static_cast<int64_t>(added.bytes) - static_cast<int64_t>(block.bytes));
+  const int64_t change = static_cast<int64_t>(added.bytes) - static_cast<int64_t>(block.bytes);
+  change_live(change);
+  if (replace) of_this_thread += change;
   block = added;
   return true;
 }
@@ -101,6 +106,7 @@ AllocationCounter::Counted AllocationCounter::remove(const void* pointer) {
   const Block block = shard.blocks[slot];
   if (block.address == 0) return {};
   change_live(-static_cast<int64_t>(block.bytes));
+  of_this_thread -= static_cast<int64_t>(block.bytes);
   shard.close_gap(slot);
   --shard.size;
   return {block.bytes, block.note};
@@ -115,6 +121,8 @@ void AllocationCounter::raise_peak(int64_t live) {
   while (live > peak && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
   }
 }
+
+int64_t AllocationCounter::bytes_of_thread() { return of_this_thread; }
 
 Usage AllocationCounter::usage() const { return {live_.load(), peak_.load()}; }
 

@@ -46,6 +46,9 @@ class AllocationCounter {
   void for_each_block(size_t least_bytes, F visit);
 
   Usage usage() const;
+  // The bytes that this thread has added less those that it has removed, of all counters; below 0
+  // where it ends what others made, or what was adopted.
+  static int64_t bytes_of_thread();
   // The usage so far; the next peak starts at what is alive now.
   Usage take_peak();
 

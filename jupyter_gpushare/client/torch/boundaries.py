@@ -14,7 +14,6 @@ import functools
 import os
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
@@ -26,14 +25,10 @@ from torch.optim.optimizer import (
 )
 
 from ..stacks import Rest, may_compute, runs
+from .forwards import Forwards
 from .outermost import OutermostForward, watched
-from .profile import NEAR, Profile
+from .profile import Profile
 from .thread_end import ThreadEnd
-
-STEPLESS_FORWARDS = 32  # as many without a candidate are inference without no_grad
-# The bytes alive are compared with those of as many forwards, since a process may keep more for
-# good. It is more than a loop of recurrent cells has steps between two candidates.
-RECENT_FORWARDS = 512
 
 
 class Turns(Protocol):
@@ -62,6 +57,8 @@ class Memory(Protocol):
     def end(self) -> None: ...
 
     def live(self) -> int: ...
+
+    def of_thread(self) -> int: ...
 
     def peak(self) -> int: ...
 
@@ -119,12 +116,7 @@ class Boundaries:
         self._recording = False  # a forward with gradients has begun, and no step has ended since
         self._is_done = False  # its last step has ended, and nothing has begun since
         self._profile = Profile(self._memory)
-        self._forget_forwards()
-
-    def _forget_forwards(self) -> None:
-        self._forwards = 0  # outermost forwards with gradients since the last candidate
-        # The fewest bytes alive when one of the recent ones began, and before those.
-        self._floors = deque([sys.maxsize, sys.maxsize], maxlen=2)
+        self._forwards = Forwards(self._memory)
 
     # --- installed or not --------------------------------------------------------------------
 
@@ -290,22 +282,12 @@ class Boundaries:
         __tracebackhide__ = True
         if not torch.is_grad_enabled():
             return True
-        live = self._memory.live()
-        if self._forwards % RECENT_FORWARDS == 0:
-            self._floors.append(live)
-        self._floors[-1] = min(self._floors[-1], live)
-        if self._forwards >= STEPLESS_FORWARDS and self._is_near_floor(live):
+        if self._forwards.note():
             self._end()
             if not self._is_ours():
                 return False
-        self._forwards += 1
         self._recording = True
         return True
-
-    def _is_near_floor(self, live: int) -> bool:
-        """Whether no activations wait for a backward: a loop of recurrent cells is not
-        inference."""
-        return live <= min(self._floors) + self._memory.peak() // NEAR
 
     def _forward_ended(self, frame: int) -> None:
         """The hook at the end, called from the frame that began the forward.
@@ -358,7 +340,7 @@ class Boundaries:
         if self._leader != get_ident() or self._outermost.is_running():
             return False
         is_boundary = self._profile.is_boundary((kind, id(whose)))
-        self._forget_forwards()
+        self._forwards.forget()
         if kind == "step":
             self._recording = False
             self._is_done = self._inside and self._profile.is_last_step((kind, id(whose)))

@@ -25,6 +25,10 @@ class ByteCounter(Protocol):
 
     def live(self) -> int: ...
 
+    def of_thread(self) -> int:
+        """Return the bytes that are alive of what this thread has allocated, up to a constant; or
+        all live bytes, where threads are not told apart."""
+
     def peak(self) -> int: ...
 
     def take_peak(self) -> tuple[int, int]:
@@ -54,6 +58,7 @@ class CountedStorages:
     def __init__(self) -> None:
         self.adopt()
         self.live = _core.AllocationCounter.live
+        self.of_thread = _core.AllocationCounter.bytes_of_thread
         self._marked = 0  # the largest peak of a mark since the last `take_peak`
 
     def peak(self) -> int:
@@ -96,6 +101,9 @@ class ResidentMemory:
     def live(self) -> int:
         return int(self._process.memory_info().rss)
 
+    def of_thread(self) -> int:
+        return self.live()
+
     def peak(self) -> int:
         return self.live()
 
@@ -130,6 +138,9 @@ class CudaAllocator:
 
     def live(self) -> int:
         return self._look()[0]
+
+    def of_thread(self) -> int:
+        return self.live()  # a backward frees in threads of PyTorch's own
 
     def peak(self) -> int:
         return self._look()[1]
@@ -185,6 +196,9 @@ class CudaAllocators:
 
     def live(self) -> int:
         return max(each.live() for each in self._each)
+
+    def of_thread(self) -> int:
+        return self.live()
 
     def peak(self) -> int:
         return max(each.peak() for each in self._each)

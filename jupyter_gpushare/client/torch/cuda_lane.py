@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _core
 from ..cuda_chunks import CudaLane
-from . import exports, outgoing
+from . import captures, exports, outgoing
+from .peaks import peaks_of
+from .seed import Seed
 from .tensors import storage_of, tensors
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 LEAST_SEED = 20 << 20  # bytes; for a smaller request PyTorch makes a segment of that size
 TIDY = 8  # times to empty the cache after an iteration outside; live blocks pin segments
+APART = 8  # iterations outside of the lane that leave no memory between what is persistent
 INACTIVE = "inactive"  # the caching allocator's state of a free block
 OLDEST = (2, 9)  # version of PyTorch; the sources of older ones were not read
 NEEDED = (  # private functions of PyTorch; no public one routes all threads
@@ -67,24 +70,33 @@ class PooledLane:
 
         self.is_open = False
         self.inside = False
+        self.learns = False
         self._torch = torch
         self._index = index
         self._pool: Any = None
         self._offered: tuple[LaneMemory, int] | None = None
-        self._seed = self._sown = 0  # bytes
+        self._to_trim: tuple[int, int] | None = None  # a number of memory, and its bytes
+        self._needed = 0  # bytes that an iteration needs, as it seemed outside of the lane
+        self._seed = Seed(LEAST_SEED)
+        self._wanted = self._sown = 0  # bytes of the one segment
         self._stream = 0  # the one of iterations, as a number
-        self._is_sowing = True
-        self._own = 0  # bytes that the stream of iterations had of the last pool
         self._to_tidy = 0  # how often PyTorch still has to give back memory of iterations outside
         self._overflowed = False  # the last iteration overflowed
         self._kept: Any = None  # the pool of storages that moved out of the lane
+        self._apart: Any = None  # the pool of the open iteration, outside of the lane
+        self._left: Any = None  # that of the last one
+        self._to_part = APART
+        self._peaks = peaks_of(index)
+        self._beside = 0  # bytes of large tensors outside of the lane, when the iteration began
         self._why_not = why_not()
         if not self._why_not:
+            captures.watch()
             exports.watch()
             outgoing.watch()
             largest = allocator_settings().get("max_split_size", -1)
             self._largest_to_split = capacity if largest < 0 else largest
             self._lane = CudaLane(index, capacity)
+            self._seed = Seed(self._lane.chunk_bytes)
             self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
                 _core.__file__, "gpushare_cuda_allocate", "gpushare_cuda_free"
             )
@@ -127,10 +139,12 @@ class PooledLane:
 
     def _attach(self, memory: LaneMemory, size: int, needed: int) -> str:
         self._offered = None
-        self._seed = min(needed, size)
+        self._needed = needed
+        if size < self._seed.enough:
+            self._seed.forget()
         if not self._lane.is_using(memory, size):
             self._drop_pool()
-            self._is_sowing = True
+        self._to_trim = None  # this size is newer
         trouble = self._lane.use(memory, size)
         self.is_open = not trouble
         return trouble
@@ -139,10 +153,23 @@ class PooledLane:
         """Release the part above `size` bytes of the memory with that number."""
         if self._why_not or self._lane.memory is None or self._lane.memory.number != number:
             return
-        if self.inside or self.survivors():
-            return  # memory in use stays; a lane larger than in other processes costs memory only
-        self.is_open = False  # until the next turn gives its size
-        self._drop_pool()
+        self._to_trim = number, size
+        if not self.inside:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Release what is to be trimmed, as soon as that has no tensors: until then a lane that is
+        larger than in other processes costs memory only."""
+        number, size = self._to_trim or (0, 0)
+        if not self._to_trim or self._lane.memory is None or self._lane.memory.number != number:
+            self._to_trim = None
+            return
+        if size < self._lane.size:
+            if self.survivors():
+                return
+            self.is_open = False  # until the next turn gives its size
+            self._drop_pool()
+        self._to_trim = None
         self._lane.trim(size)
 
     def enter(self, needed: Callable[[], int]) -> None:
@@ -152,16 +179,34 @@ class PooledLane:
             self.stay_out()
             return
         self._tidy()
+        if self._to_trim is not None and self._to_trim[1] >= self._lane.size:
+            self._trim()
         if self._overflowed:
             self._overflowed = not self._is_cleared()
+        if self._pool is not None and self._size_to_sow() != self._wanted and self._is_cleared():
+            self._drop_pool()
         self.inside = True
+        self._beside = self._large("current") - sum(size for _, size in self._living())
         is_new = self._pool is None
         if is_new:
             self._pool = self._torch.cuda.MemPool(self._allocator.allocator())
         _core.CudaLane.enter()
-        self._torch._C._cuda_beginAllocateToPool(self._index, self._pool.id)
+        self._begin_routing(self._pool)
         if is_new:
-            self._sow()
+            with self._peaks.unseen():
+                self._sow()
+
+    def _large(self, kind: str) -> int:
+        """Return the `current` or the `peak` bytes of tensors that lie in large segments."""
+        return int(self._peaks.figures()["allocated_bytes"]["large_pool"][kind])
+
+    def _begin_routing(self, pool: Any) -> None:
+        """From now on, all threads allocate from this pool."""
+        self._torch._C._cuda_beginAllocateToPool(self._index, pool.id)
+
+    def _end_routing(self, pool: Any) -> None:
+        self._torch._C._cuda_endAllocateToPool(self._index, pool.id)
+        self._torch._C._cuda_releasePool(self._index, pool.id)  # the reference of the beginning
 
     def _may_route(self) -> bool:
         """Whether allocations may go to the lane: the process has used the GPU, which has not
@@ -172,31 +217,54 @@ class PooledLane:
         return False
 
     def stay_out(self) -> None:
-        """Note that the iteration that begins does not use the lane."""
+        """Begin an iteration that does not use the lane. The first of them have a pool of their
+        own: what is persistent from then on, as an optimiser's state, moves out of it, so that it
+        keeps no segment of theirs."""
+        self._settle()
         self._to_tidy = TIDY
+        if self._to_part and not self._why_not and self._may_route():
+            self._to_part -= 1
+            self._apart = self._torch.cuda.MemPool()
+            self._begin_routing(self._apart)
 
     def leave(self) -> tuple[int, bool]:
         """Leave the lane. Return the bytes that this iteration would have taken of it, and whether
-        they fit.
-
-        The segment that was made in advance does not count as used by itself.
-        """
+        they fit. PyTorch's peak must be that of the iteration."""
+        if self._apart is not None:
+            self._end_routing(self._apart)
+            self._left, self._apart = self._apart, None
         if not self.inside:
             return 0, True
         self.inside = False
-        self._torch._C._cuda_endAllocateToPool(self._index, self._pool.id)
-        self._torch._C._cuda_releasePool(self._index, self._pool.id)  # the reference of `begin`
+        self._end_routing(self._pool)
         _core.CudaLane.leave()
         usage = _core.CudaLane.usage()
-        taken = usage.footprint if usage.footprint > self._sown else 0
+        known = self._seed.enough
+        taken = self._whole_chunks(self._taken(usage.footprint + usage.overflow_bytes))
+        self.learns = self._seed.enough != known or self._size_to_sow() != self._wanted
         if not usage.overflow_bytes:
             return taken, True
-        survivors = self.survivors()
-        taken = max(taken, survivors)  # beside the survivors, the next iteration needs as much
-        self._is_sowing = self._is_sowing and bool(survivors)
         self._overflowed = True
         self._retire()
-        return taken + usage.overflow_bytes, False
+        return taken, taken <= self._lane.size
+
+    def _taken(self, all: int) -> int:
+        """Return how much of the lane an iteration needs whose segments have `all` bytes."""
+        in_use = max(0, self._large("peak") - self._beside)
+        beside = self._beside_the_stream() if all > self._sown else 0
+        return self._seed.ended(self._sown, in_use, all - beside, beside)
+
+    def _beside_the_stream(self) -> int:
+        """Return the bytes of the lane that segments of other streams take."""
+        return sum(
+            self._whole_chunks(segment["total_size"])
+            for segment in self._torch.cuda.memory_snapshot(self._pool.id)
+            if segment["stream"] != self._stream and segment["segment_type"] == "large"
+        )
+
+    def _whole_chunks(self, size: int) -> int:
+        chunk = self._lane.chunk_bytes
+        return -(-size // chunk) * chunk
 
     def survivors(self) -> int:
         """Return the bytes that are alive in the lane; if there are any, this walks all segments.
@@ -211,15 +279,36 @@ class PooledLane:
         self._tidy()
         if self.survivors():
             self._promote()
+        self._trim()
 
     def _tidy(self) -> None:
         """Let PyTorch give back its cached memory of iterations outside, and of storages that moved
         out of the lane. This comes before storages move, which could otherwise pin that memory."""
+        self._settle()
         if self._to_tidy:
             self._to_tidy -= 1
             self._empty_cache()
         if self._kept is not None and not self._is_alive(self._kept):
             self._kept = None
+
+    def _settle(self) -> None:
+        """Give up the pool of the last iteration outside. What persists of it moves, unless a
+        captured graph may use it; what else is alive there keeps its segments."""
+        if self._left is None:
+            return
+        pool, self._left = self._left, None
+        if self._is_alive(pool) and not captures.has_captured():
+            self._empty_from(pool)
+        del pool
+        self._empty_cache()
+
+    def _empty_from(self, pool: Any) -> None:
+        segments = self._torch.cuda.memory_snapshot(pool.id)
+        places = [range(each["address"], each["address"] + each["total_size"]) for each in segments]
+        with contextlib.suppress(RuntimeError), self._peaks.unseen():  # or there is no room
+            self._torch.cuda.synchronize(self._index)
+            move_storages(self._torch, lambda address: any(address in each for each in places))
+            self._torch.cuda.synchronize(self._index)
 
     def _promote(self) -> None:
         if self._kept is None:
@@ -227,6 +316,7 @@ class PooledLane:
         with (
             contextlib.suppress(self._torch.OutOfMemoryError),  # then the pages become private
             self._torch.cuda.use_mem_pool(self._kept, self._index),
+            self._peaks.unseen(),
         ):
             move_storages(self._torch, _core.CudaLane.owns)
         self._torch.cuda.synchronize(self._index)  # the copies read the lane
@@ -237,31 +327,28 @@ class PooledLane:
     def _drop_pool(self) -> None:
         """Drop the pool; its segments are freed, since nothing is alive in them."""
         if self._pool is not None:
-            self._end_pool()
+            self._pool = None
             self._empty_cache()
-
-    def _end_pool(self) -> None:
-        """End the use of the pool, after a look at what the stream of iterations had of it."""
-        if self._pool is not None:
-            segments = self._torch.cuda.memory_snapshot(self._pool.id)
-            self._own = bytes_of(self._stream, segments) or self._own
-        self._pool = None
 
     def _empty_cache(self) -> None:
         with contextlib.suppress(RuntimeError):  # CUDA has failed: user code gets its own error
             self._torch.cuda.empty_cache()
 
+    def _size_to_sow(self) -> int:
+        """Return the bytes of the one segment; 0 if there is none, since a segment above the user's
+        limit for splits would serve no allocation."""
+        size = min(self._seed.next(self._needed), self._lane.size)
+        return size if LEAST_SEED <= size <= self._largest_to_split else 0
+
     def _sow(self) -> None:
-        """Make one large segment, which PyTorch splits: many small ones leave more holes. A segment
-        above the user's limit for splits would serve no allocation. A segment serves one stream
-        only, so it is no larger than what that stream had before, and after an overflow none is
-        made, unless survivors caused the overflow.
+        """Make one large segment, which PyTorch splits: many small ones leave more holes. It serves
+        one stream only.
 
         Survivors may lie in between; a segment that does not fit would lie outside of the lane.
         """
-        wanted = min(self._seed, self._own or self._seed)
-        size = min(wanted, _core.CudaLane.room()) if self._is_sowing else 0
-        self._sown = size if LEAST_SEED <= size <= self._largest_to_split else 0
+        self._wanted = self._size_to_sow()
+        size = min(self._wanted, _core.CudaLane.room())
+        self._sown = size if size >= LEAST_SEED else 0
         self._stream = self._torch.cuda.current_stream(self._index).cuda_stream
         if self._sown:
             self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{self._index}")
@@ -281,8 +368,9 @@ class PooledLane:
         """End the use of the pool. Only those of its segments stay that have live blocks, until
         these are freed."""
         alive = self._living()
-        self._end_pool()
+        self._pool = None
         _core.CudaLane.trim(alive)
+        self._empty_cache()
 
 
 def why_not_paged() -> str:
@@ -314,15 +402,6 @@ def living(segments: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
         for segment in segments
         for block in segment["blocks"]
         if block["state"] != INACTIVE and _core.CudaLane.owns(block["address"])
-    )
-
-
-def bytes_of(stream: int, segments: Iterable[Mapping[str, Any]]) -> int:
-    """Return the bytes of large segments of a snapshot that serve that stream."""
-    return sum(
-        segment["total_size"]
-        for segment in segments
-        if segment["stream"] == stream and segment["segment_type"] == "large"
     )
 
 

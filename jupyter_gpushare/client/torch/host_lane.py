@@ -16,6 +16,7 @@ WINDOW_OF_CAPACITY = 2  # survivors occupy addresses of the lane, but none of it
 class HostLane:
     """A lane of main memory; `is_open` while iterations may use it."""
 
+    learns = False
     moves_aside = True  # a write to pages that move waits: csrc/memory/host/fault_net.h
 
     def __init__(self) -> None:

@@ -15,6 +15,7 @@ class Lane(Protocol):
     is_open: bool  # iterations may use it
     moves_aside: bool  # `evacuate` may run while other threads use its survivors
     inside: bool  # an iteration uses it
+    learns: bool  # after `leave`: what earlier iterations took says nothing of what later ones need
 
     def use(
         self, memory: LaneMemory | None, size: int, capacity: int, needed: Callable[[], int]
@@ -50,7 +51,7 @@ class Lane(Protocol):
 class NoLane:
     """The version for iterations that cannot have memory of a lane."""
 
-    is_open = inside = False
+    is_open = inside = learns = False
     moves_aside = True
 
     def use(

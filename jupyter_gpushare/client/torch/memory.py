@@ -49,6 +49,7 @@ class Memory:
         self.how = self._counter.how
         self.moves_aside = self.lane.moves_aside
         self.live = self._counter.live  # bytes in use now
+        self.of_thread = self._counter.of_thread  # bytes, those of this thread alone
         self.peak = self._counter.peak  # bytes, since the last `begin` or `end`
         self._inside = False
         self._thread = 0  # the thread that began the iteration
@@ -61,6 +62,8 @@ class Memory:
         if not self._inside:
             self._inside, self.is_torn, self._thread = True, False, get_ident()
             self._between = self._counter.take_peak()[1]
+            if self.lane.is_open:  # then all that this process has outside of the lane persists
+                self._between = max(self._between, self._counter.kept())
             if self.estimator.recent:
                 self.lane.enter(self.estimator.needed)
             else:
@@ -86,6 +89,8 @@ class Memory:
             live = max(live, self._counter.kept())
         if was_in_lane and did_fit and self.estimator.is_learning and not self.lane.survivors():
             self.estimator.forget()
+        if was_in_lane and self.lane.learns:
+            self.estimator.recent.clear()
         iteration = Iteration(live, peak, self._between, footprint)
         if self.estimator.add(iteration, did_fit):
             self.has_news = True

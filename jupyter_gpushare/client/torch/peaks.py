@@ -6,8 +6,9 @@ maximum of all peaks since its own last reset.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Figures = dict[str, Any]  # nested; a figure with a peak is a dictionary with that key
@@ -36,6 +37,16 @@ class Peaks:
         """Begin a new peak, unseen by user code."""
         raise_peaks(self._most, self.figures())
         self._reset(self._index)
+
+    @contextlib.contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What is allocated meanwhile raises no peak of user code, and the next peak begins at its
+        end."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self._reset(self._index)
 
     def _read_by_user(self, device: Any = None) -> Figures:
         figures = self._read(device)

@@ -9,6 +9,7 @@ import torch
 
 from jupyter_gpushare.client.torch.estimator import WINDOW
 from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.squeeze.cache import TRIED
 from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
 
 from .conftest import Squeezed
@@ -116,6 +117,39 @@ def test_what_suffices_moves_nothing(squeezed: Squeezed) -> None:
         needed(squeezed.memory, "mlp")
     assert squeezed.moved == 0
     assert "nothing has had to leave" in squeezed.memory.how_squeezed
+
+
+def recorded(model: torch.nn.Module) -> list[bool]:
+    """Return a list that tells of each later forward of the model whether recipes are noted."""
+    told: list[bool] = []
+    model.register_forward_hook(lambda *args: told.append(torch._C._len_torch_dispatch_stack() > 0))
+    return told
+
+
+@pytest.mark.parametrize(("size", "pace"), [(1 << 30, 1.0), (1, 0.0)])
+def test_recipes_are_noted_only_as_long_as_they_may_be_of_use(
+    size: int, pace: float, squeezed: Squeezed
+) -> None:
+    """They are of none where memory suffices, and where the slower tier is always faster."""
+    model, (x, y) = network("mlp")
+    told = recorded(model)
+    with squeezed.to(size, pace):  # transfers of less than LEAST_TIMED do not change the pace
+        train(model, (x[:512], y[:512]), 2 * TRIED + 2)
+    assert told[0]
+    assert told[-TRIED:] == [False] * TRIED
+    assert squeezed.squeeze.cache.dropped == 0
+
+
+def test_recipes_are_noted_again_once_memory_does_not_suffice(squeezed: Squeezed) -> None:
+    model, (x, y) = network("mlp")
+    told = recorded(model)
+    with squeezed.to(2 * MIB, 1.0):
+        train(model, (x[:64], y[:64]), 2 * TRIED)
+        assert squeezed.moved == 0
+        assert not told[-1]
+        train(model, (x[:512], y[:512]), TRIED)
+    assert told[-1]
+    assert squeezed.squeeze.cache.dropped > 0
 
 
 def test_no_bytes_stay_behind(squeezed: Squeezed) -> None:

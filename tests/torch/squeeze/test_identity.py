@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from jupyter_gpushare.client.torch.squeeze import cache
+
 from . import programs, tricks
 from .conftest import Program, Squeezed, is_same, run
 
@@ -36,6 +38,18 @@ def test_the_results_are_the_same_to_the_last_bit(
     assert bool(squeezed.told) == (program in SAID)
     assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
     assert torch._C._len_torch_dispatch_stack() == 0
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_the_results_are_the_same_where_no_recipes_are_noted(
+    program: Program, squeezed: Squeezed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "TRIED", 0)
+    stock = run(program)
+    with squeezed.to(1):
+        result = run(program)
+    assert is_same(result, stock)
+    assert squeezed.squeeze.cache.dropped == 0
 
 
 @pytest.mark.thorough

@@ -23,6 +23,8 @@ AHEAD = 3  # entries that may be on their way back at one time
 LATEST = 16  # entries of which some are in use by the operation that runs
 BEHIND = 8  # entries that wait until user code cannot reach them, to be written
 WINDOW = 64  # entries among which those to be read ahead are looked for
+TRIED = 3  # iterations with recipes of which none is used, until iterations do without
+PERIOD = 64  # iterations after which recipes are tried again
 
 
 class Cache:
@@ -37,13 +39,22 @@ class Cache:
         self._found: weakref.WeakValueDictionary[int, Entry] = weakref.WeakValueDictionary()
         self._floor = 0
         self._written: set[int] = set()
+        self._written_before: set[int] = set()
+        self._dropped_before = 0  # bytes, in total
+        self._unused = 0  # iterations in a row that have used no recipe
         self._order: list[Reference] = []
         self._earlier: list[Reference] = []
-        self.begin()
+        self.begin(math.inf)
 
     # --- an iteration ------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self, budget: float) -> None:
+        """Begin an iteration within `budget` bytes."""
+        is_used = self.dropped > self._dropped_before
+        starts_to_write = bool(self._written) and not self._written_before
+        is_new = is_used or starts_to_write or budget < self.budget
+        self._unused = 0 if is_new else self._unused + 1
+        self._dropped_before, self.budget = self.dropped, budget
         self._earlier = [weak for weak in (*self._earlier, *self._order) if weak() is not None]
         self._order = []  # of this iteration, by ordinal
         self._here: dict[int, Reference] = {}  # whose bytes are in memory, by ordinal
@@ -51,7 +62,14 @@ class Cache:
         self._floor_before, self._floor = self._floor, 0
         self._written_before, self._written = self._written, set()
         self._latest: deque[int] = deque(maxlen=LATEST)
+        self._last_gone = -1  # the largest ordinal that has left memory
         self.ended.clear()
+
+    @property
+    def takes_recipes(self) -> bool:
+        """Whether entries of this iteration may get a recipe. To note recipes takes time, and where
+        memory suffices, or the slower tier is faster, none is used."""
+        return self.budget == math.inf or self._unused % PERIOD < TRIED
 
     def end(self) -> None:
         """End the iteration, and wait for all transfers: no thread may move its memory later."""
@@ -186,6 +204,7 @@ class Cache:
             return False
         entry.is_open = not is_closed  # perhaps of bytes that others have changed
         self._here.pop(entry.ordinal, None)
+        self._last_gone = max(self._last_gone, entry.ordinal)
         entry.body = None
         return True
 
@@ -221,11 +240,11 @@ class Cache:
 
     def read_ahead(self, entry: Entry) -> None:
         """Begin to read what autograd takes next: about the reverse of the order of saving."""
-        if self.budget == math.inf or entry.ordinal >= len(self._order):
+        first = max(0, entry.ordinal - WINDOW)
+        if self._last_gone < first or self.budget == math.inf or entry.ordinal >= len(self._order):
             return
         arriving, need = 0, self._need_of(entry)
-        window = self._order[max(0, entry.ordinal - WINDOW) : entry.ordinal]
-        for before in self._living(window[::-1]):
+        for before in self._living(self._order[first : entry.ordinal][::-1]):
             need = max(need, self._need_of(before))
             if before.body is not None:
                 arriving += before.is_arriving()

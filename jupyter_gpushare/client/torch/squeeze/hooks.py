@@ -49,7 +49,8 @@ class Hooks:
         self._gradients.expect(module)
         self._stand_aside()
         torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
-        if not torch._C._len_torch_dispatch_stack() and not _has_tangents():
+        has_modes = torch._C._len_torch_dispatch_stack() > 0
+        if self._cache.takes_recipes and not has_modes and not _has_tangents():
             self._recorder.__enter__()
         return ""
 

@@ -34,11 +34,16 @@ class Profile:
 
     def __init__(self, counter: Counter, gradients: Gradients) -> None:
         self._counter, self._gradients = counter, gradients
+        # The most that each event has needed in an iteration, as multiples of its entry's size.
         self._tables: deque[dict[Event, float]] = deque(maxlen=RECENT)
         self.begin()
 
     def begin(self) -> None:
         self._tables.append({})
+        self._known: dict[Event, float] = {}  # the most of all tables
+        for table in self._tables:
+            for event, need in table.items():
+                _note_most(self._known, event, need)
         self._counter.mark()
         self._base = self._counter.live()
         self._open: Step | None = None
@@ -56,8 +61,8 @@ class Profile:
         """Return the most bytes that will be needed between that event and the next one, beside
         what is there; None if no recent iteration had it. Shapes vary together, so needs are kept
         as multiples of the entry's `size`."""
-        known = [table[event] for table in self._tables if event in table]
-        return int(max(known) * size) if known else None
+        known = self._known.get(event)
+        return None if known is None else int(known * size)
 
     def open(self, event: Event, size: int) -> None:
         """Measure what is needed from now on, after that event of an entry of `size` bytes."""
@@ -83,8 +88,9 @@ class Profile:
         if step is None:
             return
         need = max(0, peak - self._live - (self._made() - self._made_before))
-        event, table = Event(step.kind == "save", step.ordinal), self._tables[-1]
-        table[event] = max(need / step.size, table.get(event, 0.0))
+        event = Event(step.kind == "save", step.ordinal)
+        for table in (self._tables[-1], self._known):
+            _note_most(table, event, need / step.size)
         self.most = max(self.most, need)
         self.peak = max(self.peak, step.used + need)
         if self.tape is not None:
@@ -93,3 +99,7 @@ class Profile:
     def _made(self) -> int:
         is_here = self.backward_thread == get_ident()
         return self._gradients.bytes() if is_here else self._gradients.known()
+
+
+def _note_most(table: dict[Event, float], event: Event, need: float) -> None:
+    table[event] = max(need, table.get(event, 0.0))

@@ -109,8 +109,7 @@ class Squeeze:
             self._say(f"nothing is squeezed: {self._why_not()}")
         if self.is_active:
             self.profile.begin()
-            self.cache.begin()
-            self.cache.budget = self._budget if is_squeezed else math.inf
+            self.cache.begin(self._budget if is_squeezed else math.inf)
             if not is_squeezed:
                 self.profile.tape = []
                 self._began = time.monotonic()

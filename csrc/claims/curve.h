@@ -1,0 +1,130 @@
+// What iterations have of a lane against their progress, learned while they run. Progress is the
+// number of blocks that have begun or ended: iterations of a training are alike, whatever time they
+// take, so this depends neither on load nor on waits.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "claims/claims.h"
+
+namespace gpushare {
+
+// One iteration, or the largest of several: chunks in at most kPoints stretches of equally many
+// events.
+class Curve {
+ public:
+  static constexpr std::uint32_t kPoints = 64;
+
+  // One event more, after which the lane's extent is `extent`.
+  void add(Chunks extent) {
+    if (events_ == kPoints * stride_) fold();
+    Chunks& most = most_[events_++ / stride_];
+    most = std::max(most, extent);
+  }
+  // Is at least `other` everywhere, and as long.
+  void raise_to(Curve other) {
+    while (stride_ < other.stride_) fold();
+    while (other.stride_ < stride_) other.fold();
+    events_ = std::max(events_, other.events_);
+    for (std::uint32_t at = 0; at < kPoints; ++at) most_[at] = std::max(most_[at], other.most_[at]);
+  }
+
+  std::uint32_t events() const { return events_; }
+  std::uint32_t stride() const { return stride_; }  // events in one point
+  std::uint32_t size() const { return (events_ + stride_ - 1) / stride_; }
+  Chunks operator[](std::uint32_t at) const { return most_[at]; }
+  Chunks peak() const { return *std::ranges::max_element(most_); }
+
+ private:
+  void fold() {
+    for (std::uint32_t at = 0; at < kPoints / 2; ++at) {
+      most_[at] = std::max(most_[2 * at], most_[2 * at + 1]);
+    }
+    std::fill(most_.begin() + kPoints / 2, most_.end(), 0);
+    stride_ *= 2;
+  }
+
+  std::array<Chunks, kPoints> most_{};
+  std::uint32_t stride_ = 1, events_ = 0;
+};
+
+// What the next iteration may need, by the last kHalf to 2 * kHalf of them.
+class Envelope {
+ public:
+  static constexpr int kHalf = 32;
+  static constexpr int kLeast = 2;  // iterations, before which nothing is known
+
+  void add(const Curve& iteration) {
+    if (in_half_ == kHalf) {
+      before_ = half_;
+      half_ = {};
+      in_half_ = 0;
+    }
+    half_.raise_to(iteration);
+    ++in_half_;
+    seen_ = std::min(seen_ + 1, kLeast);
+    learn();
+  }
+  void forget() { *this = {}; }
+
+  bool is_known() const { return seen_ == kLeast; }
+  const Curve& curve() const { return curve_; }
+  Chunks peak() const { return from_[0]; }
+  // The most chunks that may still be needed after so many events: all, where it goes on for longer
+  // than ever.
+  Chunks bound(std::uint32_t events) const {
+    const std::uint32_t at = events / curve_.stride();
+    return at < curve_.size() ? from_[at] : peak();
+  }
+  // The most chunks that were had just after so many events.
+  Chunks most(std::uint32_t events) const {
+    const std::uint32_t at = (events - 1) / curve_.stride();
+    return at < curve_.size() ? curve_[at] : 0;
+  }
+
+ private:
+  void learn() {
+    curve_ = half_;
+    curve_.raise_to(before_);
+    Chunks most = 0;
+    for (std::uint32_t at = Curve::kPoints; at-- > 0;)
+      from_[at] = most = std::max(most, curve_[at]);
+  }
+
+  Curve before_, half_, curve_;
+  std::array<Chunks, Curve::kPoints> from_{};  // the largest from each point on
+  int in_half_ = 0, seen_ = 0;
+};
+
+// The open iteration: what it may still need, by what those before it have needed.
+class Progress {
+ public:
+  // Returns the most chunks that it may need, at most `budget`.
+  Chunks begin(Chunks budget) {
+    now_ = {};
+    is_as_known_ = envelope_.is_known();
+    return bound_ = is_as_known_ ? std::min(envelope_.peak(), budget) : budget;
+  }
+  // A block has begun or ended. Returns the most chunks that may still be needed, at least
+  // `extent`; it rises only with the extent.
+  Chunks happened(Chunks extent) {
+    now_.add(extent);
+    is_as_known_ = is_as_known_ && extent <= envelope_.most(now_.events());
+    if (is_as_known_) bound_ = std::min(bound_, envelope_.bound(now_.events()));
+    return bound_ = std::max(bound_, extent);
+  }
+  void end() { envelope_.add(now_); }
+  // The blocks of another lane are to come.
+  void forget() { envelope_.forget(); }
+
+  const Envelope& envelope() const { return envelope_; }
+
+ private:
+  Curve now_;
+  Envelope envelope_;
+  Chunks bound_ = 0;
+  bool is_as_known_ = false;  // it has needed no more so far than those before it
+};
+
+}  // namespace gpushare

@@ -1,0 +1,146 @@
+#include "memory/common/ledger.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "memory/common/paging_file.h"
+
+namespace gpushare {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr double kNap = 0.1;  // seconds between two looks for a process that was killed
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+double now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+timespec as_timespec(double seconds) {
+  const auto whole = static_cast<time_t>(seconds);
+  return {whole, static_cast<long>((seconds - static_cast<double>(whole)) * 1e9)};
+}
+
+long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* time) {
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, time, nullptr, 0);
+}
+
+// The lock of one end: a byte of the file. The system gives it back when the process ends, after
+// its memory is gone; it needs no process number, which another container would not know.
+struct flock lock_of(int end, short kind) {
+  struct flock lock = {};
+  lock.l_type = kind;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = end;
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+int Ledger::make() {
+  const int descriptor = memfd_create("gpushare-ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (descriptor < 0) return -1;
+  if (ftruncate(descriptor, kPageBytes) == 0 && fcntl(descriptor, F_ADD_SEALS, kSeals) == 0) {
+    return descriptor;
+  }
+  ::close(descriptor);
+  return -1;
+}
+
+std::string Ledger::open(int descriptor, int end, Chunks budget) {
+  close();
+  if (budget == 0 || budget > Claims::kMost) {
+    return "a co-lane has 1 to " + std::to_string(Claims::kMost) + " chunks";
+  }
+  if ((fcntl(descriptor, F_GET_SEALS) & kSeals) != kSeals) return "this is no ledger of a co-lane";
+  struct flock lock = lock_of(end, F_WRLCK);
+  const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return because("the ledger of the co-lane cannot be kept", errno);
+  void* page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
+  std::string reason;
+  if (page == MAP_FAILED) {
+    reason = because("the ledger of the co-lane cannot be mapped", errno);
+  } else if (fcntl(own, F_SETLK, &lock) != 0) {
+    reason = "another process has this end of the co-lane";
+    munmap(page, kPageBytes);
+  }
+  if (!reason.empty()) {
+    ::close(own);
+    return reason;
+  }
+  madvise(page, kPageBytes, MADV_DONTFORK);
+  page_ = static_cast<Page*>(page);
+  descriptor_ = own, end_ = end, budget_ = budget;
+  page_->waits[end_] = 0;
+  change([&](Claims& claims) { claims.end(end_); });
+  return {};
+}
+
+void Ledger::close() {
+  if (page_ == nullptr) return;
+  change([&](Claims& claims) { claims.end(end_); });
+  munmap(page_, kPageBytes);
+  forget();
+}
+
+void Ledger::forget() {
+  page_ = nullptr;                             // the child has no such page
+  if (descriptor_ >= 0) ::close(descriptor_);  // gives the lock back
+  descriptor_ = -1;
+}
+
+void Ledger::wake(const Claims& claims) {
+  const Chunks want = std::min<Chunks>(page_->waits[other()], budget_);
+  if (want == 0 || !claims.may_go_on(other(), want, budget_)) return;
+  page_->tick.fetch_add(1);
+  futex(page_->tick, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+// `waits` is set before the claims are looked at: either the other process sees it after its
+// change, or the change is seen here. The tick is read before, too, so no wake-up is lost.
+Ledger::Wait Ledger::await(Chunks want, double seconds) {
+  const double until = now() + seconds;
+  page_->waits[end_] = want;
+  Wait result = Wait::kLate;
+  for (;;) {
+    const uint32_t tick = page_->tick;
+    if (look().may_go_on(end_, want, budget_)) {
+      result = Wait::kMayGoOn;
+      break;
+    }
+    const double left = until - now();
+    if (left <= 0) break;
+    const timespec nap = as_timespec(std::min(left, kNap));
+    if (futex(page_->tick, FUTEX_WAIT, tick, &nap) != 0 && errno == EINTR) {
+      result = Wait::kSignal;
+      break;
+    }
+    reap();
+  }
+  page_->waits[end_] = 0;
+  return result;
+}
+
+bool Ledger::reap() {
+  if (!look().is_inside(other()) || has_process(other())) return false;
+  change([&](Claims& claims) { claims.end(other()); });
+  return true;
+}
+
+bool Ledger::has_process(int end) const {
+  struct flock lock = lock_of(end, F_WRLCK);
+  return fcntl(descriptor_, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+}  // namespace gpushare

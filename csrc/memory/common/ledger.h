@@ -1,0 +1,80 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "claims/claims.h"
+
+namespace gpushare {
+
+// The claims of two processes on one co-lane, in a page of memory that both map. It is changed
+// without a lock and without the broker; a process that is killed leaves no half-done change, and
+// the other one notices it while it waits. For one process at each end; thread-safe.
+class Ledger {
+ public:
+  Ledger() = default;
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+  ~Ledger() { close(); }
+
+  // A descriptor of a new ledger, which the caller closes; -1 where the system has none.
+  static int make();
+
+  // Takes one end of the ledger, for a lane of `budget` chunks. Returns an empty string, or the
+  // sentence that says why that is impossible. What a dead process has left at this end is gone.
+  [[nodiscard]] std::string open(int descriptor, int end, Chunks budget);
+  // Gives the end up, with all that it has.
+  void close();
+  // In a forked child: the end is the parent's.
+  void forget();
+
+  bool is_open() const { return page_ != nullptr; }
+  int end() const { return end_; }
+  Chunks budget() const { return budget_; }
+  Claims look() const { return {page_->word.load(), budget_}; }
+
+  // Applies `make(claims)` to the claims as they are, and wakes the other process if it waits for
+  // that. `make` may be called several times. Returns the claims after it.
+  template <class Make>
+  Claims change(Make make) {
+    std::uint64_t before = page_->word.load();
+    for (;;) {
+      Claims claims(before, budget_);
+      make(claims);
+      const std::uint64_t after = claims.word();
+      if (after == before || page_->word.compare_exchange_weak(before, after)) {
+        if (after != before) wake(claims);
+        return claims;
+      }
+    }
+  }
+
+  enum class Wait { kMayGoOn, kLate, kSignal };
+  // Sleeps until a claim of `want` chunks may lead on, or for `seconds`, or until a signal has
+  // come.
+  Wait await(Chunks want, double seconds);
+
+  // Ends the iteration of the other end if its process has ended without doing so; returns whether
+  // it has.
+  bool reap();
+
+ private:
+  // Another process writes here, so nothing that is read is believed beyond its limits.
+  struct Page {
+    std::atomic<std::uint64_t> word;
+    std::atomic<std::uint32_t> tick;                  // what both sleep on
+    std::atomic<std::uint32_t> waits[Claims::kEnds];  // for this number of chunks; 0: it does not
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  int other() const { return Claims::other(end_); }
+  void wake(const Claims& claims);
+  bool has_process(int end) const;
+
+  Page* page_ = nullptr;
+  int descriptor_ = -1;
+  int end_ = 0;
+  Chunks budget_ = 0;
+};
+
+}  // namespace gpushare

@@ -1,0 +1,72 @@
+"""Tells forwards with gradients that are inference from those whose backward is to come."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from threading import get_ident
+from typing import Protocol
+
+from .profile import NEAR
+
+STEPLESS_FORWARDS = 32  # as many without a candidate are inference without no_grad
+# The bytes alive are compared with those of as many forwards, since a process may keep more for
+# good. It is more than a loop of recurrent cells has steps between two candidates.
+RECENT_FORWARDS = 512
+
+
+class Memory(Protocol):
+    """The interface that counts the bytes of live tensors."""
+
+    def live(self) -> int: ...
+
+    def of_thread(self) -> int: ...
+
+    def peak(self) -> int: ...
+
+
+class Floor:
+    """The fewest bytes when one of the recent forwards began: at least RECENT_FORWARDS of them."""
+
+    def __init__(self) -> None:
+        self._fewest = deque([sys.maxsize, sys.maxsize], maxlen=2)
+
+    def note(self, size: int, forwards: int) -> int:
+        """Note the bytes when a forward begins before which `forwards` were; return by how much
+        they are above the floor."""
+        if forwards % RECENT_FORWARDS == 0:
+            self._fewest.append(size)
+        self._fewest[-1] = min(self._fewest[-1], size)
+        return size - min(self._fewest)
+
+
+class Forwards:
+    """The outermost forwards with gradients since the last candidate for a boundary."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.forget()
+
+    def forget(self) -> None:
+        """A candidate has come."""
+        self._count = 0
+        self._of_process = Floor()
+        self._of_thread = Floor()
+        self._thread = 0
+
+    def note(self) -> bool:
+        """Note that one begins in this thread. Return whether it is inference, and no activations
+        wait for a backward, so that the iteration may end before it."""
+        above = self._above_floor()
+        self._count += 1
+        return self._count > STEPLESS_FORWARDS and above <= self._memory.peak() // NEAR
+
+    def _above_floor(self) -> int:
+        """Return the bytes that may wait for a backward. Those of a passenger do not, which the
+        process has; nor do those that another thread frees, which this thread never does."""
+        if self._thread != get_ident():
+            self._thread, self._of_thread = get_ident(), Floor()
+        return min(
+            self._of_process.note(self._memory.live(), self._count),
+            self._of_thread.note(self._memory.of_thread(), self._count),
+        )

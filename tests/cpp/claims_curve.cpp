@@ -1,0 +1,114 @@
+// Curves against the extents that they were learned from.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "claims/curve.h"
+
+using namespace gpushare;
+
+namespace {
+
+using Extents = std::vector<Chunks>;  // after each event
+
+// Up in a forward, down in a backward, with noise.
+Extents iteration(std::mt19937& random, size_t events, Chunks peak) {
+  Extents extents;
+  for (size_t i = 0; i < events; ++i) {
+    const size_t from_end = std::min(i + 1, events - i);
+    extents.push_back(static_cast<Chunks>(2 * peak * from_end / (events + 1) + random() % 3));
+  }
+  return extents;
+}
+
+void run(Progress& progress, const Extents& extents, Chunks budget) {
+  progress.begin(budget);
+  for (const Chunks extent : extents) progress.happened(extent);
+  progress.end();
+}
+
+Chunks most_from(const Extents& extents, size_t at) {
+  return *std::max_element(extents.begin() + static_cast<long>(at), extents.end());
+}
+
+}  // namespace
+
+TEST_CASE("curve: each point has the most of its events, however many there are") {
+  std::mt19937 random(1);
+  for (const size_t events : {1u, 5u, 63u, 64u, 65u, 128u, 129u, 1000u, 5000u}) {
+    const Extents extents = iteration(random, events, 500);
+    Curve curve;
+    for (const Chunks extent : extents) curve.add(extent);
+    REQUIRE(curve.size() <= Curve::kPoints);
+    REQUIRE(curve.events() == events);
+    Extents expected(curve.size(), 0);
+    for (size_t i = 0; i < events; ++i) {
+      expected[i / curve.stride()] = std::max(expected[i / curve.stride()], extents[i]);
+    }
+    for (std::uint32_t at = 0; at < curve.size(); ++at) REQUIRE(curve[at] == expected[at]);
+    CHECK(curve.peak() == most_from(extents, 0));
+  }
+}
+
+TEST_CASE("curve: an iteration like those before it never needs more than its bound") {
+  std::mt19937 random(2);
+  for (int round = 0; round < 200; ++round) {
+    const size_t events = 1 + random() % 700;
+    std::vector<Extents> seen;
+    Progress progress;
+    for (int i = 0; i < 5; ++i) {
+      seen.push_back(iteration(random, events, 100));
+      run(progress, seen.back(), 1000);
+    }
+    const Extents& again = seen[random() % seen.size()];
+    Chunks before = progress.begin(1000);
+    REQUIRE(before >= most_from(again, 0));
+    for (size_t i = 0; i < again.size(); ++i) {
+      const Chunks bound = progress.happened(again[i]);
+      REQUIRE(bound <= before);
+      REQUIRE(bound >= most_from(again, i));
+      before = bound;
+    }
+  }
+}
+
+TEST_CASE("curve: a bound falls while an iteration goes down") {
+  std::mt19937 random(3);
+  Progress progress;
+  for (int i = 0; i < 3; ++i) run(progress, iteration(random, 400, 100), 1000);
+  const Extents last = iteration(random, 400, 100);
+  progress.begin(1000);
+  Chunks bound = 0;
+  for (size_t i = 0; i < 350; ++i) bound = progress.happened(last[i] > 2 ? last[i] - 3 : 0);
+  CHECK(bound < 40);
+}
+
+TEST_CASE("curve: nothing is known at first, and what is larger than known has no bound below") {
+  Progress progress;
+  CHECK(progress.begin(77) == 77);
+  CHECK(progress.happened(5) == 77);
+  progress.end();
+  CHECK(progress.begin(77) == 77);  // one iteration is an accident
+  progress.happened(5);
+  progress.end();
+  CHECK(progress.begin(77) == 5);
+  CHECK(progress.happened(6) == 6);
+  CHECK(progress.happened(1) == 6);
+  CHECK(progress.happened(9) == 9);
+  progress.end();
+  CHECK(progress.begin(77) == 9);
+  CHECK(progress.begin(7) == 7);
+}
+
+TEST_CASE("curve: what was needed once is forgotten after 64 iterations at the latest") {
+  Progress progress;
+  run(progress, {1, 50, 1}, 100);
+  for (int i = 0; i < Envelope::kHalf - 1; ++i) run(progress, {1, 5, 1}, 100);
+  CHECK(progress.envelope().peak() == 50);
+  for (int i = 0; i < Envelope::kHalf; ++i) run(progress, {1, 5, 1}, 100);
+  CHECK(progress.envelope().peak() == 50);
+  run(progress, {1, 5, 1}, 100);
+  CHECK(progress.envelope().peak() == 5);
+}
