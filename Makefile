@@ -108,6 +108,7 @@ $(CUDA_MADE): $(CUDA_INSTALLED) $(wildcard tests/fake_driver/* tests/cuda/stand_
 faults: $(INSTALLED)  ## hours: every test in all its kinds; break what can break: docs/results/reliability.md
 	$(BIN)/pytest tests/faults --reliability docs/results/reliability.md
 	$(BIN)/pytest -m thorough
+	$(BIN)/pytest --squeeze-to-floor tests/torch tests/session tests/kernel
 	$(BIN)/pytest tests/fuzz --fuzz-seconds 600
 	$(BIN)/pytest tests/model --hypothesis-profile=faults
 	$(MAKE) test-cpp THREADED='*'

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import runpy
 import secrets
 import select
 import shutil
@@ -52,6 +53,29 @@ FAKES = {
     "libcuda.so.1": ("fake_driver.cpp", "fake_gpu.cpp"),
     "libnvidia-ml.so.1": ("fake_nvml.cpp",),
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--squeeze-to-floor",
+        action="store_true",
+        help="squeeze all iterations as far as possible, also those of kernels that tests start",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("squeeze_to_floor"):
+        folder = ROOT / "tests" / "floor"
+        paths = filter(None, [str(folder), os.environ.get("PYTHONPATH")])
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+        runpy.run_path(str(folder / "sitecustomize.py"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("squeeze_to_floor"):
+        for item in items:
+            if mark := item.get_closest_marker("unsqueezed"):
+                item.add_marker(pytest.mark.skip(reason=f"it is about {mark.args[0]}"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,7 +26,7 @@ from torch.optim.optimizer import (
 
 from ..stacks import Rest, may_compute, runs
 from .forwards import Forwards
-from .outermost import OutermostForward
+from .outermost import OutermostForward, watched
 from .profile import Profile
 from .thread_end import ThreadEnd
 
@@ -76,6 +76,8 @@ class Squeezes(Protocol):
     def forward_begins(self, module: Any) -> None: ...
 
     def forward_ends(self) -> None: ...
+
+    def forward_left(self) -> None: ...
 
     def step_begins(self) -> None: ...
 
@@ -254,21 +256,23 @@ class Boundaries:
 
     # --- forwards ----------------------------------------------------------------------------
 
-    def _forward_begins(self, module: Any, args: Any) -> None:
+    def _forward_begins(self, module: Any, args: Any) -> Any:
         """The global hook. It sees outermost forwards only, since inside a forward it is
-        removed."""
+        removed. Return the arguments with which the forward goes on, or None for the same."""
         __tracebackhide__ = True
         if torch.compiler.is_compiling() or _is_captured():
-            return
+            return None
         if not self._is_ours() or not self._note_forward():
-            return
+            return None
         is_squeezed = self._memory.squeeze.is_active
         if self._recording and not module._modules and not is_squeezed:
-            return  # its end does not matter, and it has no modules inside
-        self._outermost.begin(id(sys._getframe(1)))
+            return None  # its end does not matter, and it has no modules inside
+        self._outermost.begin(frame := id(sys._getframe(1)))
         self._outermost.hook_end_of(module)
-        if is_squeezed:
-            self._memory.squeeze.forward_begins(module)
+        if not is_squeezed:
+            return None
+        self._memory.squeeze.forward_begins(module)
+        return watched(args, functools.partial(self._forward_left, frame))
 
     def _note_forward(self) -> bool:
         """Note that an outermost forward begins; without candidates it also begins an iteration.
@@ -304,6 +308,14 @@ class Boundaries:
             self._memory.squeeze.forward_ends()
         if self._inside and not self._recording:
             self._end()
+
+    def _forward_left(self, frame: int) -> None:
+        """The frame has ended; an interrupt leaves a forward without a call of its hooks."""
+        was_open = self._outermost.frame == frame
+        if self._leader == get_ident() and not self._outermost.is_running():
+            self._outermost.unhook_end()
+            if was_open:
+                self._memory.squeeze.forward_left()
 
     # --- candidates --------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Tensors whose address another library knows.
+"""Tensors whose address code outside of PyTorch knows.
 
 CuPy, Numba, JAX and others take a tensor's memory by DLPack or by `__cuda_array_interface__`. They
 do not notice when PyTorch gives it another address, so such a storage is never moved.
@@ -12,6 +12,9 @@ from typing import Any
 
 from .tensors import storage_of
 
+LEAST_PRUNED = 1024  # known addresses, below which none is looked at again
+
+_most_known = LEAST_PRUNED
 _exported: set[int] = set()  # addresses of PyTorch's storage objects; some may have ended
 
 
@@ -19,6 +22,45 @@ def is_exported(storage: Any) -> bool:
     """Return whether the storage's address may be known outside of PyTorch. This is wrongly true
     only for a new storage object at the address of one that was exported."""
     return storage._cdata in _exported
+
+
+_known: dict[int, Any] = {}  # weak references to the storages of which user code has the address
+
+
+def has_known_address(storage: Any) -> bool:
+    """Return whether user code has asked for the address of a tensor in that storage, since
+    `watch_addresses`: C code may change the bytes unseen."""
+    weak = _known.get(storage._cdata)
+    return weak is not None and not weak.expired()
+
+
+def watch_addresses() -> None:
+    """Note the storages whose address Python asks for from now on. Idempotent."""
+    import torch
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    if "data_ptr" in vars(torch.Tensor):
+        return
+    original = torch.Tensor.data_ptr
+
+    @functools.wraps(original)
+    def data_ptr(tensor: Any) -> Any:
+        if (storage := storage_of(tensor)) is not None:
+            _known[storage._cdata] = StorageWeakRef(storage)
+            _prune()
+        return original(tensor)
+
+    torch.Tensor.data_ptr = data_ptr
+
+
+def _prune() -> None:
+    """Forget storages that have ended, whenever there are twice as many as before."""
+    global _most_known
+    if len(_known) > _most_known:
+        for address, weak in tuple(_known.items()):
+            if weak.expired():
+                _known.pop(address, None)
+        _most_known = max(LEAST_PRUNED, 2 * len(_known))
 
 
 def watch() -> None:

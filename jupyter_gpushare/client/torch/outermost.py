@@ -26,6 +26,22 @@ class _ForwardEnd:
         return functools.partial, (sys.audit, __name__)
 
 
+class _Watched(tuple[Any, ...]):
+    """The arguments of a forward. They end with its frame, however that ends."""
+
+    ended: Callable[[], None]
+
+    def __del__(self) -> None:
+        self.ended()
+
+
+def watched(args: tuple[Any, ...], ended: Callable[[], None]) -> tuple[Any, ...]:
+    """Return the same arguments; `ended` is called once nothing holds them."""
+    arguments = _Watched(args)
+    arguments.ended = ended
+    return arguments
+
+
 class OutermostForward:
     """The outermost forward; `frame` is the id of the frame that runs it, or 0 if none runs.
 

@@ -15,7 +15,10 @@ from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, opt
 from .conftest import Squeezed
 from .networks import Residual, cnn, images, mlp, train, vectors
 
-pytestmark = pytest.mark.usefixtures("counted")
+pytestmark = [
+    pytest.mark.usefixtures("counted"),
+    pytest.mark.unsqueezed("how much memory iterations take, and what is foretold"),
+]
 KIB, MIB = 1 << 10, 1 << 20
 
 

@@ -9,14 +9,16 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from jupyter_gpushare.client.torch.pager import lies_in_memory
+from jupyter_gpushare.client.torch.squeeze import page_file as page_file_module
 from jupyter_gpushare.client.torch.squeeze.entries import Entry
 from jupyter_gpushare.client.torch.squeeze.page_file import PAGE, PageFile, Places
 
@@ -55,6 +57,18 @@ def test_a_full_file_ends_squeezing_and_loses_nothing(size: int, squeezed: Squee
     assert "cannot be written" in said
     assert os.strerror(errno.EFBIG) in said
     assert "could not be written" in squeezed.memory.why_not_squeezed
+
+
+def test_a_file_leaves_room_on_its_disk(
+    squeezed: Squeezed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = run(program)
+    with squeezed.to(1, 0.0):
+        monkeypatch.setattr(page_file_module, "KEPT_FREE", 1.0)  # as on a disk that is nearly full
+        assert is_same(run(program), stock)
+    (said,) = squeezed.told
+    assert "less than 100% of its file system would stay free" in said
+    assert "Nothing is lost" in said
 
 
 def test_squeezing_that_was_called_off_begins_again_when_it_is_wanted(squeezed: Squeezed) -> None:
@@ -132,16 +146,16 @@ def test_a_file_that_cannot_be_read_is_an_error_and_never_wrong_numbers(
 
 
 def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
-    """An interrupt comes at each of many lines in turn; the iteration is run again, and all that
-    was saved before it is still right."""
+    """An interrupt comes at each of many instructions in turn; the iteration is run again, and all
+    that was saved before it is still right."""
     stock = run(batch_norm_moves_its_statistics_once)
     files = ("cache.py", "hooks.py", "entries.py", "profile.py", "tier.py", "page_file.py")
     hits = 0
     with squeezed.to(1, None):
-        for line in range(40, 3000, 131):
+        for number in range(300, 25000, 1031):
             model, (x, y) = cnn(), images()
             kept = torch.nn.functional.cross_entropy(model(x), y)
-            with _interrupted(files, line) as interrupted, contextlib.suppress(KeyboardInterrupt):
+            with _interrupted(files, number) as interrupted, contextlib.suppress(KeyboardInterrupt):
                 train(mlp(), vectors(), 1)
             hits += interrupted[0]
             kept.backward()  # of what had left memory before the interrupt
@@ -163,7 +177,7 @@ def _gradients_of(model: Any, x: torch.Tensor, y: torch.Tensor) -> list[Any]:
 
 @contextlib.contextmanager
 def _interrupted(files: tuple[str, ...], count: int) -> Iterator[list[int]]:
-    """Raise KeyboardInterrupt at the `count`-th line that runs in one of the files."""
+    """Raise KeyboardInterrupt at the `count`-th instruction that runs in one of the files."""
     left, hit = [count], [0]
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -172,7 +186,8 @@ def _interrupted(files: tuple[str, ...], count: int) -> Iterator[list[int]]:
             or "squeeze" not in frame.f_code.co_filename
         ):
             return None
-        if event == "line":
+        frame.f_trace_opcodes = True
+        if event == "opcode":
             left[0] -= 1
             if left[0] == 0:
                 hit[0] = 1
@@ -184,6 +199,56 @@ def _interrupted(files: tuple[str, ...], count: int) -> Iterator[list[int]]:
         yield hit
     finally:
         sys.settrace(None)
+
+
+@pytest.mark.parametrize("is_raised", [KeyboardInterrupt, SystemExit, ValueError])
+def test_no_hook_stays_once_an_exception_has_left_the_forward(
+    is_raised: type[BaseException], squeezed: Squeezed
+) -> None:
+    model, (x, y) = mlp(), vectors()
+
+    def fail(*args: Any) -> None:
+        raise is_raised
+
+    handle = model[2].register_forward_hook(fail)
+    with squeezed.to(1):
+        with contextlib.suppress(is_raised):
+            model(x)
+        assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+        assert torch._C._len_torch_dispatch_stack() == 0
+        assert model._forward_hooks == {}
+        handle.remove()
+        train(model, (x, y), 1)
+        assert squeezed.moved > 0
+
+
+class Noting(torch.nn.Parameter):
+    """A weight that notes in which threads its gradient is read."""
+
+    readers: ClassVar[set[int]] = set()
+
+    @property
+    def grad(self) -> Any:
+        self.readers.add(threading.get_ident())
+        return torch._C.TensorBase.grad.__get__(self)
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        torch._C.TensorBase.grad.__set__(self, value)
+
+
+def test_gradients_are_read_only_in_the_thread_of_the_backward(squeezed: Squeezed) -> None:
+    """C++ writes them there without Python's lock."""
+    model, (x, _) = mlp(), vectors()
+    model[0].weight = Noting(model[0].weight.detach())
+    Noting.readers.clear()
+    with squeezed.to(1):
+        thread = threading.Thread(target=model(x).sum().backward)
+        thread.start()
+        other = thread.ident
+        thread.join()
+        model(x)
+        assert Noting.readers == {other}
 
 
 def test_a_forked_child_has_all_that_the_parent_had(squeezed: Squeezed) -> None:

@@ -7,8 +7,12 @@ import torch
 
 from jupyter_gpushare.client.torch.squeeze import cache
 
+from . import programs, tricks
 from .conftest import Program, Squeezed, is_same, run
-from .programs import NOTHING_LEAVES, PROGRAMS, SAID
+
+PROGRAMS = [*programs.PROGRAMS, *tricks.TRICKS]
+SAID = programs.SAID | tricks.SAID
+NOTHING_LEAVES = programs.NOTHING_LEAVES | tricks.NOTHING_LEAVES
 
 # the bytes that an iteration may take, and the pace of the slower tier: see `Squeezed.to`
 WAYS = {

@@ -197,10 +197,12 @@ class Cache:
         if body is None or not body.is_private():
             return False
         self._settle(entry)
-        if entry.place is None and self._is_remade(entry):
+        is_closed = entry.is_closed()
+        if entry.place is None and is_closed and self._is_remade(entry):
             self.dropped += entry.nbytes
         elif entry.place is None and not self._write(entry, body.storage):
             return False
+        entry.is_open = not is_closed  # perhaps of bytes that others have changed
         self._here.pop(entry.ordinal, None)
         self._last_gone = max(self._last_gone, entry.ordinal)
         entry.body = None
@@ -211,7 +213,7 @@ class Cache:
         node = entry.node
         if node is None or node.seconds >= 2 * entry.nbytes * self._tier.pace:
             return False
-        return entry.is_closed() and node.is_closed()
+        return node.is_closed()
 
     # --- transfers ---------------------------------------------------------------------------
 
@@ -232,6 +234,7 @@ class Cache:
         except OSError as error:
             self._call_off(error)
             return
+        # An interrupt in here loses the place for good, since the write may be on its way.
         entry.file, entry.leaving = file, self._tier.write_behind(file, place, entry.body.storage)
         entry.place = place
 
@@ -276,6 +279,9 @@ class Cache:
             file.leave(place, None)
             self._call_off(error)
             return False
+        except BaseException:  # an interrupt
+            file.leave(place, None)
+            raise
         entry.file, entry.place = file, place
         self._written.add(entry.ordinal)
         return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..exports import is_exported
+from ..exports import has_known_address, is_exported
 from .geometry import Geometry, geometry_of, within
 from .page_file import PageFile, Place
 
@@ -26,7 +26,9 @@ class Plain:
     __slots__ = ("_tensor", "_version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor, self._version = alias_of(tensor), tensor._version
+        # A leaf is kept itself, as autograd does: user code may give its `data` another storage.
+        self._tensor = tensor if tensor.is_leaf else alias_of(tensor)
+        self._version = tensor._version
 
     def value(self) -> torch.Tensor:
         """Return the tensor. Raises RuntimeError if it has changed, as autograd does."""
@@ -129,11 +131,11 @@ class Entry:
 
     def is_closed(self) -> bool:
         """Whether recipes may make and read the bytes: user code has not changed them, and cannot
-        reach them. NumPy, which changes them unseen, marks a storage for good."""
+        reach them."""
         body = self.body
         if self.is_open or body is None:
             return not self.is_open
-        return body.is_private() and body.storage.resizable()
+        return body.is_private() and not is_foreign(body.storage)
 
     def is_arriving(self) -> bool:
         return self.arriving is not None and not self.arriving.done()
@@ -145,20 +147,28 @@ class Entry:
             self.file.leave(place, self.arriving or self.leaving)
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the values of a tensor are those of its storage, at its geometry."""
+    is_strided = tensor.layout == torch.strided and not tensor.is_nested
+    return is_strided and tensor.device.type == "cpu" and not has_lazy_bytes(tensor)
+
+
 def has_lazy_bytes(tensor: torch.Tensor) -> bool:
     """Whether the values of a tensor are not simply those of its storage."""
     return bool(tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
 
 
 def is_foreign(storage: torch.UntypedStorage) -> bool:
-    """Whether other libraries or processes may change the bytes unseen: NumPy, those that take
-    tensors by DLPack, and workers that share memory."""
-    return not storage.resizable() or is_exported(storage)
+    """Whether others may change the bytes unseen: NumPy, libraries that take tensors by DLPack,
+    workers that share memory, and C code that knows the address."""
+    return not storage.resizable() or is_exported(storage) or has_known_address(storage)
 
 
 def alias_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without history that shares the version counter. The recorder sees
-    nothing."""
+    """Return a tensor without history that shares the version counter. The recorder sees nothing,
+    but for a subclass, which makes its own aliases."""
+    if type(tensor) is not torch.Tensor:
+        return tensor.detach()
     with torch._C._DisableTorchDispatch():
         return tensor.detach()
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
 import torch
 
 from .cache import Cache
-from .entries import Entry, Handle, Plain, Reference, has_lazy_bytes, is_foreign
+from .entries import Entry, Handle, Plain, Reference, is_foreign, is_plain
 from .gradients import Gradients
 from .profile import Event, Profile
 from .recorder import Recorder
@@ -29,7 +31,7 @@ class Hooks:
     def __init__(self, cache: Cache, profile: Profile, gradients: Gradients) -> None:
         self._cache, self._profile, self._gradients = cache, profile, gradients
         self._recorder = Recorder(cache)
-        self._undo: Callable[[], None] | None = None
+        self._undo = contextlib.ExitStack()
 
     # --- a forward ---------------------------------------------------------------------------
 
@@ -45,55 +47,92 @@ class Hooks:
         if _top() is not None:
             return "it runs under saved-tensor hooks of its own, or is checkpointed"
         self._gradients.expect(module)
-        self._stand_aside_for_functions()
+        self._stand_aside()
         torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
-        if self._cache.takes_recipes and not torch._C._len_torch_dispatch_stack():
+        has_modes = torch._C._len_torch_dispatch_stack() > 0
+        if self._cache.takes_recipes and not has_modes and not _has_tangents():
             self._recorder.__enter__()
         return ""
 
     def end(self) -> None:
         """Take the hooks away; do nothing if they are away, or others lie over them."""
-        if torch._C._len_torch_dispatch_stack() and _top_mode() is self._recorder:
+        self._stop_recording()
+        if self._is_on_top():
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+        self._undo.close()
+
+    def end_left(self) -> None:
+        """Do the same at any moment but in the middle of an operation, which needs its modes."""
+        frame = sys._getframe()
+        while (caller := frame.f_back) is not None and frame.f_code is not Hooks.pack.__code__:
+            frame = caller
+        if frame.f_code is not Hooks.pack.__code__:
+            self.end()
+
+    def _stop_recording(self) -> None:
+        if _top_mode() is self._recorder:
             self._recorder.__exit__(None, None, None)
         self._recorder.forget()
         self._cache.open_reachable()
-        if self._is_on_top():
-            torch._C._autograd._pop_saved_tensors_default_hooks()
-        if self._undo is not None:
-            self._undo()
-            self._undo = None
 
     def _is_on_top(self) -> bool:
         top = _top()
         return top is not None and top[0] == self.pack
 
-    def _stand_aside_for_functions(self) -> None:
-        """torch.func refuses to run under hooks of saved tensors: these are away meanwhile."""
-        graph = torch.autograd.graph
-        original = graph.disable_saved_tensors_hooks
+    def _stand_aside(self) -> None:
+        """torch.func refuses to run under hooks of saved tensors, and formulas of derivatives round
+        otherwise under a mode: ours are away meanwhile."""
+        autograd = torch.autograd
+        self._wrap(autograd.graph, "disable_saved_tensors_hooks", self._away)
+        self._wrap(autograd, "_engine_run_backward", self._unrecorded)
+        self._wrap(autograd.forward_ad, "enter_dual_level", self._unrecorded_from_now_on)
 
-        @contextlib.contextmanager
-        def disable(message: str) -> Iterator[None]:
-            with self._away(), original(message):
-                yield
+    def _wrap(self, place: Any, name: str, around: Callable[[Any], Any]) -> None:
+        original = getattr(place, name)
+        wrapper = functools.wraps(original)(around(original))
+        setattr(place, name, wrapper)
 
         def restore() -> None:
-            if graph.disable_saved_tensors_hooks is disable:
-                graph.disable_saved_tensors_hooks = original
+            if getattr(place, name) is wrapper:
+                setattr(place, name, original)
 
-        graph.disable_saved_tensors_hooks = disable
-        self._undo = restore
+        self._undo.callback(restore)
 
-    @contextlib.contextmanager
-    def _away(self) -> Iterator[None]:
-        if not self._is_on_top():
-            yield
-            return
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-        try:
-            yield
-        finally:
-            torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
+    def _unrecorded(self, original: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
+            if _top_mode() is not self._recorder:
+                return original(*arguments, **options)
+            self._stop_recording()
+            try:
+                return original(*arguments, **options)
+            finally:
+                self._recorder.__enter__()
+
+        return run
+
+    def _unrecorded_from_now_on(self, original: Any) -> Any:
+        def enter(*arguments: Any, **options: Any) -> Any:
+            if _top_mode() is self._recorder:
+                self._stop_recording()
+            return original(*arguments, **options)
+
+        return enter
+
+    def _away(self, original: Any) -> Any:
+        @contextlib.contextmanager
+        def disable(message: str) -> Iterator[None]:
+            if not self._is_on_top():
+                with original(message):
+                    yield
+                return
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+            try:
+                with original(message):
+                    yield
+            finally:
+                torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
+
+        return disable
 
     # --- tensors -----------------------------------------------------------------------------
 
@@ -138,7 +177,7 @@ class Hooks:
 
     def _unpack(self, handle: Handle) -> torch.Tensor:
         entry = handle.entry
-        self._profile.is_backward = True
+        self._profile.backward_thread = get_ident()
         self._profile.close()
         self._cache.bring(entry)
         tensor = handle.value()
@@ -168,8 +207,7 @@ def _may_leave(tensor: torch.Tensor) -> bool:
     """Whether a saved tensor is an activation in plain memory."""
     if type(tensor) is not torch.Tensor or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return False
-    is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
-    if not is_plain or tensor.is_quantized or has_lazy_bytes(tensor):
+    if not is_plain(tensor) or tensor.is_quantized:
         return False
     storage = tensor.untyped_storage()
     size = storage.nbytes()
@@ -194,4 +232,11 @@ def _top() -> Any:
 
 
 def _top_mode() -> Any:
-    return torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1)
+    """Return the mode of dispatch on top in this thread, or None."""
+    count = torch._C._len_torch_dispatch_stack()
+    return torch._C._get_dispatch_stack_at(count - 1) if count else None
+
+
+def _has_tangents() -> bool:
+    """Whether forward-mode derivatives are computed."""
+    return bool(torch.autograd.forward_ad._current_level >= 0)

@@ -6,12 +6,14 @@ import ctypes
 import os
 import tempfile
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple
 
 import torch
 
 PAGE = 4096  # bytes; a place is whole pages
+KEPT_FREE = 0.1  # of the file system, for others
 
 
 class Place(NamedTuple):
@@ -29,13 +31,17 @@ class Places:
         self._end = 0
         self.used = 0  # bytes
 
-    def take(self, size: int) -> Place:
+    def take(self, size: int, may_grow: Callable[[int], None] = lambda size: None) -> Place:
+        """Return a free part. `may_grow` is called before the file grows by that many bytes, and
+        raises where it must not."""
         size = -(-size // PAGE) * PAGE
-        self.used += size
         fit = min((f for f in self._free if f.size >= size), key=lambda f: f.size, default=None)
         if fit is None:
+            may_grow(size)
             begin, self._end = self._end, self._end + size
+            self.used += size
             return Place(begin, size)
+        self.used += size
         self._free.remove(fit)
         if fit.size > size:
             self._free.append(Place(fit.begin + size, fit.size - size))
@@ -73,8 +79,14 @@ class PageFile:
         return self._places.used
 
     def take(self, size: int) -> Place:
+        """Return a free place. Raises OSError if the disk would be left with too little room."""
         self._collect()
-        return self._places.take(size)
+        return self._places.take(size, self._may_grow)
+
+    def _may_grow(self, size: int) -> None:
+        disk = os.fstatvfs(self._file.fileno())
+        if disk.f_bavail - size / disk.f_frsize < KEPT_FREE * disk.f_blocks:
+            raise OSError(f"less than {KEPT_FREE:.0%} of its file system would stay free")
 
     def leave(self, place: Place, transfer: Future[None] | None) -> None:
         """Free a place once its transfer is over. It may be called at any moment, also while

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
 from .gradients import Gradients
@@ -50,7 +51,7 @@ class Profile:
         self.tape: list[Step] | None = None  # of the iteration, while it is recorded
         self.most = 0  # that any event has needed in this iteration
         self.peak = 0
-        self.is_backward = False
+        self.backward_thread = 0  # which writes gradients without the GIL, and may read them
 
     def used(self) -> int:
         """Return the bytes that the iteration has now."""
@@ -96,7 +97,8 @@ class Profile:
             self.tape.append(step._replace(need=need))
 
     def _made(self) -> int:
-        return self._gradients.bytes() if self.is_backward else 0
+        is_here = self.backward_thread == get_ident()
+        return self._gradients.bytes() if is_here else self._gradients.known()
 
 
 def _note_most(table: dict[Event, float], event: Event, need: float) -> None:

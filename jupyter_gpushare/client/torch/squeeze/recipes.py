@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -121,11 +121,11 @@ Source = Copied | Saved | Made
 class Call:
     """One operation with its arguments, and weak references to the nodes of its outputs."""
 
-    __slots__ = ("_args", "_function", "_kwargs", "_threads", "made", "nodes", "seconds")
+    __slots__ = ("_args", "_arithmetic", "_function", "_kwargs", "made", "nodes", "seconds")
 
     def __init__(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
-        self._threads = torch.get_num_threads()  # sums of a batch norm depend on them
+        self._arithmetic = arithmetic()
         self.nodes: list[Callable[[], Node | None]] = []
         self.seconds = 0.0  # that the operation took
         self.made = 0  # bytes of its outputs
@@ -145,7 +145,7 @@ class Call:
         """Run the operation again, and return its outputs."""
         args = [arg.value(entries) if isinstance(arg, Source) else arg for arg in self._args]
         entries.evict(self.made)
-        with _threads(self._threads):
+        with _under(self._arithmetic):
             made = self._function(*args, **self._kwargs)
         return list(made) if isinstance(made, tuple | list) else [made]
 
@@ -196,18 +196,52 @@ class Node:
         return output.untyped_storage()
 
 
+class Arithmetic(NamedTuple):
+    """The part of PyTorch's state on which the bits of a result depend."""
+
+    threads: int  # sums of a batch norm depend on them
+    flushes_denormals: bool
+    has_onednn: bool  # whose GELU is another one
+    default_type: torch.dtype  # of integers times a constant
+
+
+def arithmetic() -> Arithmetic:
+    """Return the state now, in this thread."""
+    return Arithmetic(
+        torch.get_num_threads(),
+        _DENORMAL * 1.0 == 0.0,  # Python computes in the same mode, which PyTorch does not tell
+        torch._C._get_mkldnn_enabled(),
+        torch.get_default_dtype(),
+    )
+
+
 @contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Run operations in `count` threads, as PyTorch ran them the first time."""
-    before = torch.get_num_threads()
-    if before == count:
+def _under(wanted: Arithmetic) -> Iterator[None]:
+    """Run operations as PyTorch ran them the first time."""
+    before = arithmetic()
+    if before == wanted:
         yield
         return
-    torch.set_num_threads(count)
+    _set(wanted, before)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _set(before, wanted)
+
+
+def _set(wanted: Arithmetic, before: Arithmetic) -> None:
+    for setting, to, was in zip(_SETTINGS, wanted, before, strict=True):
+        if to != was:
+            setting(to)
+
+
+_SETTINGS: tuple[Callable[[Any], object], ...] = (
+    torch.set_num_threads,
+    torch.set_flush_denormal,
+    torch._C._set_mkldnn_enabled,
+    torch.set_default_dtype,
+)
+_DENORMAL = 5e-324
 
 
 def _none() -> None:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ..tensors import storage_of
-from .entries import Entry, has_lazy_bytes, is_foreign
+from .entries import Entry, is_foreign, is_plain
 from .geometry import geometry_of, over
 from .recipes import DEEPEST, Call, Copied, Made, Node, Saved, Source
 
@@ -129,8 +129,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
     def _source(self, tensor: torch.Tensor) -> Source | None:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             return None
-        is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
-        if not is_plain or has_lazy_bytes(tensor):
+        if not is_plain(tensor):
             return None
         storage = tensor.untyped_storage()
         source = None if tensor.is_inference() else self._known(tensor, storage)
@@ -174,6 +173,8 @@ def _keeps_type(args: Any) -> bool:
 def _may_have_recipe(output: torch.Tensor) -> bool:
     """Whether a result fills its storage, is large enough for a recipe, and has a version, which
     those of inference mode have not. Elements of results do not overlap."""
+    if not is_plain(output):
+        return False
     size: int = output.untyped_storage().nbytes()
     return size > TINY and size == int(output.nbytes) and not output.is_inference()
 

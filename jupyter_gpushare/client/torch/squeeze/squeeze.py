@@ -66,6 +66,7 @@ class Squeeze:
         self._misses = 0  # iterations in a row that have needed more than the target
         self._least = 0  # bytes below which no iteration can be squeezed, as was seen
         exports.watch()
+        exports.watch_addresses()
         _living.add(self)
 
     @property
@@ -187,6 +188,10 @@ class Squeeze:
     def forward_ends(self) -> None:
         self._hooks.end()
 
+    def forward_left(self) -> None:
+        """An interrupt has left the outermost forward, whose hooks are still there."""
+        self._hooks.end_left()
+
     def step_begins(self) -> None:
         """The backward is over: what an optimizer's step needs is not the last entry's."""
         self.profile.close()
@@ -285,6 +290,8 @@ class NoSqueeze:
     def forward_begins(self, module: torch.nn.Module) -> None: ...
 
     def forward_ends(self) -> None: ...
+
+    def forward_left(self) -> None: ...
 
     def step_begins(self) -> None: ...
 
