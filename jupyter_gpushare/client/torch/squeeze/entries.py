@@ -26,7 +26,9 @@ class Plain:
     __slots__ = ("_tensor", "_version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor, self._version = alias_of(tensor), tensor._version
+        is_parameter = tensor.requires_grad and tensor.is_leaf  # no history of it leads back here
+        self._tensor = tensor if is_parameter else alias_of(tensor)
+        self._version = tensor._version
 
     def value(self) -> torch.Tensor:
         """Return the tensor. Raises RuntimeError if it has changed, as autograd does."""
