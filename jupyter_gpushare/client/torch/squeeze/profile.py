@@ -48,7 +48,7 @@ class Profile:
         self._open: Step | None = None
         self._event = Event(True, 0)  # the one that is open
         self._live = self._made_before = 0  # bytes when it opened
-        self._made = 0  # bytes of gradients, as of the latest event: autograd makes them in between
+        self._made = 0  # bytes of gradients at the latest event: autograd makes them in between
         self.tape: list[Step] | None = None  # of the iteration, while it is recorded
         self.most = 0  # that any event has needed in this iteration
         self.peak = 0
