@@ -1,149 +1,49 @@
-"""Squeezed iterations beside stock PyTorch: peaks that are counted exactly, times in pairs.
+"""Squeezed iterations beside stock PyTorch and beside other ways to need less: peaks that are
+counted exactly, times in pairs.
 
-`python benchmarks/squeeze.py [ROUNDS] [NETWORK...]` trains each network in one process in several
-ways, one iteration of each in turn. A peak is the ephemeral memory of an iteration; a time is the
-CPU time of the training thread over that of stock PyTorch in the same round, as a median.
+`python benchmarks/squeeze.py [ROUNDS] [NETWORK...]` trains each network in several ways, each in a
+process of its own. A peak is the ephemeral memory of an iteration. A time is the CPU time of all
+threads of the process in an iteration over that of a stock iteration right before or after it, in
+turn; the median of these pairs. `again` is stock PyTorch once more, which tells how exact that is.
+Results go to build/squeeze.json.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import RLock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import nn
+from measure import RESULTS
+from squeeze_networks import TRAININGS, Training
+from squeeze_others import (
+    Elsewhere,
+    checkpointed,
+    largest_operation,
+    save_on_cpu,
+    selectively_checkpointed,
+)
 
 from jupyter_gpushare.client.options import Wanted
 from jupyter_gpushare.client.torch.boundaries import Boundaries
+from jupyter_gpushare.client.torch.estimator import Iteration
 from jupyter_gpushare.client.torch.memory import Memory
 
 MIB = 1 << 20
 WARM_UP = 4  # iterations until the peak of a budget is steady
-PARTS = (0.8, 0.6, 0.4, 0.0)  # of the stock peak; 0: the floor
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-class AlexNet(nn.Sequential):  # type: ignore[misc]
-    def __init__(self, classes: int = 100) -> None:
-        super().__init__(
-            *(nn.Conv2d(3, 96, 11, 4), nn.ReLU(True), nn.LocalResponseNorm(5), nn.MaxPool2d(3, 2)),
-            *(nn.Conv2d(96, 256, 5, padding=2), nn.ReLU(True), nn.LocalResponseNorm(5)),
-            *(nn.MaxPool2d(3, 2), nn.Conv2d(256, 384, 3, padding=1), nn.ReLU(True)),
-            *(nn.Conv2d(384, 384, 3, padding=1), nn.ReLU(True)),
-            *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(True), nn.MaxPool2d(3, 2), nn.Flatten()),
-            *(nn.Linear(9216, 4096), nn.ReLU(True), nn.Dropout()),
-            *(nn.Linear(4096, 4096), nn.ReLU(True), nn.Dropout(), nn.Linear(4096, classes)),
-        )
-
-
-class Bottleneck(nn.Module):  # type: ignore[misc]
-    def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__()
-        out = 4 * width
-        self.body = nn.Sequential(
-            *(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True)),
-            *(nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)),
-            *(nn.ReLU(True), nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out)),
-        )
-        self.down: nn.Module = nn.Identity()
-        if stride != 1 or channels != out:
-            shrink = nn.Conv2d(channels, out, 1, stride, bias=False)
-            self.down = nn.Sequential(shrink, nn.BatchNorm2d(out))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.body(x) + self.down(x), inplace=True)
-
-
-def resnet(blocks: tuple[int, ...] = (3, 4, 6, 3), classes: int = 100) -> nn.Module:
-    layers: list[nn.Module] = [
-        *(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True)),
-        nn.MaxPool2d(3, 2, 1),
-    ]
-    channels = 64
-    for level, count in enumerate(blocks):
-        for block in range(count):
-            layers.append(Bottleneck(channels, 64 << level, 2 if level and not block else 1))
-            channels = 256 << level
-    return nn.Sequential(
-        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)
-    )
-
-
-def vgg(widths: tuple[int, ...] = (32, 64, 128), classes: int = 100) -> nn.Module:
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in widths:
-        for _ in range(2):
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width)]
-            layers.append(nn.ReLU(True))
-            channels = width
-        layers.append(nn.MaxPool2d(2))
-    return nn.Sequential(
-        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)
-    )
-
-
-class Gpt(nn.Module):  # type: ignore[misc]
-    def __init__(self, layers: int = 6, width: int = 256, words: int = 2000) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(256, width)
-        layer = nn.TransformerEncoderLayer(
-            width, 8, 4 * width, 0.1, F.gelu, batch_first=True, norm_first=True
-        )
-        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.head = nn.Linear(width, words, bias=False)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        count = ids.size(1)
-        mask = nn.Transformer.generate_square_subsequent_mask(count)
-        x = self.words(ids) + self.places(torch.arange(count))
-        return self.head(self.layers(x, mask=mask, is_causal=True)).flatten(0, 1)
-
-
-class Recurrent(nn.Module):  # type: ignore[misc]
-    def __init__(self, width: int = 256) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(64, width, 2, batch_first=True)
-        self.head = nn.Linear(width, 100)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.lstm(x)[0][:, -1])
-
-
-def perceptron(width: int = 512, layers: int = 12) -> nn.Module:
-    parts = [(nn.Linear(width, width), nn.LayerNorm(width), nn.GELU()) for _ in range(layers)]
-    return nn.Sequential(*(part for layer in parts for part in layer), nn.Linear(width, 100))
-
-
-def images(count: int, size: int) -> Callable[[], Batch]:
-    return lambda: (torch.randn(count, 3, size, size), torch.randint(100, (count,)))
-
-
-def vectors(*shape: int) -> Callable[[], Batch]:
-    return lambda: (torch.randn(*shape), torch.randint(100, shape[:1]))
-
-
-def tokens(count: int, length: int) -> Callable[[], Batch]:
-    return lambda: (
-        torch.randint(2000, (count, length)),
-        torch.randint(2000, (count * length,)),
-    )
-
-
-NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batch]]] = {
-    "alexnet": (AlexNet, images(16, 227)),
-    "vgg": (vgg, images(32, 64)),
-    "resnet50": (resnet, images(8, 128)),
-    "gpt": (Gpt, tokens(8, 256)),
-    "mlp": (perceptron, vectors(4096, 512)),
-    "lstm": (Recurrent, vectors(64, 128, 64)),
-}
+LEARNINGS = 3  # trainings of which the median counts
+LEARNED = 4  # iterations from the first one on that may be slow since they are learned from
+NOTHING_MOVES = 1000  # per cent of the peak: a budget that is never reached
+OURS = "nothing moves", "60 %", "floor"
 
 
 class Granted:
@@ -161,104 +61,205 @@ class Granted:
     def leave(self) -> None: ...
 
 
-class Training:
-    """One way to train a network, an iteration at a time, with random numbers of its own."""
-
-    def __init__(self, name: str) -> None:
-        network, draw = NETWORKS[name]
-        torch.manual_seed(1)
-        self._network, self._batch = network(), draw()
-        self._optimizer = torch.optim.SGD(self._network.parameters(), lr=0.01, momentum=0.9)
-        self._random = torch.get_rng_state()
-        self.losses: list[float] = []
-        self.seconds: list[float] = []
-
-    def step(self) -> None:
-        torch.set_rng_state(self._random)
-        begin = time.thread_time()
-        self._optimizer.zero_grad(set_to_none=False)
-        loss = F.cross_entropy(self._network(self._batch[0]), self._batch[1])
-        loss.backward()
-        self._optimizer.step()
-        self.losses.append(loss.item())
-        del loss
-        self.seconds.append(time.thread_time() - begin)
-        self._random = torch.get_rng_state()
+class Step(NamedTuple):
+    loss: float
+    seconds: float  # of CPU time, of all threads
+    wall: float  # seconds
+    peak: int  # bytes of ephemeral memory
+    live: int  # bytes at its end
 
 
 class Way:
-    """A training with a memory of its own, which is installed for its iterations."""
+    """A training in a process of its own, one iteration at a time."""
 
-    def __init__(
-        self,
-        label: str,
-        name: str,
-        directory: str,
-        wanted: Wanted,
-    ) -> None:
-        self.label = label
-        self.memory = Memory(page_directory=lambda: directory)
-        self.memory.want_squeeze(wanted)
-        self._boundaries = Boundaries(Granted(), self.memory)
-        self.training = Training(name)
-        self.peak = 0  # bytes of ephemeral memory of the last iteration
+    def __init__(self, make: Callable[[], Training], directory: str, wanted: Wanted) -> None:
+        self._ours, theirs = multiprocessing.Pipe()
+        work = functools.partial(_train, theirs, make, directory, wanted)
+        self._process = multiprocessing.get_context("fork").Process(target=work)
+        self._process.start()
+        self.steps: list[Step] = []
 
-    def step(self) -> None:
-        self._boundaries.install()
-        try:
-            self.training.step()
-        finally:
-            self._boundaries.remove()
-        if self.memory.estimator.recent:
-            self.peak = self.memory.estimator.recent[-1].ephemeral
+    def step(self) -> Step:
+        self._ours.send("step")
+        self.steps.append(self._ours.recv())
+        return self.steps[-1]
+
+    def warmed(self) -> Way:
+        for _ in range(WARM_UP):
+            self.step()
+        return self
+
+    def state(self) -> str:
+        """Return a hash of all that it has trained so far."""
+        self._ours.send("state")
+        state: str = self._ours.recv()
+        return state
+
+    def end(self) -> None:
+        self._ours.send("end")
+        self._process.join()
+
+
+def _train(pipe: Any, make: Callable[[], Training], directory: str, wanted: Wanted) -> None:
+    training, memory = make(), Memory(page_directory=lambda: directory)
+    memory.want_squeeze(wanted)
+    Boundaries(Granted(), memory).install()
+    while (order := pipe.recv()) != "end":
+        pipe.send(_stepped(training, memory) if order == "step" else _hashed(training))
+
+
+def _stepped(training: Training, memory: Memory) -> Step:
+    wall, seconds = time.perf_counter(), time.process_time()
+    loss = training.iterate()
+    seconds, wall = time.process_time() - seconds, time.perf_counter() - wall
+    *_, latest = (Iteration(0, 0, 0, 0), *memory.estimator.recent)
+    return Step(loss, seconds, wall, latest.ephemeral, latest.live)
+
+
+def _hashed(training: Training) -> str:
+    digest = hashlib.sha256()
+    for tensor in training.lasting():
+        digest.update(tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 class Row(NamedTuple):
     label: str
     peak: int  # bytes
     over_stock: float
+    over_largest: float  # operation
     slowdown: float
+    wall: float  # over stock
     is_same: bool
 
 
-def measured(name: str, rounds: int, directory: str) -> list[Row]:
-    stock = Way("stock", name, directory, "off")
-    for _ in range(WARM_UP):
-        stock.step()
-    ways = [Way("hooks, nothing moves", name, directory, 100 * stock.peak)]
-    ways += [
-        Way(f"{part:.0%}" if part else "floor", name, directory, max(1, int(part * stock.peak)))
-        for part in PARTS
-    ]
-    for way in ways:
-        for _ in range(WARM_UP):
-            way.step()
-    for _ in range(rounds):
-        for way in (stock, *ways):
-            way.step()
-    return [_row(way, stock, rounds) for way in (stock, *ways)]
+class Network:
+    """All ways to train one of the networks, each beside the same stock training."""
+
+    def __init__(self, name: str, rounds: int, directory: str) -> None:
+        self._make, self._rounds, self._directory = TRAININGS[name], rounds, directory
+        self._elsewhere = Elsewhere()
+        self._largest = in_a_child(lambda: largest_operation(self._make()))
+        self._stock = self._way("off").warmed()
+        self._state = self._stock.state()
+        self._peak = self._stock.steps[-1].peak
+
+    def end(self) -> None:
+        self._stock.end()
+
+    def _way(self, wanted: Wanted, **options: Any) -> Way:
+        return Way(functools.partial(self._make, **options), self._directory, wanted)
+
+    def _ways(self) -> dict[str, Callable[[], Way]]:
+        def squeezed(percent: int) -> Callable[[], Way]:
+            return lambda: self._way(max(1, self._peak * percent // 100))
+
+        aside = functools.partial(save_on_cpu, self._elsewhere)
+        return {
+            "again": lambda: self._way("off"),
+            "nothing moves": squeezed(NOTHING_MOVES),
+            "60 %": squeezed(60),
+            "floor": squeezed(0),
+            "save_on_cpu": lambda: self._way("off", around=aside),
+            "checkpoint": lambda: self._way("off", wrap=checkpointed),
+            "selective checkpoint": lambda: self._way("off", wrap=selectively_checkpointed),
+        }
+
+    def rows(self) -> Iterator[Row]:
+        return (self._row(label, make()) for label, make in self._ways().items())
+
+    def _row(self, label: str, way: Way) -> Row:
+        is_same = way.warmed().state() == self._state
+        pairs = [self._pair(way, bool(number % 2)) for number in range(self._rounds)]
+        way.end()
+        peak = way.steps[-1].peak
+        both = zip(way.steps, self._stock.steps, strict=False)
+        return Row(
+            *(label, peak, peak / self._peak, peak / self._largest),
+            statistics.median(ours.seconds / theirs.seconds for ours, theirs in pairs),
+            statistics.median(ours.wall / theirs.wall for ours, theirs in pairs),
+            is_same and all(ours.loss == theirs.loss for ours, theirs in both),
+        )
+
+    def _pair(self, way: Way, is_first: bool) -> tuple[Step, Step]:
+        if is_first:
+            return way.step(), self._stock.step()
+        theirs = self._stock.step()
+        return way.step(), theirs
+
+    def learning(self) -> list[float]:
+        """Return the times of the first iterations under `auto` over those of stock PyTorch."""
+        tables = [self._learning_once() for _ in range(LEARNINGS)]
+        return [statistics.median(column) for column in zip(*tables, strict=True)]
+
+    def _learning_once(self) -> list[float]:
+        ways = stock, learns = self._way("off"), self._way("auto")
+        for number in range(LEARNED):
+            for one in ways if number % 2 else ways[::-1]:
+                one.step()
+        for one in ways:
+            one.end()
+        return [a.seconds / b.seconds for a, b in zip(learns.steps, stock.steps, strict=True)]
 
 
-def _row(way: Way, stock: Way, rounds: int) -> Row:
-    pairs = zip(way.training.seconds[-rounds:], stock.training.seconds[-rounds:], strict=True)
-    slowdown = statistics.median(ours / theirs for ours, theirs in pairs)
-    is_same = way.training.losses == stock.training.losses
-    return Row(way.label, way.peak, way.peak / stock.peak, slowdown, is_same)
+def in_a_child(measure: Callable[[], int]) -> int:
+    """Return what a process of its own measures, so that this one stays small."""
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=lambda: theirs.send(measure()))
+    child.start()
+    measured: int = ours.recv()
+    child.join()
+    return measured
+
+
+def dominates(ours: list[Row], other: Row) -> bool:
+    """Whether one of our rows takes less memory in no more time, or less time in no more memory."""
+    return any(
+        one.is_same
+        and one.peak <= other.peak
+        and one.slowdown <= other.slowdown
+        and (one.peak < other.peak or one.slowdown < other.slowdown)
+        for one in ours
+    )
+
+
+def described(row: Row, ours: list[Row]) -> str:
+    same = "same bits" if row.is_same else "OTHER BITS"
+    told = (
+        f"  {row.label:22} {row.peak / MIB:8.1f} MiB {row.over_stock:5.0%}"
+        f" {row.over_largest:6.2f} of the largest operation"
+        f"  CPU {row.slowdown:5.2f} wall {row.wall:5.2f}  {same}"
+    )
+    if row.label in ("again", *OURS):
+        return told
+    return told + ("  we take less" if dominates(ours, row) else "  WE DO NOT TAKE LESS")
+
+
+def measured(name: str, rounds: int, directory: str) -> dict[str, object]:
+    network = Network(name, rounds, directory)
+    print(name, flush=True)
+    rows: list[Row] = []
+    for row in network.rows():
+        rows.append(row)
+        print(described(row, [one for one in rows if one.label in OURS]), flush=True)
+    learning = network.learning()
+    network.end()
+    print(
+        "  first iterations under auto:", *(f"{slowdown:.2f}" for slowdown in learning), flush=True
+    )
+    return {"rows": [row._asdict() for row in rows], "learning": learning}
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rounds, names = int((sys.argv[1:] or ["9"])[0]), sys.argv[2:] or list(NETWORKS)
+    rounds, names = int((sys.argv[1:] or ["9"])[0]), sys.argv[2:] or list(TRAININGS)
+    results = RESULTS.with_name("squeeze.json")
+    results.parent.mkdir(exist_ok=True)
+    found: dict[str, object] = {}
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         for name in names:
-            print(name)
-            for row in measured(name, rounds, directory):
-                same = "same losses" if row.is_same else "OTHER LOSSES"
-                print(
-                    f"  {row.label:22} {row.peak / MIB:8.1f} MiB {row.over_stock:5.0%}"
-                    f"  time {row.slowdown:5.2f}  {same}",
-                    flush=True,
-                )
+            found[name] = measured(name, rounds, directory)
+            results.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -36,7 +35,7 @@ class Cache:
         self.budget = math.inf
         self.dropped = self.remade = 0  # bytes, in total
         self.ended: deque[int] = deque()  # ordinals of entries that autograd has let go
-        self._found: weakref.WeakValueDictionary[int, Entry] = weakref.WeakValueDictionary()
+        self._found: dict[int, Reference] = {}  # by the address of the storage
         self._floor = 0
         self._written: set[int] = set()
         self._written_before: set[int] = set()
@@ -56,6 +55,7 @@ class Cache:
         self._unused = 0 if is_new else self._unused + 1
         self._dropped_before, self.budget = self.dropped, budget
         self._earlier = [weak for weak in (*self._earlier, *self._order) if weak() is not None]
+        self._found = {key: weak for key, weak in self._found.items() if weak() is not None}
         self._order = []  # of this iteration, by ordinal
         self._here: dict[int, Reference] = {}  # whose bytes are in memory, by ordinal
         self._behind: deque[Reference] = deque(maxlen=BEHIND)  # to be written soon
@@ -91,12 +91,16 @@ class Cache:
     # --- entries -----------------------------------------------------------------------------
 
     def find(self, storage: torch.UntypedStorage, version: int) -> Entry | None:
-        entry = self._found.get(storage._cdata)
+        entry = self._at(storage)
         return entry if entry is not None and entry.is_of(storage, version) else None
+
+    def _at(self, storage: torch.UntypedStorage) -> Entry | None:
+        reference = self._found.get(storage._cdata)
+        return None if reference is None else reference()
 
     def open(self, storage: torch.UntypedStorage) -> None:
         """Note that user code changes the bytes of a storage."""
-        if (entry := self._found.get(storage._cdata)) is not None:
+        if (entry := self._at(storage)) is not None:
             entry.is_open = True
 
     def held_beside(self, entry: Entry) -> tuple[int, ...]:
@@ -126,11 +130,11 @@ class Cache:
     def add(self, storage: torch.UntypedStorage, version: int) -> Entry:
         """Return a new entry. The caller keeps it alive."""
         entry = Entry(storage, version, len(self._order))
-        self._found[storage._cdata] = entry
-        self._order.append(Reference(entry, self._note_end))
-        self._here[entry.ordinal] = self._order[-1]
+        reference = Reference(entry, self._note_end)
+        self._order.append(reference)
+        self._found[storage._cdata] = self._here[entry.ordinal] = reference
         if entry.ordinal in self._written_before:
-            self._behind.append(self._order[-1])
+            self._behind.append(reference)
         return entry
 
     def _note_end(self, reference: Reference) -> None:

@@ -150,7 +150,7 @@ class Entry:
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the values of a tensor are those of its storage, at its geometry."""
     is_strided = tensor.layout == torch.strided and not tensor.is_nested
-    return is_strided and tensor.device.type == "cpu" and not has_lazy_bytes(tensor)
+    return is_strided and tensor.is_cpu and not has_lazy_bytes(tensor)
 
 
 def has_lazy_bytes(tensor: torch.Tensor) -> bool:

@@ -22,6 +22,9 @@ COMPILED = "the model is compiled; `torch._functorch.config.activation_memory_bu
 LEAST = 16 << 10  # bytes; a smaller storage stays
 Packed = Handle | Plain
 _SAVES_FOR_USER = torch.autograd.Function.apply.__func__.__code__
+_WITHOUT_TORCH_FUNCTION = torch._C.DisableTorchFunction  # looked up once: these run for each tensor
+_is_inference = torch.is_inference_mode_enabled
+_is_functorch_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
 _RUNS_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 
 
@@ -138,7 +141,7 @@ class Hooks:
 
     def pack(self, tensor: torch.Tensor) -> Packed:
         is_for_user = sys._getframe(1).f_code is _SAVES_FOR_USER
-        with torch._C.DisableTorchFunction():
+        with _WITHOUT_TORCH_FUNCTION():
             if not _may_leave(tensor):
                 return Plain(tensor)
             with self._cache.lock:
@@ -167,13 +170,19 @@ class Hooks:
 
     def unpack(self, packed: Packed) -> torch.Tensor:
         is_for_user = not _is_engine(sys._getframe())
-        with torch._C.DisableTorchFunction(), torch.inference_mode(False):
-            if isinstance(packed, Plain):
-                return packed.value()
-            with self._cache.lock:
-                if is_for_user:
-                    self._cache.open_unpacked(packed.entry)
-                return self._unpack(packed)
+        with _WITHOUT_TORCH_FUNCTION():
+            if not _is_inference():
+                return self._value(packed, is_for_user)
+            with torch.inference_mode(False):
+                return self._value(packed, is_for_user)
+
+    def _value(self, packed: Packed, is_for_user: bool) -> torch.Tensor:
+        if isinstance(packed, Plain):
+            return packed.value()
+        with self._cache.lock:
+            if is_for_user:
+                self._cache.open_unpacked(packed.entry)
+            return self._unpack(packed)
 
     def _unpack(self, handle: Handle) -> torch.Tensor:
         entry = handle.entry
@@ -205,7 +214,7 @@ def _is_engine(frame: FrameType) -> bool:
 
 def _may_leave(tensor: torch.Tensor) -> bool:
     """Whether a saved tensor is an activation in plain memory."""
-    if type(tensor) is not torch.Tensor or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if type(tensor) is not torch.Tensor or _is_functorch_wrapper(tensor):
         return False
     if not is_plain(tensor) or tensor.is_quantized:
         return False

@@ -47,7 +47,9 @@ class Profile:
         self._counter.mark()
         self._base = self._counter.live()
         self._open: Step | None = None
+        self._event = Event(True, 0)  # the one that is open
         self._live = self._made_before = 0  # bytes when it opened
+        self._made = 0  # bytes of gradients at the latest event: autograd makes them in between
         self.tape: list[Step] | None = None  # of the iteration, while it is recorded
         self.most = 0  # that any event has needed in this iteration
         self.peak = 0
@@ -55,7 +57,7 @@ class Profile:
 
     def used(self) -> int:
         """Return the bytes that the iteration has now."""
-        return self._counter.live() - self._base - self._made()
+        return self._counter.live() - self._base - self._made
 
     def need(self, event: Event, size: int) -> int | None:
         """Return the most bytes that will be needed between that event and the next one, beside
@@ -67,9 +69,9 @@ class Profile:
     def open(self, event: Event, size: int) -> None:
         """Measure what is needed from now on, after that event of an entry of `size` bytes."""
         self._live, _ = self._counter.mark()
-        self._made_before = self._made()
+        self._made_before = self._made
         used = self._live - self._base - self._made_before
-        kind = "save" if event.is_saved else "take"
+        self._event, kind = event, "save" if event.is_saved else "take"
         self._open = Step(kind, event.ordinal, size, used)
 
     def record(self, ended: deque[int], **known: Any) -> None:
@@ -82,24 +84,22 @@ class Profile:
             self._open = self._open._replace(**known)
 
     def close(self) -> None:
-        """End the measurement of the open event."""
+        """End the measurement of the open event, since the next one begins."""
+        if self.backward_thread == get_ident():
+            self._made = self._gradients.bytes()
         step, self._open = self._open, None
         _, peak = self._counter.mark()
         if step is None:
             return
-        need = max(0, peak - self._live - (self._made() - self._made_before))
-        event = Event(step.kind == "save", step.ordinal)
+        need = max(0, peak - self._live - (self._made - self._made_before))
         for table in (self._tables[-1], self._known):
-            _note_most(table, event, need / step.size)
+            _note_most(table, self._event, need / step.size)
         self.most = max(self.most, need)
         self.peak = max(self.peak, step.used + need)
         if self.tape is not None:
             self.tape.append(step._replace(need=need))
 
-    def _made(self) -> int:
-        is_here = self.backward_thread == get_ident()
-        return self._gradients.bytes() if is_here else self._gradients.known()
-
 
 def _note_most(table: dict[Event, float], event: Event, need: float) -> None:
-    table[event] = max(need, table.get(event, 0.0))
+    if need >= table.get(event, 0.0):
+        table[event] = need
