@@ -187,7 +187,10 @@ def what_persists_of_an_iteration_leaves_its_memory() -> None:
     del first
     kept = memory(15 * MIB, 3)
     session.end()
+    session.evacuate()
     assert torch.cuda.memory_reserved() >= 60 * MIB
+    session.begin()
+    session.end()
     session.evacuate()
     assert is_all(kept, 3)
     assert torch.cuda.memory_reserved() < 40 * MIB

@@ -27,6 +27,7 @@ class Apart:
         self._to_come = MOST
         self._pool: Any = None  # of the open iteration
         self._left: Any = None  # of the last one
+        self._places: list[range] = []  # addresses of segments that it has left
 
     def begin(self) -> None:
         self.settle()
@@ -40,21 +41,28 @@ class Apart:
             pools.end_routing(self._index, self._pool)
             self._left, self._pool = self._pool, None
 
-    def settle(self) -> None:
-        """Give up the pool of the last iteration. What persists of it moves, unless a captured
-        graph may use it; what else is alive there keeps its segments."""
+    def release(self) -> None:
+        """Give up the pool of the last iteration. Segments in which something is alive stay."""
         if self._left is None:
             return
         pool, self._left = self._left, None
-        if pools.is_alive(self._index, pool) and not captures.has_captured():
-            self._empty(pool)
+        self._places += [
+            range(segment["address"], segment["address"] + segment["total_size"])
+            for segment in torch.cuda.memory_snapshot(pool.id)
+            if segment["active_size"]
+        ]
         del pool
         pools.empty_cache()
 
-    def _empty(self, pool: Any) -> None:
-        segments = torch.cuda.memory_snapshot(pool.id)
-        places = [range(each["address"], each["address"] + each["total_size"]) for each in segments]
+    def settle(self) -> None:
+        """Move what persists of the last iteration, unless a captured graph may use it. The later
+        that is, the more gradients are gone, which would leave holes between what persists."""
+        self.release()
+        places, self._places = self._places, []
+        if not places or captures.has_captured():
+            return
         with contextlib.suppress(RuntimeError), peaks_of(self._index).unseen():  # or without room
             torch.cuda.synchronize(self._index)
             pools.move_storages(lambda address: any(address in place for place in places))
             torch.cuda.synchronize(self._index)
+        pools.empty_cache()

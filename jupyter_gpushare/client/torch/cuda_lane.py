@@ -175,6 +175,8 @@ class PooledLane:
         if not self.is_open or not self._may_route():
             self.stay_out()
             return
+        if self._apart is not None:
+            self._apart.settle()
         self._tidy()
         if self._to_trim is not None and self._to_trim[1] >= self._lane.size:
             self._trim()
@@ -259,6 +261,8 @@ class PooledLane:
     def evacuate(self) -> None:
         """Empty the lane, and let PyTorch give back its cached memory of iterations outside of it.
         The GPU must have done the work of this process before."""
+        if self._apart is not None:
+            self._apart.release()
         self._tidy()
         if self.survivors():
             self._promote()
@@ -267,8 +271,6 @@ class PooledLane:
     def _tidy(self) -> None:
         """Let PyTorch give back its cached memory of iterations outside, and of storages that moved
         out of the lane. This comes before storages move, which could otherwise pin that memory."""
-        if self._apart is not None:
-            self._apart.settle()
         if self._to_tidy:
             self._to_tidy -= 1
             pools.empty_cache()
