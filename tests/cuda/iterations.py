@@ -162,6 +162,40 @@ def a_captured_graph_has_memory_of_its_own() -> None:
     assert is_all(copy, 9)
 
 
+def what_a_captured_graph_uses_never_moves() -> None:
+    """It persists since an iteration outside of the lane, whose memory is cleared after it."""
+    memory(MIB)
+    graph = torch.cuda.CUDAGraph()
+    session.begin()
+    weights = memory(30 * MIB, 7)
+    session.end()
+    with torch.cuda.graph(graph):
+        copy = weights.clone()
+    session.begin()
+    session.end()
+    session.evacuate()
+    weights.fill_(9)
+    graph.replay()
+    assert is_all(copy, 9)
+
+
+def what_persists_of_an_iteration_leaves_its_memory() -> None:
+    """PyTorch puts what is made in the midst of an iteration into the segments that this has."""
+    memory(MIB)
+    session.begin()
+    first = memory(60 * MIB)
+    del first
+    kept = memory(15 * MIB, 3)
+    session.end()
+    session.evacuate()
+    assert torch.cuda.memory_reserved() >= 60 * MIB
+    session.begin()
+    session.end()
+    session.evacuate()
+    assert is_all(kept, 3)
+    assert torch.cuda.memory_reserved() < 40 * MIB
+
+
 def what_finds_no_room_to_move_keeps_its_place() -> None:
     """Memory ends while what survived is to move."""
     learn()

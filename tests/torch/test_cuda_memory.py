@@ -7,7 +7,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from jupyter_gpushare import _core
-from jupyter_gpushare.client.torch.cuda_lane import living, move_storages, why_not
+from jupyter_gpushare.client.torch.cuda_lane import living, why_not
+from jupyter_gpushare.client.torch.pools import move_storages
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -21,7 +22,7 @@ def test_tensors_without_memory_are_passed() -> None:
         fake = mode.from_tensor(torch.ones(3))
     lost = torch.ones(3)
     lost.untyped_storage().resize_(0)
-    assert move_storages(torch, lambda address: address == 0) == 0
+    assert move_storages(lambda address: address == 0) == 0
     assert fake.shape == lost.shape
 
 
@@ -34,7 +35,7 @@ def test_storages_move_with_all_that_shares_them_and_nothing_else_does() -> None
     bits = {tensor: tensor.detach().clone() for tensor in tensors}
     bias = model.bias.data_ptr()
     addresses = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-    assert move_storages(torch, addresses.__contains__) == 2
+    assert move_storages(addresses.__contains__) == 2
     for tensor in tensors:
         assert tensor.data_ptr() != before[tensor]
         assert torch.equal(tensor, bits[tensor])
@@ -47,7 +48,7 @@ def test_a_backward_pass_follows_storages_that_moved_since_its_forward_pass() ->
     hidden = weight.exp()
     loss = (hidden * hidden).sum()
     moving = {hidden.untyped_storage().data_ptr(), weight.untyped_storage().data_ptr()}
-    assert move_storages(torch, moving.__contains__) == 2
+    assert move_storages(moving.__contains__) == 2
     loss.backward()
     assert torch.equal(weight.grad, 2 * hidden * hidden)
 

@@ -20,17 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _core
 from ..cuda_chunks import CudaLane
-from . import captures, exports, outgoing
+from . import exports, outgoing, pools
+from .apart import Apart
 from .peaks import peaks_of
 from .seed import Seed
-from .tensors import storage_of, tensors
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
 
 LEAST_SEED = 20 << 20  # bytes; for a smaller request PyTorch makes a segment of that size
 TIDY = 8  # times to empty the cache after an iteration outside; live blocks pin segments
-APART = 8  # iterations outside of the lane that leave no memory between what is persistent
 INACTIVE = "inactive"  # the caching allocator's state of a free block
 OLDEST = (2, 9)  # version of PyTorch; the sources of older ones were not read
 NEEDED = (  # private functions of PyTorch; no public one routes all threads
@@ -83,14 +82,12 @@ class PooledLane:
         self._to_tidy = 0  # how often PyTorch still has to give back memory of iterations outside
         self._overflowed = False  # the last iteration overflowed
         self._kept: Any = None  # the pool of storages that moved out of the lane
-        self._apart: Any = None  # the pool of the open iteration, outside of the lane
-        self._left: Any = None  # that of the last one
-        self._to_part = APART
+        self._apart: Apart | None = None
         self._peaks = peaks_of(index)
         self._beside = 0  # bytes of large tensors outside of the lane, when the iteration began
         self._why_not = why_not()
         if not self._why_not:
-            captures.watch()
+            self._apart = Apart(index)
             exports.watch()
             outgoing.watch()
             largest = allocator_settings().get("max_split_size", -1)
@@ -178,6 +175,8 @@ class PooledLane:
         if not self.is_open or not self._may_route():
             self.stay_out()
             return
+        if self._apart is not None:
+            self._apart.settle()
         self._tidy()
         if self._to_trim is not None and self._to_trim[1] >= self._lane.size:
             self._trim()
@@ -191,7 +190,7 @@ class PooledLane:
         if is_new:
             self._pool = self._torch.cuda.MemPool(self._allocator.allocator())
         _core.CudaLane.enter()
-        self._begin_routing(self._pool)
+        pools.begin_routing(self._index, self._pool)
         if is_new:
             with self._peaks.unseen():
                 self._sow()
@@ -199,14 +198,6 @@ class PooledLane:
     def _large(self, kind: str) -> int:
         """Return the `current` or the `peak` bytes of tensors that lie in large segments."""
         return int(self._peaks.figures()["allocated_bytes"]["large_pool"][kind])
-
-    def _begin_routing(self, pool: Any) -> None:
-        """From now on, all threads allocate from this pool."""
-        self._torch._C._cuda_beginAllocateToPool(self._index, pool.id)
-
-    def _end_routing(self, pool: Any) -> None:
-        self._torch._C._cuda_endAllocateToPool(self._index, pool.id)
-        self._torch._C._cuda_releasePool(self._index, pool.id)  # the reference of the beginning
 
     def _may_route(self) -> bool:
         """Whether allocations may go to the lane: the process has used the GPU, which has not
@@ -217,26 +208,20 @@ class PooledLane:
         return False
 
     def stay_out(self) -> None:
-        """Begin an iteration that does not use the lane. The first of them have a pool of their
-        own: what is persistent from then on, as an optimiser's state, moves out of it, so that it
-        keeps no segment of theirs."""
-        self._settle()
+        """Begin an iteration that does not use the lane."""
         self._to_tidy = TIDY
-        if self._to_part and not self._why_not and self._may_route():
-            self._to_part -= 1
-            self._apart = self._torch.cuda.MemPool()
-            self._begin_routing(self._apart)
+        if self._apart is not None and self._may_route():
+            self._apart.begin()
 
     def leave(self) -> tuple[int, bool]:
         """Leave the lane. Return the bytes that this iteration would have taken of it, and whether
         they fit. PyTorch's peak must be that of the iteration."""
         if self._apart is not None:
-            self._end_routing(self._apart)
-            self._left, self._apart = self._apart, None
+            self._apart.end()
         if not self.inside:
             return 0, True
         self.inside = False
-        self._end_routing(self._pool)
+        pools.end_routing(self._index, self._pool)
         _core.CudaLane.leave()
         usage = _core.CudaLane.usage()
         known = self._seed.enough
@@ -276,6 +261,8 @@ class PooledLane:
     def evacuate(self) -> None:
         """Empty the lane, and let PyTorch give back its cached memory of iterations outside of it.
         The GPU must have done the work of this process before."""
+        if self._apart is not None:
+            self._apart.release()
         self._tidy()
         if self.survivors():
             self._promote()
@@ -284,31 +271,11 @@ class PooledLane:
     def _tidy(self) -> None:
         """Let PyTorch give back its cached memory of iterations outside, and of storages that moved
         out of the lane. This comes before storages move, which could otherwise pin that memory."""
-        self._settle()
         if self._to_tidy:
             self._to_tidy -= 1
-            self._empty_cache()
-        if self._kept is not None and not self._is_alive(self._kept):
+            pools.empty_cache()
+        if self._kept is not None and not pools.is_alive(self._index, self._kept):
             self._kept = None
-
-    def _settle(self) -> None:
-        """Give up the pool of the last iteration outside. What persists of it moves, unless a
-        captured graph may use it; what else is alive there keeps its segments."""
-        if self._left is None:
-            return
-        pool, self._left = self._left, None
-        if self._is_alive(pool) and not captures.has_captured():
-            self._empty_from(pool)
-        del pool
-        self._empty_cache()
-
-    def _empty_from(self, pool: Any) -> None:
-        segments = self._torch.cuda.memory_snapshot(pool.id)
-        places = [range(each["address"], each["address"] + each["total_size"]) for each in segments]
-        with contextlib.suppress(RuntimeError), self._peaks.unseen():  # or there is no room
-            self._torch.cuda.synchronize(self._index)
-            move_storages(self._torch, lambda address: any(address in each for each in places))
-            self._torch.cuda.synchronize(self._index)
 
     def _promote(self) -> None:
         if self._kept is None:
@@ -318,7 +285,7 @@ class PooledLane:
             self._torch.cuda.use_mem_pool(self._kept, self._index),
             self._peaks.unseen(),
         ):
-            move_storages(self._torch, _core.CudaLane.owns)
+            pools.move_storages(_core.CudaLane.owns)
         self._torch.cuda.synchronize(self._index)  # the copies read the lane
         if self.survivors():
             self._retire()
@@ -328,11 +295,7 @@ class PooledLane:
         """Drop the pool; its segments are freed, since nothing is alive in them."""
         if self._pool is not None:
             self._pool = None
-            self._empty_cache()
-
-    def _empty_cache(self) -> None:
-        with contextlib.suppress(RuntimeError):  # CUDA has failed: user code gets its own error
-            self._torch.cuda.empty_cache()
+            pools.empty_cache()
 
     def _size_to_sow(self) -> int:
         """Return the bytes of the one segment; 0 if there is none, since a segment above the user's
@@ -355,14 +318,9 @@ class PooledLane:
 
     def _living(self) -> list[tuple[int, int]]:
         """Return addresses and sizes of what is alive in the pool, without a walk if nothing is."""
-        if self._pool is None or not self._is_alive(self._pool):
+        if self._pool is None or not pools.is_alive(self._index, self._pool):
             return []
         return living(self._torch.cuda.memory_snapshot(self._pool.id))
-
-    def _is_alive(self, pool: Any) -> bool:
-        """Whether any block of the pool is alive."""
-        check = self._torch._C._cuda_checkPoolLiveAllocations
-        return not check(self._index, pool.id, set())
 
     def _retire(self) -> None:
         """End the use of the pool. Only those of its segments stay that have live blocks, until
@@ -370,7 +328,7 @@ class PooledLane:
         alive = self._living()
         self._pool = None
         _core.CudaLane.trim(alive)
-        self._empty_cache()
+        pools.empty_cache()
 
 
 def why_not_paged() -> str:
@@ -403,22 +361,3 @@ def living(segments: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
         for block in segment["blocks"]
         if block["state"] != INACTIVE and _core.CudaLane.owns(block["address"])
     )
-
-
-def move_storages(torch: Any, is_to_move: Any) -> int:
-    """Allocate storages that Python reaches anew, where allocations go now; return their number.
-    Storages that another library uses as well stay.
-
-    All views, gradients and tensors saved by autograd share the storage, so they move with it.
-    """
-    moved: set[int] = set()
-    with torch._C.DisableTorchFunctionSubclass():
-        for tensor in tensors(torch.Tensor):
-            storage = storage_of(tensor)
-            if storage is None or storage._cdata in moved or exports.is_exported(storage):
-                continue
-            if not is_to_move(storage.data_ptr()):
-                continue
-            storage.resize_(storage.nbytes())
-            moved.add(storage._cdata)
-    return len(moved)

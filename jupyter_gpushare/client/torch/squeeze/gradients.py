@@ -52,8 +52,4 @@ class Gradients:
             self._made += sum(storage.nbytes() for storage in storages)
             self._with += [parameter for parameter in self._without if parameter.grad is not None]
             self._without = without
-        return self.known()
-
-    def known(self) -> int:
-        """Return the same as the last look at gradients has found; call it in any thread."""
         return self._made if self._outlive else 0
