@@ -25,9 +25,10 @@ Decision Pass::run(Successor due) {
   settle_shares();
   boost_cells();
   Contention contention = this->contention(state_->now);
-  grant(contention, decision);
-  ask_to_yield(contention, decision);
-  if (!state_->recovering) ask_to_page_out(decision);
+  do {
+    grant(contention, decision);
+    ask_to_yield(contention, decision);
+  } while (ask_to_page_out(contention, decision));
   state_->tuner.runs(state_->now, static_cast<int>(contention.running.size()));
   if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
     seen_ = std::move(contention);
@@ -162,7 +163,11 @@ void Pass::ask_to_yield(Contention& contention, Decision& decision) {
 
 // --- memory --------------------------------------------------------------------------------------
 
-void Pass::ask_to_page_out(Decision& decision) {
+// Returns whether any session is asked. The device need not drain then for the session that they
+// make room for, so that others may start.
+bool Pass::ask_to_page_out(Contention& contention, Decision& decision) {
+  if (state_->recovering) return false;
+  const std::size_t before = decision.page_outs.size();
   for (Eviction::Plan plan; !(plan = Eviction(*state_).plan()).sessions.empty();) {
     const Session* first = state_->sessions.find(plan.beneficiary);
     const std::string beneficiary = first ? first->id : "";
@@ -172,6 +177,9 @@ void Pass::ask_to_page_out(Decision& decision) {
       decision.page_outs.push_back(session.id);
     }
   }
+  if (decision.page_outs.size() == before) return false;
+  contention = this->contention(state_->now);
+  return true;
 }
 
 // --- the next pass -------------------------------------------------------------------------------

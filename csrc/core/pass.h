@@ -42,7 +42,7 @@ class Pass {
   void boost_cells();
   void grant(Contention& contention, Decision& decision);
   void ask_to_yield(Contention& contention, Decision& decision);
-  void ask_to_page_out(Decision& decision);
+  bool ask_to_page_out(Contention& contention, Decision& decision);
 
   Contention contention(Seconds now) const;  // of sessions that may have turns now
   Contender* next_to_start(Contention& contention) const;

@@ -132,6 +132,20 @@ def test_skipping_boundaries_is_equal_to_stepping_each(
     assert figures(simulated(steps=False)) == figures(simulated(steps=True))
 
 
+def test_a_session_that_others_page_out_for_holds_up_no_third_one() -> None:
+    """Until they were asked, the device had to drain for it; then another one may start beside."""
+    thinks = 10.0
+    jobs = [
+        Job("a", [Cell(57, 0.05), Cell(52, 0.01, thinks)], demand=Demand(106, 715, False)),
+        Job("b", [Cell(34, 0.357, thinks)], demand=Demand(31, 401)),
+        Job("c", [Cell(24, 0.125, thinks)], demand=Demand(96, 52, False)),
+        Job("d", [Cell(46, 0.25)], demand=Demand(148, 274), arrival=6.96, priority=1),
+    ]
+    rules = Rules(running_lanes=2, aging=2, page_waiting=True)
+    conduct = Conduct(paging_rate=100, checks=True)
+    run(jobs, "classroom", capacity=1000, rules=rules, conduct=conduct)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las"])
