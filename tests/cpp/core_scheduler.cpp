@@ -204,7 +204,7 @@ class Clients {
   void look(const SessionState& state) {
     REQUIRE((state.paged_out_bytes > 0) == out_.contains(state.id));
     REQUIRE(!scheduler_.may_keep(state.id, 101));
-    REQUIRE((state.state != State::held || held_.contains(state.id)));
+    REQUIRE((state.state != State::throttled || held_.contains(state.id)));
     if (held_.contains(state.id)) REQUIRE(!state.place);
     if (state.lane && state.state != State::running && state.state != State::overdue)
       REQUIRE(scheduler_.may_keep(state.id, 0));
