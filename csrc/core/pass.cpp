@@ -163,8 +163,8 @@ void Pass::ask_to_yield(Contention& contention, Decision& decision) {
 
 // --- memory --------------------------------------------------------------------------------------
 
-// Returns whether any session is asked. The device need not drain then for the session that they
-// make room for, so that others may start.
+// Returns whether any session is asked. The device need not drain then for the session for which
+// they are paged out, so that others may start.
 bool Pass::ask_to_page_out(Contention& contention, Decision& decision) {
   if (state_->recovering) return false;
   const std::size_t before = decision.page_outs.size();
