@@ -42,6 +42,12 @@ export const DISCONNECTED = 'disconnected';
  */
 export const RECOVERING = 'recovering';
 
+export const COMING_BACK: IError = {
+  type: 'Error',
+  code: RECOVERING,
+  message: ''
+};
+
 export function isSnapshot(state: State): state is ISnapshot {
   return state !== null && 'devices' in state;
 }
@@ -196,15 +202,22 @@ function shortened(name: string): string {
     : `${name.slice(0, LONGEST_NAME - 12)}…${name.slice(-11)}`;
 }
 
-/** The device in one or two sentences: which notebooks run, which one is next, and when. */
+/**
+ * The device in one or two sentences: which notebooks run, which one is next,
+ * and when. A notebook that comes back to a recovering broker between two turns
+ * has not asked for the next one yet, so the device may not be called idle.
+ */
 export function headline(
   device: IDeviceView,
   nameOf: (notebook: Notebook) => string,
-  trans: ITranslate
+  trans: ITranslate,
+  recovering: boolean
 ): string {
   const { running, taking, queue } = arranged(device);
   if (running.length + taking.length + queue.length === 0) {
-    return trans.__('Idle. No notebook is running or waiting.');
+    return recovering
+      ? trans.__('Which notebooks run or wait is not known yet.')
+      : trans.__('Idle. No notebook is running or waiting.');
   }
   const names = (sessions: ISessionView[]) =>
     sessions.map(one => shortened(nameOf(one)));
@@ -316,6 +329,9 @@ export function summary(state: State, trans: ITranslate): string {
   const [device, ...others] = state.devices;
   const isOne = device !== undefined && others.length === 0;
   if (running + waiting === 0) {
+    if (state.broker.recovering) {
+      return away(COMING_BACK, trans);
+    }
     return isOne
       ? trans.__('○ %1 is free', device.name)
       : trans.__('○ nothing runs');

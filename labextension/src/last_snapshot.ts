@@ -1,7 +1,7 @@
 /** The last complete snapshot of the broker, and whether it is valid now. */
 
 import { aged } from './aging';
-import { everyone, isSnapshot, RECOVERING, State } from './format';
+import { COMING_BACK, everyone, isSnapshot, State } from './format';
 import { ISnapshot } from './snapshot';
 
 /**
@@ -81,8 +81,6 @@ export class LastSnapshot {
   private _receivedAt = 0;
   private _snapshot: ISnapshot | null = null;
 }
-
-const COMING_BACK: State = { type: 'Error', code: RECOVERING, message: '' };
 
 function ids(snapshot: ISnapshot): Set<string> {
   return new Set(everyone(snapshot).map(({ id }) => id));

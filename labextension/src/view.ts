@@ -396,7 +396,7 @@ function deviceOf(device: IDeviceView, viewModel: IViewModel): INode {
       'p',
       'headline',
       { 'aria-live': 'off' },
-      headline(device, nameOf, trans)
+      headline(device, nameOf, trans, viewModel.snapshot.broker.recovering)
     ),
     memoryMap(device, viewModel),
     empty ? nobody(viewModel) : lanes(device, viewModel),

@@ -79,6 +79,9 @@ describe('summary', () => {
     expect(summary(two, english)).toBe('○ nothing runs');
     expect(text(running)).toBe('▶ host: 1 running');
     expect(text(running, waiting)).toBe('▶ host: 1 running, 1 waiting');
+    const recovering = snapshot();
+    recovering.broker = { ...recovering.broker, recovering: true };
+    expect(summary(recovering, english)).toBe('… notebooks come back');
     const third = session({ ...waiting, id: 'c' });
     expect(text(running, waiting, third)).toBe('▶ host: 1 running, 2 waiting');
     // a notebook with several devices is on each of them

@@ -90,6 +90,18 @@ describe('the headline', () => {
     show([running, session({ ...waiting, expected_wait_seconds: null })]);
     expect(texts('.jp-GpuShare-headline')[0]).toContain(unknown);
   });
+
+  it('calls no device idle before the notebooks have come back', () => {
+    const idle = session({ ...running, state: 'idle' });
+    const state = snapshotOf(device([idle]));
+    view.update({ state, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')[0]).toContain('Idle.');
+    state.broker = { ...state.broker, recovering: true };
+    view.update({ state: { ...state }, receivedAt: 0 });
+    expect(texts('.jp-GpuShare-headline')).toEqual([
+      'Which notebooks run or wait is not known yet.'
+    ]);
+  });
 });
 
 describe('quick turns', () => {
