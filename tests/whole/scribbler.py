@@ -55,6 +55,10 @@ class Noise(WholeProcess):
         self._lane = memory, size  # its descriptor is open while a process has it
         return ""
 
+    def close_lane(self) -> None:
+        """Close the lane's descriptor; a closed session is in a cycle, so it is collected late."""
+        self._lane = None, 0
+
     def begin(self) -> None:
         memory, size = self._lane
         if memory is not None and size:
@@ -90,13 +94,14 @@ class Scribbler:
     def take_turns(self, ephemeral: int = 1) -> None:
         """A scribbler with a session that needs `size` bytes, and leaves after it has had some."""
         other = Session(self.settings, name="other", device="host")
-        other.memory = Noise(ephemeral)
+        other.memory = memory = Noise(ephemeral)
         other.open()
         before = self.overwrites
         while self.overwrites < before + 3:
             other.enter()
             other.boundary()
         other.close()
+        memory.close_lane()
 
     def _scribble(self) -> None:
         with contextlib.suppress(BrokerUnavailable):  # when it closes
@@ -129,5 +134,6 @@ class Scribbler:
         os.write(self._wake, b"!")
         self._session.close()
         self._thread.join()
+        self.memory.close_lane()
         os.close(self._wake)
         os.close(self._woken)
