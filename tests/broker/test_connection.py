@@ -30,12 +30,12 @@ PROCESSES = 300
 ALLOCATIONS = 10  # that a close makes at least
 
 
-@pytest.mark.parametrize("failing", range(ALLOCATIONS))
-def test_a_connection_ends_although_there_was_no_memory_to_close_it(failing: int) -> None:
-    """Or its descriptor would stay as long as the broker."""
+def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
+    """Or its descriptor would stay as long as the broker. Python makes do without the memory of
+    some allocations, and of which ones depends on what ran before."""
     nomemory = pytest.importorskip("_testcapi")
 
-    async def end_of_other_side() -> bytes:
+    async def end_of_other_side(failing: int) -> tuple[bytes, bool]:
         device = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
         service = Service(load({}), [device], started=0.0, accounts=Accounts())
         endpoint = Endpoint(load({}), service)
@@ -52,10 +52,12 @@ def test_a_connection_ends_although_there_was_no_memory_to_close_it(failing: int
                 has_failed = True
             finally:
                 nomemory.remove_mem_hooks()
-            assert has_failed
-            return await asyncio.wait_for(loop.sock_recv(ours, 1), PATIENCE_SECONDS)
+            last = await asyncio.wait_for(loop.sock_recv(ours, 1), PATIENCE_SECONDS)
+            return last, has_failed
 
-    assert asyncio.run(end_of_other_side()) == b""
+    outcomes = [asyncio.run(end_of_other_side(failing)) for failing in range(ALLOCATIONS)]
+    assert [last for last, _ in outcomes] == [b""] * ALLOCATIONS
+    assert any(has_failed for _, has_failed in outcomes)
 
 
 def test_a_process_computes_until_it_ends_and_may_end_while_it_is_looked_at() -> None:
