@@ -1,4 +1,4 @@
-"""Whether iterations need so much less than their size that the hooks can wait."""
+"""Whether the hooks can wait, since iterations need far less than their size."""
 
 from __future__ import annotations
 
