@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from .entries import Body, Entry, Reference
+from .page_file import BeyondQuota
 from .profile import Event, Profile
 from .tier import Tier
 
@@ -329,7 +330,8 @@ class Cache:
         """Move nothing more, since the slower tier has failed; what it has can still be read."""
         if self.budget != math.inf:
             self.budget = math.inf
-            self._tell(FAILED.format(error))
+            advice = "" if isinstance(error, BeyondQuota) else WITH_ROOM
+            self._tell(FAILED.format(error) + advice)
 
 
 def _remade(entry: Entry, cache: Cache) -> torch.UntypedStorage:
@@ -343,10 +345,8 @@ def _remade(entry: Entry, cache: Cache) -> torch.UntypedStorage:
     return storage
 
 
-FAILED = (
-    "squeezing is off from now on: the page file cannot be written ({}). Nothing is lost; set"
-    " page_directory to a directory on a disk with room"
-)
+FAILED = "squeezing is off from now on: the page file cannot be written ({}). Nothing is lost"
+WITH_ROOM = "; set page_directory to a directory on a disk with room"
 LOST = (
     "a part of this iteration cannot be read back from the page file ({}): run it again, after"
     " `%gpushare squeeze off`"

@@ -36,10 +36,15 @@ GROWTH = 1.01  # of the budget, after an iteration that has fit
 
 class Squeeze:
     """Squeezes the iterations of one process. `page_directory` returns where the file is made to
-    which entries are written; `tell` gets sentences for the user."""
+    which entries are written, of at most `page_file_bytes` unless that is 0; `tell` gets sentences
+    for the user."""
 
     def __init__(
-        self, counter: Counter, page_directory: Callable[[], str], tell: Callable[[str], None]
+        self,
+        counter: Counter,
+        page_directory: Callable[[], str],
+        tell: Callable[[str], None],
+        page_file_bytes: int = 0,
     ) -> None:
         self._directory = page_directory
         self._tell = tell
@@ -53,7 +58,7 @@ class Squeeze:
         self.is_dormant = False  # its hooks wait until memory rises in the open iteration
         self._began_dormant = False
         self._module: torch.nn.Module | None = None  # whose outermost forward runs without them
-        self.tier = Tier(page_directory)
+        self.tier = Tier(page_directory, page_file_bytes)
         self.cache = Cache(self.tier, self.profile, self._fail)
         self._hooks = Hooks(self.cache, self.profile, self._gradients)
         self.is_active = False  # in the iteration that is open
