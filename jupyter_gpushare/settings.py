@@ -171,6 +171,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " cache directory"
         ),
     ] = ""
+    page_file_bytes: Annotated[
+        int,
+        NotNegative,
+        Meta(
+            description="bytes of the file in page_directory to which one notebook's squeezed"
+            " iterations write; 0: as many as leave a tenth of its file system free"
+        ),
+    ] = 0
     host_capacity_bytes: Annotated[
         int,
         NotNegative,

@@ -187,6 +187,11 @@ class Session:
         """The directory of files to which memory is written; it exists."""
         return self._residency.directory
 
+    @property
+    def page_file_bytes(self) -> int:
+        """The most bytes of the file to which squeezed iterations write; 0: there is no quota."""
+        return self._settings.page_file_bytes
+
     # --- life --------------------------------------------------------------------------------
 
     def open(self) -> None:

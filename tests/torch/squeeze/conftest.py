@@ -21,9 +21,13 @@ Program = Callable[[], Any]
 class Squeezed:
     """A memory whose iterations are squeezed, with its boundaries; `told` has its sentences."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, page_file_bytes: int = 0) -> None:
         self.told: list[str] = []
-        self.memory = Memory(page_directory=lambda: str(directory), tell=self.told.append)
+        self.memory = Memory(
+            page_directory=lambda: str(directory),
+            tell=self.told.append,
+            page_file_bytes=page_file_bytes,
+        )
         self.squeeze = self.memory.squeeze
 
     @property

@@ -71,6 +71,23 @@ def test_a_file_leaves_room_on_its_disk(
     assert "Nothing is lost" in said
 
 
+def test_a_file_has_no_more_bytes_than_its_quota(tmp_path: Path) -> None:
+    stock, plenty = run(program), Squeezed(tmp_path / "plenty")
+    with plenty.to(1, 0.0):
+        run(program)
+    quota = os.stat(page_file(tmp_path / "plenty")).st_size // 2
+    squeezed = Squeezed(tmp_path / "pages", page_file_bytes=quota)
+    with squeezed.to(1, 0.0):
+        result = run(program)
+        size = os.stat(page_file(tmp_path / "pages")).st_size
+    assert is_same(result, stock)
+    assert 0 < size <= quota
+    (said,) = squeezed.told
+    assert "page_file_bytes allows it" in said
+    assert said.endswith("Nothing is lost")
+    assert squeezed.moved > 0
+
+
 def test_squeezing_that_was_called_off_begins_again_when_it_is_wanted(squeezed: Squeezed) -> None:
     with squeezed.to(1, 0.0), file_size_limit(0):
         run(program)

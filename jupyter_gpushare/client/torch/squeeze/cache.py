@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from .entries import Body, Entry, Reference
+from .page_file import BeyondQuota
 from .profile import Event, Profile
 from .tier import Tier
 
@@ -175,7 +176,8 @@ class Cache:
         budget."""
         if self.budget != math.inf:
             need = self._profile.need(event, size)
-            self.evict(self._profile.most if need is None else need, spared, need is not None)
+            guess = self._profile.guess() if need is None else need
+            self.evict(guess, spared, is_known=need is not None)
 
     def evict(self, need: int, spared: Entry | None = None, is_known: bool = False) -> None:
         """Let entries leave until `need` more bytes fit. If a single operation exceeds the budget
@@ -260,7 +262,7 @@ class Cache:
 
     def _need_of(self, entry: Entry) -> int:
         need = self._profile.need(Event(False, entry.ordinal), entry.nbytes)
-        return self._profile.most if need is None else need
+        return self._profile.guess() if need is None else need
 
     def _begin_to_read(self, entry: Entry) -> None:
         assert entry.file is not None
@@ -328,7 +330,8 @@ class Cache:
         """Move nothing more, since the slower tier has failed; what it has can still be read."""
         if self.budget != math.inf:
             self.budget = math.inf
-            self._tell(FAILED.format(error))
+            advice = "" if isinstance(error, BeyondQuota) else WITH_ROOM
+            self._tell(FAILED.format(error) + advice)
 
 
 def _remade(entry: Entry, cache: Cache) -> torch.UntypedStorage:
@@ -342,10 +345,8 @@ def _remade(entry: Entry, cache: Cache) -> torch.UntypedStorage:
     return storage
 
 
-FAILED = (
-    "squeezing is off from now on: the page file cannot be written ({}). Nothing is lost; set"
-    " page_directory to a directory on a disk with room"
-)
+FAILED = "squeezing is off from now on: the page file cannot be written ({}). Nothing is lost"
+WITH_ROOM = "; set page_directory to a directory on a disk with room"
 LOST = (
     "a part of this iteration cannot be read back from the page file ({}): run it again, after"
     " `%gpushare squeeze off`"

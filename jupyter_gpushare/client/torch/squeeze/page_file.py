@@ -12,8 +12,14 @@ from typing import NamedTuple
 
 import torch
 
+from .... import format
+
 PAGE = 4096  # bytes; a place is whole pages
 KEPT_FREE = 0.1  # of the file system, for others
+
+
+class BeyondQuota(OSError):
+    """The file would become larger than a setting allows."""
 
 
 class Place(NamedTuple):
@@ -31,13 +37,15 @@ class Places:
         self._end = 0
         self.used = 0  # bytes
 
-    def take(self, size: int, may_grow: Callable[[int], None] = lambda size: None) -> Place:
-        """Return a free part. `may_grow` is called before the file grows by that many bytes, and
-        raises where it must not."""
+    def take(
+        self, size: int, may_grow: Callable[[int, int], None] = lambda size, end: None
+    ) -> Place:
+        """Return a free part. `may_grow` is called before the file grows by `size` bytes to `end`,
+        and raises where it must not."""
         size = -(-size // PAGE) * PAGE
         fit = min((f for f in self._free if f.size >= size), key=lambda f: f.size, default=None)
         if fit is None:
-            may_grow(size)
+            may_grow(size, self._end + size)
             begin, self._end = self._end, self._end + size
             self.used += size
             return Place(begin, size)
@@ -64,12 +72,13 @@ class Places:
 
 class PageFile:
     """A file in `directory` whose name is removed at once: it ends with the process, however that
-    ends. `write` and `read` raise OSError, and may run in any thread."""
+    ends. It has at most `most` bytes, unless that is 0. `write` and `read` raise OSError, and may
+    run in any thread."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, most: int = 0) -> None:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
-        self._places = Places()
+        self._places, self._most = Places(), most
         self._left: deque[tuple[Place, Future[None] | None]] = deque()
 
     @property
@@ -79,11 +88,14 @@ class PageFile:
         return self._places.used
 
     def take(self, size: int) -> Place:
-        """Return a free place. Raises OSError if the disk would be left with too little room."""
+        """Return a free place. Raises OSError if the disk would be left with too little room, and
+        BeyondQuota."""
         self._collect()
         return self._places.take(size, self._may_grow)
 
-    def _may_grow(self, size: int) -> None:
+    def _may_grow(self, size: int, end: int) -> None:
+        if 0 < self._most < end:
+            raise BeyondQuota(f"page_file_bytes allows it {format.size(self._most)}")
         disk = os.fstatvfs(self._file.fileno())
         if disk.f_bavail - size / disk.f_frsize < KEPT_FREE * disk.f_blocks:
             raise OSError(f"less than {KEPT_FREE:.0%} of its file system would stay free")
