@@ -97,6 +97,7 @@ $(CUDA_INSTALLED): $(TOOLS) tests/cuda/requirements.txt tests/cuda/headers.txt t
 	$(CUDA_PIP) --requirement tests/cuda/requirements.txt
 	$(CUDA_PIP) --upgrade --target build/cuda/headers --requirement tests/cuda/headers.txt
 	cp tests/cuda/stand_ins/hook.py $(call SITE,$(CUDA_VENV))/fake_gpu_hook.py
+	ln -s ../$(VENV)/etc ../$(VENV)/share $(CUDA_VENV)  # where Jupyter finds extensions and kernels
 	echo "import site; site.addsitedir('$(call SITE,$(VENV))'); import fake_gpu_hook" \
 	  > $(call SITE,$(CUDA_VENV))/fake_gpu.pth
 	touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,16 @@ def test_a_notebook_is_committed_without_its_results(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_fetches_nothing(path: Path) -> None:
     assert "://" not in path.read_text()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_reads_bits_of_the_host_s_memory_alone(path: Path) -> None:
+    """The address of a tensor on a GPU means nothing to Python."""
+    whole = "\n".join(map(source, code_cells(path)))
+    read = set(re.findall(r"(\w+)\.data_ptr\(\)", whole))
+    assert read
+    for name in read:
+        assert re.search(rf"^{name} = .*\.cpu\(\)$", whole, re.MULTILINE), name
 
 
 # --- other frameworks -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare import settings as settings_module
-from jupyter_gpushare.settings import as_environment
+from jupyter_gpushare.settings import Settings, as_environment
 
 from ..conftest import end_broker
 
@@ -45,6 +45,10 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def says(self) -> str:
         """Its next line; what it says between two `go_on`."""
@@ -95,7 +99,7 @@ def run(start: Start) -> Run:
 
 
 @pytest.fixture
-def broker(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def broker(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     """A private broker, whose turns end at each boundary where another session waits."""
     given = settings_module.load(
         {},
@@ -107,5 +111,5 @@ def broker(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     )
     for name, value in as_environment(given).items():
         monkeypatch.setenv(name, value)
-    yield
+    yield given
     end_broker(given)

@@ -143,5 +143,7 @@ def test_workspaces_that_are_made_in_the_lane_leave_it_whole(run: Run) -> None:
     more = {"CUBLAS_WORKSPACE_CONFIG": ":4096:2"}  # 8 MiB for each stream
     said = run(PROGRAM, "multiplies_first_inside", 16, **more, **WITHOUT_KERNELS)
     assert all(said["inside"]), said
+    assert said["stayed"]  # some were made in the lane
+    assert all(said["stayed"])  # and keep their addresses, which a captured graph may have
     assert len(set(said["lanes"][-10:])) == 1, said
     assert said["private"] + said["lane"] <= 1.05 * (said["persistent"] + said["ephemeral"]), said

@@ -216,6 +216,28 @@ for step in range(steps):
         assert "memory" in str(error), error
         losses.append(-1.0)
 """,
+    "an_observer_of_memory_that_ends": """
+net = cnn()
+optimizer, (x, y) = adam(net), pictures()
+seen = []
+if on_gpu:
+    torch._C._cuda_attach_out_of_memory_observer(lambda *facts: seen.append(facts[:2]))
+for step in range(steps):
+    optimizer.zero_grad()
+    output = net(x)
+    if step % 4 == 3:
+        try:
+            torch.empty(1 << 50, dtype=torch.uint8, device=device)
+        except RuntimeError as error:
+            assert "memory" in str(error), error
+    loss = functional.cross_entropy(output, y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+if on_gpu:
+    assert set(seen) == {(0, 1 << 50)}, seen
+losses.append(float(len(seen)))
+""",
     "growing_batches": """
 net = perceptron()
 optimizer, (x, y) = adam(net), rows()

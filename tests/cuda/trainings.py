@@ -1,0 +1,82 @@
+"""Trainings on the fake GPU: their losses and weights, with sharing and without."""
+
+from __future__ import annotations
+
+import hashlib
+import select
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from program import main, say
+from torch import nn
+
+import jupyter_gpushare as gpushare
+from jupyter_gpushare import _core
+
+torch.set_num_threads(1)
+
+
+def is_inside(tensor: torch.Tensor) -> bool:
+    return bool(_core.CudaLane.owns(tensor.data_ptr()))
+
+
+class Training:
+    """A CNN with Adam; `width` decides how much an iteration needs. `look` is called with the
+    activations of each one, in its midst."""
+
+    def __init__(self, width: int, look: Callable[[torch.Tensor], Any] = lambda made: None) -> None:
+        torch.manual_seed(width)
+        layers = (nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
+        head = (nn.MaxPool2d(2), nn.Flatten(), nn.Linear(width * 16 * 16, 10))
+        self._net = nn.Sequential(*layers, *head).cuda()
+        self._net[0].register_forward_hook(lambda module, given, made: look(made))
+        self._optimizer = torch.optim.Adam(self._net.parameters())
+        self._x = torch.randn(16, 3, 32, 32).cuda()
+        self._y = torch.randint(0, 10, (16,)).cuda()
+        self._losses: list[str] = []
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            self._optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self._net(self._x), self._y)
+            loss.backward()
+            self._optimizer.step()
+            self._losses.append(loss.item().hex())
+
+    def result(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for tensor in self._net.state_dict().values():
+            digest.update(repr(tensor.tolist()).encode())
+        return {"losses": self._losses, "weights": digest.hexdigest()}
+
+
+def plain(width: int, count: int) -> dict[str, Any]:
+    training = Training(width)
+    training.run(count)
+    return training.result()
+
+
+def shared(name: str, width: int) -> dict[str, Any]:
+    """Train until the test says so. It stops when its session is open, and in the midst of its
+    first iteration in the lane, where it holds the turn; and when it is done."""
+    stops = iter(["in the lane"])
+
+    def look(made: torch.Tensor) -> None:
+        if is_inside(made):
+            for line in stops:
+                say(line)
+
+    with gpushare.session(name=name, device="cuda:0"):
+        say("opened")
+        training = Training(width, look)
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            training.run(1)
+        sys.stdin.readline()
+        say("done")
+        return training.result()
+
+
+if __name__ == "__main__":
+    main(globals())
