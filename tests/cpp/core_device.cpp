@@ -201,7 +201,7 @@ TEST_CASE("a turn that is brought has the option it names, or all that the sessi
   CHECK(brought_room(session, 5).ephemeral == 10);  // no such option
   CHECK(floor_room(session).ephemeral == 4);
   CHECK(least_room(session, 10).ephemeral == 6);
-  CHECK(least_room(session, 4).ephemeral == 4);  // it is slowed by so much already
+  CHECK(least_room(session, 4).ephemeral == 4);  // which slows it already
 }
 
 // --- which sessions page out ---------------------------------------------------------------------

@@ -99,7 +99,7 @@ TEST_CASE("a mix is known once each of its sessions is, and was seen alone since
   CHECK(mix.is_valid() == "");
 }
 
-// --- what is done with so many lanes -------------------------------------------------------------
+// --- the speedup window --------------------------------------------------------------------------
 
 TEST_CASE("time in which no session runs does not count") {
   SpeedupWindow window(kQuantum);
