@@ -616,7 +616,7 @@ def test_while_it_recovers_holders_come_back_and_no_other_session_runs() -> None
     waiter = look(it, "waiter", 3)
     assert (waiter.state, waiter.waiting, waiter.expected_wait) == ("waiting", 2, None)
     assert why(waiter) == (
-        "waits until all have come back who had turns before the broker was started anew"
+        "waits until the notebooks that had turns before the broker was restarted have come back"
     )
     assert it.next_event(3) is None
     assert not it.finish(4, "holder", 7)
