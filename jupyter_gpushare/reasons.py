@@ -37,7 +37,9 @@ TEXTS = {
     "paged_out_for_programs": (
         "paged out: {bytes} are on disk to make room for programs that do not share"
     ),
-    "recovering": "waits until all have come back who had turns before the broker was started anew",
+    "recovering": (
+        "waits until the notebooks that had turns before the broker was restarted have come back"
+    ),
     "squeezed": "squeezed to {bytes} of {whole}, about {percent} % slower",
     "squeezed_for": ", so that {other} has room",
     "needs_whole_device": "needs the whole device",
@@ -60,12 +62,14 @@ TEXTS = {
     "not_paged_out_unanswered": "{other} could not be paged out: it has not answered",
     "waits_for_devices": "waits until all of its {count} devices are free:",
     "other_gangs_first": "other gangs come first",
-    "device_recovering": "{device} is kept for those who had it before the broker was started anew",
+    "device_recovering": (
+        "{device} is kept for the notebooks that had it before the broker was restarted"
+    ),
     "throttled_on_device": "on {device} it is {text}",
     "device_too_full": "{device} has too little room",
     "device_held_by": "{device} is held by {other}",
     "lanes_measured_alone": "{count} lanes at once: each notebook is measured alone first",
-    "lanes_tried": "{count} lanes at once: on trial",
+    "lanes_tried": "{count} lanes at once: being measured",
     "lanes_unseen": "{count} lanes at once: tried, and nothing was seen of it",
     "lanes_gain": "{count} lanes at once: gain {percent} %",
     "lanes_lost": "{count} lanes at once: tried, lost {percent} %",

@@ -198,14 +198,16 @@ class Turn:
     def give_back(self) -> None:
         """Leave the device to the successor, unless there is no room for the survivors of the lane.
         An interrupt in between leaves this process without a turn, and it tells the broker so at
-        the end of its cell."""
+        the end of its cell; the next connection says the same after ConnectionLost, which this
+        raises. The caller holds the turn, so its end was not said yet."""
         if not self._lane_use.may_leave():
             return
         self._lane_use.leave()
         is_ours = self.stop_holding()
         if is_ours and self.asked is not None and (successor := self.asked.successor) is not None:
             self.handoff_slot.send(successor.handoff_slot, successor.handoff_token)
-        self.say_end()
+        self._link.connected().send(Finish(self.number))
+        self._ended = self.number
 
     def end(self) -> None:
         """Give the turn back; or say that it is over, which an interrupt may have prevented

@@ -248,7 +248,7 @@ function whatIsAway(
 ): INode[] {
   if (code === RECOVERING) {
     return [
-      h('strong', {}, trans.__('The broker was started anew.')),
+      h('strong', {}, trans.__('The broker was restarted.')),
       h('p', {}, trans.__('The notebooks come back to it now.'))
     ];
   }
@@ -378,7 +378,7 @@ function recovery({ trans, snapshot }: IViewModel): Child {
         'notice',
         { key: 'recovery', role: 'status' },
         trans.__(
-          'The broker was started anew. It grants no turn until the notebooks that had one have come back.'
+          'The broker was restarted. It grants no turn until the notebooks that had one have come back.'
         )
       )
     : null;

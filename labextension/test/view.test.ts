@@ -998,7 +998,7 @@ describe('when things are odd', () => {
       const seen = [rows()];
       tell(anew(), 2);
       seen.push(rows());
-      expect(node.textContent).toContain('The broker was started anew.');
+      expect(node.textContent).toContain('The broker was restarted.');
       expect(node.textContent).not.toContain('No notebook');
       expect(node.querySelector('.jp-mod-stale')).not.toBeNull();
       tell(anew(waiting), 2.1);

@@ -1,20 +1,23 @@
-"""A peer in this process, for tests that speak with the service without a socket."""
+"""Peers in this process, for tests that speak with the service without a socket."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
 from jupyter_gpushare.broker.peer import Peer
+from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.wire.framing import (
     MAX_SNAPSHOT_BYTES,
     Frames,
+    ToBroker,
     decode_from_broker,
 )
-from jupyter_gpushare.wire.messages import Message
+from jupyter_gpushare.wire.messages import PROTOCOL, Hello, Message
 from jupyter_gpushare.wire.snapshot import Snapshot, in_words
 
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
 Kind = TypeVar("Kind", bound=Message)
+Me = TypeVar("Me", bound="Speaker")
 
 
 class Listener(Peer):
@@ -48,3 +51,20 @@ class Listener(Peer):
 
     def heard_of(self, kind: type[Kind]) -> list[Kind]:
         return [message for message in self.heard if isinstance(message, kind)]
+
+    def last(self, kind: type[Kind]) -> Kind:
+        """Return the last message of a kind that has come."""
+        return self.heard_of(kind)[-1]
+
+
+class Speaker(Listener):
+    """A listener that has said Hello to a service, and says what it is told to."""
+
+    def __init__(self, service: Service, user: str) -> None:
+        super().__init__(user)
+        self._service = service
+        self.says(Hello(PROTOCOL))
+
+    def says(self: Me, message: ToBroker, now: float = 0.0) -> Me:
+        self._service.handle(self, message, now)
+        return self

@@ -12,14 +12,11 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
     Account,
     Accounts,
     Demand,
     Error,
-    Hello,
     Look,
     Open,
     Request,
@@ -28,7 +25,7 @@ from jupyter_gpushare.wire.messages import (
 )
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from .listener import Listener
+from .listener import Speaker
 
 RULES = """
 admins = ["ada"]
@@ -52,16 +49,6 @@ SEES = {
 }
 
 
-class Client(Listener):
-    def __init__(self, service: Service, user: str) -> None:
-        super().__init__(user)
-        self._service = service
-        self.says(Hello(PROTOCOL))
-
-    def says(self, message: ToBroker, now: float = 1.0) -> None:
-        self._service.handle(self, message, now)
-
-
 @pytest.fixture
 def service(tmp_path: Path) -> Service:
     """Every user has used a second of the device, and is released."""
@@ -70,7 +57,7 @@ def service(tmp_path: Path) -> Service:
     service = Service(load({}, rulebook=str(file)), [Device("host", 1 << 36, "")], started=0.0)
     demand = Demand(1000, 1000, measured=True)
     for second, name in enumerate(PEOPLE):
-        client = Client(service, name)
+        client = Speaker(service, name)
         client.says(Open(id=name, name=f"{name}s-work.ipynb", demand=demand), float(second))
         client.says(Request(1), float(second))
         client.says(Rests(1000), float(second + 1))
@@ -85,7 +72,7 @@ def report(service: Service) -> Ask:
     """Ask: `report(user, by)` is the names in the rows."""
 
     def report(user: str, by: str = "user") -> set[str]:
-        client = Client(service, user)
+        client = Speaker(service, user)
         client.says(Account(0.0, time.time() + 1, by))  # type: ignore[arg-type]
         end, now = time.monotonic() + 60, 10.0
         while not isinstance(client.heard[-1], Accounts):
@@ -116,7 +103,7 @@ def test_sums_of_a_group_are_for_its_teachers(report: Ask) -> None:
 
 
 def test_a_connection_asks_for_one_report_at_a_time(service: Service) -> None:
-    impatient, other = Client(service, "ann"), Client(service, "bob")
+    impatient, other = Speaker(service, "ann"), Speaker(service, "bob")
     for client in (impatient, impatient, other):
         client.says(Account(0.0, 1.0))
     (refused,) = [message for message in impatient.heard if isinstance(message, Error)]
@@ -126,7 +113,7 @@ def test_a_connection_asks_for_one_report_at_a_time(service: Service) -> None:
 
 @pytest.mark.parametrize("user", SEES)
 def test_names_of_released_notebooks_are_hidden_as_others_are(user: str, service: Service) -> None:
-    looker, watcher = Client(service, user), Client(service, user)
+    looker, watcher = Speaker(service, user), Speaker(service, user)
     looker.says(Look(), 5.0)
     watcher.says(Watch(), 5.0)
     for client in (looker, watcher):

@@ -12,7 +12,6 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,6 @@ from jupyter_gpushare.wire.chunks import Kept
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.fd_channel import AT_ONCE, Channel
 from jupyter_gpushare.wire.framing import (
-    ToBroker,
     encode,
 )
 from jupyter_gpushare.wire.messages import (
@@ -49,7 +47,7 @@ from jupyter_gpushare.wire.messages import (
     Yield,
 )
 
-from .listener import Listener
+from .listener import Speaker
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -180,7 +178,7 @@ def test_a_client_that_closes_keeps_no_descriptor_that_came_with_a_message_it_ha
 # --- the broker's chunks --------------------------------------------------------------------------
 
 
-class Notebook(Listener):
+class Notebook(Speaker):
     """A peer in this process, with a real channel, that makes the chunks that its lane lacks."""
 
     is_owner = True
@@ -193,12 +191,10 @@ class Notebook(Listener):
         device: str = "cuda:0",
         user: str = "ada",
     ) -> None:
-        super().__init__(user)
+        super().__init__(service, user)
         self.uid = self.pid = 0
         self.own: list[int] = []  # chunks, in their order
         self.theirs: Channel | None = None
-        self._service, self._name = service, name
-        self.says(Hello(PROTOCOL))
         demand = Demand(0, ephemeral, measured=True)
         self.says(
             Open(
@@ -210,9 +206,6 @@ class Notebook(Listener):
                 key="a" * KEY_LENGTH,
             )
         )
-
-    def says(self, message: ToBroker, now: float = 0.0) -> None:
-        self._service.handle(self, message, now)
 
     def send(self, *messages: Message) -> None:
         for message in messages:
@@ -251,9 +244,6 @@ class Notebook(Listener):
         self.theirs.send(memory, first, descriptors)
         for batch in self.channel.received():
             self._service.take_chunks(self, batch)
-
-    def last(self, kind: type[Any]) -> Any:
-        return [message for message in self.heard if isinstance(message, kind)][-1]
 
     def files(self) -> list[int]:
         return list(map(file_of, self.own))

@@ -346,7 +346,7 @@ def test_a_gang_that_asks_a_broker_which_recovers_waits_and_is_told_so(host: Hos
     gang.request()
     host.pass_time(1.0)
     (wait,) = gang.heard_of(Wait)
-    kept = "is kept for those who had it before the broker was started anew"
+    kept = "is kept for the notebooks that had it before the broker was restarted"
     assert wait.reason == (
         f"waits until all of its 2 devices are free: cuda:0 {kept}; cuda:1 {kept}"
     )

@@ -60,7 +60,7 @@ from jupyter_gpushare.wire.snapshot import (
 
 from ..conftest import wait_for_exit
 from ..patience import until
-from .listener import Listener
+from .listener import Speaker
 
 GB = 1 << 30
 DEVICES = [Device("host", 64 * GB, "main memory", lambda: HostLaneMemory(1 << 20))]
@@ -71,17 +71,11 @@ trusted = true
 """
 
 
-class Visitor(Listener):
-    """A user at a service."""
-
-    def __init__(self, service: Service, user: str) -> None:
-        super().__init__(user)
-        self.service = service
-        self.says(Hello(PROTOCOL))
+class Visitor(Speaker):
+    """A user at a service, from the first second on."""
 
     def says(self, message: ToBroker, now: float = 1.0) -> Visitor:
-        self.service.handle(self, message, now)
-        return self
+        return super().says(message, now)
 
     def opens(self, name: str, **more: Any) -> Visitor:
         demand = Demand(1000, 1000, measured=True)

@@ -12,9 +12,7 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
     Busy,
     Close,
     Demand,
@@ -22,7 +20,6 @@ from jupyter_gpushare.wire.messages import (
     Finish,
     GiveBack,
     Grant,
-    Hello,
     Message,
     Notice,
     Open,
@@ -40,7 +37,7 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
-from .listener import Listener
+from .listener import Speaker
 
 GB = 1 << 30
 RULES = """
@@ -57,22 +54,18 @@ end_after = "5 min"
 LEASE = load({}).lease_seconds
 
 
-class Notebook(Listener):
+class Notebook(Speaker):
     """A peer that keeps the messages that it is sent, and has a session of its name."""
 
     def __init__(self, service: Service, name: str, user: str = "ada", **more: Any) -> None:
-        super().__init__(user)
+        super().__init__(service, user)
         self.uid, self.pid = os.getuid(), 7
-        self.name, self._service = name, service
-        self.says(Hello(PROTOCOL), 0.0)
+        self.name = name
         self.opens(0.0, **more)
 
     def opens(self, now: float, **more: Any) -> None:
         demand = Demand(GB, GB, measured=True)
         self.says(Open(id=self.name, name=f"{self.name}.ipynb", demand=demand, **more), now)
-
-    def says(self, message: ToBroker, now: float) -> None:
-        self._service.handle(self, message, now)
 
     def hears(self, *kinds: type[Message]) -> list[Message]:
         """Return the messages of these kinds; all messages are forgotten."""

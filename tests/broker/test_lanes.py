@@ -25,17 +25,14 @@ from jupyter_gpushare.devices import Device
 from jupyter_gpushare.errors import ConnectionLost, NotPermitted
 from jupyter_gpushare.settings import Settings, load
 from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.handoff_slot import write_handoff_token
 from jupyter_gpushare.wire.messages import (
     KEY_LENGTH,
-    PROTOCOL,
     Close,
     Demand,
     Error,
     Finish,
     Grant,
-    Hello,
     Message,
     Open,
     Report,
@@ -44,7 +41,7 @@ from jupyter_gpushare.wire.messages import (
     Yield,
 )
 
-from .listener import Listener
+from .listener import Speaker
 
 MIB = 1 << 20
 CAPACITY = 64 * MIB
@@ -137,7 +134,7 @@ def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
 # --- messages of the service about them -----------------------------------------------------------
 
 
-class Notebook(Listener):
+class Notebook(Speaker):
     """A peer in this process that keeps the messages that it is sent; `user` is a name."""
 
     is_owner = True
@@ -145,14 +142,12 @@ class Notebook(Listener):
     def __init__(
         self, service: Service, name: str, ephemeral: int = MIB, user: str = "ada"
     ) -> None:
-        super().__init__(user)
+        super().__init__(service, user)
         self.uid = self.pid = 0
         self.is_there = True
         self.descriptor = -1
-        self._service = service
         self._name = name
         self._ephemeral = ephemeral
-        self.says(Hello(PROTOCOL))
         self.opens()
 
     def opens(self, **fields: Any) -> None:
@@ -169,9 +164,6 @@ class Notebook(Listener):
             )
         )
 
-    def says(self, message: ToBroker, now: float = 0.0) -> None:
-        self._service.handle(self, message, now)
-
     def send_with(self, message: Message, descriptor: int) -> None:
         self.send(message)
         self.close()
@@ -183,10 +175,6 @@ class Notebook(Listener):
 
     def is_alive(self) -> bool:
         return self.is_there
-
-    def last(self, kind: type[Any]) -> Any:
-        """Return the last message of a kind that has come."""
-        return [message for message in self.heard if isinstance(message, kind)][-1]
 
 
 @pytest.fixture

@@ -193,7 +193,7 @@ def test_no_session_has_a_turn_before_the_holder_has_come_back(host: Host) -> No
     assert not bob.has_a_turn
     view = host.look("bob")
     assert (view.state, view.waiting_seconds, view.expected_wait_seconds) == ("waiting", 5.0, None)
-    assert view.reason.startswith("waits until all have come back who had turns before")
+    assert view.reason.startswith("waits until the notebooks that had turns before")
     ada = host.notebook("ada", ADA).opens(holding=True)
     host.pass_time(0.1)
     assert host.look("ada").state == "running"

@@ -23,7 +23,6 @@ from jupyter_gpushare.wire.framing import (
     decode_from_broker,
 )
 from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
     Busy,
     Cancel,
     Change,
@@ -34,7 +33,6 @@ from jupyter_gpushare.wire.messages import (
     Evict,
     Finish,
     Grant,
-    Hello,
     Look,
     Open,
     Opened,
@@ -50,7 +48,7 @@ from jupyter_gpushare.wire.messages import (
 )
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from .listener import Listener
+from .listener import Speaker
 
 GB = 1 << 30
 HOST = Device("host", 64 * GB, "main memory")
@@ -61,7 +59,7 @@ def open_of(name: str, persistent: int = GB, ephemeral: int = GB, **more: Any) -
     return Open(id=name, name=name, demand=Demand(persistent, ephemeral, measured=True), **more)
 
 
-class Notebook(Listener):
+class Notebook(Speaker):
     """A peer with a session of this name."""
 
     def __init__(
@@ -73,15 +71,10 @@ class Notebook(Listener):
         among: Sequence[str] = (),
         **more: Any,
     ) -> None:
-        super().__init__(user)
         self.is_owner = user == "root"
+        super().__init__(service, user)
         self.frames: list[bytes] = []
-        self._service = service
-        self.says(Hello(PROTOCOL), 0.0)
         self.says(open_of(name, device=device, among=list(among), **more), 0.0)
-
-    def says(self, message: ToBroker, now: float) -> None:
-        self._service.handle(self, message, now)
 
     def send_frame(self, frame: bytes) -> None:
         self.frames.append(frame)

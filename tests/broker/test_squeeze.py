@@ -11,15 +11,12 @@ import pytest
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
-from jupyter_gpushare.wire.framing import ToBroker
 from jupyter_gpushare.wire.messages import (
-    PROTOCOL,
     Close,
     Demand,
     Error,
     Finish,
     Grant,
-    Hello,
     Look,
     Open,
     Report,
@@ -29,7 +26,7 @@ from jupyter_gpushare.wire.messages import (
 )
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
-from .listener import Listener
+from .listener import Speaker
 
 GIB = 1 << 30
 SQUEEZABLE = ((10, 1.0), (6, 1.08), (4, 1.3))
@@ -40,18 +37,13 @@ def demand(persistent: int, *sizes: tuple[int, float]) -> Demand:
     return Demand(persistent * GIB, sizes[0][0] * GIB, measured=True, options=options)
 
 
-class Notebook(Listener):
+class Notebook(Speaker):
     def __init__(
         self, service: Service, name: str, demand: Demand, user: str = "ada", **more: Any
     ) -> None:
-        super().__init__(user)
-        self._service = service
-        self.says(Hello(PROTOCOL))
+        super().__init__(service, user)
         said = Open(id=name, name=f"{name}.ipynb", demand=demand, bears_slowdown=1.1, **more)
         self.says(said, 3.0 if more else 0.0)
-
-    def says(self, message: ToBroker, now: float = 0.0) -> None:
-        self._service.handle(self, message, now)
 
     @property
     def granted(self) -> list[int]:

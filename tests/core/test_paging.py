@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, SessionState
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
-from jupyter_gpushare.reasons import sentence
+
+from .looks import granted, look, why
 
 GIB = 1 << 30
 
@@ -46,20 +47,6 @@ def one_out(**rules: float) -> Scheduler:
     assert list(needy(it, 3, "d").page_outs) == ["a"]
     assert granted(it.paged_out(4, "a", 2 * GIB)) == ["d"]
     return it
-
-
-def granted(decision: Decision) -> list[str]:
-    return [grant.session for grant in decision.grants]
-
-
-def look(it: Scheduler, id: str, now: float) -> SessionState:
-    assert it.is_valid() == ""
-    return next(state for state in it.snapshot(now).sessions if state.id == id)
-
-
-def why(state: SessionState) -> str:
-    """In words, with ids for names."""
-    return sentence(state.why, str)
 
 
 def where(it: Scheduler, now: float) -> dict[str, str]:

@@ -10,9 +10,10 @@ import pytest
 
 import jupyter_gpushare
 from jupyter_gpushare import _core, _core_testing
-from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, SessionState
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
-from jupyter_gpushare.reasons import sentence
+
+from .looks import look, why
 
 GIB = 1 << 30
 UNMEASURED = Demand(0, 0, measured=False)
@@ -38,16 +39,6 @@ def grants(decision: Decision) -> list[tuple[str, int]]:
 
 def yields(decision: Decision) -> list[tuple[str, int]]:
     return [(asked.session, asked.turn) for asked in decision.yields]
-
-
-def look(it: Scheduler, id: str, now: float) -> SessionState:
-    assert it.is_valid() == ""
-    return next(state for state in it.snapshot(now).sessions if state.id == id)
-
-
-def why(state: SessionState) -> str:
-    """In words, with ids for names."""
-    return sentence(state.why, str)
 
 
 # --- turns ----------------------------------------------------------------------------------------
@@ -625,7 +616,7 @@ def test_while_it_recovers_holders_come_back_and_no_other_session_runs() -> None
     waiter = look(it, "waiter", 3)
     assert (waiter.state, waiter.waiting, waiter.expected_wait) == ("waiting", 2, None)
     assert why(waiter) == (
-        "waits until all have come back who had turns before the broker was started anew"
+        "waits until the notebooks that had turns before the broker was restarted have come back"
     )
     assert it.next_event(3) is None
     assert not it.finish(4, "holder", 7)

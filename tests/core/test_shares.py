@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec, SessionState
+from jupyter_gpushare._core import Demand, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
-from jupyter_gpushare.reasons import sentence
+
+from .looks import asked, granted, look, why
 
 GB = 10**9
 ONE_LANE = Rules(running_lanes=1)
@@ -23,24 +24,6 @@ def scheduler(*ids: str, user: str = "u", **rules: float) -> Scheduler:
     for id in ids:
         it.open(0, id, SessionSpec(user, demand=SMALL))
     return it
-
-
-def look(it: Scheduler, id: str, now: float) -> SessionState:
-    assert it.is_valid() == ""
-    return next(state for state in it.snapshot(now).sessions if state.id == id)
-
-
-def why(state: SessionState) -> str:
-    """In words, with ids for names."""
-    return sentence(state.why, str)
-
-
-def grants(decision: Decision) -> list[str]:
-    return [grant.session for grant in decision.grants]
-
-
-def yields(decision: Decision) -> list[str]:
-    return [asked.session for asked in decision.yields]
 
 
 # --- shares ---------------------------------------------------------------------------------------
@@ -258,14 +241,14 @@ def test_a_fresh_cell_goes_before_a_boosted_one_and_that_before_the_others() -> 
         it.open(0, id, SessionSpec(id, demand=SMALL, busy=id == "long"))
     it.request(0, "long", 1)
     it.set_busy(10, "begun", True)
-    assert yields(it.request(10, "begun", 1)) == ["long"]
-    assert grants(it.finish(10.05, "long", 1)) == ["begun"]
+    assert asked(it.request(10, "begun", 1)) == ["long"]
+    assert granted(it.finish(10.05, "long", 1)) == ["begun"]
     assert not it.request(10.05, "long", 2)
     it.set_busy(10.1, "fresh", True)
-    assert yields(it.request(10.1, "fresh", 1)) == ["begun"]
-    assert grants(it.finish(10.15, "begun", 1)) == ["fresh"]
+    assert asked(it.request(10.1, "fresh", 1)) == ["begun"]
+    assert granted(it.finish(10.15, "begun", 1)) == ["fresh"]
     assert not it.request(10.15, "begun", 2)
-    assert grants(it.finish(10.2, "fresh", 1)) == ["begun"]
+    assert granted(it.finish(10.2, "fresh", 1)) == ["begun"]
     assert it.is_valid() == ""
 
 
@@ -279,7 +262,7 @@ def test_a_cell_is_boosted_once_however_often_it_is_said_to_begin() -> None:
     assert it.next_event(0) == pytest.approx(0.5)
     it.set_busy(0.4, "cell", True)
     assert it.next_event(0.4) == pytest.approx(0.5)
-    assert yields(it.assign(0.5)) == ["cell"]
+    assert asked(it.assign(0.5)) == ["cell"]
     it.finish(0.5, "cell", 1)
     it.set_busy(0.5, "cell", True)
     assert not it.request(0.5, "cell", 2)  # it waits as all others do
@@ -296,16 +279,16 @@ def test_a_throttled_session_is_granted_nothing_and_told_why() -> None:
     assert not it.request(1, "a", 1)
     state = look(it, "a", 2)
     assert (state.state, state.place, why(state)) == ("throttled", None, WHY)
-    assert grants(it.request(2, "b", 1)) == ["b"]
+    assert granted(it.request(2, "b", 1)) == ["b"]
     assert not it.finish(3, "b", 1)
-    assert grants(it.throttle(4, {})) == ["a"]
+    assert granted(it.throttle(4, {})) == ["a"]
     assert look(it, "a", 4).waited_seconds == pytest.approx(3)
 
 
 def test_a_running_session_is_asked_to_yield_when_it_is_throttled() -> None:
     it = scheduler("a")
     it.request(0, "a", 1)
-    assert yields(it.throttle(1, {"a": WHY})) == ["a"]
+    assert asked(it.throttle(1, {"a": WHY})) == ["a"]
     assert (look(it, "a", 1).state, why(look(it, "a", 1))) == ("running", WHY)
     assert not it.throttle(2, {"a": WHY})
     it.finish(3, "a", 1)
@@ -324,8 +307,8 @@ def test_these_and_only_these_are_throttled() -> None:
     it.throttle(0, {"a": WHY})
     it.request(0, "a", 1)
     it.request(0, "b", 1)
-    assert (grants(d := it.throttle(1, {"b": WHY})), yields(d)) == ([], ["b"])
-    assert grants(it.finish(2, "b", 1)) == ["a"]
+    assert (granted(d := it.throttle(1, {"b": WHY})), asked(d)) == ([], ["b"])
+    assert granted(it.finish(2, "b", 1)) == ["a"]
 
 
 def test_a_throttled_session_earns_no_credit(simulate: Callable, new_job: Callable) -> None:
@@ -347,7 +330,7 @@ def test_a_throttled_session_waits_anew_under_fifo() -> None:
         it.request(0, id, 1)
     it.throttle(1, {"throttled": WHY})
     it.throttle(50, {})
-    assert grants(it.finish(51, "runs", 1)) == ["other"]
+    assert granted(it.finish(51, "runs", 1)) == ["other"]
 
 
 def test_a_throttled_session_keeps_no_other_from_memory() -> None:
@@ -388,17 +371,17 @@ def test_a_named_successor_that_is_throttled_is_asked_to_give_the_turn_back() ->
     it = scheduler("a", "b")
     it.request(0, "a", 1)
     it.request(0, "b", 1)
-    assert yields(it.assign(1)) == ["a"]
+    assert asked(it.assign(1)) == ["a"]
     it.throttle(1, {"b": WHY})
     decision = it.finish(1.1, "a", 1)
-    assert (grants(decision), yields(decision)) == (["b"], ["b"])
+    assert (granted(decision), asked(decision)) == (["b"], ["b"])
 
 
 def test_a_closed_session_is_not_throttled_when_it_opens_again() -> None:
     it = scheduler("a")
     it.throttle(0, {"a": WHY})
     it.close(1, "a")
-    assert grants(it.open(2, "a", SessionSpec("u", demand=SMALL, waiting=True, turn=1))) == ["a"]
+    assert granted(it.open(2, "a", SessionSpec("u", demand=SMALL, waiting=True, turn=1))) == ["a"]
 
 
 def test_throttling_an_unknown_session_or_without_a_reason_is_refused() -> None:
@@ -450,7 +433,7 @@ def test_a_user_that_closes_all_notebooks_and_opens_others_owes_what_they_owed()
     for user in "ab":
         it.open(0, user, SessionSpec(user, demand=SMALL))
         it.request(0, user, 1)
-    assert grants(it.finish(60, "a", 1)) == ["b"]
+    assert granted(it.finish(60, "a", 1)) == ["b"]
     it.close(60, "a")
     it.open(60, "another", SessionSpec("a", demand=SMALL))
     it.request(60, "another", 1)

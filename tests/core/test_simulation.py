@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from jupyter_gpushare._core import (
     Demand,
     Job,
     Rules,
+    Shares,
     Simulation,
     SqueezeOption,
     policies,
@@ -201,6 +203,70 @@ def test_the_capacity_is_never_exceeded(jobs: list[Job], policy: str, rate: floa
     conduct = Conduct(paging_rate=rate, checks=True)
     simulation = run(jobs, policy, conduct=conduct, devices=devices)
     assert all(use.persistent + use.lanes <= 16 * GB for use in simulation.memory)
+
+
+rules = st.builds(
+    Rules,
+    quantum=st.sampled_from([0.05, 0.25, 2.0]),
+    half_life=st.sampled_from([10.0, 3600.0]),
+    lease=st.sampled_from([0.5, 30.0]),
+    aging=st.sampled_from([0.0, 2.0, 60.0]),
+    boost=st.sampled_from([0.0, 1.0]),
+    running_lanes=st.integers(0, 3),
+    page_waiting=st.booleans(),
+    squeeze=st.booleans(),
+)
+conducts = st.builds(
+    Conduct,
+    report=st.sampled_from([0.0, 0.5]),
+    handover=st.sampled_from([0.0, 0.01]),
+    paging_rate=st.sampled_from([0.0, 2.0 * GB]),
+    contention=st.sampled_from([0.0, 0.2]),
+    checks=st.just(True),
+)
+groups = st.sampled_from(["", "a", "b"])
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> list[Job]:
+    """Up to a dozen jobs on small devices, of users in groups; some leave at once, some never."""
+    return [
+        Job(
+            f"j{number}",
+            draw(st.lists(cells, min_size=1, max_size=4)),
+            demand=draw(demands),
+            user=draw(st.sampled_from("abc")),
+            group=draw(groups),
+            arrival=draw(st.floats(0, 20) | st.just(0.0)),
+            weight=draw(st.sampled_from([0.5, 1.0, 4.0])),
+            priority=draw(st.sampled_from([0, 0, 0, 1, -1])),
+            declares=draw(st.booleans()),
+            load=draw(st.sampled_from([1.0, 0.4, 0.1])),
+            stays=draw(st.sampled_from([0.0, 3.0, float("inf")])),
+            devices=draw(st.sampled_from([1, 1, 1, 2, 3])),
+        )
+        for number in range(draw(st.integers(1, 12)))
+    ]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
+@settings(max_examples=1000, deadline=None)
+@given(crowds(), st.sampled_from(POLICIES), rules, conducts, st.integers(0, 2), groups)
+def test_no_simulation_breaks_an_invariant(
+    jobs: list[Job], policy: str, rules: Rules, conduct: Conduct, more: int, class_of: str
+) -> None:
+    """After each event the invariants hold, which the simulation itself checks. Of its results:
+    memory suffices, a lane is used in turn, and each job that its devices can hold ends where the
+    others leave."""
+    devices = max(each.devices for each in jobs) + more
+    shares = Shares(class_of=class_of)
+    done = run(jobs, policy, rules=rules, conduct=conduct, devices=devices, shares=shares)
+    assert all(use.persistent + use.lanes <= 16 * GB for use in done.memory)
+    used = sorted((one.device, one.lane, one.began, one.ended) for one in done.turns)
+    assert all(before[:2] != after[:2] or before[3] <= after[2] for before, after in pairwise(used))
+    if all(each.stays < float("inf") for each in jobs):
+        assert [one.id for one in done.outcomes if one.ended is None and not one.refused] == []
 
 
 def test_a_lone_job_is_never_interrupted() -> None:

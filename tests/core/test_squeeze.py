@@ -19,6 +19,8 @@ from jupyter_gpushare._core import (
 )
 from jupyter_gpushare._core_testing import Scheduler
 
+from .looks import granted
+
 Sizes = tuple[tuple[int, float], ...]
 GAN: Sizes = ((60, 1.0), (40, 1.08), (20, 1.3))
 
@@ -37,10 +39,6 @@ def spec(
 def squeezed(it: Scheduler) -> dict[str, int]:
     assert it.is_valid() == ""
     return {state.id: state.squeezed for state in it.snapshot(0).sessions if state.lane is not None}
-
-
-def granted(decision: Decision) -> list[str]:
-    return [grant.session for grant in decision.grants]
 
 
 # --- the rule -------------------------------------------------------------------------------------

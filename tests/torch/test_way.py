@@ -28,7 +28,7 @@ SECTION = SECTION.split("\n## ")[0]
 NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "HandoffSlot.hand_off", "HandoffSlot.wait"}
 OF_A_SESSION = {"Session", "Turn", "Dispatch", "LaneUse", "Link", "Client"}
 MOST = 7  # functions of a session that each point of a switch passes
-MOST_OF_BOTH = {"ask": 9, "granted": 8, "give back": 11}  # of the session and the broker
+MOST_OF_BOTH = {"ask": 9, "granted": 8, "give back": 9}  # of the session and the broker
 WARM_UP = 30  # iterations after which the demand is known and the lane is used
 
 
