@@ -6,8 +6,10 @@ Each is a process that trains a CNN or a transformer, in turn. Kernels compute n
 memory alone is measured: what the device has given away, which is what no process could have
 beside them. `ratio` compares its peak with the sum of what is persistent and the largest of what is
 ephemeral, as PyTorch's own statistics tell of one stock iteration. `stock_MiB` is the same without
-sharing, all at once. `said_ratio` is what the broker says that the notebooks have, over what the
-device has given away. Calls of the driver are those that allocate, map, or wait for all work.
+sharing, all at once. `demanded_ratio` is what the broker keeps for the notebooks, over that peak.
+A demand is the most of a notebook's recent iterations, and not all have their most at one time, so
+the ratio may be above 1; below 1, the broker would admit more than there is room for. Calls of the
+driver are those that allocate, map, or wait for all work.
 """
 
 from __future__ import annotations
@@ -176,18 +178,18 @@ def needs(model: str) -> Needs:
     return Needs(persistent, ephemeral)
 
 
-def said(client: Client) -> int:
-    """Return the bytes that the broker says its sessions and lanes have."""
+def demanded(client: Client) -> int:
+    """Return the bytes that the broker keeps for its sessions and lanes."""
     (device,) = (each for each in client.look().devices if each.name == "cuda:0")
     return device.persistent_bytes + sum(lane.bytes for lane in device.lanes)
 
 
 class Shared(NamedTuple):
-    """What trainings that share have: the peak of the device's bytes, what was said over what was
-    held at the end, and calls of the driver, in a steady loop and at the end of a turn."""
+    """What trainings that share have: the peak of the device's bytes, the bytes that the broker
+    keeps for them, and calls of the driver, in a steady loop and at the end of a turn."""
 
     peak: int
-    said: float
+    demanded: int
     in_loop: int
     at_end: int
 
@@ -197,8 +199,8 @@ def shared(models: list[str]) -> Shared:
         for _ in range(2):
             train(started, LEARNING)
         peak, answers = steady_peak(started)
-        ratio = said(client) / given_away()
-    return Shared(peak, ratio, max(a[0] for a in answers), max(a[1] for a in answers))
+        kept = demanded(client)
+    return Shared(peak, kept, max(a[0] for a in answers), max(a[1] for a in answers))
 
 
 def calls_of(model: str) -> list[Figure]:
@@ -224,7 +226,7 @@ def figures_of(count: int, alone: dict[str, Needs]) -> list[Figure]:
         Figure(f"{count}_ratio", found.peak / needed, target=1.05),
         Figure(f"{count}_stock_MiB", stock / MIB, "MiB"),
         Figure(f"{count}_over_stock", found.peak / stock),
-        Figure(f"{count}_said_ratio", found.said, target=0.95, at_least=True),
+        Figure(f"{count}_demanded_ratio", found.demanded / found.peak, target=0.95, at_least=True),
     ]
 
 
