@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include "claims/claims.h"
@@ -66,7 +67,6 @@ class Envelope {
     seen_ = std::min(seen_ + 1, kLeast);
     learn();
   }
-  void forget() { *this = {}; }
 
   bool is_known() const { return seen_ == kLeast; }
   const Curve& curve() const { return curve_; }
@@ -97,34 +97,77 @@ class Envelope {
   int in_half_ = 0, seen_ = 0;
 };
 
-// The open iteration: what it may still need, by what those before it have needed.
+// The open iteration: what it may still need, by what those of its kind have needed. Kinds are told
+// apart by the sizes of their first blocks: an evaluation between two epochs needs less than a
+// training, and must not be taken for one.
 class Progress {
  public:
+  Progress() = default;
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  static constexpr int kKinds = 4;  // that are known at a time
+  static constexpr int kSigns = 4;  // blocks that tell the kind
+
   // Returns the most chunks that it may need, at most `budget`.
   Chunks begin(Chunks budget) {
     now_ = {};
-    is_as_known_ = envelope_.is_known();
-    return bound_ = is_as_known_ ? std::min(envelope_.peak(), budget) : budget;
+    kind_ = nullptr;
+    sign_ = births_ = 0;
+    is_as_known_ = false;
+    return bound_ = std::min(peak(), budget);
+  }
+  // A block of this size begins; `happened` follows.
+  void born(std::uint64_t bytes) {
+    if (births_ == kSigns) return;
+    sign_ = std::rotl((sign_ ^ bytes) * 0x9E3779B97F4A7C15, 29);
+    if (++births_ == kSigns) choose_kind();
   }
   // A block has begun or ended. Returns the most chunks that may still be needed, at least
   // `extent`; it rises only with the extent.
   Chunks happened(Chunks extent) {
     now_.add(extent);
-    is_as_known_ = is_as_known_ && extent <= envelope_.most(now_.events());
-    if (is_as_known_) bound_ = std::min(bound_, envelope_.bound(now_.events()));
+    is_as_known_ = is_as_known_ && extent <= kind_->envelope.most(now_.events());
+    if (is_as_known_) bound_ = std::min(bound_, kind_->envelope.bound(now_.events()));
     return bound_ = std::max(bound_, extent);
   }
-  void end() { envelope_.add(now_); }
-  // The blocks of another lane are to come.
-  void forget() { envelope_.forget(); }
+  void end() {
+    if (kind_ == nullptr) choose_kind();
+    kind_->envelope.add(now_);
+  }
 
-  const Envelope& envelope() const { return envelope_; }
+  // The most chunks that any known kind needs; without end where none is known.
+  Chunks peak() const {
+    Chunks most = 0;
+    for (const Kind& kind : kinds_) {
+      if (kind.envelope.is_known()) most = std::max(most, kind.envelope.peak());
+    }
+    return most > 0 ? most : Claims::kMost;
+  }
 
  private:
+  struct Kind {
+    std::uint64_t sign = 0, last_use = 0;
+    Envelope envelope;
+  };
+
+  // A new kind takes the place of the one that was seen least recently.
+  void choose_kind() {
+    kind_ = std::ranges::find(kinds_, sign_, &Kind::sign);
+    if (kind_ == kinds_.end()) {
+      kind_ = std::ranges::min_element(kinds_, {}, &Kind::last_use);
+      *kind_ = {sign_, 0, {}};
+    }
+    kind_->last_use = ++uses_;
+    is_as_known_ = kind_->envelope.is_known();
+  }
+
   Curve now_;
-  Envelope envelope_;
+  std::array<Kind, kKinds> kinds_;
+  Kind* kind_ = nullptr;  // of this iteration, once it is known
+  std::uint64_t sign_ = 0, births_ = 0, uses_ = 0;
   Chunks bound_ = 0;
-  bool is_as_known_ = false;  // it has needed no more so far than those before it
+  bool is_as_known_ = false;  // it has needed no more so far than those of its kind
 };
 
 }  // namespace gpushare
