@@ -99,7 +99,8 @@ class Envelope {
 
 // The open iteration: what it may still need, by what those of its kind have needed. Kinds are told
 // apart by the sizes of their first blocks: an evaluation between two epochs needs less than a
-// training, and must not be taken for one.
+// training, and must not be taken for one. Where sizes vary, so that each iteration is a kind of
+// its own, what all have needed holds.
 class Progress {
  public:
   Progress() = default;
@@ -113,8 +114,9 @@ class Progress {
   Chunks begin(Chunks budget) {
     now_ = {};
     kind_ = nullptr;
+    known_ = &all_;
     sign_ = births_ = 0;
-    is_as_known_ = false;
+    is_as_known_ = all_.is_known();
     return bound_ = std::min(peak(), budget);
   }
   // A block of this size begins; `happened` follows.
@@ -127,22 +129,24 @@ class Progress {
   // `extent`; it rises only with the extent.
   Chunks happened(Chunks extent) {
     now_.add(extent);
-    is_as_known_ = is_as_known_ && extent <= kind_->envelope.most(now_.events());
-    if (is_as_known_) bound_ = std::min(bound_, kind_->envelope.bound(now_.events()));
+    is_as_known_ = is_as_known_ && extent <= known_->most(now_.events());
+    if (is_as_known_ && births_ == kSigns) bound_ = std::min(bound_, known_->bound(now_.events()));
     return bound_ = std::max(bound_, extent);
   }
   void end() {
     if (kind_ == nullptr) choose_kind();
     kind_->envelope.add(now_);
+    all_.add(now_);
   }
 
-  // The most chunks that any known kind needs; without end where none is known.
+  // The most chunks that any known kind needs; without end where nothing is known.
   Chunks peak() const {
-    Chunks most = 0;
+    if (!all_.is_known()) return Claims::kMost;
+    Chunks most = all_.peak();
     for (const Kind& kind : kinds_) {
       if (kind.envelope.is_known()) most = std::max(most, kind.envelope.peak());
     }
-    return most > 0 ? most : Claims::kMost;
+    return most;
   }
 
  private:
@@ -159,15 +163,19 @@ class Progress {
       *kind_ = {sign_, 0, {}};
     }
     kind_->last_use = ++uses_;
-    is_as_known_ = kind_->envelope.is_known();
+    if (!kind_->envelope.is_known()) return;
+    known_ = &kind_->envelope;
+    is_as_known_ = true;
   }
 
   Curve now_;
+  Envelope all_;
   std::array<Kind, kKinds> kinds_;
-  Kind* kind_ = nullptr;  // of this iteration, once it is known
+  Kind* kind_ = nullptr;             // of this iteration, once its first blocks have told
+  const Envelope* known_ = nullptr;  // what holds for this iteration
   std::uint64_t sign_ = 0, births_ = 0, uses_ = 0;
   Chunks bound_ = 0;
-  bool is_as_known_ = false;  // it has needed no more so far than those of its kind
+  bool is_as_known_ = false;  // it has needed no more so far than `known_`
 };
 
 }  // namespace gpushare

@@ -130,9 +130,17 @@ TEST_CASE("curve: an iteration of another kind changes nothing that is known of 
 TEST_CASE("curve: of many kinds those that were seen last are known") {
   Progress progress;
   for (Chunks kind = 1; kind <= Progress::kKinds + 1; ++kind) {
-    for (int i = 0; i < Envelope::kLeast; ++i) run(progress, {100 - kind}, 100, kind << 20);
+    for (int i = 0; i < 2 * Envelope::kHalf; ++i) run(progress, {100 - kind}, 100, kind << 20);
   }
   CHECK(progress.peak() == 98);  // 99 was that of the first
+}
+
+TEST_CASE("curve: where each iteration is a kind of its own, it needs what all have needed") {
+  Progress progress;
+  for (std::uint64_t size = 1; size < 20; ++size) run(progress, {1, 30, 7, 1}, 100, size << 20);
+  CHECK(begin(progress, 100, 20 << 20) == 30);
+  for (const Chunks extent : {1, 30}) progress.happened(extent);
+  CHECK(progress.happened(7) == 7);
 }
 
 TEST_CASE("curve: what was needed once is forgotten after 64 iterations at the latest") {
