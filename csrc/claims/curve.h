@@ -19,21 +19,23 @@ class Curve {
 
   // One event more, after which the lane's extent is `extent`.
   void add(Chunks extent) {
-    if (events_ == kPoints * stride_) fold();
-    Chunks& most = most_[events_++ / stride_];
+    if (events_ == kPoints << shift_) fold();
+    Chunks& most = most_[events_++ >> shift_];
     most = std::max(most, extent);
   }
   // Is at least `other` everywhere, and as long.
   void raise_to(Curve other) {
-    while (stride_ < other.stride_) fold();
-    while (other.stride_ < stride_) other.fold();
+    while (shift_ < other.shift_) fold();
+    while (other.shift_ < shift_) other.fold();
     events_ = std::max(events_, other.events_);
     for (std::uint32_t at = 0; at < kPoints; ++at) most_[at] = std::max(most_[at], other.most_[at]);
   }
 
   std::uint32_t events() const { return events_; }
-  std::uint32_t stride() const { return stride_; }  // events in one point
-  std::uint32_t size() const { return (events_ + stride_ - 1) / stride_; }
+  std::uint32_t stride() const { return 1U << shift_; }  // events in one point
+  std::uint32_t size() const { return (events_ + stride() - 1) >> shift_; }
+  // The point of the event that follows so many others.
+  std::uint32_t point(std::uint32_t events) const { return events >> shift_; }
   Chunks operator[](std::uint32_t at) const { return most_[at]; }
   Chunks peak() const { return *std::ranges::max_element(most_); }
 
@@ -43,11 +45,11 @@ class Curve {
       most_[at] = std::max(most_[2 * at], most_[2 * at + 1]);
     }
     std::fill(most_.begin() + kPoints / 2, most_.end(), 0);
-    stride_ *= 2;
+    ++shift_;
   }
 
   std::array<Chunks, kPoints> most_{};
-  std::uint32_t stride_ = 1, events_ = 0;
+  std::uint32_t shift_ = 0, events_ = 0;
 };
 
 // What the next iteration may need, by the last kHalf to 2 * kHalf of them.
@@ -74,12 +76,12 @@ class Envelope {
   // The most chunks that may still be needed after so many events: all, where it goes on for longer
   // than ever.
   Chunks bound(std::uint32_t events) const {
-    const std::uint32_t at = events / curve_.stride();
+    const std::uint32_t at = curve_.point(events);
     return at < curve_.size() ? from_[at] : peak();
   }
   // The most chunks that were had just after so many events.
   Chunks most(std::uint32_t events) const {
-    const std::uint32_t at = (events - 1) / curve_.stride();
+    const std::uint32_t at = curve_.point(events - 1);
     return at < curve_.size() ? curve_[at] : 0;
   }
 

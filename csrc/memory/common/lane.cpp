@@ -282,14 +282,14 @@ Page Lane::hold(std::span<const Run> blocks) {
 
 Lane::Place Lane::allocate(size_t block_bytes, size_t alignment) {
   if (block_bytes < kSmallestBlock || !is_inside() || alignment > bytes(1)) return {};
-  std::unique_lock guard(lock_);
+  const Guard guard(lock_);
   if (!is_inside() || lane_pages_ == 0) return {};  // another thread may have ended the iteration
   const Predictor::Birth birth = predictor_.next(block_bytes);
   if (const auto note = predictor_.expect(birth)) {  // never, where nothing is learned
     ++totals_.expected_survivors;
     return {nullptr, note};
   }
-  const Page first = co_lane_ ? find_beside_another(block_bytes, guard) : find(block_bytes);
+  const Page first = co_lane_ ? find_beside_another(block_bytes) : find(block_bytes);
   if (first == kNoPage) {
     if (!is_inside()) return {};
     ++totals_.overflows;
@@ -308,7 +308,7 @@ Page Lane::find(size_t block_bytes) {
 // The same in a lane of which another process has the rest. Where the block would need more than
 // this process may have, it is not made before the wait is over: others may free and fork
 // meanwhile.
-Page Lane::find_beside_another(size_t block_bytes, std::unique_lock<SpinLock>& guard) {
+Page Lane::find_beside_another(size_t block_bytes) {
   while (is_inside()) {
     const Page first = find(block_bytes);
     if (first == kNoPage) return kNoPage;
@@ -320,19 +320,17 @@ Page Lane::find_beside_another(size_t block_bytes, std::unique_lock<SpinLock>& g
     }
     blocks_->free(first);
     if (answer == CoLane::Answer::kPrivate) return kNoPage;
-    if (!wait(answer, top, guard)) co_lane_->go_on_privately(answer);
+    if (!wait(answer, top)) co_lane_->go_on_privately(answer);
   }
   return kNoPage;
 }
 
-// Without the lock. False: this iteration is not to wait any more.
-bool Lane::wait(CoLane::Answer answer, Page top, std::unique_lock<SpinLock>& guard) {
+// Gives the lock back meanwhile. False: this iteration is not to wait any more.
+bool Lane::wait(CoLane::Answer answer, Page top) {
   const CoLane::Sleeper sleeper(*co_lane_);
   const auto since = co_lane_->waits_since();
-  guard.unlock();
-  const bool may_go_on = answer == CoLane::Answer::kSpill ? spill() : co_lane_->sleep(top, since);
-  guard.lock();
-  return may_go_on;
+  const Unlocked unlocked(lock_);
+  return answer == CoLane::Answer::kSpill ? spill() : co_lane_->sleep(top, since);
 }
 
 // What is alive leaves the lane in the middle of an iteration, since the other process cannot go on

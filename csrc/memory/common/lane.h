@@ -140,6 +140,11 @@ class Lane {
 
  private:
   using Guard = std::lock_guard<SpinLock>;
+  struct Unlocked {  // within a Guard
+    explicit Unlocked(SpinLock& taken) : lock(taken) { lock.unlock(); }
+    ~Unlocked() { lock.lock(); }
+    SpinLock& lock;
+  };
 
   struct Survivor : Run {  // promoted
     bool is_alive;
@@ -191,8 +196,8 @@ class Lane {
   std::vector<Run> last_survivors();
   std::vector<Run> blocks_of_iteration();
   Page find(size_t block_bytes);
-  Page find_beside_another(size_t block_bytes, std::unique_lock<SpinLock>& guard);
-  bool wait(CoLane::Answer answer, Page top, std::unique_lock<SpinLock>& guard);
+  Page find_beside_another(size_t block_bytes);
+  bool wait(CoLane::Answer answer, Page top);
   bool spill();
   void end_block(Page first);
   bool is_part(const Run& block) const;
