@@ -103,7 +103,7 @@ struct Member {
     lane.free(block.address);
     return is_whole;
   }
-  // All blocks at once up to so many chunks, then none.
+  // This number of blocks of a chunk each is alive at a time, then none.
   void iterate(size_t chunks) {
     lane.enter();
     std::vector<Block> blocks(chunks);

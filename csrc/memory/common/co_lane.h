@@ -63,7 +63,7 @@ class CoLane {
   void begin(Page top);
   // May this be the top?
   Answer claim(Page top);
-  // A block of so large a size has been granted.
+  // A block of this size has been granted.
   void born(size_t bytes, Page top);
   // A block has ended, or left the lane.
   void died(Page top);
