@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include "claims/claims.h"
@@ -18,21 +19,23 @@ class Curve {
 
   // One event more, after which the lane's extent is `extent`.
   void add(Chunks extent) {
-    if (events_ == kPoints * stride_) fold();
-    Chunks& most = most_[events_++ / stride_];
+    if (events_ == kPoints << shift_) fold();
+    Chunks& most = most_[events_++ >> shift_];
     most = std::max(most, extent);
   }
   // Is at least `other` everywhere, and as long.
   void raise_to(Curve other) {
-    while (stride_ < other.stride_) fold();
-    while (other.stride_ < stride_) other.fold();
+    while (shift_ < other.shift_) fold();
+    while (other.shift_ < shift_) other.fold();
     events_ = std::max(events_, other.events_);
     for (std::uint32_t at = 0; at < kPoints; ++at) most_[at] = std::max(most_[at], other.most_[at]);
   }
 
   std::uint32_t events() const { return events_; }
-  std::uint32_t stride() const { return stride_; }  // events in one point
-  std::uint32_t size() const { return (events_ + stride_ - 1) / stride_; }
+  std::uint32_t stride() const { return 1U << shift_; }  // events in one point
+  std::uint32_t size() const { return (events_ + stride() - 1) >> shift_; }
+  // The point of the event that follows so many others.
+  std::uint32_t point(std::uint32_t events) const { return events >> shift_; }
   Chunks operator[](std::uint32_t at) const { return most_[at]; }
   Chunks peak() const { return *std::ranges::max_element(most_); }
 
@@ -42,11 +45,11 @@ class Curve {
       most_[at] = std::max(most_[2 * at], most_[2 * at + 1]);
     }
     std::fill(most_.begin() + kPoints / 2, most_.end(), 0);
-    stride_ *= 2;
+    ++shift_;
   }
 
   std::array<Chunks, kPoints> most_{};
-  std::uint32_t stride_ = 1, events_ = 0;
+  std::uint32_t shift_ = 0, events_ = 0;
 };
 
 // What the next iteration may need, by the last kHalf to 2 * kHalf of them.
@@ -66,7 +69,6 @@ class Envelope {
     seen_ = std::min(seen_ + 1, kLeast);
     learn();
   }
-  void forget() { *this = {}; }
 
   bool is_known() const { return seen_ == kLeast; }
   const Curve& curve() const { return curve_; }
@@ -74,12 +76,12 @@ class Envelope {
   // The most chunks that may still be needed after so many events: all, where it goes on for longer
   // than ever.
   Chunks bound(std::uint32_t events) const {
-    const std::uint32_t at = events / curve_.stride();
+    const std::uint32_t at = curve_.point(events);
     return at < curve_.size() ? from_[at] : peak();
   }
   // The most chunks that were had just after so many events.
   Chunks most(std::uint32_t events) const {
-    const std::uint32_t at = (events - 1) / curve_.stride();
+    const std::uint32_t at = curve_.point(events - 1);
     return at < curve_.size() ? curve_[at] : 0;
   }
 
@@ -97,34 +99,85 @@ class Envelope {
   int in_half_ = 0, seen_ = 0;
 };
 
-// The open iteration: what it may still need, by what those before it have needed.
+// The open iteration: what it may still need, by what those of its kind have needed. Kinds are told
+// apart by the sizes of their first blocks: an evaluation between two epochs needs less than a
+// training, and must not be taken for one. Where sizes vary, so that each iteration is a kind of
+// its own, what all have needed holds.
 class Progress {
  public:
+  Progress() = default;
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  static constexpr int kKinds = 4;  // that are known at a time
+  static constexpr int kSigns = 4;  // blocks that tell the kind
+
   // Returns the most chunks that it may need, at most `budget`.
   Chunks begin(Chunks budget) {
     now_ = {};
-    is_as_known_ = envelope_.is_known();
-    return bound_ = is_as_known_ ? std::min(envelope_.peak(), budget) : budget;
+    kind_ = nullptr;
+    known_ = &all_;
+    sign_ = births_ = 0;
+    is_as_known_ = all_.is_known();
+    return bound_ = std::min(peak(), budget);
+  }
+  // A block of this size begins; `happened` follows.
+  void born(std::uint64_t bytes) {
+    if (births_ == kSigns) return;
+    sign_ = std::rotl((sign_ ^ bytes) * 0x9E3779B97F4A7C15, 29);
+    if (++births_ == kSigns) choose_kind();
   }
   // A block has begun or ended. Returns the most chunks that may still be needed, at least
   // `extent`; it rises only with the extent.
   Chunks happened(Chunks extent) {
     now_.add(extent);
-    is_as_known_ = is_as_known_ && extent <= envelope_.most(now_.events());
-    if (is_as_known_) bound_ = std::min(bound_, envelope_.bound(now_.events()));
+    is_as_known_ = is_as_known_ && extent <= known_->most(now_.events());
+    if (is_as_known_ && births_ == kSigns) bound_ = std::min(bound_, known_->bound(now_.events()));
     return bound_ = std::max(bound_, extent);
   }
-  void end() { envelope_.add(now_); }
-  // The blocks of another lane are to come.
-  void forget() { envelope_.forget(); }
+  void end() {
+    if (kind_ == nullptr) choose_kind();
+    kind_->envelope.add(now_);
+    all_.add(now_);
+  }
 
-  const Envelope& envelope() const { return envelope_; }
+  // The most chunks that any known kind needs; without end where nothing is known.
+  Chunks peak() const {
+    if (!all_.is_known()) return Claims::kMost;
+    Chunks most = all_.peak();
+    for (const Kind& kind : kinds_) {
+      if (kind.envelope.is_known()) most = std::max(most, kind.envelope.peak());
+    }
+    return most;
+  }
 
  private:
+  struct Kind {
+    std::uint64_t sign = 0, last_use = 0;
+    Envelope envelope;
+  };
+
+  // A new kind takes the place of the one that was seen least recently.
+  void choose_kind() {
+    kind_ = std::ranges::find(kinds_, sign_, &Kind::sign);
+    if (kind_ == kinds_.end()) {
+      kind_ = std::ranges::min_element(kinds_, {}, &Kind::last_use);
+      *kind_ = {sign_, 0, {}};
+    }
+    kind_->last_use = ++uses_;
+    if (!kind_->envelope.is_known()) return;
+    known_ = &kind_->envelope;
+    is_as_known_ = true;
+  }
+
   Curve now_;
-  Envelope envelope_;
+  Envelope all_;
+  std::array<Kind, kKinds> kinds_;
+  Kind* kind_ = nullptr;             // of this iteration, once its first blocks have told
+  const Envelope* known_ = nullptr;  // what holds for this iteration
+  std::uint64_t sign_ = 0, births_ = 0, uses_ = 0;
   Chunks bound_ = 0;
-  bool is_as_known_ = false;  // it has needed no more so far than those before it
+  bool is_as_known_ = false;  // it has needed no more so far than `known_`
 };
 
 }  // namespace gpushare

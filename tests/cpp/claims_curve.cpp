@@ -23,8 +23,15 @@ Extents iteration(std::mt19937& random, size_t events, Chunks peak) {
   return extents;
 }
 
-void run(Progress& progress, const Extents& extents, Chunks budget) {
-  progress.begin(budget);
+// An iteration that begins with blocks of this size.
+Chunks begin(Progress& progress, Chunks budget, std::uint64_t block = 1 << 20) {
+  const Chunks most = progress.begin(budget);
+  for (int i = 0; i < Progress::kSigns; ++i) progress.born(block);
+  return most;
+}
+
+void run(Progress& progress, const Extents& extents, Chunks budget, std::uint64_t block = 1 << 20) {
+  begin(progress, budget, block);
   for (const Chunks extent : extents) progress.happened(extent);
   progress.end();
 }
@@ -63,7 +70,7 @@ TEST_CASE("curve: an iteration like those before it never needs more than its bo
       run(progress, seen.back(), 1000);
     }
     const Extents& again = seen[random() % seen.size()];
-    Chunks before = progress.begin(1000);
+    Chunks before = begin(progress, 1000);
     REQUIRE(before >= most_from(again, 0));
     for (size_t i = 0; i < again.size(); ++i) {
       const Chunks bound = progress.happened(again[i]);
@@ -79,7 +86,7 @@ TEST_CASE("curve: a bound falls while an iteration goes down") {
   Progress progress;
   for (int i = 0; i < 3; ++i) run(progress, iteration(random, 400, 100), 1000);
   const Extents last = iteration(random, 400, 100);
-  progress.begin(1000);
+  begin(progress, 1000);
   Chunks bound = 0;
   for (size_t i = 0; i < 350; ++i) bound = progress.happened(last[i] > 2 ? last[i] - 3 : 0);
   CHECK(bound < 40);
@@ -102,13 +109,47 @@ TEST_CASE("curve: nothing is known at first, and what is larger than known has n
   CHECK(progress.begin(7) == 7);
 }
 
+TEST_CASE("curve: an iteration of another kind changes nothing that is known of the first") {
+  Progress progress;
+  const Extents training{1, 4, 50, 9, 3, 1}, evaluation{1, 2, 3, 2, 1};
+  const auto bound_after = [&](size_t events) {
+    begin(progress, 100);
+    Chunks bound = 0;
+    for (size_t i = 0; i < events; ++i) bound = progress.happened(training[i]);
+    return bound;
+  };
+  for (int i = 0; i < 3; ++i) run(progress, training, 100);
+  CHECK(bound_after(4) == 9);
+  for (int i = 0; i < 100; ++i) run(progress, evaluation, 100, 2 << 20);
+  CHECK(bound_after(2) == 50);
+  CHECK(bound_after(4) == 9);
+  begin(progress, 100, 2 << 20);
+  CHECK(progress.happened(1) == 3);
+}
+
+TEST_CASE("curve: of many kinds those that were seen last are known") {
+  Progress progress;
+  for (Chunks kind = 1; kind <= Progress::kKinds + 1; ++kind) {
+    for (int i = 0; i < 2 * Envelope::kHalf; ++i) run(progress, {100 - kind}, 100, kind << 20);
+  }
+  CHECK(progress.peak() == 98);  // 99 was that of the first
+}
+
+TEST_CASE("curve: where each iteration is a kind of its own, it needs what all have needed") {
+  Progress progress;
+  for (std::uint64_t size = 1; size < 20; ++size) run(progress, {1, 30, 7, 1}, 100, size << 20);
+  CHECK(begin(progress, 100, 20 << 20) == 30);
+  for (const Chunks extent : {1, 30}) progress.happened(extent);
+  CHECK(progress.happened(7) == 7);
+}
+
 TEST_CASE("curve: what was needed once is forgotten after 64 iterations at the latest") {
   Progress progress;
   run(progress, {1, 50, 1}, 100);
   for (int i = 0; i < Envelope::kHalf - 1; ++i) run(progress, {1, 5, 1}, 100);
-  CHECK(progress.envelope().peak() == 50);
+  CHECK(progress.peak() == 50);
   for (int i = 0; i < Envelope::kHalf; ++i) run(progress, {1, 5, 1}, 100);
-  CHECK(progress.envelope().peak() == 50);
+  CHECK(progress.peak() == 50);
   run(progress, {1, 5, 1}, 100);
-  CHECK(progress.envelope().peak() == 5);
+  CHECK(progress.peak() == 5);
 }

@@ -106,6 +106,7 @@ class Pair {
     REQUIRE(blocks_.used() == reference_.used());
     REQUIRE(blocks_.available() == reference_.available());
     REQUIRE(blocks_.footprint() == footprint_);
+    REQUIRE(blocks_.top() == reference_.end());
   }
   void check_every_page() const {
     REQUIRE(live_blocks(blocks_) == reference_.live());

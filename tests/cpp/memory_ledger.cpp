@@ -198,6 +198,21 @@ TEST_CASE("ledger: an end belongs to one process, and is free when that has ende
   close(ready[1]);
 }
 
+TEST_CASE("ledger: an end stays its process's when other descriptors of the ledger are closed") {
+  const Descriptor descriptor;
+  Ledger ledger;
+  const int given = dup(descriptor.number);
+  REQUIRE(ledger.open(given, 0, kBudget) == "");
+  close(given);
+  ledger.change([](Claims& claims) { claims.begin(0, 9, kBudget); });
+  const pid_t neighbour = process([&] {
+    Ledger other;
+    const bool is_open = other.open(descriptor.number, 1, kBudget).empty();
+    _exit(is_open && !other.reap() && other.look().is_inside(0) ? 0 : 1);
+  });
+  CHECK(end_of(neighbour) == 0);
+}
+
 TEST_CASE("ledger: what cannot be one is refused") {
   Ledger ledger;
   const Descriptor descriptor;

@@ -84,11 +84,14 @@ void BlockAllocator::free(Page first) {
   merge(first, count, Kind::free);
 }
 
-void BlockAllocator::reset_footprint() {
-  footprint_ = used_ == 0 ? 0 : pages_;
-  while (footprint_ > 0 && borders_[footprint_].ends != Kind::live) {
-    footprint_ -= borders_[footprint_].before;
-  }
+void BlockAllocator::reset_footprint() { footprint_ = top(); }
+
+// Free and unavailable pages alternate above the highest live block, and only an owner that takes
+// pages away makes more than two such blocks.
+Page BlockAllocator::top() const {
+  Page top = used_ == 0 ? 0 : pages_;
+  while (top > 0 && borders_[top].ends != Kind::live) top -= borders_[top].before;
+  return top;
 }
 
 Page BlockAllocator::largest_free() const {

@@ -50,6 +50,9 @@ class BlockAllocator {
   // One past the highest page that was in a live block since the last reset.
   Page footprint() const { return footprint_; }
   void reset_footprint();  // starts anew at what is alive now
+  // One past the highest page that is in a live block now. Its steps are the blocks above that one,
+  // of which there are two at most where all available pages adjoin.
+  Page top() const;
 
   // Nothing is alive, and the free pages form as few blocks as the gaps between them allow.
   bool is_one_block() const;

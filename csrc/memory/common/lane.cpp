@@ -42,7 +42,7 @@ std::string Lane::open(size_t window_bytes) {
   return {};
 }
 
-std::string Lane::attach(std::span<const int> descriptors, size_t lane_bytes) {
+std::string Lane::attach(std::span<const int> descriptors, size_t lane_bytes, const LaneEnd* end) {
   const std::lock_guard boundary(boundary_);
   const Guard guard(lock_);
   std::string reason = busy();
@@ -51,15 +51,29 @@ std::string Lane::attach(std::span<const int> descriptors, size_t lane_bytes) {
              in_bytes(window_bytes_);
   }
   if (reason.empty()) reason = pages_.check(descriptors, lane_bytes);
+  if (reason.empty()) reason = change_end(end, lane_bytes);
   if (reason.empty() && !pages_.is_attached(descriptors)) {
     resize(0);
     reason = pages_.attach(descriptors);
   }
   if (!reason.empty()) return reason;
-  resize(static_cast<Page>(lane_bytes >> page_shift_));
+  resize(co_lane_ ? co_lane_->pages() : static_cast<Page>(lane_bytes >> page_shift_));
   if (!is_stale_) return {};
   resize(0);
+  co_lane_.reset();
   return "the system cannot map a lane of " + in_bytes(lane_bytes);
+}
+
+// An end is given up before another one is taken: it may be the same.
+std::string Lane::change_end(const LaneEnd* end, size_t lane_bytes) {
+  if (co_lane_ || end != nullptr) resize(0);
+  co_lane_.reset();
+  if (end == nullptr) return {};
+  if (tenant_ != Tenant::kTensors) return "segments cannot be in a lane that two processes fill";
+  co_lane_ = std::make_unique<CoLane>();
+  std::string reason = co_lane_->open(*end, lane_bytes, bytes(1));
+  if (!reason.empty()) co_lane_.reset();
+  return reason;
 }
 
 std::string Lane::detach() {
@@ -67,13 +81,15 @@ std::string Lane::detach() {
   const Guard guard(lock_);
   if (std::string reason = busy(); !reason.empty()) return reason;
   resize(0);
+  co_lane_.reset();
   pages_.detach();
   predictor_.forget();
   return {};
 }
 
 std::string Lane::busy() const {
-  if (inside_.load() != kNoThread) return "an iteration is using the lane";
+  const bool is_used = inside_.load() != kNoThread || (co_lane_ && co_lane_->has_sleepers());
+  if (is_used) return "an iteration is using the lane";
   if (blocks_->used() == 0) return {};
   return in_bytes(bytes(blocks_->used())) + " of this process are alive in the lane";
 }
@@ -87,7 +103,8 @@ void Lane::resize(Page lane_pages) {
 // out of use, and the next iteration tries them again.
 void Lane::lay_out() {
   bury();
-  const auto wanted = layout(lane_pages_, blocks_->pages(), held());
+  for (const Run& run : spare_) blocks_->take(run.first, run.count);
+  const auto wanted = wanted_layout();
   for (const auto& stretch : difference(mapped_, wanted)) {
     blocks_->take(stretch.first, stretch.count);
     pages_.clear({stretch.first, stretch.count});
@@ -103,6 +120,21 @@ void Lane::lay_out() {
   }
   mapped_ = outside(wanted, failed);
   is_stale_ = !failed.empty();
+  spare_ = spare_addresses();
+  for (const Run& run : spare_) blocks_->add(run.first, run.count);
+}
+
+std::vector<Stretch> Lane::wanted_layout() const {
+  if (!co_lane_) return layout(lane_pages_, blocks_->pages(), held());
+  return layout_from(co_lane_->end(), lane_pages_, co_lane_->chunk_pages(), held());
+}
+
+// Where the last free block were as small as the lane, it would be a good fit for short-lived
+// blocks near the peak of an iteration: they would lie high, and with them what this process has of
+// a co-lane. So twice the lane's addresses are available, and a block above the lane is refused.
+std::vector<Run> Lane::spare_addresses() const {
+  if (!co_lane_) return {};
+  return gaps({lane_pages_, std::min(lane_pages_, blocks_->pages() - lane_pages_)}, held());
 }
 
 // Gives the private pages of dead survivors back (demotes them: the lane may show there again).
@@ -131,6 +163,7 @@ void Lane::enter() {
   end_iteration();
   if (is_stale_ && blocks_->used() == 0) lay_out();
   blocks_->reset_footprint();
+  if (co_lane_) co_lane_->begin(blocks_->top());
   inside_ = this_thread();
 }
 
@@ -147,6 +180,8 @@ void Lane::end_iteration() {
   footprints_[++iterations_ % kRecent] = footprint();
   totals_.overflow_bytes = bytes(most_overflow_);
   overflow_ = most_overflow_ = 0;
+  spilled_ = 0;
+  if (co_lane_) co_lane_->leave(blocks_->top());
   totals_.last_survivor_bytes = bytes(blocks_->used());
 }
 
@@ -158,10 +193,10 @@ void Lane::learn() {
 }
 
 // Pages of the lane that lie below the highest one in use; survivors between them are not part of
-// the lane.
+// the lane, unless they were in it in this iteration.
 Page Lane::footprint() const {
-  const Page top = blocks_->footprint();
-  Page pages = 0;
+  const Page top = co_lane_ ? co_lane_->footprint() : blocks_->footprint();
+  Page pages = spilled_;
   for (const auto& stretch : mapped_) {
     if (stretch.first >= top) break;
     pages += std::min(stretch.end(), top) - stretch.first;
@@ -178,19 +213,25 @@ size_t Lane::survivor_bytes() const {
 // is kept as a dead survivor.
 size_t Lane::promote() {
   const std::lock_guard boundary(boundary_);
-  const std::vector<Run> blocks = last_survivors();
-  const std::vector<Run> runs = merged(blocks);
-  const auto failed =
-      std::find_if_not(runs.begin(), runs.end(), [&](const Run& run) { return keep(run); });
-  const Page end = failed == runs.end() ? kNoPage : failed->first;
-  const auto kept = std::span(blocks).first(std::ranges::lower_bound(blocks, end, {}, &Run::first) -
-                                            blocks.begin());
+  const Moved moved = move_out(last_survivors(), [&](const Run& run) { return pages_.copy(run); });
   const Guard guard(lock_);
-  const Page pages = hold(kept);
-  totals_.promoted_pages += pages;
-  totals_.promoted_runs += static_cast<uint64_t>(failed - runs.begin());
-  if (failed != runs.end()) throw PromotionFailed();
-  return bytes(pages);
+  totals_.promoted_pages += moved.pages;
+  totals_.promoted_runs += moved.runs;
+  if (co_lane_) co_lane_->died(blocks_->top());
+  if (!moved.is_all) throw PromotionFailed();
+  return bytes(moved.pages);
+}
+
+// These blocks leave the lane, in the order of their addresses, until one cannot be copied.
+Lane::Moved Lane::move_out(std::span<const Run> blocks, const MakeCopy& make_copy) {
+  const std::vector<Run> runs = merged(blocks);
+  const auto failed = std::find_if_not(runs.begin(), runs.end(),
+                                       [&](const Run& run) { return keep(run, make_copy); });
+  const Page end = failed == runs.end() ? kNoPage : failed->first;
+  const auto kept =
+      blocks.first(std::ranges::lower_bound(blocks, end, {}, &Run::first) - blocks.begin());
+  const Guard guard(lock_);
+  return {hold(kept), static_cast<size_t>(failed - runs.begin()), failed == runs.end()};
 }
 
 std::vector<Run> Lane::last_survivors() {
@@ -199,15 +240,20 @@ std::vector<Run> Lane::last_survivors() {
   return living();
 }
 
-bool Lane::keep(const Run& run) {
+std::vector<Run> Lane::blocks_of_iteration() {
+  const Guard guard(lock_);
+  return is_inside() ? living() : std::vector<Run>{};
+}
+
+bool Lane::keep(const Run& run, const MakeCopy& make_copy) {
   pages_.hold(run);
-  const bool is_kept = replace(run);
+  const bool is_kept = replace(run, make_copy);
   pages_.release(run);
   return is_kept;
 }
 
-bool Lane::replace(const Run& run) {
-  void* copy = pages_.copy(run);
+bool Lane::replace(const Run& run, const MakeCopy& make_copy) {
+  void* copy = make_copy(run);
   if (copy == nullptr) return false;
   if (pages_.place(copy, run)) return true;
   pages_.discard(copy, run.count);
@@ -243,8 +289,9 @@ Lane::Place Lane::allocate(size_t block_bytes, size_t alignment) {
     ++totals_.expected_survivors;
     return {nullptr, note};
   }
-  const Page first = find(block_bytes);
+  const Page first = co_lane_ ? find_beside_another(block_bytes) : find(block_bytes);
   if (first == kNoPage) {
+    if (!is_inside()) return {};
     ++totals_.overflows;
     return {nullptr, overflow_note()};
   }
@@ -258,6 +305,57 @@ Page Lane::find(size_t block_bytes) {
   return blocks_->allocate(static_cast<Page>(whole_pages(block_bytes)));
 }
 
+// The same in a lane of which another process has the rest. Where the block would need more than
+// this process may have, it is not made before the wait is over: others may free and fork
+// meanwhile.
+Page Lane::find_beside_another(size_t block_bytes) {
+  while (is_inside()) {
+    const Page first = find(block_bytes);
+    if (first == kNoPage) return kNoPage;
+    const Page top = blocks_->top();
+    const CoLane::Answer answer = co_lane_->claim(top);
+    if (answer == CoLane::Answer::kGranted) {
+      co_lane_->born(block_bytes, top);
+      return first;
+    }
+    blocks_->free(first);
+    if (answer == CoLane::Answer::kPrivate) return kNoPage;
+    if (!wait(answer, top)) co_lane_->go_on_privately(answer);
+  }
+  return kNoPage;
+}
+
+// Gives the lock back meanwhile. False: this iteration is not to wait any more.
+bool Lane::wait(CoLane::Answer answer, Page top) {
+  const CoLane::Sleeper sleeper(*co_lane_);
+  const auto since = co_lane_->waits_since();
+  const Unlocked unlocked(lock_);
+  return answer == CoLane::Answer::kSpill ? spill() : co_lane_->sleep(top, since);
+}
+
+// What is alive leaves the lane in the middle of an iteration, since the other process cannot go on
+// else. It keeps its addresses, and stays out of the lane until it ends.
+bool Lane::spill() {
+  const std::lock_guard boundary(boundary_);
+  const std::vector<Run> blocks = blocks_of_iteration();
+  Page in_memory = 0;
+  const auto copy = [&](const Run& run) {
+    void* pages = pages_.copy_to_file(run, co_lane_->page_directory());
+    if (pages != nullptr) return pages;
+    in_memory += run.count;
+    return pages_.copy(run);
+  };
+  const Moved moved = move_out(blocks, copy);
+  in_memory = std::min(in_memory, moved.pages);
+  const Guard guard(lock_);
+  spilled_ += moved.pages - in_memory;
+  overflow_ += in_memory;
+  most_overflow_ = std::max(most_overflow_, overflow_);
+  const bool is_spilled = moved.is_all && is_inside();  // another thread may have ended it
+  is_spilled ? co_lane_->spilled() : co_lane_->died(blocks_->top());
+  return is_spilled;
+}
+
 void Lane::free(void* address) {
   const Guard guard(lock_);
   const Page first = page_of(address);
@@ -266,6 +364,7 @@ void Lane::free(void* address) {
     if (is_its(part)) end_block(part.first);
   }
   if (std::erase_if(parts_, is_its) == 0) end_block(first);
+  if (co_lane_) co_lane_->died(blocks_->top());
 }
 
 // A block in the lane, or one promoted from it.
@@ -362,6 +461,8 @@ void Lane::after_fork_in_parent() {
 }
 
 void Lane::after_fork_in_child() {
+  if (co_lane_) co_lane_->forget();
+  co_lane_.reset();
   for (const auto& [run, pages] : copies_) {
     if (pages == nullptr || !pages_.place(pages, run)) pages_.fence(run);
   }
@@ -371,7 +472,9 @@ void Lane::after_fork_in_child() {
     blocks_->take(stretch.first, stretch.count);
     pages_.fence({stretch.first, stretch.count});
   }
+  for (const Run& run : spare_) blocks_->take(run.first, run.count);
   mapped_.clear();
+  spare_.clear();
   lane_pages_ = 0;
   pages_.detach();
   inside_ = kNoThread;
@@ -390,6 +493,11 @@ LaneUsage Lane::usage() const {
     if (survivor.is_alive) usage.living_promoted_bytes += bytes(survivor.count);
   }
   return usage;
+}
+
+CoLaneUsage Lane::co_lane_usage() const {
+  const Guard guard(lock_);
+  return co_lane_ ? co_lane_->usage() : CoLaneUsage{};
 }
 
 std::string Lane::is_valid() const {
@@ -413,13 +521,14 @@ std::string Lane::mapping_is_right() const {
     shown.push_back({stretch.lane_first, stretch.count});
     pages += stretch.count;
   }
+  for (const Run& run : spare_) pages += run.count;
   if (pages != blocks_->available()) return "other pages are available than are mapped";
   std::ranges::sort(shown, {}, &Run::first);
   for (size_t i = 0; i + 1 < shown.size(); ++i) {
     if (shown[i].end() > shown[i + 1].first) return "a page of the lane is mapped twice";
   }
   if (!shown.empty() && shown.back().end() > lane_pages_) return "a page past the lane is mapped";
-  if (!is_stale_ && mapped_ != layout(lane_pages_, blocks_->pages(), held())) {
+  if (!is_stale_ && mapped_ != wanted_layout()) {
     return "the lane is not where it should be";
   }
   return {};

@@ -1,6 +1,8 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "memory/common/block_allocator.h"
+#include "memory/common/co_lane.h"
 #include "memory/common/lane_layout.h"
 #include "memory/common/lane_pages.h"
 #include "memory/common/predictor.h"
@@ -78,12 +81,19 @@ class Lane {
   [[nodiscard]] std::string open(size_t window_bytes);
   // Uses `bytes` of the memory behind the descriptors; a further call changes its size or replaces
   // it. Only between iterations, and with nothing alive in the lane.
-  [[nodiscard]] std::string attach(std::span<const int> descriptors, size_t bytes);
+  [[nodiscard]] std::string attach(std::span<const int> descriptors, size_t bytes) {
+    return attach(descriptors, bytes, nullptr);
+  }
   [[nodiscard]] std::string attach(int descriptor, size_t bytes) {
     return attach(std::span(&descriptor, 1), bytes);
   }
   // The same with the memory that the lane has.
   [[nodiscard]] std::string attach(size_t bytes) { return attach(std::span<const int>(), bytes); }
+  // The same from one end, while another process fills the lane from the other end: what this one
+  // has of it follows what is alive, and an allocation may wait until the other one needs less.
+  [[nodiscard]] std::string attach(int descriptor, size_t bytes, const LaneEnd& end) {
+    return attach(std::span(&descriptor, 1), bytes, &end);
+  }
   // Gives the memory up, under the same conditions, and forgets what was learned about survivors.
   [[nodiscard]] std::string detach();
 
@@ -118,6 +128,8 @@ class Lane {
   void ended(Predictor::Note note, size_t bytes);
 
   LaneUsage usage() const;
+  // Nothing but zeros where no other process has an end of the lane.
+  CoLaneUsage co_lane_usage() const;
   std::string is_valid() const;  // empty, or the first broken invariant as a sentence
 
   // Called around a fork: the child has no lane, but all that was alive in it, in private pages.
@@ -128,12 +140,23 @@ class Lane {
 
  private:
   using Guard = std::lock_guard<SpinLock>;
+  struct Unlocked {  // within a Guard
+    explicit Unlocked(SpinLock& taken) : lock(taken) { lock.unlock(); }
+    ~Unlocked() { lock.lock(); }
+    SpinLock& lock;
+  };
 
   struct Survivor : Run {  // promoted
     bool is_alive;
   };
   struct Part : Run {  // of a trimmed segment, alive in the lane or promoted
     Page segment;      // its first page
+  };
+  using MakeCopy = std::function<void*(const Run&)>;  // null: there is no memory
+  struct Moved {
+    Page pages;
+    size_t runs;
+    bool is_all;
   };
   struct Copy {
     Run run;
@@ -148,6 +171,8 @@ class Lane {
     return inside == this_thread() || (tenant_ == Tenant::kSegments && inside != std::thread::id());
   }
   static std::thread::id this_thread() { return std::this_thread::get_id(); }
+  std::string attach(std::span<const int> descriptors, size_t bytes, const LaneEnd* end);
+  std::string change_end(const LaneEnd* end, size_t bytes);
   std::string busy() const;
   void end_iteration();
   void learn();
@@ -159,14 +184,21 @@ class Lane {
 
   void resize(Page lane_pages);
   void lay_out();
+  std::vector<Stretch> wanted_layout() const;
+  std::vector<Run> spare_addresses() const;
   void bury();
   std::vector<Run> living() const;
   std::vector<Run> held() const;
-  bool keep(const Run& run);
-  bool replace(const Run& run);
+  Moved move_out(std::span<const Run> blocks, const MakeCopy& make_copy);
+  bool keep(const Run& run, const MakeCopy& make_copy);
+  bool replace(const Run& run, const MakeCopy& make_copy);
   Page hold(std::span<const Run> blocks);
   std::vector<Run> last_survivors();
+  std::vector<Run> blocks_of_iteration();
   Page find(size_t block_bytes);
+  Page find_beside_another(size_t block_bytes);
+  bool wait(CoLane::Answer answer, Page top);
+  bool spill();
   void end_block(Page first);
   bool is_part(const Run& block) const;
   std::vector<Run> pages_of(std::span<const Extent> living, const Run& block) const;
@@ -193,15 +225,18 @@ class Lane {
   std::vector<Stretch> mapped_;      // sorted
   std::vector<Survivor> survivors_;  // sorted
   std::vector<Part> parts_;
+  std::vector<Run> spare_;    // available addresses without memory
   bool is_stale_ = false;     // the lane has to be laid out anew
   std::vector<Copy> copies_;  // from before a fork until after it
 
   std::atomic<std::thread::id> inside_ =
-      std::thread::id();  // the thread that may allocate; empty: no thread
+      std::thread::id();             // the thread that may allocate; empty: no thread
+  std::unique_ptr<CoLane> co_lane_;  // while another process may have the other end
   Predictor predictor_;
   std::array<Page, kRecent> footprints_ = {};  // of recent iterations, the last one at iterations_
   uint64_t iterations_ = 0;
   size_t overflow_ = 0, most_overflow_ = 0;  // pages, of this iteration: now, and at one time
+  Page spilled_ = 0;                         // pages, of this iteration
   LaneUsage totals_ = {};
 };
 

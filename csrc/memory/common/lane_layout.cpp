@@ -80,6 +80,16 @@ std::vector<Stretch> layout(Page lane_pages, Page window_pages, std::span<const 
   return found;
 }
 
+std::vector<Stretch> layout_from(int end, Page lane_pages, Page chunk_pages,
+                                 std::span<const Run> held) {
+  std::vector<Stretch> chunks;
+  if (end == 0 && lane_pages > 0) chunks.push_back({0, lane_pages, 0});
+  for (Page at = 0; end == 1 && at < lane_pages; at += chunk_pages) {
+    chunks.push_back({at, chunk_pages, lane_pages - chunk_pages - at});
+  }
+  return outside(chunks, held);
+}
+
 std::vector<Run> merged(std::span<const Run> runs) {
   std::vector<Run> wider;
   for (const Run& run : runs) {

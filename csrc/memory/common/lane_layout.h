@@ -43,6 +43,12 @@ std::vector<Stretch> difference(std::span<const Stretch> stretches,
 // but no memory.
 std::vector<Stretch> layout(Page lane_pages, Page window_pages, std::span<const Run> held);
 
+// The same from one end, 0 or 1, of a lane that two processes use at once: from the second end its
+// chunks are in the reverse order. Pages whose position is taken stay out of use, since what a
+// process has of such a lane counts from its end. The lane consists of whole chunks.
+std::vector<Stretch> layout_from(int end, Page lane_pages, Page chunk_pages,
+                                 std::span<const Run> held);
+
 // Runs without the borders between neighbours.
 std::vector<Run> merged(std::span<const Run> runs);
 

@@ -40,6 +40,9 @@ class LanePages {
   // Pages of the window, copied to private memory elsewhere; null where there is not enough
   // memory.
   virtual void* copy(Run run) = 0;
+  // The same in a file of this directory that has no name, so that the system can have the memory.
+  // Null where that is impossible, as without a directory.
+  virtual void* copy_to_file(Run, const std::string&) { return nullptr; }
   // The copy replaces its original: on the host at once for all threads, and on a GPU while
   // nothing uses it. False: it is impossible, and nothing has changed.
   virtual bool place(void* copy, Run run) = 0;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 
 #include "memory/common/paging_file.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 constexpr double kNap = 0.1;  // seconds between two looks for a process that was killed
+constexpr std::uint64_t kMark = 0x6c65646765720a01;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 double now() {
@@ -35,8 +37,10 @@ long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, time, nullptr, 0);
 }
 
-// The lock of one end: a byte of the file. The system gives it back when the process ends, after
-// its memory is gone; it needs no process number, which another container would not know.
+// The lock of one end: a byte of the file, held by a descriptor that was opened for it alone. So it
+// stays when other descriptors of the ledger are closed, and the system gives it back when the
+// process ends, after its memory is gone. It needs no process number, which another container would
+// not know.
 struct flock lock_of(int end, short kind) {
   struct flock lock = {};
   lock.l_type = kind;
@@ -51,7 +55,9 @@ struct flock lock_of(int end, short kind) {
 int Ledger::make() {
   const int descriptor = memfd_create("gpushare-ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return -1;
-  if (ftruncate(descriptor, kPageBytes) == 0 && fcntl(descriptor, F_ADD_SEALS, kSeals) == 0) {
+  if (ftruncate(descriptor, kPageBytes) == 0 &&
+      pwrite(descriptor, &kMark, sizeof kMark, offsetof(Page, mark)) == sizeof kMark &&
+      fcntl(descriptor, F_ADD_SEALS, kSeals) == 0) {
     return descriptor;
   }
   ::close(descriptor);
@@ -65,17 +71,20 @@ std::string Ledger::open(int descriptor, int end, Chunks budget) {
   }
   if ((fcntl(descriptor, F_GET_SEALS) & kSeals) != kSeals) return "this is no ledger of a co-lane";
   struct flock lock = lock_of(end, F_WRLCK);
-  const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+  const int own = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (own < 0) return because("the ledger of the co-lane cannot be kept", errno);
   void* page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
   std::string reason;
   if (page == MAP_FAILED) {
     reason = because("the ledger of the co-lane cannot be mapped", errno);
-  } else if (fcntl(own, F_SETLK, &lock) != 0) {
+  } else if (static_cast<Page*>(page)->mark != kMark) {
+    reason = "this is no ledger of a co-lane";
+  } else if (fcntl(own, F_OFD_SETLK, &lock) != 0) {
     reason = "another process has this end of the co-lane";
-    munmap(page, kPageBytes);
   }
   if (!reason.empty()) {
+    if (page != MAP_FAILED) munmap(page, kPageBytes);
     ::close(own);
     return reason;
   }
@@ -132,6 +141,10 @@ Ledger::Wait Ledger::await(Chunks want, double seconds) {
   return result;
 }
 
+bool Ledger::is_whole() const { return page_->mark == kMark; }
+
+void Ledger::spoil() { page_->mark = 0; }
+
 bool Ledger::reap() {
   if (!look().is_inside(other()) || has_process(other())) return false;
   change([&](Claims& claims) { claims.end(other()); });
@@ -140,7 +153,7 @@ bool Ledger::reap() {
 
 bool Ledger::has_process(int end) const {
   struct flock lock = lock_of(end, F_WRLCK);
-  return fcntl(descriptor_, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  return fcntl(descriptor_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 }  // namespace gpushare

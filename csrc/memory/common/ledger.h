@@ -25,7 +25,7 @@ class Ledger {
   [[nodiscard]] std::string open(int descriptor, int end, Chunks budget);
   // Gives the end up, with all that it has.
   void close();
-  // In a forked child: the end is the parent's.
+  // In a forked child, before the parent may end: the end is the parent's.
   void forget();
 
   bool is_open() const { return page_ != nullptr; }
@@ -49,6 +49,11 @@ class Ledger {
     }
   }
 
+  // False once another program has written over the page, or one of the two has said that it did.
+  bool is_whole() const;
+  // What the page says cannot be true. Both processes see it.
+  void spoil();
+
   enum class Wait { kMayGoOn, kLate, kSignal };
   // Sleeps until a claim of `want` chunks may lead on, or for `seconds`, or until a signal has
   // come.
@@ -64,6 +69,7 @@ class Ledger {
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint32_t> tick;                  // what both sleep on
     std::atomic<std::uint32_t> waits[Claims::kEnds];  // for this number of chunks; 0: it does not
+    std::atomic<std::uint64_t> mark;                  // always the same
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

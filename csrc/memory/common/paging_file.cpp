@@ -43,6 +43,18 @@ std::string PagingFile::open(const std::string& directory, size_t bytes) {
   return because(error == ENOSPC ? lack + what_is_free(number_) : lack, error);
 }
 
+int write_all(int file, const std::byte* begin, size_t bytes, size_t offset) {
+  while (bytes > 0) {
+    const ssize_t written = pwrite(file, begin, bytes, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : ENOSPC;
+    begin += written;
+    bytes -= static_cast<size_t>(written);
+    offset += static_cast<size_t>(written);
+  }
+  return 0;
+}
+
 std::string because(const std::string& what, int error) {
   return what + ": " + std::generic_category().message(error);
 }

@@ -22,6 +22,9 @@ class PagingFile {
   int number_ = -1;
 };
 
+// Writes all of it to that offset of the file. Returns zero, or the error.
+int write_all(int file, const std::byte* begin, size_t bytes, size_t offset);
+
 // Sentences about paging: what the system said, and sizes, rounded up.
 std::string because(const std::string& what, int error);
 std::string mebibytes(size_t bytes);

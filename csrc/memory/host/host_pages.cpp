@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "memory/common/paging_file.h"
+
 namespace gpushare {
 namespace {
 
@@ -96,6 +98,18 @@ void* HostPages::copy(Run run) {
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (pages == MAP_FAILED) return nullptr;
   return std::memcpy(pages, at(run.first), size);
+}
+
+// What is written there later is private memory.
+void* HostPages::copy_to_file(Run run, const std::string& directory) {
+  const size_t size = bytes(run.count);
+  PagingFile file;
+  if (directory.empty() || !file.open(directory, size).empty()) return nullptr;
+  if (write_all(file.number(), static_cast<std::byte*>(at(run.first)), size, 0) != 0) {
+    return nullptr;
+  }
+  void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
+  return pages == MAP_FAILED ? nullptr : pages;
 }
 
 bool HostPages::place(void* copy, Run run) {

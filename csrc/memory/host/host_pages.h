@@ -28,6 +28,7 @@ class HostPages : public LanePages {
   void hold(Run run) override;
   void release(Run run) override;
   void* copy(Run run) override;
+  void* copy_to_file(Run run, const std::string& directory) override;
   bool place(void* copy, Run run) override;
   void discard(void* copy, Page count) override;
   void fence(Run run) override;

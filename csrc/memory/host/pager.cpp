@@ -83,19 +83,6 @@ void keep_largest(std::vector<Range>& ranges, size_t count) {
   ranges.resize(count);
 }
 
-// Returns zero, or the error.
-int write_all(int file, const std::byte* begin, size_t bytes, size_t offset) {
-  while (bytes > 0) {
-    const ssize_t written = pwrite(file, begin, bytes, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return written < 0 ? errno : ENOSPC;
-    begin += written;
-    bytes -= static_cast<size_t>(written);
-    offset += static_cast<size_t>(written);
-  }
-  return 0;
-}
-
 // The pages become a mapping of the file with the same content. Returns zero, or the error: then
 // they are as they were.
 int replace_by_file(std::byte* begin, size_t bytes, int file, size_t offset) {
