@@ -1,4 +1,4 @@
-"""Whether the hooks can wait, since iterations need far less than their size."""
+"""Whether iterations need so much less than their size that the hooks can wait."""
 
 from __future__ import annotations
 
