@@ -42,9 +42,8 @@ MIB = 1 << 20
 WARM_UP = 4  # iterations until the peak of a budget is steady
 LEARNINGS = 3  # trainings of which the median counts
 LEARNED = 4  # iterations from the first one on that may be slow since they are learned from
-FAR = 1000  # per cent of the peak: a size so far above it that the hooks wait
-NEAR = 150  # a size that is not reached either, and near enough for hooks
-OURS = "nothing moves, far", "nothing moves, near", "60 %", "floor"
+NOTHING_MOVES = 1000  # per cent of the peak: a budget that is never reached
+OURS = "nothing moves", "60 %", "floor"
 
 
 class Granted:
@@ -158,8 +157,7 @@ class Network:
         aside = functools.partial(save_on_cpu, self._elsewhere)
         return {
             "again": lambda: self._way("off"),
-            "nothing moves, far": squeezed(FAR),
-            "nothing moves, near": squeezed(NEAR),
+            "nothing moves": squeezed(NOTHING_MOVES),
             "60 %": squeezed(60),
             "floor": squeezed(0),
             "save_on_cpu": lambda: self._way("off", around=aside),

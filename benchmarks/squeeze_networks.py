@@ -120,25 +120,6 @@ def perceptron(width: int = 512, layers: int = 12) -> nn.Module:
     return nn.Sequential(*blocks, nn.Linear(width, 100))
 
 
-def small(width: int = 64, layers: int = 20) -> nn.Module:
-    blocks = (Block(nn.Linear(width, width), nn.LayerNorm(width), nn.ReLU()) for _ in range(layers))
-    return nn.Sequential(*blocks, nn.Linear(width, 100))
-
-
-class Cell(nn.Module):  # type: ignore[misc]
-    """A recurrent cell that Python calls at each step."""
-
-    def __init__(self, width: int = 32) -> None:
-        super().__init__()
-        self.cell, self.head = nn.GRUCell(width, width), nn.Linear(width, 100)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        state = None
-        for step in x.unbind(1):
-            state = self.cell(step, state)
-        return self.head(state)
-
-
 def generator(width: int = 64) -> nn.Module:
     blocks, channels = [], 64
     for out in (4 * width, 2 * width, width):
@@ -261,8 +242,6 @@ TRAININGS: dict[str, Callable[..., Training]] = {
     "resnet50": _classifier(resnet, lambda: images(4, 128)),
     "gpt": _classifier(Gpt, lambda: tokens(2, 256)),
     "mlp": _classifier(perceptron, lambda: vectors(1024, 512)),
-    "small": _classifier(small, lambda: vectors(512, 64)),
-    "cell": _classifier(Cell, lambda: vectors(64, 100, 32)),
     "lstm": _classifier(Recurrent, lambda: vectors(64, 32, 64)),
     "gan": Gan,
 }

@@ -1,6 +1,6 @@
 """Stubs of the C++ module: the scheduler (no I/O, threads or clock) and the memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 class SqueezeOption:
@@ -443,12 +443,6 @@ class AllocationCounter:
     def take_peak() -> tuple[int, int]:
         """Return live and peak bytes in one call, without the parts of large blocks that were
         never touched; the next peak starts at what is alive now."""
-    @staticmethod
-    def watch(rise: int, function: Callable[[], None]) -> None:
-        """Have the main thread call `function` once, between two of its instructions, as soon as
-        `rise` bytes more than now are alive. A later call replaces this one."""
-    @staticmethod
-    def unwatch() -> None: ...
 
 def living_objects(kind: type) -> list[Any]:
     """Return the objects of this type and its subtypes that the garbage collector knows. They are

@@ -25,34 +25,6 @@ py::list living_objects(const py::type& kind) {
   return found;
 }
 
-// What `watch` was last called with; it lives as long as the process, since a ring may come late.
-py::object& alarm() {
-  static auto* const function = new py::object;
-  return *function;
-}
-
-int call_alarm(void*) {
-  const py::object function = alarm();
-  if (!function) return 0;
-  try {
-    function();
-    return 0;
-  } catch (py::error_already_set& error) {
-    error.restore();
-    return -1;
-  }
-}
-
-void watch(int64_t rise, py::object function) {
-  alarm() = std::move(function);
-  allocation_counter().watch(rise, [] { Py_AddPendingCall(&call_alarm, nullptr); });
-}
-
-void unwatch() {
-  allocation_counter().unwatch();
-  alarm() = py::object();
-}
-
 py::tuple as_tuple(Usage usage) { return py::make_tuple(usage.live, usage.peak); }
 
 }  // namespace
@@ -81,11 +53,7 @@ void register_memory(py::module_& module) {
           "take_peak", [] { return as_tuple(take_touched_peak()); },
           "Live and peak bytes, without what was never touched of large blocks; the next peak "
           "starts "
-          "at what is alive now.")
-      .def_static("watch", &watch, py::arg("rise"), py::arg("function"),
-                  "Have the main thread call `function` once, between two of its instructions, as "
-                  "soon as `rise` bytes more than now are alive. A later call replaces this one.")
-      .def_static("unwatch", &unwatch, "Call it no more.");
+          "at what is alive now.");
   module.def("living_objects", &living_objects, py::arg("kind"),
              "The objects of this type and its subtypes that the garbage collector knows, found "
              "without running Python code or touching other objects.");

@@ -64,39 +64,6 @@ def test_the_peak_is_the_most_that_was_alive_at_one_time():
     assert counter.peak() == start
 
 
-def test_a_rise_is_told_once_and_not_after_unwatch():
-    told = []
-    counter.watch(2 * MIB, lambda: told.append(counter.live()))
-    start = counter.live()
-    first = bytes_of(MIB)
-    assert told == []
-    second = bytes_of(MIB)
-    assert told == [start + 2 * MIB]
-    third = bytes_of(MIB)
-    assert len(told) == 1
-    counter.watch(MIB, lambda: told.append(0))
-    counter.unwatch()
-    fourth = bytes_of(2 * MIB)
-    assert len(told) == 1
-    del first, second, third, fourth
-
-
-def test_a_rise_in_another_thread_is_told_in_the_main_one():
-    told = threading.Event()
-    threads = []
-
-    def note():
-        threads.append(threading.current_thread())
-        told.set()
-
-    counter.watch(MIB, note)
-    other = threading.Thread(target=lambda: bytes_of(MIB))
-    other.start()
-    other.join()
-    assert told.wait(60)
-    assert threads == [threading.main_thread()]
-
-
 def test_an_adopted_storage_counts_once_and_until_it_is_freed():
     start = counter.live()
     tensor = bytes_of(1000)

@@ -90,19 +90,6 @@ bool AllocationCounter::insert(const Block& added, bool replace) {
 
 void AllocationCounter::add(const void* address, size_t bytes, uint32_t note) {
   insert({reinterpret_cast<uintptr_t>(address), bytes, note}, true);
-  ring_if_risen();
-}
-
-void AllocationCounter::watch(int64_t rise, void (*ring)()) {
-  ring_.store(ring, std::memory_order_relaxed);
-  watched_.store(live_.load(std::memory_order_relaxed) + rise, std::memory_order_release);
-}
-
-void AllocationCounter::ring_if_risen() {
-  const int64_t watched = watched_.load(std::memory_order_acquire);
-  if (live_.load(std::memory_order_relaxed) < watched) return;
-  if (watched_.exchange(kUnwatched, std::memory_order_acq_rel) == kUnwatched) return;
-  ring_.load(std::memory_order_relaxed)();
 }
 
 bool AllocationCounter::adopt(const void* address, size_t bytes) {

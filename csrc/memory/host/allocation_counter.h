@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <mutex>
 #include <span>
 
@@ -53,11 +52,6 @@ class AllocationCounter {
   // The usage so far; the next peak starts at what is alive now.
   Usage take_peak();
 
-  // Calls `ring` once, as soon as `rise` bytes more than now are alive, in the thread that
-  // allocates them: it must neither allocate nor wait for long. A later call replaces this one.
-  void watch(int64_t rise, void (*ring)());
-  void unwatch() { watched_.store(kUnwatched, std::memory_order_relaxed); }
-
   void lock_all();
   void unlock_all();
 
@@ -81,19 +75,15 @@ class AllocationCounter {
   };
 
   static constexpr size_t kShards = 16;
-  static constexpr int64_t kUnwatched = std::numeric_limits<int64_t>::max();
 
   Shard& shard_of(uintptr_t address);
   bool insert(const Block& block, bool replace);
   void change_live(int64_t bytes);
   void raise_peak(int64_t live);
-  void ring_if_risen();
 
   std::array<Shard, kShards> shards_;
   alignas(64) std::atomic<int64_t> live_ = 0;
   std::atomic<int64_t> peak_ = 0;
-  std::atomic<int64_t> watched_ = kUnwatched;  // live bytes at which to ring
-  std::atomic<void (*)()> ring_ = nullptr;
 };
 
 template <class F>

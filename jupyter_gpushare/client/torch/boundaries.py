@@ -72,7 +72,6 @@ class Squeezes(Protocol):
     """The interface that squeezes what autograd saves."""
 
     is_active: bool  # in the open iteration
-    is_dormant: bool  # its hooks wait until memory rises
 
     def forward_begins(self, module: Any) -> None: ...
 
@@ -265,15 +264,14 @@ class Boundaries:
             return None
         if not self._is_ours() or not self._note_forward():
             return None
-        squeeze = self._memory.squeeze
-        is_hooked = squeeze.is_active and not squeeze.is_dormant
-        if self._recording and not module._modules and not is_hooked:
+        is_squeezed = self._memory.squeeze.is_active
+        if self._recording and not module._modules and not is_squeezed:
             return None  # its end does not matter, and it has no modules inside
         self._outermost.begin(frame := id(sys._getframe(1)))
         self._outermost.hook_end_of(module)
-        if not squeeze.is_active:
+        if not is_squeezed:
             return None
-        squeeze.forward_begins(module)
+        self._memory.squeeze.forward_begins(module)
         return watched(args, functools.partial(self._forward_left, frame))
 
     def _note_forward(self) -> bool:

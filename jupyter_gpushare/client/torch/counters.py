@@ -59,8 +59,6 @@ class CountedStorages:
         self.adopt()
         self.live = _core.AllocationCounter.live
         self.of_thread = _core.AllocationCounter.bytes_of_thread
-        self.watch = _core.AllocationCounter.watch
-        self.unwatch = _core.AllocationCounter.unwatch
         self._marked = 0  # the largest peak of a mark since the last `take_peak`
 
     def peak(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jupyter_gpushare.client.torch.squeeze import cache, calm
+from jupyter_gpushare.client.torch.squeeze import cache
 
 from . import programs, tricks
 from .conftest import Program, Squeezed, is_same, run
@@ -50,21 +50,6 @@ def test_the_results_are_the_same_where_no_recipes_are_noted(
         result = run(program)
     assert is_same(result, stock)
     assert squeezed.squeeze.cache.dropped == 0
-
-
-@pytest.mark.parametrize("level", [1 << 16, pytest.param(1 << 20, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_the_results_are_the_same_where_hooks_come_in_the_middle(
-    program: Program, level: int, squeezed: Squeezed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calm.Calm, "lasts", lambda *args: True)
-    monkeypatch.setattr(calm.Calm, "_level", lambda *args: level)
-    stock = run(program)
-    with squeezed.to(1):
-        result = run(program)
-    assert is_same(result, stock)
-    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
-    assert torch._C._len_torch_dispatch_stack() == 0
 
 
 @pytest.mark.thorough

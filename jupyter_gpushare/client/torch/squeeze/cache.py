@@ -176,8 +176,7 @@ class Cache:
         budget."""
         if self.budget != math.inf:
             need = self._profile.need(event, size)
-            guess = self._profile.guess() if need is None else need
-            self.evict(guess, spared, is_known=need is not None)
+            self.evict(self._profile.most if need is None else need, spared, need is not None)
 
     def evict(self, need: int, spared: Entry | None = None, is_known: bool = False) -> None:
         """Let entries leave until `need` more bytes fit. If a single operation exceeds the budget
@@ -262,7 +261,7 @@ class Cache:
 
     def _need_of(self, entry: Entry) -> int:
         need = self._profile.need(Event(False, entry.ordinal), entry.nbytes)
-        return self._profile.guess() if need is None else need
+        return self._profile.most if need is None else need
 
     def _begin_to_read(self, entry: Entry) -> None:
         assert entry.file is not None

@@ -43,24 +43,19 @@ class Hooks:
         self.end()  # a forward that was interrupted has left them
         if not torch.is_grad_enabled():
             return ""
-        if reason := _why_not(module):
-            return reason
-        self._push(module)
+        if is_compiled(module):
+            return COMPILED
+        if not torch._C._autograd._saved_tensors_hooks_is_enabled():
+            return "torch.func computes its gradients"
+        if _top() is not None:
+            return "it runs under saved-tensor hooks of its own, or is checkpointed"
+        self._gradients.expect(module)
+        self._stand_aside()
+        torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
         has_modes = torch._C._len_torch_dispatch_stack() > 0
         if self._cache.takes_recipes and not has_modes and not _has_tangents():
             self._recorder.__enter__()
         return ""
-
-    def begin_late(self, module: torch.nn.Module) -> None:
-        """Hook an outermost forward in its middle, for what it saves from now on; do nothing where
-        that is impossible. No recipes are noted: what they would read has not been seen."""
-        if not _why_not(module) and not torch._C._len_torch_dispatch_stack():
-            self._push(module)
-
-    def _push(self, module: torch.nn.Module) -> None:
-        self._gradients.expect(module)
-        self._stand_aside()
-        torch._C._autograd._push_saved_tensors_default_hooks(self.pack, self.unpack)
 
     def end(self) -> None:
         """Take the hooks away; do nothing if they are away, or others lie over them."""
@@ -234,17 +229,6 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
     """Whether this is a leaf, or a view of one."""
     base = tensor._base if tensor._is_view() else tensor
     return base is not None and base.is_leaf and base.requires_grad
-
-
-def _why_not(module: torch.nn.Module) -> str:
-    """Return an empty string, or why what a forward saves stays where it is."""
-    if is_compiled(module):
-        return COMPILED
-    if not torch._C._autograd._saved_tensors_hooks_is_enabled():
-        return "torch.func computes its gradients"
-    if _top() is not None:
-        return "it runs under saved-tensor hooks of its own, or is checkpointed"
-    return ""
 
 
 def is_compiled(module: torch.nn.Module) -> bool:

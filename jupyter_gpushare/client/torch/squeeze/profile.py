@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
@@ -21,14 +20,6 @@ class Counter(Protocol):
     def mark(self) -> tuple[int, int]:
         """Return live and peak bytes; the next peak of marks starts here."""
 
-    def peak(self) -> int:
-        """Return the most live bytes since the iteration began, whatever marks there were."""
-
-    def watch(self, rise: int, function: Callable[[], None]) -> None:
-        """Have the main thread call `function` once `rise` bytes more than now are alive."""
-
-    def unwatch(self) -> None: ...
-
 
 class Event(NamedTuple):
     """Autograd saves a tensor of an entry (`is_saved`), or takes it back."""
@@ -45,20 +36,16 @@ class Profile:
         self._counter, self._gradients = counter, gradients
         # The most that each event has needed in an iteration, as multiples of its entry's size.
         self._tables: deque[dict[Event, float]] = deque(maxlen=RECENT)
-        self._is_late = False
         self.begin()
 
     def begin(self) -> None:
-        if self._is_late:
-            self._tables.clear()
-            self._is_late = False
         self._tables.append({})
         self._known: dict[Event, float] = {}  # the most of all tables
         for table in self._tables:
             for event, need in table.items():
                 _note_most(self._known, event, need)
         self._counter.mark()
-        self.base = self._counter.live()
+        self._base = self._counter.live()
         self._open: Step | None = None
         self._event = Event(True, 0)  # the one that is open
         self._live = self._made_before = 0  # bytes when it opened
@@ -68,14 +55,9 @@ class Profile:
         self.peak = 0
         self.backward_thread = 0  # which writes gradients without the GIL, and may read them
 
-    def begin_late(self) -> None:
-        """Measure the iteration from its middle on. Its events have other numbers than those of
-        whole iterations, so neither tells what the other needs."""
-        self._known, self._is_late = {}, True
-
     def used(self) -> int:
         """Return the bytes that the iteration has now."""
-        return self._counter.live() - self.base - self._made
+        return self._counter.live() - self._base - self._made
 
     def need(self, event: Event, size: int) -> int | None:
         """Return the most bytes that will be needed between that event and the next one, beside
@@ -84,16 +66,11 @@ class Profile:
         known = self._known.get(event)
         return None if known is None else int(known * size)
 
-    def guess(self) -> int:
-        """Return about as many bytes as an event needs that no recent iteration had: it may need
-        more than those before it, as the first one of a backward does."""
-        return 2 * self.most
-
     def open(self, event: Event, size: int) -> None:
         """Measure what is needed from now on, after that event of an entry of `size` bytes."""
         self._live, _ = self._counter.mark()
         self._made_before = self._made
-        used = self._live - self.base - self._made_before
+        used = self._live - self._base - self._made_before
         self._event, kind = event, "save" if event.is_saved else "take"
         self._open = Step(kind, event.ordinal, size, used)
 

@@ -15,7 +15,6 @@ from .. import exports
 from ..estimator import WINDOW
 from ..pager import lies_in_memory
 from .cache import Cache
-from .calm import Calm
 from .gradients import Gradients
 from .hooks import Hooks
 from .prediction import options_of
@@ -54,10 +53,6 @@ class Squeeze:
         self.granted = 0  # bytes; 0: the broker leaves the iterations as they are
         self._gradients = Gradients()
         self.profile = Profile(counter, self._gradients)
-        self._calm = Calm(counter)
-        self.is_dormant = False  # its hooks wait until memory rises in the open iteration
-        self._began_dormant = False
-        self._module: torch.nn.Module | None = None  # whose outermost forward runs without them
         self.tier = Tier(page_directory, page_file_bytes)
         self.cache = Cache(self.tier, self.profile, self._fail)
         self._hooks = Hooks(self.cache, self.profile, self._gradients)
@@ -120,33 +115,19 @@ class Squeeze:
         if self.is_active:
             self.profile.begin()
             self.cache.begin(self._budget if is_squeezed else math.inf)
-            self._began_dormant = is_squeezed and self._calm.lasts(self.target)
-            if self._began_dormant:
-                self.is_dormant = True
-                self._calm.watch(self._wake)
             if not is_squeezed:
                 self.profile.tape = []
                 self._began = time.monotonic()
-
-    def _wake(self) -> None:
-        """Memory has risen above that of the latest iterations: from now on what this one saves may
-        leave. It is called between any two instructions of the main thread."""
-        if self.is_dormant:
-            self.is_dormant = False
-            self.profile.begin_late()
-            if self._module is not None:
-                self._hooks.begin_late(self._module)
 
     def end(self) -> None:
         """End the iteration; no transfer goes on afterwards."""
         if self.is_active:
             self.forward_ends()
-            self.step_begins()
-            self._calm.end(self.profile.base)
+            self.profile.close()
             self.cache.end()
             self._gradients.end()
             self._learn(time.monotonic() - self._began)
-            self.is_active = self.is_dormant = False
+            self.is_active = False
 
     def abandon(self) -> None:
         """The open iteration ends without a boundary: its record would tell too little."""
@@ -196,8 +177,6 @@ class Squeeze:
             self._misses = 0
             self._budget = min(GROWTH * self._budget, SPARE * target)
             return False
-        if self._began_dormant:
-            self._say(SUDDEN)
         self._budget = max(LEAST_BUDGET * target, self._budget - excess)
         self._misses += 1
         if self._misses < MISSES:
@@ -207,28 +186,20 @@ class Squeeze:
 
     def forward_begins(self, module: torch.nn.Module) -> None:
         """An outermost forward begins in this thread, the one of the iteration."""
-        if self.is_dormant:
-            self._gradients.expect(module)
-            self._module = module
-            return
         reason = self._hooks.begin(module)
         if reason and self.target != math.inf:
             self._say(f"squeezing does nothing in this forward: {reason}")
 
     def forward_ends(self) -> None:
-        self._module = None
-        if not self.is_dormant:
-            self._hooks.end()
+        self._hooks.end()
 
     def forward_left(self) -> None:
         """An interrupt has left the outermost forward, whose hooks are still there."""
-        self._module = None
         self._hooks.end_left()
 
     def step_begins(self) -> None:
         """The backward is over: what an optimizer's step needs is not the last entry's."""
-        if not self.is_dormant:
-            self.profile.close()
+        self.profile.close()
 
     @property
     def why_not(self) -> str:
@@ -273,7 +244,6 @@ class Squeeze:
     def after_fork(self, in_child: bool) -> None:
         self.cache.lock.release()
         if in_child:
-            self.is_dormant = False
             self.tier.forget()
             self.want("off")
 
@@ -281,10 +251,6 @@ class Squeeze:
 STOPPED = (
     "the page file could not be written; a size, or `%gpushare squeeze off` and then `auto`, tries"
     " it again"
-)
-SUDDEN = (
-    "an iteration needed more than its size: it was much larger than those before, and what it had"
-    " saved at its beginning could not leave memory"
 )
 IN_MEMORY = (
     "{} lies in main memory, and what is written to there frees nothing: set page_directory to a"
@@ -296,7 +262,7 @@ class NoSqueeze:
     """The version for iterations whose tensors are not counted one by one; `why_not` tells
     people."""
 
-    is_active = is_dormant = is_needed = has_news = False
+    is_active = is_needed = has_news = False
     target = math.inf
     wanted: Wanted = "off"
     granted = 0
