@@ -23,7 +23,7 @@ const Demand kSqueezable{2, 10, true, {{10, 1.0}, {6, 1.08}, {4, 1.3}}};
 
 SessionSpec spec_of(const Demand& demand, bool busy = true) {
   SessionSpec spec;
-  spec.user = "ada";
+  spec.user = std::string("ada");
   spec.demand = demand;
   spec.busy = busy;
   spec.bears = 1.1;

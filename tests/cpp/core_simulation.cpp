@@ -19,7 +19,7 @@ using Kind = EventQueue::Kind;
 // Ten iterations of half a second, then five of a second.
 SimulatedJob training() {
   SimulatedJob job;
-  job.job.id = "a";
+  job.job.id = std::string("a");  // GCC 12 warns falsely where a literal is assigned
   job.job.cells = {{10, 0.5, 0}, {5, 1, 2}};
   job.devices = {0};
   job.open = true;
