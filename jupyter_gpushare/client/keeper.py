@@ -79,6 +79,7 @@ class Keeper:
                 if not self._is_looked_after(self.is_woken):
                     self._restore()
         finally:
+            self._link.drop_if(self._link.client)  # the session does not while another thread waits
             self.close()
             _kept.discard(self)
 

@@ -212,9 +212,16 @@ class Link:
                 self._client.ask(Close(), seconds=GOODBYE_SECONDS)
 
     def close(self) -> None:
-        """Close the connection, from any thread, also while another one has the lock and waits."""
+        """End the connection, from any thread, also while another one has the lock and waits. That
+        one may be about to poll the descriptor, and a number that is closed is soon the number of
+        another file: so the descriptor is closed under the lock, by that thread or the keeper."""
         if (client := self._client) is not None:
-            client.close()
+            client.shut_down()
+        if self.lock.acquire(blocking=False):
+            try:
+                self.drop()
+            finally:
+                self.lock.release()
 
     def forget(self) -> None:
         """Close this copy of the socket in a forked child; the session belongs to the parent.

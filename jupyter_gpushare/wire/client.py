@@ -78,7 +78,7 @@ class LaneMemory:
 
 
 class Client:
-    """One connection. It is not for two threads at once, but any thread may call `close`."""
+    """One connection. It is not for two threads at once, but any thread may call `shut_down`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -251,11 +251,16 @@ class Client:
             if isinstance(message, Snapshot):
                 yield message
 
-    def close(self) -> None:
-        """End the connection; a thread that waits in `receive` gets ConnectionLost."""
+    def shut_down(self) -> None:
+        """End the connection; a thread that waits in `receive` gets ConnectionLost. Any thread may
+        call it, since the descriptor stays open: another thread may be about to poll it."""
         # an OSError says that it is not connected any more, which is the aim
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the connection and close its descriptors."""
+        self.shut_down()
         self.abandon()
         self.lane_memory = LaneMemory(0, -1)  # it is free once no process has a descriptor of it
 

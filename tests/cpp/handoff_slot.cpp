@@ -82,6 +82,7 @@ TEST_CASE("a waiting session hears the broker and its end") {
   Connection ended;
   REQUIRE(shutdown(ended.ends[1], SHUT_RDWR) == 0);
   CHECK_FALSE(handoff_slot.await(ended.session(), 7));
+  CHECK_FALSE(handoff_slot.await(-1, 7));
   CHECK(handoff_slot.look(ended.session(), 7));
 }
 

@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -407,6 +409,36 @@ def test_the_keeper_is_quiet_about_a_connection_closed_before_it_looked(
     session._link.connect()  # without its keeper, whose part we play
     session.close()
     assert not session._keeper.is_woken()
+
+
+def test_a_session_that_closes_leaves_its_descriptor_to_a_thread_that_may_poll_it(
+    opened: Callable[..., Session],
+) -> None:
+    """Otherwise that thread polls the next file of this number, or none, and waits for ever."""
+    session = opened("closes")
+    with held_by_another_thread(session._link.lock):
+        descriptor = session._link.connected().fileno()
+        session.close()
+        assert session._link.connected().fileno() == descriptor
+    while session._link.client is not None:
+        pass  # the keeper closes it
+
+
+@contextmanager
+def held_by_another_thread(lock: Any) -> Iterator[None]:
+    taken, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            taken.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait()
+    yield
+    over.set()
+    thread.join()
 
 
 def test_a_paused_session_waits_until_it_is_resumed(

@@ -41,9 +41,13 @@ THOROUGH = {
     "processes_come_from_a_fork_server",
 }
 WITHOUT_TURNS = ("without_modules", "no_pytorch_at_all")
-# A child that is forked while a thread is inside the malloc of libc_malloc_debug finds its lock
-# taken, and stands for ever: half of the forks beside two threads that allocate, without sharing.
-STANDS_WITHOUT_SHARING = {("libc_checks", "a_forked_child_trains")}
+# A child that is forked while a thread is inside the malloc of libc_malloc_debug, or the free of
+# libtcmalloc_minimal_debug, finds a lock taken that the library does not release in a child, and
+# stands for ever: in plain C, one in some dozens of forks beside a thread that allocates.
+STANDS_WITHOUT_SHARING = {
+    ("libc_checks", "a_forked_child_trains"),
+    *(("tcmalloc_that_checks", habit) for habit in HABITS if "fork" in HABITS[habit]),
+}
 COMMON = ("jemalloc", "tcmalloc_that_checks", "huge_pages_of_pytorch")
 
 
