@@ -94,9 +94,9 @@ def test_a_steady_loop_keeps_its_lane(model: str, run: Run) -> None:
 @pytest.mark.parametrize("model", ["cnn", "transformer"])
 def test_what_persists_keeps_no_memory_of_iterations(model: str, run: Run) -> None:
     """An optimiser's state comes in the midst of the first iteration. PyTorch makes 20 MiB for what
-    is smaller than 10, and the workspace of cuBLAS shares them with what moves."""
+    is smaller than 10, here in three pools, and the lane is whole chunks."""
     said = run(PROGRAM, "trains_long", model, 10, **WITHOUT_KERNELS)
-    assert said["private"] <= said["allocated"] + 32 * MIB, said
+    assert said["private"] <= said["allocated"] + 60 * MIB, said
 
 
 @pytest.mark.parametrize("way", ["dlpack", "cuda_array_interface"])

@@ -1,8 +1,7 @@
 """The memory of the first iterations on a GPU, which run outside of the lane.
 
 They have a pool of their own. What persists from then on, as an optimiser's state, moves out of it
-before the next one: otherwise it would keep segments that have room for all of an iteration. What
-cannot move, since Python does not reach it, is made before: the workspace of cuBLAS.
+before the next one: otherwise it would keep segments that have room for all of an iteration.
 Import this after torch.
 """
 
@@ -34,8 +33,6 @@ class Apart:
         self.settle()
         if self._to_come:
             self._to_come -= 1
-            with contextlib.suppress(RuntimeError):  # user code gets its own error
-                torch.cuda.current_blas_handle()  # makes the workspace of this stream
             self._pool = torch.cuda.MemPool()
             pools.begin_routing(self._index, self._pool)
 
