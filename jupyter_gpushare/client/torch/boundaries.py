@@ -26,7 +26,7 @@ from torch.optim.optimizer import (
 
 from ..stacks import Rest, may_compute, runs
 from .forwards import Forwards
-from .outermost import OutermostForward, watched
+from .outermost import OutermostForward
 from .profile import Profile
 from .thread_end import ThreadEnd
 
@@ -256,23 +256,23 @@ class Boundaries:
 
     # --- forwards ----------------------------------------------------------------------------
 
-    def _forward_begins(self, module: Any, args: Any) -> Any:
+    def _forward_begins(self, module: Any, args: Any) -> None:
         """The global hook. It sees outermost forwards only, since inside a forward it is
-        removed. Return the arguments with which the forward goes on, or None for the same."""
+        removed."""
         __tracebackhide__ = True
         if torch.compiler.is_compiling() or _is_captured():
-            return None
+            return
         if not self._is_ours() or not self._note_forward():
-            return None
+            return
         is_squeezed = self._memory.squeeze.is_active
         if self._recording and not module._modules and not is_squeezed:
-            return None  # its end does not matter, and it has no modules inside
-        self._outermost.begin(frame := id(sys._getframe(1)))
+            return  # its end does not matter, and it has no modules inside
+        frame = sys._getframe(1)
+        self._outermost.begin(id(frame))
         self._outermost.hook_end_of(module)
-        if not is_squeezed:
-            return None
-        self._memory.squeeze.forward_begins(module)
-        return watched(args, functools.partial(self._forward_left, frame))
+        if is_squeezed:
+            self._memory.squeeze.forward_begins(module)
+            self._outermost.watch(frame, functools.partial(self._forward_left, id(frame)))
 
     def _note_forward(self) -> bool:
         """Note that an outermost forward begins; without candidates it also begins an iteration.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -26,22 +28,6 @@ class _ForwardEnd:
         return functools.partial, (sys.audit, __name__)
 
 
-class _Watched(tuple[Any, ...]):
-    """The arguments of a forward. They end with its frame, however that ends."""
-
-    ended: Callable[[], None]
-
-    def __del__(self) -> None:
-        self.ended()
-
-
-def watched(args: tuple[Any, ...], ended: Callable[[], None]) -> tuple[Any, ...]:
-    """Return the same arguments; `ended` is called once nothing holds them."""
-    arguments = _Watched(args)
-    arguments.ended = ended
-    return arguments
-
-
 class OutermostForward:
     """The outermost forward; `frame` is the id of the frame that runs it, or 0 if none runs.
 
@@ -57,6 +43,7 @@ class OutermostForward:
         self._global_hooks: dict[int, Any] = {}  # torch's own
         self._hook_id = 0  # unique among the hooks of this process
         self._hooked: Any = None  # the module that has the hook at the end
+        self._watch: Any = None  # a weak reference to what ends with the frame
         self.frame = 0
 
     def register(self) -> None:
@@ -100,6 +87,14 @@ class OutermostForward:
             self._hooked._forward_hooks.pop(self._hook_id, None)
             self._hooked._forward_hooks_always_called.pop(self._hook_id, None)
             self._hooked = None
+
+    def watch(self, frame: FrameType, left: Callable[[], None]) -> None:
+        """Call `left` once that frame of a forward has ended, however it ends: after an interrupt
+        torch calls no hook. A frame has no weak references, but this set, which each forward makes,
+        has; the arguments stay what users and their hooks expect."""
+        ends_with_it = frame.f_locals.get("called_always_called_hooks")
+        if ends_with_it is not None:
+            self._watch = weakref.ref(ends_with_it, lambda _: left())
 
     def overlooked(self, original: Any) -> Any:
         """Hide the global hook from compiled modules, which warn of such hooks; it is removed when

@@ -688,6 +688,18 @@ def an_interrupted_forward():
     return train(model, batch)
 
 
+def hooks_of_the_user_get_the_arguments():
+    """As plain tuples: torch.export and others compare the structure of arguments by type."""
+    model, batch = cnn(), images()
+    found = []
+    model.register_forward_pre_hook(lambda module, args: found.append(type(args)))
+    model.register_forward_pre_hook(
+        lambda module, args, options: ((args[0] * 2,), options), with_kwargs=True
+    )
+    model.register_forward_hook(lambda module, args, result: found.append(type(args)))
+    return train(model, batch), found
+
+
 def an_error_in_a_backward():
     model = mlp()
     x, y = vectors()
