@@ -24,6 +24,9 @@ from ..wire.snapshot import (
 
 # The most important facts come first, in case a small screen cuts the rest.
 STATES = ("overdue", "running", "waiting", "throttled", "paused", "paged_out", "idle")
+RESTARTED = (  # as in the panel
+    "The broker was restarted. It grants no turn until the notebooks that had one have come back."
+)
 IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to be shut down"}
 
 # --- a Snapshot as tables ---------------------------------------------------------------------
@@ -67,11 +70,26 @@ def rules(snapshot: Snapshot) -> list[Table]:
 
 
 def sentence(snapshot: Snapshot) -> str:
-    """Return one sentence about the broker."""
+    """Return one sentence about the broker, after one that tells of its restart if notebooks may
+    still come back."""
     count = len({view.id for device in snapshot.devices for view in device.sessions})
     notebooks = {0: "no notebooks", 1: "one notebook"}.get(count, f"{count} notebooks")
     broker = f"broker {snapshot.broker.pid}, version {snapshot.version}"
-    return f"Policy {snapshot.policy}, {notebooks}; {broker}."
+    restarted = f"{RESTARTED} " if snapshot.broker.recovering else ""
+    return f"{restarted}Policy {snapshot.policy}, {notebooks}; {broker}."
+
+
+def during_recovery(before: Snapshot | None, newest: Snapshot) -> Snapshot:
+    """Return the devices and notebooks of the Snapshot before while the broker of the newest one
+    recovers and a notebook of them has not come back, so that none seems to have gone."""
+    if before is None or not newest.broker.recovering or ids(before) <= ids(newest):
+        return newest
+    return replace(before, broker=newest.broker, version=newest.version)
+
+
+def ids(snapshot: Snapshot) -> set[str]:
+    present = {view.id for device in snapshot.devices for view in device.sessions}
+    return present | {view.id for device in snapshot.devices for view in device.resting}
 
 
 def aged(snapshot: Snapshot, seconds: float) -> Snapshot:
