@@ -325,8 +325,8 @@ def test_the_doctor_finds_cards_driver_and_processes_with_their_memory(
     found = checks()
     assert found["GPU driver"]["sentence"] == "580.65"
     assert found["cuda:0"]["sentence"] == (
-        "NVIDIA L4, 15.0 GiB, 11.0 GiB free; 4.0 GiB of memory is used by programs that do not"
-        " share (process 77, 78)"
+        "NVIDIA L4, 15.0 GiB, 11.0 GiB free; 4.0 GiB of memory is unmanaged: of programs that do"
+        " not share (process 77, 78)"
     )
     assert found["cuda:1"]["sentence"] == "T4, 7 B, 7 B free"
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in found["visible GPUs"]["sentence"]
