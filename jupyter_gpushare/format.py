@@ -5,6 +5,14 @@ from __future__ import annotations
 import math
 import time
 
+# What people read for these figures, everywhere; the panel has the same table.
+LABELS = {
+    "persistent": "model and data",
+    "ephemeral": "working memory",
+    "unmanaged": "unmanaged memory",
+    "position": "queue position",
+}
+
 
 def size(count: int) -> str:
     """Return bytes in the unit that leaves one to four digits: ``1.4 GiB``. Halves go up.
@@ -40,10 +48,8 @@ def moment(unix: float) -> str:
     return time.strftime("%a %H:%M", time.localtime(unix))
 
 
-def ordinal(place: int) -> str:
-    """Return ``1st``, ``2nd``, ``3rd``, ``11th``."""
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
-    return f"{place}{'th' if place % 100 in (11, 12, 13) else ending}"
+def title(label: str) -> str:
+    return label[:1].upper() + label[1:]
 
 
 def plain(text: str) -> str:

@@ -52,7 +52,7 @@ TEXTS = {
     "waits_for_memory": "waits for memory:",
     "waits_to_come_back": "waits for room to come back:",
     "needs_bytes": "needs {bytes}, {free} are free",
-    "used_by_programs": ", {bytes} are used by programs that do not share",
+    "used_by_programs": ", {bytes} are unmanaged memory",
     "is_next": ", and is next",
     "fewer_at_once": "with it, fewer could run at once",
     "has_no_lane": "{other} runs and has no lane",

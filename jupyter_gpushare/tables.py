@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterable, Iterator
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .format import plain
@@ -16,19 +17,40 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table as RichTable
 
-# Mid tones that can be read on white and on black; the terminal has its own names for them.
-COLOURS = {
-    "overdue": ("red", "#d9534f"),
-    "problem": ("red", "#d9534f"),
-    "running": ("green", "#3f9f5f"),
-    "ok": ("green", "#3f9f5f"),
-    "waiting": ("yellow", "#c98a1b"),
-    "warning": ("yellow", "#c98a1b"),
-    "throttled": ("dim", "#8886"),
-    "paused": ("dim", "#8886"),
-    "paged out": ("dim", "#8886"),
-    "idle": ("dim", "#8886"),
+
+class Hue(NamedTuple):
+    """A colour, as a terminal and as a page know it."""
+
+    terminal: str
+    page: str
+
+
+# The colours of Okabe and Ito, which colour-blind people can distinguish, and two greys. All can be
+# seen on white and on black.
+HUES = {
+    "blue": Hue("blue", "#0072B2"),
+    "yellow": Hue("yellow", "#E69F00"),
+    "green": Hue("green", "#009E73"),
+    "purple": Hue("magenta", "#CC79A7"),
+    "red": Hue("red", "#D55E00"),
+    "sky": Hue("cyan", "#56B4E9"),
+    "grey": Hue("dim", "#808080"),
+    "pale": Hue("dim", "#8883"),
 }
+# What each hue means; the panel's style sheet has the same meanings in JupyterLab's colours.
+STATES = {
+    "overdue": "red",
+    "problem": "red",
+    "running": "green",
+    "ok": "green",
+    "waiting": "yellow",
+    "warning": "yellow",
+    "throttled": "grey",
+    "paused": "grey",
+    "paged out": "grey",
+    "idle": "grey",
+}
+MEMORY = {"persistent": "blue", "lane": "green", "unmanaged": "grey", "free": "pale"}
 TEXT_WIDTH = 120
 NARROW = 14  # the width that a flexible column retains
 GAP = 3  # a column's padding and the space between two
@@ -84,22 +106,27 @@ def _fitted(table: Table, width: int) -> Table:
     return table
 
 
-def _natural(table: Table) -> list[int]:
+def _natural(table: Table, of_title: Callable[[str], int] = len) -> list[int]:
     """Return the width of each column if there were enough room, with its gap."""
     cells = zip(*table.rows, strict=True)
     widest = [max(map(len, column)) for column in cells] or [0] * len(table.columns)
     return [
-        GAP + max(len(column.title), min(width, column.cut or width))
+        GAP + max(of_title(column.title), min(width, column.cut or width))
         for column, width in zip(table.columns, widest, strict=True)
     ]
 
 
 def _least(table: Table) -> list[int]:
-    """Return the width of each column after the flexible ones have shrunk."""
+    """Return the width of each column after the flexible ones have shrunk, and titles have become
+    several lines."""
     return [
         min(width, GAP + NARROW) if column.cut or column.wraps else width
-        for column, width in zip(table.columns, _natural(table), strict=True)
+        for column, width in zip(table.columns, _natural(table, _longest_word), strict=True)
     ]
+
+
+def _longest_word(title: str) -> int:
+    return max(map(len, title.split()), default=0)
 
 
 def _widths(table: Table, width: int) -> list[int]:
@@ -121,15 +148,19 @@ def _as_rich(table: Table, width: int) -> RichTable:
     )
     for column, room in zip(table.columns, _widths(table, width), strict=True):
         drawn.add_column(
-            column.title,
+            "\n".join(wrap(column.title, max(room, 1), break_long_words=False)),
             justify="right" if column.right else "left",
             no_wrap=not column.wraps,
             overflow="fold" if column.wraps else "ellipsis",
             width=room,
         )
     for row in table.rows:
-        drawn.add_row(*(Text(cell, style=COLOURS.get(cell, ("",))[0]) for cell in row))
+        drawn.add_row(*(Text(cell, style=_style(cell)) for cell in row))
     return drawn
+
+
+def _style(cell: str) -> str:
+    return HUES[STATES[cell]].terminal if cell in STATES else ""
 
 
 def as_text(tables: Iterable[Table], width: int = TEXT_WIDTH) -> str:
@@ -186,6 +217,6 @@ def _align(column: Column) -> str:
 
 
 def _dot_html(cell: str) -> str:
-    if cell not in COLOURS:
+    if cell not in STATES:
         return ""
-    return f"<span style='color:{COLOURS[cell][1]}'>&#9679;</span> "
+    return f"<span style='color:{HUES[STATES[cell]].page}'>&#9679;</span> "

@@ -192,11 +192,12 @@ class Screen:
         os.close(write)
         self.text = ""
 
-    def until(self, wanted: str) -> None:
-        """Read until `wanted` comes, and forget what was read."""
+    def until(self, wanted: str) -> str:
+        """Read until `wanted` comes; return what was read, and forget it."""
         while wanted not in self.text:
             self.text += os.read(self._read, 1 << 16).decode(errors="replace")
-        self.text = ""
+        read, self.text = self.text, ""
+        return read
 
     def interrupt(self) -> tuple[int, str]:
         """Send Ctrl-C; return the exit status and the standard error."""
@@ -230,6 +231,42 @@ def test_top_shows_changes_outlives_the_broker_and_ends_by_control_c(
             client.ask(Shutdown())
         screen.until("Looking for a broker")
     assert screen.interrupt() == (0, "")
+
+
+@pytest.fixture
+def recovers_for_long(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RECOVERY_SECONDS", "3600")
+    return msgspec.structs.replace(settings, recovery_seconds=3600.0)
+
+
+def test_top_shows_a_notebook_until_it_is_back_with_the_next_broker(
+    recovers_for_long: Settings, screen: Screen
+) -> None:
+    kept = Open("kept", "kept.ipynb", "host")
+    with Client.connect(recovers_for_long, "tests") as client:
+        client.ask(kept)
+        screen.until("kept.ipynb")
+        os.kill(client.welcome.pid, signal.SIGKILL)
+    read = screen.until("Looking for a broker")
+    with (
+        Client.connect(recovers_for_long, "tests") as client,
+        Client.connect(recovers_for_long, "tests") as other,
+    ):
+        read += screen.until("The broker was restarted")
+        client.ask(kept)
+        other.ask(Open("new", "new.ipynb", "host"))
+        read += screen.until("new.ipynb")
+    for beginning in ("Looking for a broker", "Policy fair"):
+        views = read[: read.rindex("kept.ipynb") + len("kept.ipynb")].split(beginning)
+        assert all("kept.ipynb" in view for view in views[1:])
+
+
+def test_status_tells_that_notebooks_come_back(recovers_for_long: Settings) -> None:
+    with Client.connect(recovers_for_long, "tests") as client:
+        client.ask(Open("kept", "kept.ipynb", "host"))
+        os.kill(client.welcome.pid, signal.SIGKILL)
+    with Client.connect(recovers_for_long, "tests"):
+        assert gpushare("status").stdout.startswith("The broker was restarted. It grants no turn")
 
 
 # --- doctor ---------------------------------------------------------------------------------------
@@ -288,8 +325,8 @@ def test_the_doctor_finds_cards_driver_and_processes_with_their_memory(
     found = checks()
     assert found["GPU driver"]["sentence"] == "580.65"
     assert found["cuda:0"]["sentence"] == (
-        "NVIDIA L4, 15.0 GiB, 11.0 GiB free; 4.0 GiB of memory is used by programs that do not"
-        " share (process 77, 78)"
+        "NVIDIA L4, 15.0 GiB, 11.0 GiB free; 4.0 GiB of memory is unmanaged: of programs that do"
+        " not share (process 77, 78)"
     )
     assert found["cuda:1"]["sentence"] == "T4, 7 B, 7 B free"
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in found["visible GPUs"]["sentence"]

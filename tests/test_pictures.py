@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from jupyter_gpushare._core import Demand, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.client.waiting_line import sentence
-from jupyter_gpushare.format import duration, ordinal, size
-from jupyter_gpushare.tables import as_html, as_text
+from jupyter_gpushare.format import LABELS, duration, size
+from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text
 from jupyter_gpushare.tools import overview
 from jupyter_gpushare.wire.messages import Wait
 from jupyter_gpushare.wire.snapshot import (
@@ -25,6 +25,11 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
+ROOT = Path(__file__).resolve().parents[1]
+FORMAT_OF_THE_PANEL = ROOT / "labextension" / "src" / "format.ts"
+STYLE_OF_THE_PANEL = ROOT / "labextension" / "style" / "base.css"
+JUPYTERLAB = {"brand": "blue", "success": "green", "warn": "yellow", "error": "red"}
+COLOUR = re.compile(r"""(?<!&)#(?:[0-9a-fA-F]{3,4}){1,2}(?=['";)])""")
 GIB = 1 << 30
 IDLE = SessionView(
     id="a",
@@ -110,14 +115,32 @@ def test_durations_are_written_as_people_say_them(seconds: float, words: str) ->
     assert duration(seconds) == words
 
 
-def test_queue_positions_are_ordinals() -> None:
-    said = [ordinal(place) for place in (1, 2, 3, 4, 11, 12, 13, 21, 112)]
-    assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
+def test_the_panel_has_the_same_labels() -> None:
+    (table,) = re.findall(r"function labels\(.*?\n}", FORMAT_OF_THE_PANEL.read_text(), re.DOTALL)
+    assert dict(re.findall(r"(\w+): trans.__\('(.+)'\)", table)) == LABELS
+
+
+def test_a_hue_means_the_same_in_the_panel() -> None:
+    style = STYLE_OF_THE_PANEL.read_text()
+    variables = re.findall(rf"--gs-(\w+): var\(--jp-({'|'.join(JUPYTERLAB)})-color1\)", style)
+    hues = {name: JUPYTERLAB[colour] for name, colour in variables}
+    meanings = {**STATES, **MEMORY}
+    assert hues == {name: meanings[name] for name in ("persistent", "lane", "waiting", "overdue")}
+    sign = r"\.jp-mod-(\w+) \.jp-GpuShare-sign \{\s*border-color: var\(--gs-(\w+)\)"
+    signs = {state: hues[name] for state, name in re.findall(sign, style) if state in STATES}
+    assert signs == {state: STATES[state] for state in ("running", "overdue", "waiting")}
+
+
+@pytest.mark.parametrize("room", ["jupyter_gpushare", "kernel_ext", "server_ext", "benchmarks"])
+def test_no_other_file_has_colours_of_its_own(room: str) -> None:
+    files = [path for path in (ROOT / room).rglob("*.py") if path.name != "tables.py"]
+    of_their_own = {path for path in files if COLOUR.search(path.read_text())}
+    assert of_their_own == set()
 
 
 def test_a_waiting_notebook_is_shown_with_position_time_and_reason() -> None:
     text = text_of(snapshot_of(IDLE, WAITING), 160)
-    assert re.search(r"w\.ipynb .*2nd +3\.0 s +≈ 60 s", text)
+    assert re.search(r"w\.ipynb .*2 +3\.0 s +≈ 60 s", text)
     assert "a.ipynb runs" in text
 
 
@@ -133,13 +156,13 @@ def test_unmanaged_memory_is_shown_where_there_is_some() -> None:
     device = replace(snapshot.devices[0], foreign_bytes=3 * GIB, free_bytes=2 * GIB)
     snapshot = replace(snapshot, devices=[device])
     assert "Unmanaged" in text_of(snapshot)
-    assert "3.0 GiB unmanaged" in overview.bars_html(snapshot)
+    assert "3.0 GiB unmanaged memory" in overview.bars_html(snapshot)
 
 
 def test_rows_that_need_attention_come_first() -> None:
     overdue = replace(IDLE, id="o", name="o.ipynb", state="overdue")
-    lines = text_of(snapshot_of(IDLE, WAITING, overdue)).splitlines()
-    shown = [line.split()[0] for line in lines[lines.index("Notebooks") + 4 :]]
+    text = text_of(snapshot_of(IDLE, WAITING, overdue))
+    shown = re.findall(r"^  (\w\.ipynb)", text.split("Notebooks")[1], re.MULTILINE)
     assert shown == ["o.ipynb", "w.ipynb", "a.ipynb"]
 
 
@@ -154,7 +177,7 @@ def test_a_hundred_long_names_stay_readable_at_every_width(width: int) -> None:
     for number in range(100):
         (line,) = [line for line in lines if line.startswith(f"  {number:03} ")]
         assert "waiting" in line
-        assert ordinal(number + 1) in line
+        assert f" {number + 1} " in line
 
 
 def test_a_name_cannot_control_a_terminal() -> None:
@@ -203,7 +226,7 @@ def test_several_devices_are_told_apart() -> None:
 
 def test_the_waiting_sentence_tells_what_is_known() -> None:
     stop = "Interrupt the cell to stop waiting."
-    begin = "Waiting for the device, 2nd in line"
+    begin = "Waiting for the device, queue position 2"
     reason = "waits for cnn.ipynb, which has run for 4 s"
     assert sentence(Wait(1, 2, 3.0, reason, "cnn.ipynb", 12.0)) == (
         f"{begin}, about 12 s (3.0 s so far): {reason}. {stop}"
@@ -212,7 +235,7 @@ def test_the_waiting_sentence_tells_what_is_known() -> None:
         f"{begin} after cnn.ipynb, about 12 s (3.0 s so far): needs 3 GiB. {stop}"
     )
     assert sentence(Wait(1, 1, 3.0, "")) == (
-        f"Waiting for the device, 1st in line (3.0 s so far). {stop}"
+        f"Waiting for the device, queue position 1 (3.0 s so far). {stop}"
     )
     held = "throttled: a class has the device until noon"
     assert sentence(Wait(1, 0, 3.0, held, "cnn.ipynb")) == (

@@ -52,9 +52,12 @@ def test_a_wrong_date_is_refused_with_an_example(text: str) -> None:
         report.question(text)
 
 
-def test_a_day_after_which_none_comes_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="there are no accounts of the year 9999"):
-        report.question("", "9999-12-31")
+@pytest.mark.parametrize("text", ["9999-12-31", "9999-12-31T23:59-10:00", "0001-01-01"])
+def test_a_day_before_or_after_which_none_comes_is_refused(text: str) -> None:
+    sentence = f"there are no accounts of the year {int(text[:4])}"
+    for asked in ((text, ""), ("", text)):
+        with pytest.raises(InvalidValue, match=sentence):
+            report.question(*asked)
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])

@@ -86,7 +86,7 @@ class Memory(Protocol):
 class WholeProcess:
     """The memory of a process without finer counts: all of it counts as persistent."""
 
-    how = "the whole process counts as persistent memory"
+    how = "the whole process counts as model and data"
     why_not_squeezed = ""
     how_squeezed = "this begins once PyTorch trains on the device `host`"
     has_news = False
@@ -142,7 +142,7 @@ class ProcessOnGpu(WholeProcess):
     """The memory of a process on a GPU: all bytes that the driver reports for this process, of
     whatever framework, count as persistent. The demand is unknown until there are any."""
 
-    how = "all that this process has on the GPU counts as persistent memory"
+    how = "all that this process has on the GPU counts as model and data"
 
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
@@ -160,7 +160,7 @@ class ProcessOnGpu(WholeProcess):
 class ProcessOnGpus(WholeProcess):
     """The memory of a process on several GPUs: the largest figure of one GPU counts on each."""
 
-    how = "the most that this process has on one of its GPUs counts as persistent memory on each"
+    how = "the most that this process has on one of its GPUs counts as model and data on each"
 
     def __init__(self, uuids: Sequence[str]) -> None:
         self._each = [ProcessOnGpu(uuid) for uuid in uuids]

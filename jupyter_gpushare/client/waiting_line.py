@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-from ..format import duration, ordinal, plain
+from ..format import LABELS, duration, plain
 from ..wire.messages import Wait
 from .end_of_wait import told_seconds
 
@@ -28,7 +28,7 @@ def sentence(wait: Wait) -> str:
     is_named = not wait.holder or wait.holder in wait.reason
     after = "" if is_named else f" after {plain(wait.holder or '')}"
     about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
-    line = f", {ordinal(wait.place)} in line{after}" if wait.place else ""
+    line = f", {LABELS['position']} {wait.place}{after}" if wait.place else ""
     why = f": {plain(wait.reason)}" if wait.reason else ""
     return (
         f"Waiting for the device{line}{about}"

@@ -1,7 +1,7 @@
 """Plots of simulations, by matplotlib: `pip install jupyter_gpushare[evidence]`.
 
-Colours are those of Okabe and Ito, which colour-blind people can distinguish; lines and text are
-of a grey that can be read on white and on black, and the background is transparent.
+Lines and text are of a grey that can be read on white and on black, and the background is
+transparent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InvalidValue, cause
+from ..format import LABELS
+from ..tables import HUES, MEMORY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
     from .simulate import Comparison, Run
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+SERIES = ("blue", "yellow", "green", "purple", "red", "sky")
+COLOURS = tuple(HUES[name].page for name in SERIES)
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))  # told apart without colour too
-GREY = "#808080"
+GREY = HUES["grey"].page
 GIB = float(1 << 30)
 PIXELS = 1000  # the width at which a plot is viewed
 STYLE = {
@@ -117,12 +120,25 @@ def memory(axes: Axes, run: Run, capacity: int, device: int = 0) -> None:
     persistent = [use.persistent / GIB for use in uses]
     lanes = [(use.persistent + use.lanes) / GIB for use in uses]
     axes.fill_between(
-        times, lanes, persistent, step="post", color=COLOURS[1], alpha=0.7, lw=0, label="lanes"
+        times,
+        lanes,
+        persistent,
+        step="post",
+        color=HUES[MEMORY["lane"]].page,
+        alpha=0.7,
+        lw=0,
+        label="in lanes",
     )
     axes.fill_between(
-        times, persistent, step="post", color=COLOURS[0], alpha=0.8, lw=0, label="persistent"
+        times,
+        persistent,
+        step="post",
+        color=HUES[MEMORY["persistent"]].page,
+        alpha=0.8,
+        lw=0,
+        label=LABELS["persistent"],
     )
-    axes.axhline(capacity / GIB, color=COLOURS[4], ls="--", label="capacity")
+    axes.axhline(capacity / GIB, color=HUES["red"].page, ls="--", label="capacity")
     axes.set(xlabel=f"minutes, {run.policy}", ylabel="GiB", ylim=(0, capacity / GIB * 1.25))
     axes.legend(loc="upper right", ncols=3)
 

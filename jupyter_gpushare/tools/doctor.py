@@ -273,7 +273,7 @@ def _memory(capacity: int, usage: Usage, sessions: set[int]) -> str:
         "" if None in unmanaged.values() else f"{size(sum(filter(None, unmanaged.values())))} of "
     )
     which = ", ".join(map(str, sorted(unmanaged)))
-    return f"{text}; {told}memory is used by programs that do not share (process {which})"
+    return f"{text}; {told}memory is unmanaged: of programs that do not share (process {which})"
 
 
 def _visible(settings: Settings) -> Iterator[Check]:
@@ -325,7 +325,7 @@ def _torch(settings: Settings) -> Iterator[Check]:
 
 def _hooks(version: str, reason: str) -> Check:
     if reason:
-        mend = "sharing works, but all memory of a notebook counts as persistent"
+        mend = "sharing works, but all memory of a notebook counts as its model and data"
         return Check("torch hooks", "warning", f"{reason}; {mend}")
     return Check("torch hooks", "ok", f"memory of torch {version} is measured")
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ..format import duration, moment, ordinal, plain, size
-from ..tables import Column, Table, table_of
+from ..format import LABELS, duration, moment, plain, size, title
+from ..tables import HUES, MEMORY, Column, Table, table_of
 from ..wire.snapshot import (
     DeviceView,
     LaneView,
@@ -24,6 +24,9 @@ from ..wire.snapshot import (
 
 # The most important facts come first, in case a small screen cuts the rest.
 STATES = ("overdue", "running", "waiting", "throttled", "paused", "paged_out", "idle")
+RESTARTED = (  # as in the panel
+    "The broker was restarted. It grants no turn until the notebooks that had one have come back."
+)
 IDLE_STEPS = {"caches": ": free memory given back", "cull": ": its kernel is to be shut down"}
 
 # --- a Snapshot as tables ---------------------------------------------------------------------
@@ -67,11 +70,26 @@ def rules(snapshot: Snapshot) -> list[Table]:
 
 
 def sentence(snapshot: Snapshot) -> str:
-    """Return one sentence about the broker."""
+    """Return one sentence about the broker, after one that tells of its restart if notebooks may
+    still come back."""
     count = len({view.id for device in snapshot.devices for view in device.sessions})
     notebooks = {0: "no notebooks", 1: "one notebook"}.get(count, f"{count} notebooks")
     broker = f"broker {snapshot.broker.pid}, version {snapshot.version}"
-    return f"Policy {snapshot.policy}, {notebooks}; {broker}."
+    restarted = f"{RESTARTED} " if snapshot.broker.recovering else ""
+    return f"{restarted}Policy {snapshot.policy}, {notebooks}; {broker}."
+
+
+def during_recovery(before: Snapshot | None, newest: Snapshot) -> Snapshot:
+    """Return the devices and notebooks of the Snapshot before while the broker of the newest one
+    recovers and a notebook of them has not come back, so that none seems to have gone."""
+    if before is None or not newest.broker.recovering or ids(before) <= ids(newest):
+        return newest
+    return replace(before, broker=newest.broker, version=newest.version)
+
+
+def ids(snapshot: Snapshot) -> set[str]:
+    present = {view.id for device in snapshot.devices for view in device.sessions}
+    return present | {view.id for device in snapshot.devices for view in device.resting}
 
 
 def aged(snapshot: Snapshot, seconds: float) -> Snapshot:
@@ -142,9 +160,9 @@ def _unmanaged(device: DeviceView) -> str:
 DEVICE_COLUMNS = (
     Column("Device", lambda device: device.name),
     Column("Capacity", lambda device: size(device.capacity_bytes), right=True),
-    Column("Persistent", lambda device: size(device.persistent_bytes), right=True),
+    Column(title(LABELS["persistent"]), lambda device: size(device.persistent_bytes), right=True),
     Column("In lanes", lambda device: size(lane_bytes(device)), right=True),
-    Column("Unmanaged", _unmanaged, right=True),
+    Column(title(LABELS["unmanaged"]), _unmanaged, right=True),
     Column("Free", lambda device: size(device.free_bytes), right=True),
     Column("Lanes", at_once),
 )
@@ -203,13 +221,23 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
         Column("User", on(lambda s: s.user), cut=12, spare=5),
         Column("Device", lambda pair: pair[0].name if several else ""),
         Column("State", on(lambda s: s.state.replace("_", " "))),
-        Column("Queue", on(lambda s: ordinal(s.place) if s.place else "")),
+        Column(title(LABELS["position"]), on(lambda s: str(s.place or ""))),
         Column("Waited", on(_waited)),
         Column("Expected", on(_expected)),
         Column("Device time", on(lambda s: duration(s.device_seconds)), right=True, spare=4),
         Column("Iterations", on(_iterations), right=True, spare=1),
-        Column("Persistent", on(lambda s: _measured(s, s.persistent_bytes)), right=True, spare=2),
-        Column("Ephemeral", on(lambda s: _measured(s, s.ephemeral_bytes)), right=True, spare=3),
+        Column(
+            title(LABELS["persistent"]),
+            on(lambda s: _measured(s, s.persistent_bytes)),
+            right=True,
+            spare=2,
+        ),
+        Column(
+            title(LABELS["ephemeral"]),
+            on(lambda s: _measured(s, s.ephemeral_bytes)),
+            right=True,
+            spare=3,
+        ),
         Column("On disk", on(lambda s: size(s.paged_out_bytes) if s.paged_out_bytes else ""), True),
         Column("Weight", on(lambda s: f"{s.weight:g}" if s.weight != 1 else ""), True, spare=6),
         Column("Priority", on(lambda s: str(s.priority) if s.priority else ""), True, spare=6),
@@ -261,20 +289,25 @@ def bars_html(snapshot: Snapshot) -> str:
 
 
 def _bar_html(device: DeviceView) -> str:
-    parts = (
-        ("persistent", device.persistent_bytes, "#4c86c6"),
-        ("in lanes", lane_bytes(device), "#2f9e8f"),
-        *((("unmanaged", device.foreign_bytes, "#a0789f"),) if device.foreign_bytes else ()),
-        ("free", device.free_bytes, "#8883"),
-    )
+    parts = [
+        ("persistent", device.persistent_bytes, LABELS["persistent"]),
+        ("lane", lane_bytes(device), "in lanes"),
+        ("unmanaged", device.foreign_bytes, LABELS["unmanaged"]),
+        ("free", device.free_bytes, "free"),
+    ]
+    shown = [
+        (HUES[MEMORY[kind]].page, count, name)
+        for kind, count, name in parts
+        if count or kind != "unmanaged"
+    ]
     whole = max(device.capacity_bytes, 1)
     pieces = "".join(
         f"<div style='width:{100 * count / whole:.2f}%;background:{colour}'></div>"
-        for _, count, colour in parts
+        for colour, count, _ in shown
     )
     legend = " ".join(
         f"<span style='color:{colour}'>&#9632;</span> {size(count)} {name}"
-        for name, count, colour in parts
+        for colour, count, name in shown
     )
     return (
         f"<div style='margin:.4em 0'><b>{html.escape(plain(device.name))}</b> "
@@ -283,4 +316,7 @@ def _bar_html(device: DeviceView) -> str:
     )
 
 
-_BAR = "display:flex;width:24em;max-width:100%;height:.7em;margin-top:.2em;border:1px solid #8888"
+_BAR = (
+    "display:flex;width:24em;max-width:100%;height:.7em;margin-top:.2em;"
+    f"border:1px solid {HUES['grey'].page}"
+)

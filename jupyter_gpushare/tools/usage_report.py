@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import time
-from datetime import date, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, date, datetime, timedelta
 from typing import get_args
 
 import msgspec
@@ -40,7 +40,8 @@ def question(first: str = "", last: str = "", by: str = "user") -> Account:
         raise InvalidValue(f"a report is by {', '.join(BYS[:-1])} or {BYS[-1]}, not {by!r}")
     found = Account(_unix(start), _unix(end), by)
     if found.start >= found.end:
-        raise InvalidValue(f"a report ends after it begins, but {last or 'now'} is before {first}")
+        began, ended = first or "the first of this month", last or "now"
+        raise InvalidValue(f"a report ends after it begins, but {ended} is before {began}")
     return found
 
 
@@ -84,29 +85,26 @@ def _no_formula(name: str) -> str:
 def _begin(text: str) -> date:
     try:
         is_day = len(text) == len("2026-11-01")
-        return date.fromisoformat(text) if is_day else datetime.fromisoformat(text)
+        found = date.fromisoformat(text) if is_day else datetime.fromisoformat(text)
     except ValueError:
         raise InvalidValue(
             f"a date is written 2026-11-01 or 2026-11-01T14:00, not {text!r}"
         ) from None
+    if found.year in (MINYEAR, MAXYEAR):  # the day before or after may not exist
+        raise InvalidValue(f"there are no accounts of the year {found.year}")
+    return found
 
 
 def _end(text: str) -> date:
     """Return the time; of a day, its last moment."""
     found = _begin(text)
-    try:
-        return found if isinstance(found, datetime) else found + timedelta(days=1)
-    except OverflowError:
-        raise InvalidValue(f"there are no accounts of the year {found.year}") from None
+    return found if isinstance(found, datetime) else found + timedelta(days=1)
 
 
 def _unix(moment: date) -> float:
     if not isinstance(moment, datetime):
         moment = datetime(moment.year, moment.month, moment.day)
-    try:
-        return max(0.0, moment.timestamp())
-    except (ValueError, OverflowError):
-        raise InvalidValue(f"there are no accounts of the year {moment.year}") from None
+    return max(0.0, moment.timestamp())
 
 
 def _shown(unix: float) -> str:

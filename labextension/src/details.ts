@@ -3,7 +3,17 @@
  */
 
 import { button, Child, div, h, INode } from './dom';
-import { atOnce, bytes, clock, gang, isOwn, Notebook, teaches } from './format';
+import {
+  atOnce,
+  bytes,
+  clock,
+  gang,
+  isOwn,
+  labels,
+  Notebook,
+  teaches,
+  title
+} from './format';
 import { runs } from './queue';
 import { IRestingView, ISessionView } from './snapshot';
 import { IViewModel } from './view_model';
@@ -74,8 +84,8 @@ function facts(
     ...(gang(session).length > 0
       ? [[trans.__('Devices'), atOnce(session, trans)] as [string, string]]
       : []),
-    [trans.__('Model and data'), size(session.persistent_bytes)],
-    [trans.__('Working memory, peak'), size(session.ephemeral_bytes)],
+    [title(labels(trans).persistent), size(session.persistent_bytes)],
+    [title(labels(trans).ephemeral), size(session.ephemeral_bytes)],
     [
       trans.__('Iterations'),
       left === null

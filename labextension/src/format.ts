@@ -52,6 +52,23 @@ export function isSnapshot(state: State): state is ISnapshot {
   return state !== null && 'devices' in state;
 }
 
+/** What people read for these figures, everywhere: the table of format.py. */
+export function labels(
+  trans: ITranslate
+): Record<'persistent' | 'ephemeral' | 'unmanaged' | 'position', string> {
+  return {
+    persistent: trans.__('model and data'),
+    ephemeral: trans.__('working memory'),
+    unmanaged: trans.__('unmanaged memory'),
+    position: trans.__('queue position')
+  };
+}
+
+/** The label at the beginning of a line. */
+export function title(label: string): string {
+  return label.slice(0, 1).toUpperCase() + label.slice(1);
+}
+
 const LONGEST_NAME = 36; // characters, in a sentence
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 

@@ -4,7 +4,7 @@
  */
 
 import { Child, div, h, INode } from './dom';
-import { bytes, Notebook, resting, stem } from './format';
+import { bytes, labels, Notebook, resting, stem, title } from './format';
 import { IViewModel } from './view_model';
 import { IDeviceView, ILaneView, ISessionView } from './snapshot';
 
@@ -32,7 +32,7 @@ export function memoryMap(device: IDeviceView, viewModel: IViewModel): INode {
       ...resident(device).map(session => kept(session, span, viewModel)),
       ...device.lanes.map(lane => laneOf(lane, device, span, viewModel)),
       part('unmanaged', 'unmanaged', device.foreign_bytes ?? 0, span, {
-        title: trans.__('Other processes: %1', bytes(device.foreign_bytes ?? 0))
+        title: `${title(labels(trans).unmanaged)}: ${bytes(device.foreign_bytes ?? 0)}`
       }),
       div('span', 'free', {
         key: 'free',
@@ -114,7 +114,7 @@ function kept(
     session.id,
     count,
     span,
-    { title: trans.__('%1 keeps %2', session.name, bytes(count)) },
+    { title: `${session.name}: ${bytes(count)} ${labels(trans).persistent}` },
     count > LABELLED * span ? stem(nameOf(session)) : null
   );
 }
@@ -132,14 +132,14 @@ function laneOf(
   const sizes = members.map(
     one => `${stem(nameOf(one))}: ${bytes(one.ephemeral_bytes)}`
   );
-  const title = [trans.__('Lane %1: %2', lane.id, bytes(lane.bytes)), ...sizes];
+  const lines = [trans.__('Lane %1: %2', lane.id, bytes(lane.bytes)), ...sizes];
   const many = members.length > STRIPES ? ' jp-mod-many' : '';
   return part(
     `laneMap${many}`,
     `lane ${lane.id}`,
     lane.bytes,
     span,
-    { title: title.slice(0, 12).join('\n') },
+    { title: lines.slice(0, 12).join('\n') },
     ...members.map(one => stripe(one, lane)),
     lane.bytes > LABELLED * span
       ? div('span', 'laneName', { key: 'name' }, trans.__('lane %1', lane.id))
@@ -197,13 +197,13 @@ function rows(
 ): [string, number, string][] {
   const lanes = device.lanes.reduce((sum, lane) => sum + lane.bytes, 0);
   const all: [string, number, string][] = [
-    ['kept', device.persistent_bytes, trans.__('kept by notebooks')],
+    ['kept', device.persistent_bytes, labels(trans).persistent],
     [
       'laneMap',
       lanes,
       trans._n('in %1 lane', 'in %1 lanes', device.lanes.length)
     ],
-    ['unmanaged', device.foreign_bytes ?? 0, trans.__('other processes')],
+    ['unmanaged', device.foreign_bytes ?? 0, labels(trans).unmanaged],
     ['free', device.free_bytes, trans.__('free')],
     ['onDisk', paged(device), trans.__('on disk')]
   ];

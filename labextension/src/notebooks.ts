@@ -11,12 +11,14 @@ import {
   expectedShort,
   idleFor,
   isOwn,
+  labels,
   Notebook,
   QUICK_SIGN,
   resting,
   sign,
   stateName,
-  stateOf
+  stateOf,
+  title as titled
 } from './format';
 import { arranged, byName, runs, turnOf, waits } from './queue';
 import { namer, sentence } from './reasons';
@@ -67,7 +69,7 @@ export function notebooks(device: IDeviceView, viewModel: IViewModel): INode {
       h(
         'tr',
         {},
-        head(trans.__('#'), trans.__('Queue position')),
+        head(trans.__('#'), titled(labels(trans).position)),
         head(trans.__('Notebook')),
         head(trans.__('Owner')),
         head(trans.__('Since')),

@@ -34,7 +34,7 @@ export function texts(trans: ITranslate): Record<string, string> {
     waits_for_memory: trans.__('waits for memory:'),
     waits_to_come_back: trans.__('waits for room to come back:'),
     needs_bytes: trans.__('needs {bytes}, {free} are free'),
-    used_by_programs: trans.__(', {bytes} are used by programs that do not share'),
+    used_by_programs: trans.__(', {bytes} are unmanaged memory'),
     is_next: trans.__(', and is next'),
     fewer_at_once: trans.__('with it, fewer could run at once'),
     has_no_lane: trans.__('{other} runs and has no lane'),

@@ -318,7 +318,7 @@ describe('quick turns', () => {
 });
 
 describe('the memory map', () => {
-  it('is to scale, with what other processes have', () => {
+  it('is to scale, with unmanaged memory', () => {
     show([running, waiting]);
     expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([
       6.25, 6.25
@@ -369,7 +369,7 @@ describe('the memory map', () => {
       node.querySelector('.jp-GpuShare-bar')!.ariaLabel ??
       node.querySelector('.jp-GpuShare-bar')!.getAttribute('aria-label');
     expect(label).toBe(
-      '16.0 GiB in all: 4.0 GiB kept by notebooks, 2.0 GiB in 1 lane, 1.0 GiB other processes, 9.0 GiB free'
+      '16.0 GiB in all: 4.0 GiB model and data, 2.0 GiB in 1 lane, 1.0 GiB unmanaged memory, 9.0 GiB free'
     );
   });
 });

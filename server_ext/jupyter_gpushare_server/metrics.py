@@ -111,6 +111,11 @@ class SnapshotCollector(Collector):
         yield GaugeMetricFamily("gpushare_broker_up", "Whether the broker answers.", value=up)
         yield from self._counters()
         if isinstance(state, Snapshot):
+            yield GaugeMetricFamily(
+                "gpushare_broker_recovering",
+                "Whether notebooks still come back after a restart of the broker.",
+                value=state.broker.recovering,
+            )
             yield from _device_gauges(state)
             yield from _user_gauges(state)
             yield _sessions(state)

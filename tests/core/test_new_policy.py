@@ -82,6 +82,16 @@ def test_the_command_line_and_what_viewers_get_list_it(settings: Settings) -> No
     assert json.loads(gpushare("status", "--json"))["policy"] == NAME
 
 
+def test_language_packs_need_no_row_of_it() -> None:
+    load = "from tests.browser import test_translation as tests"
+    tests = (
+        "tests.test_each_translated_reason_has_all_its_figures()",
+        "tests.test_the_language_pack_has_nothing_that_the_panel_does_not_say()",
+        "print(tests.SENTENCES)",
+    )
+    assert SENTENCE in python("-c", "; ".join([load, *tests]))
+
+
 def test_the_reference_lists_it() -> None:
     load = f"import runpy; made = runpy.run_path({str(ROOT / 'docs' / 'generate.py')!r})"
     assert SENTENCE in python("-c", f"{load}; print(made['policies']())")

@@ -641,8 +641,7 @@ def test_unmanaged_memory_makes_a_newcomer_wait_and_is_named() -> None:
     it.open(1, "b", spec(2, 2))
     assert not it.request(1, "b", 1)
     assert why(look(it, "b", 1)) == (
-        "waits for memory: needs 2.0 GiB, 1.0 GiB are free,"
-        " 8.0 GiB are used by programs that do not share"
+        "waits for memory: needs 2.0 GiB, 1.0 GiB are free, 8.0 GiB are unmanaged memory"
     )
     assert grants(it.set_unmanaged(2, 6 * GIB)) == [("b", 1)]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from . import (  # noqa: F401  their rows
@@ -18,6 +21,8 @@ from . import (  # noqa: F401  their rows
 )
 from .matrix import ROWS, Matrix, Outcome, Row, load
 from .scene import Scene
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "reliability.md"
 
 
 def parameter(row: Row) -> object:
@@ -53,3 +58,11 @@ def test_nothing_is_lost(row: Row, request: pytest.FixtureRequest, matrix: Matri
 def test_the_matrix_has_at_least_80_rows_that_differ() -> None:
     assert len({row.breaks for row in ROWS}) == len(ROWS) >= 80
     assert len({row.happens for row in ROWS}) == len(ROWS)
+
+
+def test_the_page_has_each_row_and_none_lost_anything(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("reliability", None):
+        pytest.skip("this run writes the page")
+    rows = dict(re.findall(r"^\| (.+?) \| (.+?) \| (?:[0-9.]+|never) \|", PAGE.read_text(), re.M))
+    assert rows.keys() == {row.breaks for row in ROWS}, "`make faults` writes the page anew"
+    assert {breaks: lost for breaks, lost in rows.items() if lost != "nothing"} == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from jupyter_gpushare import _core
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Change
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 
 def one(sessions: Callable[[], Any]) -> Any:
@@ -207,6 +209,19 @@ def test_status_without_a_broker_says_so(notebook: Any) -> None:
     assert cell.status == "ok"
     assert "GPU sharing is off in this notebook" in cell.text
     assert "no broker answers" in cell.text
+
+
+@pytest.fixture
+def recovers_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RECOVERY_SECONDS", "3600")
+
+
+def test_status_tells_that_notebooks_come_back_to_a_restarted_broker(
+    recovers_for_long: None, neighbour: Any, notebook: Any, look: Callable[[], Snapshot]
+) -> None:
+    os.kill(look().broker.pid, signal.SIGKILL)
+    assert look().broker.recovering
+    assert "The broker was restarted. It grants no turn" in notebook.run("%gpushare status").text
 
 
 def test_a_name_cannot_put_markup_into_the_page_of_others(notebook: Any) -> None:

@@ -22,7 +22,7 @@ def test_a_cell_that_waits_tells_for_which_notebook(notebook: Any, neighbour: An
     neighbour.take()
     notebook.begin(LOOP.format(turns=1))
     (line,) = notebook.until(waits).shown()
-    assert "1st in line" in line
+    assert "queue position 1" in line
     assert "cnn.ipynb" in line
     assert "Interrupt the cell to stop waiting." in line
     assert "cnn.ipynb" in notebook._cell.shown(mime="text/html")[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import time
 from typing import Any
 
@@ -20,6 +21,7 @@ from jupyter_gpushare.wire.messages import (
     Rests,
     SqueezeOption,
 )
+from jupyter_gpushare.wire.snapshot import Snapshot
 
 Samples = dict[tuple[str, str], float]
 
@@ -50,6 +52,7 @@ async def test_the_snapshot_is_at_metrics(scrape: Any, join: Any, shown: Any) ->
     samples = await scrape()
     device = state.devices[0]
     assert samples["gpushare_broker_up", ""] == 1
+    assert samples["gpushare_broker_recovering", ""] == 0
     assert samples["gpushare_capacity_bytes", "host"] == device.capacity_bytes
     assert samples["gpushare_persistent_bytes", "host"] == device.persistent_bytes
     assert samples["gpushare_free_bytes", "host"] == device.free_bytes
@@ -122,6 +125,22 @@ async def test_a_broker_that_is_away_is_down_and_has_no_memory(
     samples = await scrape()
     assert samples["gpushare_broker_up", ""] == 0
     assert ("gpushare_capacity_bytes", "host") not in samples
+
+
+@pytest.fixture
+def recovers_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RECOVERY_SECONDS", "3600")
+
+
+async def test_a_restarted_broker_recovers(
+    recovers_for_long: None, scrape: Any, join: Any, shown: Any
+) -> None:
+    await join("alice")
+    before = await shown(lambda state: bool(state.devices[0].sessions))
+    os.kill(before.broker.pid, signal.SIGKILL)
+    await shown(lambda state: isinstance(state, Snapshot) and state.broker.recovering)
+    samples = await scrape()
+    assert samples["gpushare_broker_up", ""] == samples["gpushare_broker_recovering", ""] == 1
 
 
 async def test_an_unloaded_extension_leaves_no_metrics(scrape: Any, jp_serverapp: Any) -> None:

@@ -104,8 +104,7 @@ def test_a_session_that_waits_for_unmanaged_memory_is_told_so_and_has_it_afterwa
         wait = client.receive()
         assert isinstance(wait, Wait)
         assert wait.reason == (
-            "waits for memory: needs 2.0 GiB, 0 B are free,"
-            " 16.0 GiB are used by programs that do not share"
+            "waits for memory: needs 2.0 GiB, 0 B are free, 16.0 GiB are unmanaged memory"
         )
         gpus.say(TWO[0])
         while isinstance(news := client.receive(), Wait):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import select
 import sys
@@ -27,6 +28,8 @@ SECTION = SECTION.split("\n## ")[0]
 # In C++, where Python's profiler sees no frame.
 NOT_TRACED = {"IdleTurn.enter", "IdleTurn.leave", "HandoffSlot.hand_off", "HandoffSlot.wait"}
 OF_A_SESSION = {"Session", "Turn", "Dispatch", "LaneUse", "Link", "Client"}
+OF_THE_BROKER = {"Connection", "Service", "Turns", "Host", "Grants"}
+TRACED = Path(__file__).with_name("traced")  # for PYTHONPATH: each broker notes what it calls
 MOST = 7  # functions of a session that each point of a switch passes
 MOST_OF_BOTH = {"ask": 9, "granted": 8, "give back": 9}  # of the session and the broker
 WARM_UP = 30  # iterations after which the demand is known and the lane is used
@@ -73,7 +76,18 @@ def calls(settings: Settings) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def switch(settings: Settings, opened: Callable[..., Session]) -> Iterator[list[str]]:
+def calls_of_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in which the broker writes each of its calls."""
+    paths = filter(None, [str(TRACED), os.environ.get("PYTHONPATH")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.setenv("CALLS_OF_THE_BROKER", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+@pytest.fixture
+def switch(
+    calls_of_the_broker: Path, settings: Settings, opened: Callable[..., Session]
+) -> Iterator[list[str]]:
     """Of a session that asks for a turn, waits for it, and gives it back to another one."""
     session = opened("way")
     with Client.connect(settings) as other:
@@ -93,7 +107,10 @@ def switch(settings: Settings, opened: Callable[..., Session]) -> Iterator[list[
         while session._turn.asked is None:
             select.select([session._link.client], [], [])
             session._turn.look()
-        yield called + calls_of(session.boundary)
+        called += calls_of(session.boundary)
+        while not isinstance(other.receive(), Grant):  # then the broker has heard of it
+            pass
+        yield called
 
 
 def train(iterations: int) -> None:
@@ -126,6 +143,22 @@ def test_a_switch_passes_these_functions_of_a_session_in_this_order(
     assert ours
     assert missing(ours, switch) == []
     assert len(ours) <= MOST
+
+
+def of_the_broker(way: list[str]) -> list[str]:
+    """The functions of the broker as its trace has them; C++ calls none of them by Python."""
+    ours = [function for function in way if function.split(".")[0] in OF_THE_BROKER]
+    return [re.sub(r"^Host\.", "C++ ", function) for function in ours]
+
+
+@pytest.mark.parametrize("name", ["ask", "granted", "give back"])
+def test_each_of_these_functions_of_the_broker_is_called_by_the_one_before(
+    calls_of_the_broker: Path, switch: list[str], name: str
+) -> None:
+    ours = of_the_broker(way(name))
+    assert ours
+    stacks = {*calls_of_the_broker.read_text().splitlines()}
+    assert any(missing(ours, stack.split(" > ")) == [] for stack in stacks)
 
 
 @pytest.mark.parametrize("name", ["ask", "granted", "give back", "direct handoff"])

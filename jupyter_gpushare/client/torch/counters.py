@@ -96,7 +96,7 @@ class ResidentMemory:
         import psutil
 
         self._process = psutil.Process()
-        self.how = f"the whole process counts as persistent memory: {reason}"
+        self.how = f"the whole process counts as model and data: {reason}"
 
     def live(self) -> int:
         return int(self._process.memory_info().rss)

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import BrokerUnavailable, ConnectionLost
 from . import output
@@ -32,6 +32,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
 
 
+class View(NamedTuple):
+    """What is shown: the last Snapshot, and above it why it is not that of now."""
+
+    away: str
+    snapshot: Snapshot | None
+
+
 def run(arguments: argparse.Namespace) -> int:
     try:
         if sys.stdout.isatty():
@@ -48,7 +55,7 @@ def _show_live(arguments: argparse.Namespace) -> None:
     from rich.live import Live
 
     # Between two Snapshots only time passes, so the view ages by itself.
-    latest: tuple[Snapshot | str, float] = ("", time.monotonic())
+    latest = (View("", None), time.monotonic())
 
     def draw() -> RenderableType:
         view, since = latest
@@ -59,21 +66,34 @@ def _show_live(arguments: argparse.Namespace) -> None:
             latest = (view, time.monotonic())
 
 
-def _views(arguments: argparse.Namespace) -> Iterator[Snapshot | str]:
-    """Yield Snapshots as they change; while there is no broker, one sentence that says so."""
+def _views(arguments: argparse.Namespace) -> Iterator[View]:
+    """Yield views as they change. The last Snapshot stays while there is no broker, and until the
+    notebooks in it are back with the next one or its recovery is over."""
+    from .. import overview
+
+    last: Snapshot | None = None
     said = ""
     while True:
         try:
             with connect(arguments) as client:
-                yield from client.watch(arguments.interval)
+                for snapshot in client.watch(arguments.interval):
+                    last, said = overview.during_recovery(last, snapshot), ""
+                    yield View("", last)
         except (BrokerUnavailable, ConnectionLost) as error:
             if str(error) != said:
                 said = str(error)
-                yield f"Looking for a broker: {said}."
+                yield View(f"Looking for a broker: {said}.", last)
         time.sleep(RECONNECT_SECONDS)
 
 
-def _drawn(view: Snapshot | str, age: float = 0.0) -> RenderableType:
+def _drawn(view: View, age: float = 0.0) -> RenderableType:
+    from rich.console import Group
+
     from .. import overview
 
-    return view if isinstance(view, str) else output.drawn(overview.aged(view, age))
+    if view.snapshot is None:
+        return view.away
+    # what is kept from before is not continued
+    is_of_now = not (view.away or view.snapshot.broker.recovering)
+    shown = output.drawn(overview.aged(view.snapshot, age) if is_of_now else view.snapshot)
+    return Group(view.away, shown) if view.away else shown
