@@ -208,6 +208,7 @@ class Lab:
         self.execute("jupyter-gpushare:show-panel")
         self.panel = page.locator(PANEL)
         self.status = page.locator(".jp-GpuShare-status")
+        self.outputs = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
 
     def open(self, name: str) -> None:
         """A second notebook, in front of the first."""
@@ -220,6 +221,26 @@ class Lab:
 
     def run_all(self) -> None:
         self.page.evaluate(RUN_ALL)
+
+    def run_cell(self, index: int) -> None:
+        self.page.evaluate(READY)
+        self.execute_on_cell(index, "notebook:run-cell")
+
+    def execute_on_cell(self, index: int, command: str) -> None:
+        """Execute a command that is for the active cell of the notebook in front."""
+        self.page.evaluate(
+            "index => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = index }",
+            index,
+        )
+        self.execute(command)
+
+    def save(self) -> None:
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+
+    def restart_kernel(self) -> None:
+        self.page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+        )
 
     def execute(self, command: str, arguments: dict[str, Any] | None = None) -> None:
         words = f"{json.dumps(command)}, {json.dumps(arguments or {})}"
