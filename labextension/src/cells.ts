@@ -40,19 +40,19 @@ export class Cells {
     const { sessionContext } = context;
     this._model = context.model as unknown as { cells: Iterable<ICell> };
     context.model.contentChanged.connect(this._find, this);
-    void context.ready.then(() => panel.isDisposed || this._find());
     sessionContext.sessionChanged.connect((_, { oldValue, newValue }) => {
       oldValue?.anyMessage.disconnect(this._onMessage, this);
       this._follow(newValue ?? null);
     });
     sessionContext.statusChanged.connect((_, status) => {
       // messages sent to the kernel before are not answered any more
-      if (status === 'restarting' || status === 'autorestarting') {
+      if (status.endsWith('restarting')) {
         this._sent.clear();
         this._changed.emit();
       }
     });
     this._follow(sessionContext.session);
+    this._find();
   }
 
   get changed(): ISignal<this, void> {
@@ -80,16 +80,18 @@ export class Cells {
     return widgets.findIndex(({ model }) => model.id === this._cancelled[0]);
   }
 
-  /** Cells that are found together are ordered by their numbers of execution. */
+  /** Those that are new come first, by their numbers of execution. */
   private _find(): void {
-    const found = [...this._model.cells]
-      .filter(wasCancelled)
-      .sort((a, b) => (b.executionCount ?? 0) - (a.executionCount ?? 0))
-      .map(({ id }) => id);
     const before = this._cancelled;
-    const known = before.filter(id => found.includes(id));
-    this._cancelled = [...found.filter(id => !known.includes(id)), ...known];
-    if (this._cancelled.join() !== before.join()) {
+    this._cancelled = [...this._model.cells]
+      .filter(wasCancelled)
+      .sort(
+        (a, b) =>
+          before.indexOf(a.id) - before.indexOf(b.id) ||
+          b.executionCount! - a.executionCount!
+      )
+      .map(({ id }) => id);
+    if (`${this._cancelled}` !== `${before}`) {
       this._changed.emit();
     }
   }
@@ -100,20 +102,16 @@ export class Cells {
   }
 
   private _onMessage(_: unknown, { msg }: Kernel.IAnyMessageArgs): void {
-    if (msg.header.msg_type === 'execute_request') {
-      this._begins(msg.header.msg_id, msg.metadata.cellId);
-    } else if (KernelMessage.isExecuteReplyMsg(msg)) {
+    if (KernelMessage.isExecuteReplyMsg(msg)) {
       this._sent.delete((msg.parent_header as KernelMessage.IHeader).msg_id);
-      this._changed.emit();
-    }
-  }
-
-  /** Requests that belong to no cell, such as ours, have no id of one. */
-  private _begins(request: string, cell: unknown): void {
-    if (typeof cell !== 'string') {
+    } else if (
+      msg.header.msg_type === 'execute_request' &&
+      typeof msg.metadata.cellId === 'string' // requests of no cell, such as ours, have none
+    ) {
+      this._sent.add(msg.header.msg_id);
+    } else {
       return;
     }
-    this._sent.add(request);
     this._changed.emit();
   }
 
@@ -126,7 +124,7 @@ export class Cells {
 
 /** Whether the newest error among the outputs of the cell is that of a cancelled wait. */
 function wasCancelled({ outputs }: ICell): boolean {
-  for (let index = (outputs?.length ?? 0) - 1; index >= 0; index--) {
+  for (let index = outputs?.length ?? 0; index--;) {
     const output = outputs!.get(index);
     if (output.type === 'error') {
       return output.toJSON().ename === CANCELLED;
