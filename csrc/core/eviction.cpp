@@ -73,18 +73,21 @@ Eviction::Sessions Eviction::idle_sessions() const {
 }
 
 // The order is that in which they stay. A session that was named as a successor is not among them.
+// A throttled one gets no turn, whatever the policy says of it, so it comes after all others.
 Eviction::Sessions Eviction::waiting_behind(const Contender& first) const {
   const std::set<SessionNumber> named = state_.named_successors();
+  const auto goes_before = [&](const Contender& a, const Contender& b) {
+    const bool a_throttled = is_throttled(*a.session), b_throttled = is_throttled(*b.session);
+    return a_throttled != b_throttled ? b_throttled : before(*state_.policy, a.view, b.view);
+  };
   std::vector<Contender> behind;
   for (const Session& session : state_.sessions) {
     if (!session.request || !can_be_paged_out(session) || !state_.has_place(session)) continue;
     const Contender contender(state_, session, state_.now);
-    if (!named.contains(session.number) && before(*state_.policy, first.view, contender.view))
+    if (!named.contains(session.number) && goes_before(first, contender))
       behind.push_back(contender);
   }
-  std::ranges::stable_sort(behind, [&](const Contender& a, const Contender& b) {
-    return before(*state_.policy, a.view, b.view);
-  });
+  std::ranges::stable_sort(behind, goes_before);
   Sessions sessions;
   for (const Contender& each : behind) sessions.push_back(each.session);
   return sessions;

@@ -107,7 +107,7 @@ class Admission:
         if message.priority > 0:
             self._rules.person(record.peer).check(Permission.RAISE_PRIORITY)
         if not (message.holding and self._host.recovering):  # it had its turn before this broker
-            self._demands.check_newcomer(record, message.demand)
+            self._rules.check_newcomer(record, message.demand)
 
     def _admit(
         self, record: SessionRecord, message: Open, now: float
@@ -117,7 +117,7 @@ class Admission:
         Report would get."""
         try:
             if message.holding:
-                self._demands.check_memory(record, message.demand)
+                self._rules.check_memory(record, message.demand)
             return self._register(record, message, now), None
         except OverQuota as error:
             refusal: DoesNotFit = error

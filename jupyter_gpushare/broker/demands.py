@@ -6,6 +6,7 @@ from .. import _core
 from ..errors import DoesNotFit, NoRoom, OverQuota
 from ..wire.messages import Demand, Done, Error, Keep, Notice, Report
 from . import validation
+from .admin.enforcement import Enforcement
 from .admin.rules import RuleEngine
 from .grants.grants import Grants
 from .peer import Peer
@@ -13,6 +14,11 @@ from .placement import Placement
 from .sessions import SessionRecord, Sessions
 from .snapshot import views
 
+ABOVE_QUOTA = (
+    "this notebook waits, since {refusal}. It goes on as soon as that is allowed: turn off sharing"
+    " in another notebook that you have; or interrupt the cell, `del` what is not needed any more,"
+    " and run it again"
+)
 OUTGROWN = (
     "this notebook {refusal}, so it goes on only while it is alone on the device, and waits until"
     " it is: `del` what is not needed any more, and run `%gpushare tidy`"
@@ -29,36 +35,40 @@ class Demands:
         sessions: Sessions,
         grants: Grants,
         rules: RuleEngine,
+        enforcement: Enforcement,
     ) -> None:
         self._placement = placement
         self._host = host
         self._sessions = sessions
         self._grants = grants
         self._rules = rules
+        self._enforcement = enforcement
 
     def report(self, peer: Peer, message: Report, now: float) -> None:
         record = self._sessions.of(peer)
         validation.check_report(message)
-        refusal = self._over_quota(record, message.demand)
+        refusal: DoesNotFit | None = self._rules.excess(record, message.demand)
         demand = self._counted(record, message.demand, refusal)
         try:
             decision = self._host.report(
                 now, record.id, message.iterations, demand, message.remaining_iterations
             )
         except OverflowError as error:
-            refusal = DoesNotFit(str(error))
+            refusal = refusal or DoesNotFit(str(error))
             if record.has_fitted:
                 self._outgrew(record, message, now)
         else:
-            record.has_fitted |= message.iterations > 0
+            record.has_fitted |= refusal is None and message.iterations > 0
             self._grants.enact(decision)
+        was_allowed = record.above_quota is None
         self.answer(record, message.demand, refusal)
+        if was_allowed != (record.above_quota is None):
+            self._enforcement.follow(now)
 
     def keep(self, peer: Peer, message: Keep, now: float) -> None:
         record = self._sessions.of(peer)
         validation.check_demand(message.demand)
-        if (refusal := self._over_quota(record, message.demand)) is not None:
-            raise refusal
+        self._rules.check_memory(record, message.demand)
         if not self._host.may_keep(record.id, message.demand.persistent_bytes):
             free = min(self._host.free(device) for device in record.devices)
             raise NoRoom(f"the device has {free} bytes free, which is too little")
@@ -67,25 +77,20 @@ class Demands:
         peer.send(Done())
         self._grants.enact(decision)
 
-    def check_newcomer(self, record: SessionRecord, demand: Demand) -> None:
-        """Raise OverQuota where one more session with this demand would be too much."""
-        self._rules.check_newcomer(record, demand, self._capacity(record))
-
-    def check_memory(self, record: SessionRecord, demand: Demand) -> None:
-        """Raise OverQuota where a session that is here would have too much."""
-        self._rules.check_memory(record, demand, self._capacity(record))
-
     def answer(self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None) -> None:
         """Send a refusal once until the session asks for a turn again, however often it reports. A
         session that has fitted before does not fail because it has grown: it gets one Notice until
-        it fits again."""
+        it fits again, and is throttled meanwhile if its quotas do not allow the demand."""
+        is_quota = isinstance(refusal, OverQuota)
+        record.above_quota = demand if is_quota and record.has_fitted else None
         if refusal is None:
             record.is_refused = record.is_outgrown = False
             record.allowed = demand
-        elif record.has_fitted and refusal.code == DoesNotFit.code:
+        elif record.has_fitted:
             if not record.is_outgrown:
                 record.is_outgrown = True
-                record.peer.send(Notice(OUTGROWN.format(refusal=refusal)))
+                sentence = ABOVE_QUOTA if is_quota else OUTGROWN
+                record.peer.send(Notice(sentence.format(refusal=refusal)))
         elif not record.is_refused:
             record.is_refused = True
             record.peer.send(Error(refusal.code, str(refusal)))
@@ -96,13 +101,6 @@ class Demands:
         remaining = message.remaining_iterations
         self._grants.enact(self._host.report(now, record.id, message.iterations, demand, remaining))
 
-    def _over_quota(self, record: SessionRecord, demand: Demand) -> DoesNotFit | None:
-        try:
-            self.check_memory(record, demand)
-        except OverQuota as refusal:
-            return refusal
-        return None
-
     def _counted(
         self, record: SessionRecord, demand: Demand, refusal: DoesNotFit | None
     ) -> _core.Demand:
@@ -112,6 +110,3 @@ class Demands:
             return views.demand(demand)
         ephemeral = record.allowed.ephemeral_bytes
         return _core.Demand(demand.persistent_bytes, ephemeral, measured=False)
-
-    def _capacity(self, record: SessionRecord) -> int:
-        return self._placement.capacity(record.devices)

@@ -124,14 +124,14 @@ class Service:
         self._meter = Meter(self._host, self.sessions, self.accounts)
         self._reports = Reports(self.accounts)
         file = rulebook or RulebookFile(settings.rulebook)
-        self._rules = RuleEngine(file, self.accounts, self.sessions)
+        placement = Placement(by_name, self._host, self.sessions, self._unmanaged)
+        self._rules = RuleEngine(file, self.accounts, self.sessions, placement.capacity)
         idle = IdleCulling(self.sessions)
         self._enforcement = Enforcement(
             self._devices, self._host, self.sessions, self._grants, self._rules, idle, clock
         )
-        placement = Placement(by_name, self._host, self.sessions, self._unmanaged)
         parts = (placement, self._host, self.sessions, self._grants, self._rules)
-        demands = Demands(*parts)
+        demands = Demands(*parts, self._enforcement)
         self._admission = Admission(*parts, demands, self._meter, self._enforcement)
         self._visibility = Visibility(self._rules, self.sessions)
         commands = Commands(*parts, self._enforcement, self._visibility)

@@ -35,6 +35,7 @@ class SessionRecord:
     is_refused: bool = False  # it was told that its demand does not fit
     has_fitted: bool = False  # it has reported a demand that fits
     is_outgrown: bool = False  # and was told that its demand does not fit any more
+    above_quota: Demand | None = None  # the demand for which it is throttled until that is allowed
     resting_bytes: int = 0  # on disk while the session rests
 
     @property
@@ -56,6 +57,7 @@ class SessionRecord:
         self.brought_turn = former.brought_turn
         self.is_refused, self.is_outgrown = former.is_refused, former.is_outgrown
         self.has_fitted |= former.has_fitted
+        self.above_quota = former.above_quota
 
 
 class Sessions:

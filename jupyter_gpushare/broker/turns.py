@@ -9,7 +9,7 @@ from ..wire.messages import Busy, Finish, PagedOut, Request, StaysIn
 from . import validation
 from .grants.grants import Grants
 from .peer import Peer
-from .sessions import Sessions
+from .sessions import SessionRecord, Sessions
 from .snapshot import views
 
 log = logging.getLogger("jupyter_gpushare.broker")
@@ -33,8 +33,16 @@ class Turns:
     def finish(self, peer: Peer, message: Finish, now: float) -> None:
         record = self._sessions.of(peer)
         validation.check_turn(message.turn)
+        if all(told.turn != message.turn for told in record.told):
+            self._has_withdrawn(record)
         self._grants.end_up_to(record, message.turn)
         self._grants.enact(self._host.finish(now, record.id, message.turn))
+
+    def _has_withdrawn(self, record: SessionRecord) -> None:
+        """The session waits no longer. Its user may free memory now, and only an iteration measures
+        how much: so it has one turn before it is throttled again for its memory."""
+        record.above_quota = None
+        record.is_outgrown = False
 
     def busy(self, peer: Peer, message: Busy, now: float) -> None:
         record = self._sessions.of(peer)

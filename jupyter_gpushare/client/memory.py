@@ -44,6 +44,10 @@ class Memory(Protocol):
     def live(self) -> int:
         """Return the bytes in use now."""
 
+    def measure_anew(self) -> None:
+        """The user may free memory now: forget what earlier iterations needed once the next one has
+        ended."""
+
     def want_squeeze(self, wanted: Wanted) -> None:
         """Squeeze the next iterations as the user wants it."""
 
@@ -96,6 +100,8 @@ class WholeProcess:
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+    def measure_anew(self) -> None: ...
 
     def want_squeeze(self, wanted: Wanted) -> None: ...
 

@@ -105,6 +105,7 @@ class Turn:
     def withdraw(self) -> None:
         """End the wait after an interrupt, also if a grant is already on its way."""
         self._usage.stop_wait()
+        self._usage.measure_anew()
         self.stop_holding()
         self.say_end()
 
@@ -113,6 +114,7 @@ class Turn:
         __tracebackhide__ = True
         refusal, self.refusal = self.refusal, None
         if refusal is not None:
+            self._usage.measure_anew()
             raise refusal
 
     def _restore_while_waiting(self) -> None:

@@ -86,6 +86,10 @@ class Usage:
         """Set how many iterations are still to come; None if that is not known."""
         self._last_iteration = _plus(self.iterations, remaining)
 
+    def measure_anew(self) -> None:
+        """A wait has ended without a turn, and the user may free memory before the next one."""
+        self._owner.memory.measure_anew()
+
     def remaining(self) -> int | None:
         if self._last_iteration is not None:
             return max(0, self._last_iteration - self.iterations)

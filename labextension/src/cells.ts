@@ -19,23 +19,40 @@ export interface INotebookPanel extends Widget {
   };
 }
 
-/** Follows the cells that one notebook sends to its kernel. */
+/** The part of JupyterLab's model of a cell that is used here; only cells of code have outputs. */
+interface ICell {
+  id: string;
+  executionCount?: number | null;
+  outputs?: {
+    length: number;
+    get(index: number): { type: string; toJSON(): { ename?: unknown } };
+  };
+}
+
+/**
+ * Follows the cells of one notebook: those that it sends to its kernel, and
+ * those whose wait was cancelled. The outputs in the notebook tell the latter,
+ * so they are known after a reload of the page and a restart of the kernel too.
+ */
 export class Cells {
   constructor(panel: INotebookPanel, context: DocumentRegistry.Context) {
     this._panel = panel;
     const { sessionContext } = context;
+    this._model = context.model as unknown as { cells: Iterable<ICell> };
+    context.model.contentChanged.connect(this._find, this);
     sessionContext.sessionChanged.connect((_, { oldValue, newValue }) => {
       oldValue?.anyMessage.disconnect(this._onMessage, this);
       this._follow(newValue ?? null);
     });
     sessionContext.statusChanged.connect((_, status) => {
       // messages sent to the kernel before are not answered any more
-      if (status === 'restarting' || status === 'autorestarting') {
+      if (status.endsWith('restarting')) {
         this._sent.clear();
         this._changed.emit();
       }
     });
     this._follow(sessionContext.session);
+    this._find();
   }
 
   get changed(): ISignal<this, void> {
@@ -55,12 +72,28 @@ export class Cells {
   }
 
   /**
-   * The index of the cell whose wait was cancelled last, until it is run again
-   * or removed; -1 where there is none.
+   * The index of the cell whose wait was cancelled last, of those that were
+   * neither run again nor cleared nor removed; -1 where there is none.
    */
   get cancelled(): number {
     const { widgets } = this._panel.content;
-    return widgets.findIndex(({ model }) => model.id === this._cell);
+    return widgets.findIndex(({ model }) => model.id === this._cancelled[0]);
+  }
+
+  /** Those that are new come first, by their numbers of execution. */
+  private _find(): void {
+    const before = this._cancelled;
+    this._cancelled = [...this._model.cells]
+      .filter(wasCancelled)
+      .sort(
+        (a, b) =>
+          before.indexOf(a.id) - before.indexOf(b.id) ||
+          b.executionCount! - a.executionCount!
+      )
+      .map(({ id }) => id);
+    if (`${this._cancelled}` !== `${before}`) {
+      this._changed.emit();
+    }
   }
 
   private _follow(session: Session.ISessionConnection | null): void {
@@ -69,36 +102,33 @@ export class Cells {
   }
 
   private _onMessage(_: unknown, { msg }: Kernel.IAnyMessageArgs): void {
-    if (msg.header.msg_type === 'execute_request') {
-      this._begins(msg.header.msg_id, msg.metadata.cellId);
-    } else if (KernelMessage.isExecuteReplyMsg(msg)) {
-      this._ended(msg);
-    }
-  }
-
-  /** Requests that belong to no cell, such as ours, have no id of one. */
-  private _begins(request: string, cell: unknown): void {
-    if (typeof cell !== 'string') {
+    if (KernelMessage.isExecuteReplyMsg(msg)) {
+      this._sent.delete((msg.parent_header as KernelMessage.IHeader).msg_id);
+    } else if (
+      msg.header.msg_type === 'execute_request' &&
+      typeof msg.metadata.cellId === 'string' // requests of no cell, such as ours, have none
+    ) {
+      this._sent.add(msg.header.msg_id);
+    } else {
       return;
     }
-    this._sent.set(request, cell);
-    this._cell = cell === this._cell ? null : this._cell;
     this._changed.emit();
   }
 
-  private _ended(reply: KernelMessage.IExecuteReplyMsg): void {
-    const request = (reply.parent_header as KernelMessage.IHeader).msg_id;
-    const cell = this._sent.get(request);
-    this._sent.delete(request);
-    const { content } = reply;
-    if (cell && content.status === 'error' && content.ename === CANCELLED) {
-      this._cell = cell;
-    }
-    this._changed.emit();
-  }
-
-  private _cell: string | null = null;
+  private _cancelled: string[] = []; // identifiers, the newest first
   private _changed = new Signal<this, void>(this);
+  private _model: { cells: Iterable<ICell> };
   private _panel: INotebookPanel;
-  private _sent = new Map<string, string>();
+  private _sent = new Set<string>();
+}
+
+/** Whether the newest error among the outputs of the cell is that of a cancelled wait. */
+function wasCancelled({ outputs }: ICell): boolean {
+  for (let index = outputs?.length ?? 0; index--;) {
+    const output = outputs!.get(index);
+    if (output.type === 'error') {
+      return output.toJSON().ename === CANCELLED;
+    }
+  }
+  return false;
 }

@@ -4,7 +4,7 @@
  */
 
 import { details, detailsAtRest } from './details';
-import { button, Child, div, h, INode } from './dom';
+import { button, Child, div, h, INode, IProps } from './dom';
 import {
   bytes,
   clock,
@@ -347,22 +347,28 @@ function cancel(session: ISessionView, viewModel: IViewModel): Child {
   });
 }
 
+function queueAgain(notebook: Notebook, viewModel: IViewModel): Child {
+  const { trans, nameOf } = viewModel;
+  return againButton(notebook, trans.__('Queue again'), viewModel, {
+    key: 'again',
+    'aria-label': trans.__(
+      'Queue the cancelled cell of %1 again',
+      nameOf(notebook)
+    )
+  });
+}
+
 /**
  * For a cell whose wait was cancelled, while it is there and was not run again.
  */
-function queueAgain(notebook: Notebook, viewModel: IViewModel): Child {
-  const { trans } = viewModel;
+export function againButton(
+  notebook: Notebook,
+  text: string,
+  viewModel: IViewModel,
+  props?: IProps
+): Child {
+  const { trans, nameOf } = viewModel;
   const again = viewModel.again(notebook);
-  if (again === null) {
-    return null;
-  }
-  const name = viewModel.nameOf(notebook);
-  return button(
-    trans.__('Queue again'),
-    () => viewModel.act(again(), trans.__('The cell of %1 runs again.', name)),
-    {
-      key: 'again',
-      'aria-label': trans.__('Queue the cancelled cell of %1 again', name)
-    }
-  );
+  const told = trans.__('The cell of %1 runs again.', nameOf(notebook));
+  return again && button(text, () => viewModel.act(again(), told), props);
 }

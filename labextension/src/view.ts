@@ -23,7 +23,7 @@ import { lanes } from './lanes';
 import { LastSnapshot } from './last_snapshot';
 import { memoryMap } from './memory';
 import { namesOf, Paths } from './names';
-import { notebooks } from './notebooks';
+import { againButton, notebooks } from './notebooks';
 import { arranged } from './queue';
 import { rulebook } from './rules';
 import { IActions, IViewModel, IWish } from './view_model';
@@ -310,29 +310,13 @@ function notice(
   { text, refused, ended }: INotice,
   viewModel: IViewModel | null
 ): INode {
-  const again = ended ? viewModel?.again(ended) : null;
   return div(
     'p',
     `notice jp-mod-sticky${refused ? ' jp-mod-refused' : ''}`,
     { key: 'notice', role: refused ? 'alert' : 'status' },
     text,
-    viewModel && again
-      ? div(
-          'button',
-          'button',
-          {
-            type: 'button',
-            onclick: () =>
-              viewModel.act(
-                again(),
-                viewModel.trans.__(
-                  'The cell of %1 runs again.',
-                  viewModel.nameOf(ended!)
-                )
-              )
-          },
-          viewModel.trans.__('Undo: queue again')
-        )
+    viewModel && ended
+      ? againButton(ended, viewModel.trans.__('Undo: queue again'), viewModel)
       : null
   );
 }

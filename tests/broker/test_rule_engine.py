@@ -32,6 +32,7 @@ from jupyter_gpushare.wire.messages import (
     Keep,
     Look,
     Message,
+    Notice,
     Open,
     Opened,
     Preempt,
@@ -481,6 +482,93 @@ def test_a_session_over_its_quota_is_told_once_and_gets_no_larger_lane(strict: B
     assert (view.ephemeral_bytes, view.measured) == (GB, False)
     greedy.reports(GB, GB)
     assert strict.client("pat").sees()["a"].measured
+
+
+@pytest.fixture
+def grown(strict: Broker) -> Client:
+    """A session that has fitted, and has come to need more than its user may have in its turn."""
+    grown = strict.client("ann").opens("a", GB, GB)
+    grown.says(Request(1))
+    grown.reports(GB, GB)
+    for _ in range(3):
+        grown.reports(5 * GB, GB)
+    return grown
+
+
+def test_a_session_that_grows_beyond_its_quota_yields_waits_and_is_told_once(
+    strict: Broker, grown: Client
+) -> None:
+    assert grown.refusal is None
+    (told,) = grown.heard_of(Notice)
+    assert told.sentence.startswith(f"this notebook waits, since {ABOVE}. It goes on as soon as")
+    strict.passes(0.5)
+    assert grown.heard_of(Yield) == [Yield(1)]
+    grown.says(Finish(1))
+    grown.says(Request(2))
+    strict.client("pat").opens("p", GB, GB).says(Request(1))
+    assert strict.states() == {"a": "throttled", "p": "running"}
+    assert strict.reasons()["a"] == f"throttled: {ABOVE}"
+
+
+ABOVE = (
+    "ann would have 5.0 GiB of persistent memory, where the rule persistent in [quotas] allows"
+    " 4.0 GiB; ask help@example.org"
+)
+
+
+def test_a_session_above_its_quota_has_one_turn_after_each_wait_that_it_gives_up(
+    strict: Broker, grown: Client
+) -> None:
+    """Its user may have freed memory, which an iteration has to show."""
+    strict.passes(0.5)
+    grown.says(Finish(1))
+    for turn, persistent, state in ((2, 5, "throttled"), (4, 3, "running")):
+        grown.says(Request(turn))
+        strict.passes(0.5)
+        assert strict.states()["a"] == "throttled"
+        grown.says(Finish(turn))
+        grown.says(Request(turn + 1))
+        strict.passes(0.5)
+        assert strict.states()["a"] == "running"
+        grown.reports(persistent * GB, GB)
+        grown.says(Finish(turn + 1))
+        grown.says(Request(turn + 2))
+        strict.passes(0.5)
+        assert strict.states()["a"] == state
+    assert len(grown.heard_of(Notice)) == 2
+
+
+def test_a_session_above_its_quota_goes_on_once_another_of_its_user_has_left(
+    strict: Broker,
+) -> None:
+    first, second = (strict.client("pat").opens(name, 2 * GB) for name in "ab")
+    second.reports(2 * GB)
+    second.reports(3 * GB)
+    second.says(Request(1))
+    strict.passes(0.5)
+    assert strict.states() == {"a": "idle", "b": "throttled"}
+    first.says(Close())
+    strict.passes(0.5)
+    assert strict.states() == {"b": "running"}
+
+
+def test_a_session_above_its_quota_does_not_escape_by_a_new_connection(
+    strict: Broker, grown: Client
+) -> None:
+    strict.passes(0.5)
+    again = strict.client("ann").opens("a", 5 * GB, GB, turn=1, iterations=4, holding=True)
+    assert again.refusal is not None
+    assert strict.states() == {"a": "running"}  # until the boundary at which it was asked to yield
+    assert grown.heard_of(Yield) == [Yield(1)]
+
+
+def test_what_no_device_can_hold_is_above_a_quota_too(strict: Broker, grown: Client) -> None:
+    grown.reports(90 * GB, GB)
+    strict.passes(0.5)
+    assert grown.heard_of(Yield) == [Yield(1)]
+    grown.says(Finish(1))
+    grown.says(Request(2))
+    assert strict.states() == {"a": "throttled"}
 
 
 def test_a_demand_that_a_device_cannot_hold_counts_for_no_quota(path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -146,48 +147,74 @@ def notebooks(tmp_path: Path) -> Path:
     return folder
 
 
+class Server:
+    """A server that opens notebooks with `program`, a module. It can end and start again on the
+    same port."""
+
+    def __init__(self, program: str, notebooks: Path, home: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._command = [
+            *(sys.executable, "-m", program),
+            *("--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1"),
+            *(f"--port={self.port}", "--port-retries=0", f"--IdentityProvider.token={TOKEN}"),
+            f"--ServerApp.root_dir={notebooks}",
+        ]
+        self._environment = {**os.environ, **own_places(home)}
+        self._notebooks = notebooks
+        self.start()
+
+    def start(self) -> None:
+        """Return when it runs."""
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            cwd=self._notebooks,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stderr is not None
+        log = iter(self._process.stderr.readline, "")
+        assert any("is running at" in line for line in log), "the server ended before it ran"
+        threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
+
+    def end(self, by: signal.Signals = signal.SIGTERM) -> None:
+        """Return when it has ended."""
+        self._process.send_signal(by)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its kernels notice
+
+
 @contextmanager
-def serving(program: str, notebooks: Path, home: Path) -> Iterator[str]:
-    """Yield the URL of a running server that opens notebooks with `program`, a module."""
-    port = free_port()
-    arguments = [
-        *("--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1"),
-        *(f"--port={port}", "--port-retries=0", f"--IdentityProvider.token={TOKEN}"),
-        f"--ServerApp.root_dir={notebooks}",
-    ]
-    server = subprocess.Popen(
-        [sys.executable, "-m", program, *arguments],
-        env={**os.environ, **own_places(home)},
-        cwd=notebooks,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stderr is not None
-    log = iter(server.stderr.readline, "")
-    assert any("is running at" in line for line in log), f"{program} ended before it ran"
-    threading.Thread(target=lambda: [None for _ in log], daemon=True).start()
-    yield f"http://127.0.0.1:{port}"
+def serving(program: str, notebooks: Path, home: Path) -> Iterator[Server]:
+    """Yield a running server; the loops in its notebooks end before it does."""
+    server = Server(program, notebooks, home)
+    yield server
     (notebooks / "go").touch()
-    server.terminate()
-    try:
-        server.wait(60)
-    except subprocess.TimeoutExpired:
-        server.kill()  # its kernels notice
+    server.end()
 
 
 @pytest.fixture
-def lab(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
-    """Yield the URL of a running JupyterLab."""
-    with serving("jupyterlab", notebooks, tmp_path / "home") as url:
-        yield f"{url}/lab"
+def server(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[Server]:
+    """Yield a running JupyterLab."""
+    with serving("jupyterlab", notebooks, tmp_path / "home") as server:
+        yield server
+
+
+@pytest.fixture
+def lab(server: Server) -> str:
+    """Return the URL of a running JupyterLab."""
+    return f"{server.url}/lab"
 
 
 @pytest.fixture
 def classic(notebooks: Path, tmp_path: Path, settings: Settings) -> Iterator[str]:
     """Yield the URL of a running Jupyter Notebook."""
     pytest.importorskip("notebook", minversion="7", reason="needs notebook")
-    with serving("notebook", notebooks, tmp_path / "home") as url:
-        yield f"{url}/notebooks"
+    with serving("notebook", notebooks, tmp_path / "home") as server:
+        yield f"{server.url}/notebooks"
 
 
 def take_picture(page: Any, name: str) -> None:
@@ -208,6 +235,7 @@ class Lab:
         self.execute("jupyter-gpushare:show-panel")
         self.panel = page.locator(PANEL)
         self.status = page.locator(".jp-GpuShare-status")
+        self.outputs = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
 
     def open(self, name: str) -> None:
         """A second notebook, in front of the first."""
@@ -220,6 +248,26 @@ class Lab:
 
     def run_all(self) -> None:
         self.page.evaluate(RUN_ALL)
+
+    def run_cell(self, index: int) -> None:
+        self.page.evaluate(READY)
+        self.execute_on_cell(index, "notebook:run-cell")
+
+    def execute_on_cell(self, index: int, command: str) -> None:
+        """Execute a command that is for the active cell of the notebook in front."""
+        self.page.evaluate(
+            "index => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = index }",
+            index,
+        )
+        self.execute(command)
+
+    def save(self) -> None:
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+
+    def restart_kernel(self) -> None:
+        self.page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+        )
 
     def execute(self, command: str, arguments: dict[str, Any] | None = None) -> None:
         words = f"{json.dumps(command)}, {json.dumps(arguments or {})}"

@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from .conftest import PANEL, READY, SHARE, write_notebook
+from .conftest import ONE_TURN, PANEL, READY, SHARE, write_notebook
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 LATER = re.compile(r"\d:(0[1-9]|[1-5]\d)")
@@ -98,8 +98,7 @@ def test_a_waiting_notebook_is_seen_with_the_reason_and_can_be_cancelled(
     lab.picture("queue")
 
     row.get_by_label("Cancel the wait of waits.ipynb").click()
-    output = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
-    expect(output.filter(has_text="cancelled this cell's wait")).to_be_visible()
+    expect(lab.outputs.filter(has_text="cancelled this cell's wait")).to_be_visible()
     expect(lab.status).to_have_text("○ host: idle")
 
 
@@ -172,8 +171,61 @@ def test_a_cancelled_cell_is_queued_again(visit: Any, notebooks: Path) -> None:
     again.click()
     expect(row.locator(".jp-GpuShare-sign")).to_have_text("1")
     (notebooks / "go").touch()
-    output = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea")
-    expect(output.filter(has_text="had a turn")).to_be_visible()
+    expect(lab.outputs.filter(has_text="had a turn")).to_be_visible()
+    expect(again).to_have_count(0)
+
+
+def test_cancelled_cells_are_offered_until_each_is_run_cleared_or_deleted(
+    visit: Any, notebooks: Path
+) -> None:
+    """The offer is for the newest one, whatever page or kernel the notebook had meanwhile."""
+    write_notebook(notebooks / "three.ipynb", SHARE, *[ONE_TURN] * 3)
+    lab = visit("holds.ipynb")
+    lab.run_all()
+    expect(lab.row("holds.ipynb")).to_have_class(re.compile("jp-mod-running"))
+    lab.open("three.ipynb")
+    row = lab.row("three.ipynb")
+    again = row.get_by_role("button", name="Queue the cancelled cell of three.ipynb again")
+    prompts = lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-InputPrompt")
+
+    def cancel(cell: int) -> None:
+        expect(prompts.nth(cell)).to_have_text("[*]:")
+        row.get_by_label("Cancel the wait of three.ipynb").click()
+        expect(prompts.nth(cell)).not_to_have_text("[*]:")
+        expect(again).to_be_visible()
+
+    lab.run_cell(0)
+    expect(row).to_be_visible()
+    for cell in (2, 1, 3):
+        lab.run_cell(cell)
+        cancel(cell)
+    again.click()
+    expect(prompts.nth(3)).to_have_text("[*]:")
+    expect(again).to_be_visible()  # for another one
+    cancel(3)
+
+    lab.save()
+    lab.page.reload()
+    again.click()
+    cancel(3)
+    lab.save()
+    lab.execute("application:close")
+    expect(again).to_have_count(0)  # which no open notebook has
+    lab.open("three.ipynb")
+    expect(again).to_be_visible()
+    lab.execute_on_cell(3, "notebook:delete-cell")
+    expect(prompts).to_have_count(3)
+    again.click()
+    cancel(1)
+
+    lab.restart_kernel()
+    expect(row).to_have_count(0)
+    lab.execute("jupyter-gpushare:toggle-sharing")
+    lab.execute_on_cell(1, "notebook:clear-cell-output")
+    (notebooks / "go").touch()
+    again.click()
+    expect(lab.outputs.filter(has_text="had a turn")).to_have_count(1)
+    expect(prompts.nth(2)).to_have_text(re.compile(r"\[\d+\]:"))
     expect(again).to_have_count(0)
 
 

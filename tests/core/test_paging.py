@@ -224,6 +224,20 @@ def test_a_waiting_session_is_evicted_for_an_aged_one_before_it() -> None:
     assert (list(decision.page_ins), granted(decision)) == (["long"], ["long"])
 
 
+def test_a_throttled_session_is_evicted_for_an_aged_one_whatever_its_rank() -> None:
+    it = two_wait()
+    it.throttle(1, {"long": "throttled: it has more memory than its user may have"})
+    short(it, 2, left=50000)
+    assert list(it.assign(62).page_outs) == ["long"]
+    it.paged_out(63, "long", GIB)
+    assert where(it, 63) == {"runs": "in", "long": "nowhere", "short": "in"}
+    assert look(it, "long", 63).state == "throttled"
+    assert not it.throttle(64, {}).page_ins  # until there is room for it
+    it.finish(65, "runs", 1)
+    it.close(66, "runs")
+    assert where(it, 66) == {"short": "in", "long": "in"}
+
+
 def test_an_evicted_session_stays_out_until_the_others_have_been_evicted_too() -> None:
     it = Scheduler(10 * GIB, "srtf", Rules(aging=60, page_waiting=True))
     for id, gibibytes, left in (("runs", 4, 5000), ("long", 2, 10000), ("longer", 2, 20000)):

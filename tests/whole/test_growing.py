@@ -15,6 +15,7 @@ from jupyter_gpushare.wire.snapshot import (
     SessionView,
 )
 
+from ..patience import until
 from .cases import LARGE, MODEL, RESULT
 from .conftest import last_json, results_alone
 
@@ -120,6 +121,29 @@ def test_an_iteration_that_overflows_a_lane_computes_elsewhere_and_the_next_turn
     assert sessions()["ours"].ephemeral_bytes > demand
     assert lane_bytes() > [before]
     assert [result(ours)] == alone([SHORT, TALL])
+
+
+def test_a_notebook_that_outgrows_its_quota_waits_and_goes_on_once_it_needs_less(
+    notebook: Callable[..., Notebook],
+    sessions: Callable[[], dict[str, SessionView]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (rules := tmp_path / "rules.toml").write_text('[quotas]\npersistent = "64 MiB"')
+    monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(rules))
+    grown = notebook("grown")
+    grown.run(LARGE + MODEL + MEDIUM)
+    grown.run("kept = torch.ones(64 << 18)\n" + MEDIUM)
+    waiting = grown.start(MEDIUM)
+    until(lambda: sessions()["grown"].state == "throttled")
+    assert "where the rule persistent in [quotas] allows 64.0 MiB" in sessions()["grown"].reason
+    grown.interrupt()
+    with pytest.raises(AssertionError, match="You stopped waiting"):
+        grown.end(waiting)
+    grown.run("del kept")
+    grown.run(MEDIUM)
+    grown.run(MEDIUM)
+    assert sessions()["grown"].persistent_bytes < 64 * MIB
 
 
 # --- several lanes --------------------------------------------------------------------------------

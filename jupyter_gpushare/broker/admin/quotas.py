@@ -1,7 +1,7 @@
 """Quotas of the rules: memory, notebooks, waiting notebooks, and device seconds of a day.
 
-A demand above a quota is refused at once. Use above a quota ends at the next boundary: then the
-session is throttled, and its sentence names the rule.
+A newcomer's demand above a quota is refused at once. A session that is here already, and comes to
+use more than a quota allows, is throttled from its next boundary on; its sentence names the rule.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ... import _core
@@ -51,8 +51,16 @@ class Plans(NamedTuple):
 class RuleEngine:
     """Owns the rules that are in force, the quotas and the classes. Times are Unix time."""
 
-    def __init__(self, file: RulebookFile, used: Used, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        file: RulebookFile,
+        used: Used,
+        sessions: Sessions,
+        capacity: Callable[[Sequence[str]], int],
+    ) -> None:
+        """`capacity` returns the bytes of the smallest of the named devices."""
         self._file = file
+        self._capacity = capacity
         self._used = used
         self._sessions = sessions
         self.quotas = Quotas(sessions)
@@ -104,7 +112,8 @@ class RuleEngine:
         """Return the directives for each device with sessions; `states` has the sessions of all
         devices."""
         everywhere = [state for here in states.values() for state in here]
-        throttled = self.quotas.throttled(self.rules, everywhere, self._used)
+        by_quotas = self.quotas.throttled(self.rules, everywhere, self._used)
+        throttled = self._above_quotas() | by_quotas
         return {
             device: self._directives(device, here, throttled, unix)
             for device, here in states.items()
@@ -171,34 +180,52 @@ class RuleEngine:
 
     # --- memory --------------------------------------------------------------------------------
 
-    def check_newcomer(self, record: SessionRecord, demand: Demand, capacity_bytes: int) -> None:
+    def check_newcomer(self, record: SessionRecord, demand: Demand) -> None:
         """Raise OverQuota where one more session with this demand would be too much."""
-        self._check_part(record, demand, capacity_bytes)
+        self._check_part(record, demand)
         self.quotas.check_newcomer(self.rules, record, demand)
 
-    def check_memory(self, record: SessionRecord, demand: Demand, capacity_bytes: int) -> None:
+    def check_memory(self, record: SessionRecord, demand: Demand) -> None:
         """Raise OverQuota where the demand is more than the rules, or equal parts in a class, allow
         a session that is here, or has its turn already."""
-        self._check_part(record, demand, capacity_bytes)
+        self._check_part(record, demand)
         self.quotas.check_memory(self.rules, record, demand)
 
-    def _check_part(self, record: SessionRecord, demand: Demand, capacity_bytes: int) -> None:
-        for device in record.devices:
-            self._check_part_of(device, record, demand, capacity_bytes)
+    def excess(self, record: SessionRecord, demand: Demand) -> OverQuota | None:
+        """Return what `check_memory` raises, or None where the demand is allowed."""
+        try:
+            self.check_memory(record, demand)
+        except OverQuota as refusal:
+            return refusal
+        return None
 
-    def _check_part_of(
-        self, device: str, record: SessionRecord, demand: Demand, capacity_bytes: int
-    ) -> None:
+    def _above_quotas(self) -> dict[str, str]:
+        """Return the sessions that have come to need more memory than they may have. It may be
+        allowed by now, since others of the same user have left."""
+        found = {}
+        for record in self._sessions:
+            if record.above_quota is not None:
+                refusal = self.excess(record, record.above_quota)
+                if refusal is not None:
+                    found[record.id] = f"throttled: {refusal}"
+        return found
+
+    def _check_part(self, record: SessionRecord, demand: Demand) -> None:
+        for device in record.devices:
+            self._check_part_of(device, record, demand)
+
+    def _check_part_of(self, device: str, record: SessionRecord, demand: Demand) -> None:
         one, user = self.classes.on(device), record.user
         if one is None or one.group != record.group or one.group in self.rules.taught_by(user):
             return
         students = self._students(one.group, device)
         claims = [*self.quotas.beside(record, device), (demand, 1)]
         wanted = quotas.persistent_bytes(claims) + quotas.lane_bytes(claims)
-        if wanted > capacity_bytes // students:
+        part = self._capacity(record.devices) // students
+        if wanted > part:
             raise OverQuota(
                 f"{user} would have {size(wanted)} of the device; each of the {students} of"
-                f" the class of {one.group} has {size(capacity_bytes // students)} while it lasts"
+                f" the class of {one.group} has {size(part)} while it lasts"
                 f"{quotas.whom_to_ask(self.rules)}"
             )
 

@@ -49,6 +49,7 @@ class Estimator:
     def __init__(self) -> None:
         self.recent: deque[Iteration] = deque(maxlen=WINDOW)
         self.first_is_over = False
+        self.begins_anew = False  # the next iteration replaces all recent ones
         self._to_forget = LEARNINGS
         self._unlimited: deque[Iteration] | None = None  # recent ones, before there was a limit
 
@@ -83,6 +84,9 @@ class Estimator:
         is_first, self.first_is_over = not self.first_is_over, True
         if is_first:
             return False
+        if self.begins_anew:
+            self.begins_anew = False
+            self.recent.clear()
         is_news = not did_fit or not self.recent
         self.recent.append(iteration)
         return is_news

@@ -63,7 +63,8 @@ class Memory:
         """Begin an iteration in this thread; do nothing if one has begun."""
         if not self._inside:
             self._inside, self.is_torn, self._thread = True, False, get_ident()
-            self._between = self._counter.take_peak()[1]
+            live, peak = self._counter.take_peak()
+            self._between = live if self.estimator.begins_anew else peak
             if self.lane.is_open:  # then all that this process has outside of the lane persists
                 self._between = max(self._between, self._counter.kept())
             if self.estimator.recent:
@@ -124,6 +125,10 @@ class Memory:
     @property
     def how_squeezed(self) -> str:
         return self.squeeze.how
+
+    def measure_anew(self) -> None:
+        """Forget what earlier iterations needed, as soon as one more has ended."""
+        self.estimator.begins_anew = True
 
     def want_squeeze(self, wanted: Wanted) -> None:
         """Squeeze the next iterations as the user wants it."""
