@@ -1,17 +1,18 @@
 """Quotas of the rules: memory, notebooks, waiting notebooks, and device seconds of a day.
 
 A demand above a quota is refused at once. Use above a quota ends at the next boundary: then the
-session is throttled, and its sentence names the rule.
+session is throttled, and the reason names the rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ... import _core
 from ...errors import OverQuota
-from ...format import duration, size
+from ...format import size
+from ...reasons import sentence
 from ...wire.messages import Demand
 from ...wire.snapshot import WAITING
 from ..sessions import SessionRecord, Sessions
@@ -19,6 +20,7 @@ from .rulebook import Limit, Rulebook
 
 MEMORY = ("persistent", "lane")
 Claim = tuple[Demand, int]  # what a session may have on each of its devices, and their number
+Why: TypeAlias = list[_core.Reason]  # together, in this order, they say why a session is throttled
 
 
 class Used(Protocol):
@@ -86,11 +88,15 @@ class Quotas:
         self._wanting.pop(session, None)
 
     def throttled(
-        self, rules: Rulebook, states: Sequence[_core.SessionState], used: Used
-    ) -> dict[str, str]:
-        """Return the sessions that are throttled now, each with the sentence that says why."""
+        self, rules: Rulebook, states: Sequence[_core.SessionState], used: Used, unix: float
+    ) -> dict[str, Why]:
+        """Return the sessions that are throttled now, and why each is."""
         self._note_wanting(states)
-        return {**self._too_many_waiting(rules, states), **self._used_up(rules, states, used)}
+        midnight = rules.time_zone.day_of(unix)[1]
+        return {
+            **self._too_many_waiting(rules, states),
+            **self._used_up(rules, states, used, midnight),
+        }
 
     # --- parts ---------------------------------------------------------------------------------
 
@@ -106,7 +112,7 @@ class Quotas:
                     raise OverQuota(
                         f"{limit.holder} would have {measure.figure(amount)} {measure.what}, where"
                         f" the rule {limit.rule} allows {measure.figure(int(limit.amount))}"
-                        f"{whom_to_ask(rules)}"
+                        f"{advice(rules)}"
                     )
 
     def _claims_beside(self, limit: Limit, record: SessionRecord) -> list[Claim]:
@@ -128,7 +134,7 @@ class Quotas:
 
     def _too_many_waiting(
         self, rules: Rulebook, states: Iterable[_core.SessionState]
-    ) -> dict[str, str]:
+    ) -> dict[str, Why]:
         users = {state.id: state.user for state in states}
         waits: dict[Limit, int] = {}
         found = {}
@@ -136,31 +142,48 @@ class Quotas:
             limits = list(rules.limits("waiting", users[session], self._sessions[session].group))
             full = next((limit for limit in limits if waits.get(limit, 0) >= limit.amount), None)
             if full is not None:
-                found[session] = (
-                    f"throttled: {full.holder} may have {int(full.amount)} waiting at a time by"
-                    f" the rule {full.rule}{whom_to_ask(rules)}"
+                reason = _core.Reason(
+                    "throttled_too_many_waiting",
+                    who=full.holder,
+                    count=int(full.amount),
+                    rule=full.rule,
                 )
+                found[session] = [reason, whom_to_ask(rules)]
                 continue
             for limit in limits:
                 waits[limit] = waits.get(limit, 0) + 1
         return found
 
     def _used_up(
-        self, rules: Rulebook, states: Iterable[_core.SessionState], used: Used
-    ) -> dict[str, str]:
+        self,
+        rules: Rulebook,
+        states: Iterable[_core.SessionState],
+        used: Used,
+        midnight: float,
+    ) -> dict[str, Why]:
         found = {}
         for state in states:
             group = self._sessions[state.id].group
             for limit in rules.limits("device_seconds_per_day", state.user, group):
                 read = used.used_today_by_group if limit.is_group else used.used_today
                 if read(limit.holder) >= limit.amount:
-                    found[state.id] = (
-                        f"throttled until midnight: {limit.holder} has had"
-                        f" {duration(limit.amount)} of the device today, the most by the rule"
-                        f" {limit.rule}{whom_to_ask(rules)}"
+                    reason = _core.Reason(
+                        "throttled_used_up",
+                        who=limit.holder,
+                        seconds=limit.amount,
+                        rule=limit.rule,
+                        until=midnight,
                     )
+                    found[state.id] = [reason, whom_to_ask(rules)]
         return found
 
 
-def whom_to_ask(rules: Rulebook) -> str:
-    return f"; ask {rules.contact}" if rules.contact else "; ask who runs this machine"
+def whom_to_ask(rules: Rulebook) -> _core.Reason:
+    if rules.contact:
+        return _core.Reason("ask_contact", who=rules.contact)
+    return _core.Reason("ask_operator")
+
+
+def advice(rules: Rulebook) -> str:
+    """Return the end of a refusal, which says whom to ask."""
+    return f"; {sentence([whom_to_ask(rules)], str)}"

@@ -23,7 +23,7 @@ from ..access.permissions import Permission, Person, Resource
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions
 from . import quotas, reservations
-from .quotas import Quotas, Used
+from .quotas import Quotas, Used, Why
 from .reservations import Classes
 from .rulebook import Rulebook
 from .rulebook_file import RulebookFile
@@ -33,10 +33,10 @@ log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Directives(NamedTuple):
-    """Directives for one device: the sessions to throttle, each with a sentence that says why, and
-    the weights of groups and users."""
+    """Directives for one device: the sessions to throttle, and why, and the weights of groups and
+    users."""
 
-    throttled: dict[str, str]
+    throttled: dict[str, Why]
     groups: dict[str, float]
     users: dict[str, float]
 
@@ -104,7 +104,7 @@ class RuleEngine:
         """Return the directives for each device with sessions; `states` has the sessions of all
         devices."""
         everywhere = [state for here in states.values() for state in here]
-        throttled = self.quotas.throttled(self.rules, everywhere, self._used)
+        throttled = self.quotas.throttled(self.rules, everywhere, self._used, unix)
         return {
             device: self._directives(device, here, throttled, unix)
             for device, here in states.items()
@@ -115,29 +115,29 @@ class RuleEngine:
         self,
         device: str,
         here: Sequence[_core.SessionState],
-        throttled: Mapping[str, str],
+        throttled: Mapping[str, Why],
         unix: float,
     ) -> Directives:
         active = {self._group(one) for one in here if one.state in ACTIVE}
-        sentences = {one.id: throttled[one.id] for one in here if one.id in throttled}
+        reasons = {one.id: throttled[one.id] for one in here if one.id in throttled}
         return Directives(
-            sentences | self._others(device, here, unix),
+            reasons | self._others(device, here, unix),
             reservations.group_weights(self.rules, device, active, unix),
             self.rules.user_weights,
         )
 
     def _others(
         self, device: str, here: Sequence[_core.SessionState], unix: float
-    ) -> dict[str, str]:
+    ) -> dict[str, Why]:
         """Return the sessions of other groups, where one group has the device."""
-        zone = self.rules.time_zone
         if (one := self.classes.on(device)) is not None:
-            group, sentence = one.group, reservations.why_class(one, zone)
+            group, reason = one.group, reservations.why_class(one)
         elif (reserved := reservations.owner(self.rules, device, unix)) is not None:
-            group, sentence = reserved.group, reservations.why_reserved(reserved, zone, unix)
+            zone = self.rules.time_zone
+            group, reason = reserved.group, reservations.why_reserved(reserved, zone, unix)
         else:
             return {}
-        return {state.id: sentence for state in here if not self._is_of(state, group)}
+        return {state.id: [reason] for state in here if not self._is_of(state, group)}
 
     def _is_of(self, state: _core.SessionState, group: str) -> bool:
         """Whether the user of a session is in the group, or teaches it."""
@@ -199,7 +199,7 @@ class RuleEngine:
             raise OverQuota(
                 f"{user} would have {size(wanted)} of the device; each of the {students} of"
                 f" the class of {one.group} has {size(capacity_bytes // students)} while it lasts"
-                f"{quotas.whom_to_ask(self.rules)}"
+                f"{quotas.advice(self.rules)}"
             )
 
     def _students(self, group: str, device: str) -> int:
