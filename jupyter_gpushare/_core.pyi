@@ -283,6 +283,10 @@ class Host:
 def policies() -> list[tuple[str, str]]:
     """Return the name and one sentence of each policy, in the order of the table."""
 
+def policy_named(name: str) -> str:
+    """Return the name of a policy as the table has it; the case of `name` does not count. Raises
+    ValueError where there is none."""
+
 class Cell:
     """A cell has `iterations` that take `iteration` seconds each, alone on the device. It begins
     `think` seconds after the cell before it, or after the arrival."""

@@ -201,6 +201,9 @@ void register_core(py::module_& module) {
     for (const Policy& policy : policies()) rows.emplace_back(policy.name, policy.sentence);
     return rows;
   });
+  module.def(
+      "policy_named", [](const std::string& name) { return policy_named(name).name; },
+      py::arg("name"));
 }
 
 }  // namespace gpushare
