@@ -121,8 +121,23 @@ class Decision:
     def __bool__(self) -> bool: ...
 
 class Reason:
-    """One part of the reason for the state of a session; reasons.py says what its fields mean."""
+    """One part of the reason for the state of a session; reasons.py says what its fields mean.
 
+    The core makes all of them but those that a rule gives. Raises ValueError for an unknown code.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        *,
+        who: str = "",
+        rule: str = "",
+        count: int = 0,
+        seconds: float = 0.0,
+        until: float = 0.0,
+        bytes: int = 0,
+        whole: int = 0,
+    ) -> None: ...
     code: str
     other: str
     bytes: int
@@ -132,6 +147,10 @@ class Reason:
     device: str
     text: str
     whole: int
+    who: str
+    rule: str
+    seconds: float
+    until: float
 
 def reason_codes() -> list[str]:
     """All codes that a Reason may have."""
@@ -231,7 +250,9 @@ class Host:
     def page_out_failed(self, now: float, id: str, why: str = "") -> Decision: ...
     def preempt(self, now: float, id: str) -> Decision: ...
     def evict(self, now: float, id: str) -> Decision: ...
-    def throttle(self, now: float, device: str, sentences: dict[str, str]) -> Decision: ...
+    def throttle(
+        self, now: float, device: str, reasons: Mapping[str, Sequence[Reason]]
+    ) -> Decision: ...
     def set_shares(
         self, now: float, device: str, groups: dict[str, float], users: dict[str, float]
     ) -> Decision:
@@ -263,6 +284,10 @@ class Host:
 
 def policies() -> list[tuple[str, str]]:
     """Return the name and one sentence of each policy, in the order of the table."""
+
+def policy_named(name: str) -> str:
+    """Return the name of a policy as the table has it; the case of `name` does not count. Raises
+    ValueError where there is none."""
 
 class Cell:
     """A cell has `iterations` that take `iteration` seconds each, alone on the device. It begins

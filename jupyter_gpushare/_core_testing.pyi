@@ -1,6 +1,6 @@
 """Parts of the C++ by themselves, for tests and benchmarks: no wheel has this module."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ._core import Decision, Demand, DeviceSnapshot, LaneState, Reason, Rules, SessionSpec
 
@@ -69,11 +69,11 @@ class Scheduler:
     def evict(self, now: float, id: str) -> Decision:
         """Ask an idle session to page out, whether that is needed or not. Raises ValueError if it
         is not idle."""
-    def throttle(self, now: float, sentences: dict[str, str]) -> Decision:
-        """Throttle these sessions and no others; `sentences` tells people why, by session id.
+    def throttle(self, now: float, reasons: Mapping[str, Sequence[Reason]]) -> Decision:
+        """Throttle these sessions and no others; `reasons` tells people why, by session id.
 
         One that runs is asked to yield; one that waits is granted nothing, and begins to wait anew
-        once it is not throttled any more. Raises ValueError for an empty sentence.
+        once it is not throttled any more. Raises ValueError where there is no reason.
         """
     def set_shares(self, now: float, groups: dict[str, float], users: dict[str, float]) -> Decision:
         """Set the weights by name, in place of those before; a name that is absent has 1."""

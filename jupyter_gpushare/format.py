@@ -43,6 +43,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def clock(unix: float) -> str:
+    """Return the time of day on this machine's clock: ``10:00``."""
+    return time.strftime("%H:%M", time.localtime(unix))
+
+
 def moment(unix: float) -> str:
     """Return day and time on this machine's clock: ``Tue 10:00``."""
     return time.strftime("%a %H:%M", time.localtime(unix))

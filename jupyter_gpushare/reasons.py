@@ -12,16 +12,38 @@ from typing import Protocol
 
 import msgspec
 
-from .format import size
+from .format import clock, duration, size
 
 GONE = "a notebook that has ended"
 
-# These are the parts of a sentence. They are joined by "; ", except a part that begins with a comma
-# or follows a colon. Bytes and names are filled in.
+# These are the parts of a sentence. They are joined by "; ", except a part that begins with a
+# comma, and one that follows a colon or a space. Bytes, names and times are filled in.
 TEXTS = {
     "idle": "nothing to run",
     "paused": "paused",
-    "throttled": "{text}",
+    "throttled": "throttled:",  # what comes after it says why
+    "throttled_for_class": "throttled: a class of {who} has the device until it ends",
+    "throttled_for_class_until": "throttled: a class of {who} has the device until {until}",
+    "throttled_for_reservation": "throttled: {who} has reserved the device until {until}",
+    "throttled_too_many_waiting": (
+        "throttled: {who} may have {count} waiting at a time by the rule {rule}"
+    ),
+    "throttled_used_up": (
+        "throttled until {until}: {who} has had {seconds} of the device today, the most by the rule"
+        " {rule}"
+    ),
+    "above_persistent": (
+        "{who} would have {bytes} of persistent memory, where the rule {rule} allows {whole}"
+    ),
+    "above_lane": (
+        "{who} would have {bytes} inside one iteration, where the rule {rule} allows {whole}"
+    ),
+    "above_class_part": (
+        "{who} would have {bytes} of the device; each of the {count} of the class of {rule} has"
+        " {whole} while it lasts"
+    ),
+    "ask_contact": "ask {who}",
+    "ask_operator": "ask who runs this machine",
     "runs": "runs",
     "runs_until_measured": "runs alone until its memory is measured",
     "runs_with_whole_device": "runs, and has the whole device",
@@ -65,7 +87,7 @@ TEXTS = {
     "device_recovering": (
         "{device} is kept for the notebooks that had it before the broker was restarted"
     ),
-    "throttled_on_device": "on {device} it is {text}",
+    "throttled_on_device": "on {device} it is ",
     "device_too_full": "{device} has too little room",
     "device_held_by": "{device} is held by {other}",
     "lanes_measured_alone": "{count} lanes at once: each notebook is measured alone first",
@@ -98,6 +120,14 @@ class IsReason(Protocol):
     def text(self) -> str: ...
     @property
     def whole(self) -> int: ...
+    @property
+    def who(self) -> str: ...
+    @property
+    def rule(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def until(self) -> float: ...
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,8 +135,9 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `other` is the id of another session. The session needs `bytes` bytes, and `free` bytes are
     free; or it is squeezed to `bytes` of the `whole` bytes that an iteration would take. `text`
-    comes from a rule, or it is a cause that a session gave, which only viewers with the permission
-    get.
+    is a cause that a session gave, which only viewers with the permission get. A `rule` of the
+    rulebook is about the user or the group `who`, which has had `seconds` of the device, and it
+    holds `until` a Unix time. `who` is also the contact that people may ask.
     """
 
     code: str
@@ -118,6 +149,10 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str = ""
     text: str = ""
     whole: int = 0
+    who: str = ""
+    rule: str = ""
+    seconds: float = 0.0
+    until: float = 0.0
 
 
 FIELDS = Reason.__struct_fields__
@@ -157,7 +192,7 @@ def sentence(why: Iterable[IsReason], name: Callable[[str], str]) -> str:
 
 
 def _joined(said: str, part: str) -> str:
-    if not said or part.startswith(","):
+    if not said or part.startswith(",") or said.endswith(" "):
         return said + part
     return f"{said} {part}" if said.endswith(":") else f"{said}; {part}"
 
@@ -175,4 +210,8 @@ def _part(reason: IsReason, name: Callable[[str], str]) -> str:
         device=reason.device,
         text=reason.text,
         whole=size(reason.whole),
+        who=reason.who,
+        rule=reason.rule,
+        seconds=duration(reason.seconds),
+        until=clock(reason.until),
     )

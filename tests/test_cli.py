@@ -98,6 +98,11 @@ def test_the_policy_is_shown_and_changed(session: Client) -> None:
     assert (snapshot.policy, snapshot.devices[0].running_lanes) == ("fifo", 3)
 
 
+def test_the_case_of_a_policy_does_not_count(session: Client) -> None:
+    assert "→   fifo" in gpushare("policy", "FIFO").stdout
+    assert session.look().policy == "fifo"
+
+
 def test_an_unknown_policy_is_a_problem_in_one_sentence(session: Client) -> None:
     done = gpushare("policy", "fiar")
     assert done.returncode == 1
@@ -154,8 +159,17 @@ def test_every_setting_is_an_option_of_the_broker_with_its_sentence() -> None:
 # --- broker ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("settings")
+def test_the_case_of_the_policy_in_the_settings_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JUPYTER_GPUSHARE_POLICY", "FIFO")
+    with Client.connect(program="tests") as client:  # which starts the broker
+        assert client.look().policy == "fifo"
+
+
 def test_a_broker_in_the_foreground_serves_until_stop(settings: Settings) -> None:
-    words = [*COMMAND, "broker", "--policy", "fifo", "--host-capacity-bytes", str(1 << 30)]
+    words = [*COMMAND, "broker", "--policy", "FIFO", "--host-capacity-bytes", str(1 << 30)]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         process.stderr.readline()  # its first line of log: it listens

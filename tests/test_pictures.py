@@ -13,6 +13,7 @@ from jupyter_gpushare._core import Demand, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
 from jupyter_gpushare.client.waiting_line import sentence
 from jupyter_gpushare.format import LABELS, duration, size
+from jupyter_gpushare.reasons import Reason
 from jupyter_gpushare.tables import MEMORY, STATES, as_html, as_text
 from jupyter_gpushare.tools import overview
 from jupyter_gpushare.wire.messages import Wait
@@ -227,9 +228,10 @@ def test_several_devices_are_told_apart() -> None:
 def test_the_waiting_sentence_tells_what_is_known() -> None:
     stop = "Interrupt the cell to stop waiting."
     begin = "Waiting for the device, queue position 2"
-    reason = "waits for cnn.ipynb, which has run for 4 s"
-    assert sentence(Wait(1, 2, 3.0, reason, "cnn.ipynb", 12.0)) == (
-        f"{begin}, about 12 s (3.0 s so far): {reason}. {stop}"
+    why = [Reason("waits_for", other="c"), Reason("other_is_overdue")]
+    named = Wait(1, 2, 3.0, "", "cnn.ipynb", 12.0, why, {"c": "cnn.ipynb"})
+    assert sentence(named.in_words()) == (
+        f"{begin}, about 12 s (3.0 s so far): waits for cnn.ipynb, which is overdue. {stop}"
     )
     assert sentence(Wait(1, 2, 3.0, "needs 3 GiB", "cnn.ipynb", 12.0)) == (
         f"{begin} after cnn.ipynb, about 12 s (3.0 s so far): needs 3 GiB. {stop}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import runpy
 import string
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,28 @@ def test_sentences_are_filled_from_all_fields_of_a_reason() -> None:
     assert fields - {None} == {*FIELDS} - {"code"}
 
 
+@pytest.fixture
+def in_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Make a time zone that of this machine."""
+
+    def enter(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield enter
+    monkeypatch.undo()
+    time.tzset()
+
+
 @pytest.mark.parametrize("row", msgspec.json.decode(SAID.read_bytes()))
-def test_reasons_make_one_sentence(row: dict[str, Any]) -> None:
+def test_reasons_make_one_sentence(row: dict[str, Any], in_zone: Callable[[str], None]) -> None:
+    in_zone("UTC")
     why = msgspec.convert(row["why"], list[Reason])
     assert sentence(why, lambda session: NAMES.get(session, GONE)) == row["sentence"]
+
+
+def test_a_time_of_day_is_that_of_the_readers_clock(in_zone: Callable[[str], None]) -> None:
+    ends = Reason("throttled_for_class_until", who="course", until=1794909600.0)
+    for zone, until in (("UTC", "10:00"), ("IST-5:30", "15:30"), ("HST10", "00:00")):
+        in_zone(zone)
+        assert sentence([ends], str).endswith(f"has the device until {until}")

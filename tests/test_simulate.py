@@ -366,6 +366,16 @@ def test_a_record_is_simulated_under_each_policy(
     assert "las" in shown
 
 
+def test_the_case_of_a_policy_does_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "--generate", "3", "--seed", "2", "--json", "--policy"]
+    said = []
+    for name in ("FAIR,Las", "fair,las"):
+        assert cli.main([*words, name]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert set(json.loads(said[0])) == {"fair", "las"}
+
+
 def test_figures_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", "--generate", "3", "--seed", "2", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)

@@ -113,8 +113,25 @@ void register_types(py::module_& module) {
       });
 }
 
+// The core makes all reasons but those that rules give.
+Reason reason_of_rule(const std::string& code, std::string who, std::string rule,
+                      const py::int_& count, Seconds seconds, Seconds until, const py::int_& bytes,
+                      const py::int_& allowed) {
+  return {.code = code_named(code),
+          .bytes = whole<std::int64_t>(bytes, "bytes"),
+          .count = whole<int>(count, "count"),
+          .whole = whole<std::int64_t>(allowed, "whole"),
+          .who = std::move(who),
+          .rule = std::move(rule),
+          .seconds = seconds,
+          .until = until};
+}
+
 void register_reasons(py::module_& module) {
   py::class_<Reason>(module, "Reason")
+      .def(py::init(&reason_of_rule), py::arg("code"), py::kw_only(), py::arg("who") = "",
+           py::arg("rule") = "", py::arg("count") = 0, py::arg("seconds") = 0.0,
+           py::arg("until") = 0.0, py::arg("bytes") = 0, py::arg("whole") = 0)
       .def_property_readonly("code", [](const Reason& reason) { return name(reason.code); })
       .def_readonly("other", &Reason::other)
       .def_readonly("bytes", &Reason::bytes)
@@ -124,6 +141,10 @@ void register_reasons(py::module_& module) {
       .def_readonly("device", &Reason::device)
       .def_readonly("text", &Reason::text)
       .def_readonly("whole", &Reason::whole)
+      .def_readonly("who", &Reason::who)
+      .def_readonly("rule", &Reason::rule)
+      .def_readonly("seconds", &Reason::seconds)
+      .def_readonly("until", &Reason::until)
       .def("__eq__", [](const Reason& one, const Reason& other) { return one == other; });
   module.def("reason_codes", [] {
     std::vector<std::string> codes;
@@ -183,6 +204,9 @@ void register_core(py::module_& module) {
     for (const Policy& policy : policies()) rows.emplace_back(policy.name, policy.sentence);
     return rows;
   });
+  module.def(
+      "policy_named", [](const std::string& name) { return policy_named(name).name; },
+      py::arg("name"));
 }
 
 }  // namespace gpushare

@@ -35,7 +35,7 @@ void register_devices(py::class_<Host>& host) {
             return self.devices().place(among, demand, whole<std::size_t>(count, "count"));
           },
           py::arg("among"), py::arg("demand"), py::arg("count") = 1)
-      .def("throttle", &Host::throttle, now, device, py::arg("sentences"))
+      .def("throttle", &Host::throttle, now, device, py::arg("reasons"))
       .def("set_shares", &Host::set_shares, now, device, py::arg("groups"), py::arg("users"))
       .def("set_policy", &Host::set_policy, now, device, py::arg("name"))
       .def(

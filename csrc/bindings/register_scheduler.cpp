@@ -29,7 +29,7 @@ void register_scheduler(py::module_& module) {
       .def(py::init(&make), py::arg("capacity"), py::arg("policy") = "fair",
            py::arg("rules") = Rules{})
       .def("open", &Scheduler::open, now, id, py::arg("spec"))
-      .def("throttle", &Scheduler::throttle, now, py::arg("sentences"))
+      .def("throttle", &Scheduler::throttle, now, py::arg("reasons"))
       .def("set_shares", &Scheduler::set_shares, now, py::arg("groups"), py::arg("users"))
       .def("set_policy", &Scheduler::set_policy, now, py::arg("name"))
       .def(

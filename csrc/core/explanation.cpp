@@ -57,7 +57,7 @@ Why Explanation::of_state(const Contender& of) const {
   if (residence == Residence::leaving) return {leaving(kIsAsked, session.memory.makes_room_for())};
   if (is == State::overdue) return {{Code::overdue}};
   if (is == State::paged_out && residence == Residence::out) return {paged_out(session)};
-  if (is_throttled(session)) return {{.code = Code::throttled, .text = session.throttle_reason}};
+  if (is_throttled(session)) return *session.throttled;
   if (is == State::running) return of_running(session);
   if (is == State::paused) return {{Code::paused}};
   if (is == State::idle) return {{Code::idle}};

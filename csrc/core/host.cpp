@@ -127,9 +127,9 @@ Decision Host::evict(Seconds now, const std::string& id) {
 // --- events of devices ---------------------------------------------------------------------------
 
 Decision Host::throttle(Seconds now, const std::string& device,
-                        const std::map<std::string, std::string>& sentences) {
+                        const std::map<std::string, Why>& reasons) {
   return happens(now, devices_.number_of(device),
-                 [&](Scheduler& there) { return there.throttle(now, sentences); });
+                 [&](Scheduler& there) { return there.throttle(now, reasons); });
 }
 
 Decision Host::set_shares(Seconds now, const std::string& device,

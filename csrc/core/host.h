@@ -53,7 +53,7 @@ class Host {
 
   // Events of one device.
   Decision throttle(Seconds now, const std::string& device,
-                    const std::map<std::string, std::string>& sentences);
+                    const std::map<std::string, Why>& reasons);
   // Among gangs a group has the mean of its weights on all devices, and so do users.
   Decision set_shares(Seconds now, const std::string& device,
                       const std::map<std::string, double>& groups,

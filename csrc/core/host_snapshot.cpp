@@ -10,6 +10,12 @@ bool has_device(const SessionState& state) {
   return state.state == State::running || state.state == State::overdue;
 }
 
+Why throttled_on(const std::string& device, const Why& by) {
+  Why why{{.code = Code::throttled_on_device, .device = device}};
+  why.insert(why.end(), by.begin(), by.end());
+  return why;
+}
+
 }  // namespace
 
 DeviceSnapshot HostSnapshot::take(DeviceNumber device) const {
@@ -68,8 +74,7 @@ Why HostSnapshot::obstacle(const Gang& gang, DeviceNumber device) const {
   const DeviceState& there = devices_.state(device);
   const Session& here = there.sessions.of(gang.id);
   if (there.recovering) return {{.code = Code::device_recovering, .device = name}};
-  if (is_throttled(here))
-    return {{.code = Code::throttled_on_device, .device = name, .text = here.throttle_reason}};
+  if (is_throttled(here)) return throttled_on(name, *here.throttled);
   if (!there.has_place(here)) return {{.code = Code::device_too_full, .device = name}};
   for (const Holder& holder : devices_[device].scheduler.holders(now_)) {
     if (holder.id == gang.id) continue;

@@ -55,12 +55,17 @@ std::string names() {
   return all;
 }
 
+// Names of policies are in ASCII.
+char lower(char of) { return of >= 'A' && of <= 'Z' ? static_cast<char>(of - 'A' + 'a') : of; }
+
 }  // namespace
 
 std::span<const Policy> policies() { return kPolicies; }
 
 const Policy& policy_named(std::string_view name) {
-  const auto policy = std::ranges::find(kPolicies, name, &Policy::name);
+  const auto policy = std::ranges::find_if(kPolicies, [&](const Policy& each) {
+    return std::ranges::equal(each.name, name, {}, {}, lower);
+  });
   if (policy == kPolicies.end())
     throw std::invalid_argument("there is no policy '" + std::string(name) + "'; choose one of " +
                                 names());

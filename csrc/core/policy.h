@@ -67,7 +67,8 @@ struct Policy {
 };
 
 std::span<const Policy> policies();
-// Raises std::invalid_argument with the names that there are.
+// Upper and lower case are alike; what is shown is the name in the table. Raises
+// std::invalid_argument with the names that there are.
 const Policy& policy_named(std::string_view name);
 
 // Whether `a` is served before `b`: by priority, then by boost, then by what groups and users have

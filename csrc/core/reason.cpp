@@ -1,6 +1,9 @@
 #include "core/reason.h"
 
+#include <algorithm>
 #include <array>
+
+#include "core/validation.h"
 
 namespace gpushare {
 namespace {
@@ -9,6 +12,16 @@ constexpr std::array<const char*, kCodes> kNames = {
     "idle",
     "paused",
     "throttled",
+    "throttled_for_class",
+    "throttled_for_class_until",
+    "throttled_for_reservation",
+    "throttled_too_many_waiting",
+    "throttled_used_up",
+    "above_persistent",
+    "above_lane",
+    "above_class_part",
+    "ask_contact",
+    "ask_operator",
     "runs",
     "runs_until_measured",
     "runs_with_whole_device",
@@ -61,5 +74,11 @@ static_assert(kNames.back() != nullptr, "each code has a name");
 }  // namespace
 
 const char* name(Code code) { return kNames.at(static_cast<std::size_t>(code)); }
+
+Code code_named(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  require(found != kNames.end(), "there is no reason '" + std::string(name) + "'");
+  return static_cast<Code>(found - kNames.begin());
+}
 
 }  // namespace gpushare

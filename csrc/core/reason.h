@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gpushare {
@@ -13,7 +14,20 @@ namespace gpushare {
 enum class Code {
   idle,
   paused,
-  throttled,  // by a rule: `text` says by which
+
+  // A rule throttles it: by what it says of `who`, a group or a user; then whom people may ask.
+  throttled,                   // what comes after that says why
+  throttled_for_class,         // until the class of the group ends
+  throttled_for_class_until,   // until `until`
+  throttled_for_reservation,   // of the group, until `until`
+  throttled_too_many_waiting,  // `count` may wait, by `rule`
+  throttled_used_up,           // until `until`: of this day they had `seconds`, by `rule`
+  above_persistent,            // they would have `bytes`, and `rule` allows `whole`
+  above_lane,
+  above_class_part,  // each of the `count` students of the group `rule` has `whole`
+  ask_contact,       // `who`
+  ask_operator,
+
   runs,
   runs_until_measured,  // alone
   runs_with_whole_device,
@@ -59,7 +73,7 @@ enum class Code {
   waits_for_devices,
   other_gangs_first,
   device_recovering,
-  throttled_on_device,  // on `device` it is throttled: `text`
+  throttled_on_device,  // `device`: what comes after that says by what
   device_too_full,
   device_held_by,  // `other`
 
@@ -77,9 +91,12 @@ inline constexpr auto kCodes = static_cast<std::size_t>(Code::count);
 
 // The name of the code, as it is sent and documented.
 const char* name(Code code);
+// Raises std::invalid_argument where no code has this name.
+Code code_named(std::string_view name);
 
 // What fills the sentence; fields that it does not need are empty. `other` is the id of a session,
-// which may have ended. `text` was said by others than the core: by a rule, or by a session.
+// which may have ended. `text` was said by a session. A rule gives the name of a user or a group,
+// its own name, and a time of day, in Unix time.
 struct Reason {
   Code code;
   std::string other = {};
@@ -88,6 +105,8 @@ struct Reason {
   long percent = 0;
   std::string device = {}, text = {};
   std::int64_t whole = 0;
+  std::string who = {}, rule = {};
+  double seconds = 0, until = 0;
 
   bool operator==(const Reason&) const = default;
 };

@@ -43,16 +43,16 @@ Decision Scheduler::change(Seconds now, const std::string& id, std::optional<dou
   return pass();
 }
 
-Decision Scheduler::throttle(Seconds now, const std::map<std::string, std::string>& sentences) {
-  for (const auto& [id, sentence] : sentences) {
+Decision Scheduler::throttle(Seconds now, const std::map<std::string, Why>& reasons) {
+  for (const auto& [id, why] : reasons) {
     known(id);
-    require(!sentence.empty(), "a throttled session must be told why");
+    require(!why.empty(), "a throttled session must be told why");
   }
   happen(now);
   for (Session& session : state_->sessions) {
-    const auto sentence = sentences.find(session.id);
-    if (sentence == sentences.end() && is_throttled(session)) Turns(*state_).wait_anew(session);
-    session.throttle_reason = sentence == sentences.end() ? "" : sentence->second;
+    const auto why = reasons.find(session.id);
+    if (why == reasons.end() && is_throttled(session)) Turns(*state_).wait_anew(session);
+    session.throttled = why == reasons.end() ? std::nullopt : std::optional(why->second);
   }
   return pass();
 }

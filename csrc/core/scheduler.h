@@ -55,10 +55,10 @@ class Scheduler {
   // one that runs a cell or is out already.
   Decision preempt(Seconds now, const std::string& id);
   Decision evict(Seconds now, const std::string& id);
-  // Sets the throttled sessions, with one sentence each for people. One that runs is asked to
+  // Sets the throttled sessions, and why each is. One that runs is asked to
   // yield; one that waits is granted nothing, is not admitted and delays no other session, and
   // begins to wait anew once it is not throttled any more.
-  Decision throttle(Seconds now, const std::map<std::string, std::string>& sentences);
+  Decision throttle(Seconds now, const std::map<std::string, Why>& reasons);
   // Weights of groups and users by name, from now on; an absent name has 1.
   Decision set_shares(Seconds now, const std::map<std::string, double>& groups,
                       const std::map<std::string, double>& users);

@@ -38,8 +38,8 @@ struct Session {
   FairShares::Path shares{};
   int priority = 0;
   bool paused = false;
-  bool alone = false;           // runs without others, and cannot be paged out
-  std::string throttle_reason;  // in words; empty: it is not throttled
+  bool alone = false;            // runs without others, and cannot be paged out
+  std::optional<Why> throttled;  // by a rule, which says why
   bool busy = true;
   Demand demand;
   double bears = 1.0;
@@ -64,7 +64,7 @@ inline Session::Successor successor_of(const Session& waiting) {
 }
 
 inline bool is_out(const Session& session) { return session.memory.is_out(); }
-inline bool is_throttled(const Session& session) { return !session.throttle_reason.empty(); }
+inline bool is_throttled(const Session& session) { return session.throttled.has_value(); }
 
 inline bool wants_turn(const Session& session) {
   return session.request && !session.paused && !is_throttled(session);

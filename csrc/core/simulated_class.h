@@ -20,6 +20,7 @@ class SimulatedClass {
   bool join(const Job& job) { return is_member(job) && there_++ == 0; }
   bool leave(const Job& job) { return is_member(job) && --there_ == 0; }
 
+  std::string_view group() const { return group_; }
   bool is_on() const { return there_ > 0; }
   std::string_view policy() const { return is_on() ? "classroom" : std::string_view(policy_); }
 

@@ -255,13 +255,13 @@ void Simulation::enact(const Decision& decision) {
 void Simulation::follow_class(bool has_changed) {
   if (has_changed)
     for (const std::string& name : names_) enact(host_.set_policy(now(), name, class_.policy()));
-  std::vector<std::map<std::string, std::string>> sentences(names_.size());
+  const Why why{{.code = Code::throttled_for_class, .who = std::string(class_.group())}};
+  std::vector<std::map<std::string, Why>> throttled(names_.size());
   for (const SimulatedJob& job : jobs_)
     if (class_.is_on() && job.open && !class_.is_member(job.job))
-      for (const std::size_t device : job.devices)
-        sentences[device].emplace(job.job.id, "a class has the device");
+      for (const std::size_t device : job.devices) throttled[device].emplace(job.job.id, why);
   for (std::size_t i = 0; i < names_.size(); ++i)
-    enact(host_.throttle(now(), names_[i], sentences[i]));
+    enact(host_.throttle(now(), names_[i], throttled[i]));
 }
 
 // Jobs that compute at the same time share the device: together they get no more than all of it,

@@ -89,6 +89,7 @@ class Commands:
         devices = self._placement.meant(message.device)
         validation.check_running_lanes(message.running_lanes)
         if message.policy is not None:
+            validation.check_policy(message.policy)
             for device in devices:  # before any change: a command that is refused changes nothing
                 self._rules.classes.check_none(device)
         for device in devices:

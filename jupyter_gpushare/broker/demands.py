@@ -6,6 +6,7 @@ from .. import _core
 from ..errors import DoesNotFit, NoRoom, OverQuota
 from ..wire.messages import Demand, Done, Error, Keep, Notice, Report
 from . import validation
+from .admin import quotas
 from .admin.enforcement import Enforcement
 from .admin.rules import RuleEngine
 from .grants.grants import Grants
@@ -47,7 +48,8 @@ class Demands:
     def report(self, peer: Peer, message: Report, now: float) -> None:
         record = self._sessions.of(peer)
         validation.check_report(message)
-        refusal: DoesNotFit | None = self._rules.excess(record, message.demand)
+        why = self._rules.excess(record, message.demand)
+        refusal: DoesNotFit | None = quotas.refusal(why) if why else None
         demand = self._counted(record, message.demand, refusal)
         try:
             decision = self._host.report(

@@ -6,7 +6,9 @@ import hmac
 import re
 from itertools import pairwise
 
+from .. import _core
 from ..errors import InvalidValue, NotPermitted
+from ..refusals import nearest
 from ..wire.messages import (
     KEY_LENGTH,
     SEALED,
@@ -125,6 +127,14 @@ def check_bytes(count: int) -> None:
 def check_turn(number: int) -> None:
     if not 0 <= number < MAX_COUNT:
         raise InvalidValue("turns are counted from 0 upwards")
+
+
+def check_policy(name: str) -> None:
+    try:
+        _core.policy_named(name)
+    except ValueError:
+        advice = nearest(name, (policy for policy, _ in _core.policies()))
+        raise InvalidValue(f"there is no policy {name!r}; {advice}") from None
 
 
 def check_running_lanes(lanes: int | None) -> None:

@@ -25,7 +25,7 @@ TOLD_SECONDS = 0.5  # a cell that waited for less and had no line gets no summar
 
 def sentence(wait: Wait) -> str:
     """Return the reason of a wait, the holder, the queue position and the expected time as text."""
-    is_named = not wait.holder or wait.holder in wait.reason
+    is_named = not wait.holder or wait.names_holder()
     after = "" if is_named else f" after {plain(wait.holder or '')}"
     about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
     line = f", {LABELS['position']} {wait.place}{after}" if wait.place else ""

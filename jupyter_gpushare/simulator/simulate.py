@@ -172,10 +172,11 @@ def run(
 ) -> Run:
     """Run to the end, by default with the settings of this environment. Raises InvalidValue."""
     try:
+        name = _core.policy_named(policy)
         simulation = _core.Simulation(
             subject.jobs,
             subject.capacity,
-            policy,
+            name,
             rules or scheduler_rules(load()),
             conduct or _core.Conduct(),
             subject.devices,
@@ -184,7 +185,7 @@ def run(
     except ValueError as error:
         raise InvalidValue(str(error)) from None
     simulation.run()
-    return Run(policy, simulation.outcomes, simulation.turns, simulation.memory)
+    return Run(name, simulation.outcomes, simulation.turns, simulation.memory)
 
 
 def _mean(values: Sequence[float]) -> str:

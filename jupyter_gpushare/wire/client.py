@@ -177,7 +177,9 @@ class Client:
             self.lane_memory = self._new_memory(message.memory)
         if isinstance(message, Opened) and message.chunk_bytes and self._channel is None:
             self._channel = Channel(socket.socket(fileno=self._take_descriptor()))
-        return in_words(message) if isinstance(message, Snapshot) else message
+        if isinstance(message, Snapshot):
+            return in_words(message)
+        return message.in_words() if isinstance(message, Wait) else message
 
     def _new_memory(self, number: int) -> LaneMemory:
         if self._channel is not None:

@@ -14,6 +14,9 @@ import hashlib
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
+
+from ..reasons import GONE, Reason, sentence
 
 PROTOCOL = 1
 KEY_LENGTH = 32  # hexadecimal digits of the key to a handoff slot
@@ -389,7 +392,9 @@ class Wait(Message, frozen=True):
     """Why turn `turn` is not granted yet. `place` is the queue position; 0: it is not in the
     queue, because it is throttled by a rule or paused.
 
-    `expected_seconds` is None where it is not known.
+    `expected_seconds` is None where it is not known. `why` are the parts of the `reason`, a
+    sentence that is empty on its way from the broker, and `names` has those of the sessions in it,
+    by id, as this client may see them.
     """
 
     turn: int
@@ -398,6 +403,17 @@ class Wait(Message, frozen=True):
     reason: str
     holder: str | None = None
     expected_seconds: float | None = None
+    why: list[Reason] = []
+    names: dict[str, str] = {}
+
+    def in_words(self) -> Wait:
+        """Return it as people read it; one that is in words already stays as it is."""
+        said = sentence(self.why, lambda session: self.names.get(session, GONE))
+        return replace(self, reason=self.reason or said)
+
+    def names_holder(self) -> bool:
+        """Whether the reason says for which session this one waits."""
+        return self.holder in {self.names.get(one.other) for one in self.why}
 
 
 class Done(Message, frozen=True):

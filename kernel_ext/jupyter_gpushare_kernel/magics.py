@@ -137,15 +137,14 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
         from jupyter_gpushare.tools import overview
 
         with Client.connect(start=False) as client:
-            known = client.look().policies
-            if asked.word is None:
-                drawn = [overview.policies(known, client.look().policy)]
-                return show(tables.as_text(drawn, _width()), tables.as_html(drawn))
-            if (name := asked.word.lower()) not in (names := [policy.name for policy in known]):
-                raise InvalidValue(f"there is no policy {asked.word}; {nearest(name, names)}")
-            client.ask(SetPolicy(policy=name))
-        sentence = next(policy.sentence for policy in known if policy.name == name)
-        return show(f"The policy is now {name}: {sentence}")
+            if asked.word is not None:
+                client.ask(SetPolicy(policy=asked.word))
+            now = client.look()
+        if asked.word is None:
+            drawn = [overview.policies(now.policies, now.policy)]
+            return show(tables.as_text(drawn, _width()), tables.as_html(drawn))
+        sentence = next(policy.sentence for policy in now.policies if policy.name == now.policy)
+        return show(f"The policy is now {now.policy}: {sentence}")
 
     def _squeeze(self, asked: Arguments) -> None:
         session = current()

@@ -479,6 +479,15 @@ export function moment(unix: number): string {
   });
 }
 
+/** Unix time as a time of day of the page: `10:00`. */
+export function timeOfDay(unix: number): string {
+  return new Date(1000 * unix).toLocaleTimeString([], {
+    hour: '2-digit',
+    minute: '2-digit',
+    hourCycle: 'h23'
+  });
+}
+
 /** Whether the viewer may choose the policy. */
 export function rules(viewer: IViewer | null): boolean {
   return viewer !== null && viewer.may_change && viewer.is_administrator;

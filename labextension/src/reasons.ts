@@ -1,6 +1,13 @@
 /** Why a session is as it is, in one sentence; reasons.py makes the same one in English. */
 
-import { bytes, everyone, ITranslate, Notebook } from './format';
+import {
+  bytes,
+  everyone,
+  ITranslate,
+  lasting,
+  Notebook,
+  timeOfDay
+} from './format';
 import { texts } from './reason_texts';
 import { IReason, ISnapshot } from './snapshot';
 
@@ -19,7 +26,10 @@ export function namer(
   };
 }
 
-/** The parts are joined by "; ", but for one that begins with a comma or comes after a colon. */
+/**
+ * The parts are joined by "; ", but for one that begins with a comma, or comes
+ * after a colon or a space.
+ */
 export function sentence(
   why: IReason[],
   name: Namer,
@@ -29,20 +39,35 @@ export function sentence(
   return why.reduce((said, reason) => {
     // a newer broker has others
     const text = known[reason.code] ?? reason.code.replace(/_/g, ' ');
-    const part = filled(text, reason, name);
-    if (!said || part.startsWith(',')) {
+    const part = filled(text, reason, name, trans);
+    if (!said || part.startsWith(',') || said.endsWith(' ')) {
       return said + part;
     }
     return said + (said.endsWith(':') ? ' ' : '; ') + part;
   }, '');
 }
 
-function filled(text: string, reason: IReason, name: Namer): string {
+function filled(
+  text: string,
+  reason: IReason,
+  name: Namer,
+  trans: ITranslate
+): string {
   return text.replace(/{(\w+)}/g, (_, key: keyof IReason) => {
     const value = reason[key] ?? 0;
-    if (key === 'other') {
-      return name(`${value}`);
+    switch (key) {
+      case 'other':
+        return name(`${value}`);
+      case 'bytes':
+      case 'free':
+      case 'whole':
+        return bytes(+value);
+      case 'seconds':
+        return lasting(+value, trans);
+      case 'until':
+        return timeOfDay(+value);
+      default:
+        return `${value}`;
     }
-    return /bytes|free|whole/.test(key) ? bytes(+value) : `${value}`;
   });
 }

@@ -72,6 +72,10 @@ export interface IReason {
   device?: string;
   text?: string;
   whole?: number;
+  who?: string;
+  rule?: string;
+  seconds?: number;
+  until?: number;
 }
 
 export interface IReservationView {

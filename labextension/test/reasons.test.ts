@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { english } from '../src/format';
 import { namer, sentence } from '../src/reasons';
 import { ISnapshot } from '../src/snapshot';
@@ -11,9 +11,32 @@ const there: ISnapshot = snapshotOf(
   })
 );
 
+const { TZ } = process.env;
+
 describe('reasons', () => {
+  beforeEach(() => {
+    process.env.TZ = 'UTC';
+  });
+  afterEach(() => {
+    process.env.TZ = TZ;
+  });
+
   it.each(said)('make the sentence "$sentence"', row => {
     const name = namer(there, one => one.name, english);
     expect(sentence(row.why, name, english)).toBe(row.sentence);
+  });
+
+  it.each([
+    ['UTC', '10:00'],
+    ['Asia/Kolkata', '15:30'],
+    ['Pacific/Honolulu', '00:00']
+  ])('have times of day on the clock of a page in %s', (zone, until) => {
+    process.env.TZ = zone;
+    const why = [
+      { code: 'throttled_for_reservation', who: 'course', until: 1794909600 }
+    ];
+    expect(sentence(why, String, english)).toBe(
+      `throttled: course has reserved the device until ${until}`
+    );
   });
 });

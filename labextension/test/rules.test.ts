@@ -18,7 +18,8 @@ const groups = [
 const tina = viewer({ user: 'tina' });
 const held = session({
   state: 'throttled',
-  reason: 'throttled: a class of course has the device until 11:30',
+  reason: 'throttled: a class of course has the device until it ends',
+  why: [{ code: 'throttled_for_class', who: 'course' }],
   waiting_seconds: 1,
   group: 'lab'
 });

@@ -12,7 +12,7 @@ from jupyter_gpushare.wire.framing import (
     ToBroker,
     decode_from_broker,
 )
-from jupyter_gpushare.wire.messages import PROTOCOL, Hello, Message
+from jupyter_gpushare.wire.messages import PROTOCOL, Hello, Message, Wait
 from jupyter_gpushare.wire.snapshot import Snapshot, in_words
 
 STRANGER = 54321  # a user id that is neither the superuser's nor the broker's
@@ -31,7 +31,7 @@ class Listener(Peer):
         self._frames = Frames(MAX_SNAPSHOT_BYTES)
 
     def send(self, *messages: Message) -> None:
-        self.heard += messages
+        self.heard += [one.in_words() if isinstance(one, Wait) else one for one in messages]
 
     def send_frame(self, frame: bytes) -> None:
         for message in map(decode_from_broker, self._frames.feed(frame)):

@@ -17,7 +17,6 @@ from jupyter_gpushare.broker.accounting.accounts import (
     RETURN_SECONDS,
     Accounts,
     Seen,
-    day_of,
 )
 from jupyter_gpushare.broker.accounting.ledger import MIGRATIONS, Ledger, Scope
 from jupyter_gpushare.broker.admin.rulebook import Zone
@@ -244,7 +243,7 @@ def test_a_day_begins_at_midnight_in_the_time_zone_of_the_rules(
     accounts: Accounts, clock: Clock
 ) -> None:
     """Kiritimati is 14 hours before Greenwich, and Pago Pago 11 behind it."""
-    midnight, _ = day_of(NOON, Zone("Pacific/Kiritimati"))
+    midnight, _ = Zone("Pacific/Kiritimati").day_of(NOON)
     clock.passes(midnight - 3600.0 - clock.unix)
     for total in (0.0, 3600.0, 5400.0):
         accounts.follow(clock.now, {"a": seen(total)})
@@ -271,7 +270,7 @@ def test_a_new_broker_knows_the_usage_of_today(path: Path, clock: Clock) -> None
 
 
 def test_midnight_is_this_machines() -> None:
-    start, end = day_of(NOON, Zone())
+    start, end = Zone().day_of(NOON)
     assert (time.localtime(start)[:5], end - start) == ((2026, 11, 17, 0, 0), DAY)
 
 

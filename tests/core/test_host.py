@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare import _core
-from jupyter_gpushare._core import Decision, Demand, Host, Rules, SessionSpec
+from jupyter_gpushare._core import Decision, Demand, Host, Reason, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
+from jupyter_gpushare.reasons import sentence
 
 GIB = 1 << 30
+BY_CLASS = Reason("throttled_for_class", who="course")
 RULES = Rules(quantum=0.25, aging=5.0)
 
 
@@ -156,7 +158,7 @@ def test_a_gang_has_all_its_devices_alone_or_none(
             demand = Demand((12 if what == "grow" else 1) * GIB, GIB)
             driver.take(host.report(now, id, 1, demand))
         elif what in ("hold", "let go"):
-            held = {one: "is throttled" for one, on in driver.on.items() if device in on}
+            held = {one: [BY_CLASS] for one, on in driver.on.items() if device in on}
             driver.take(host.throttle(now, device, held if what == "hold" else {}))
         elif what == "recover":
             driver.take(host.set_recovering(now, number % 2 == 0))
@@ -479,6 +481,21 @@ def test_a_gang_that_one_device_asks_to_yield_yields_all_of_them() -> None:
     assert driver.asked == {"both"}
     driver.finish("both")
     assert driver.has == {"cuda:1"}
+
+
+def test_a_gang_that_one_device_throttles_is_told_which_and_why() -> None:
+    driver = Driver(2)
+    driver.open("both", driver.names)
+    driver.take(driver.host.throttle(driver.now, "cuda:1", {"both": [BY_CLASS]}))
+    driver.request("both")
+    state = driver.state("both", "cuda:0")
+    assert state.state == "waiting"
+    assert sentence(state.why, str) == (
+        "waits until all of its 2 devices are free: on cuda:1 it is throttled: a class of course"
+        " has the device until it ends"
+    )
+    driver.take(driver.host.throttle(driver.now, "cuda:1", {}))
+    assert driver.has == {"both"}
 
 
 def test_a_gang_that_opens_with_its_turn_keeps_it_and_is_asked_for_it_like_others() -> None:

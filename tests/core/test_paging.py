@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
+from jupyter_gpushare._core import Decision, Demand, Reason, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
 
 from .looks import granted, look, why
@@ -226,7 +226,7 @@ def test_a_waiting_session_is_evicted_for_an_aged_one_before_it() -> None:
 
 def test_a_throttled_session_is_evicted_for_an_aged_one_whatever_its_rank() -> None:
     it = two_wait()
-    it.throttle(1, {"long": "throttled: it has more memory than its user may have"})
+    it.throttle(1, {"long": [Reason("above_persistent", who="ann")]})
     short(it, 2, left=50000)
     assert list(it.assign(62).page_outs) == ["long"]
     it.paged_out(63, "long", GIB)

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from jupyter_gpushare._core import (
     Decision,
     Demand,
+    Reason,
     Rules,
     SessionSpec,
     SqueezeOption,
@@ -745,17 +746,17 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule(throttled=st.lists(picks, max_size=3))
     def some_are_throttled(self, throttled: list[int]) -> None:
-        sentences = {self.pick(pick)[0]: f"the rule {pick}" for pick in throttled}
+        reasons = {self.pick(pick)[0]: [Reason("ask_operator")] for pick in throttled}
         for id, n in self.model.notebooks.items():
-            if n.throttled and id not in sentences and n.wait is not None:
+            if n.throttled and id not in reasons and n.wait is not None:
                 n.position = None
                 self.model.orders += 1
                 if n.back is not None:
                     n.back = self.now, self.model.orders
                 if n.waits_since is not None:
                     n.waits_since, n.order = self.now, self.model.orders
-            n.throttled = id in sentences
-        self.agree(self.real.throttle(self.now, sentences))
+            n.throttled = id in reasons
+        self.agree(self.real.throttle(self.now, reasons))
 
     @rule(
         groups=st.dictionaries(st.sampled_from("gh"), st.sampled_from([0.5, 2.0])),

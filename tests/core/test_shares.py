@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-from jupyter_gpushare._core import Demand, Rules, SessionSpec
+from jupyter_gpushare._core import Demand, Reason, Rules, SessionSpec
 from jupyter_gpushare._core_testing import Scheduler
+from jupyter_gpushare.reasons import sentence
 
 from .looks import asked, granted, look, why
 
@@ -270,7 +271,11 @@ def test_a_cell_is_boosted_once_however_often_it_is_said_to_begin() -> None:
 
 # --- throttled by a rule --------------------------------------------------------------------------
 
-WHY = "throttled: a class has the device until noon"
+WHY = [
+    Reason("throttled_too_many_waiting", who="ann", count=2, rule="waiting"),
+    Reason("ask_operator"),
+]
+TOLD = sentence(WHY, str)
 
 
 def test_a_throttled_session_is_granted_nothing_and_told_why() -> None:
@@ -278,7 +283,7 @@ def test_a_throttled_session_is_granted_nothing_and_told_why() -> None:
     it.throttle(0, {"a": WHY})
     assert not it.request(1, "a", 1)
     state = look(it, "a", 2)
-    assert (state.state, state.place, why(state)) == ("throttled", None, WHY)
+    assert (state.state, state.place, why(state)) == ("throttled", None, TOLD)
     assert granted(it.request(2, "b", 1)) == ["b"]
     assert not it.finish(3, "b", 1)
     assert granted(it.throttle(4, {})) == ["a"]
@@ -289,7 +294,7 @@ def test_a_running_session_is_asked_to_yield_when_it_is_throttled() -> None:
     it = scheduler("a")
     it.request(0, "a", 1)
     assert asked(it.throttle(1, {"a": WHY})) == ["a"]
-    assert (look(it, "a", 1).state, why(look(it, "a", 1))) == ("running", WHY)
+    assert (look(it, "a", 1).state, why(look(it, "a", 1))) == ("running", TOLD)
     assert not it.throttle(2, {"a": WHY})
     it.finish(3, "a", 1)
     assert not it.request(3, "a", 2)
@@ -299,7 +304,7 @@ def test_a_running_session_is_asked_to_yield_when_it_is_throttled() -> None:
 def test_a_throttled_session_that_wants_nothing_is_idle() -> None:
     it = scheduler("a")
     it.throttle(0, {"a": WHY})
-    assert (look(it, "a", 0).state, why(look(it, "a", 0))) == ("idle", WHY)
+    assert (look(it, "a", 0).state, why(look(it, "a", 0))) == ("idle", TOLD)
 
 
 def test_these_and_only_these_are_throttled() -> None:
@@ -363,7 +368,7 @@ def test_a_session_that_is_throttled_paused_and_on_disk_is_told_why() -> None:
     it.throttle(0, {"a": WHY})
     it.change(0, "a", paused=True)
     it.set_busy(0, "a", True)
-    assert (look(it, "a", 0).state, why(look(it, "a", 0))) == ("paged_out", WHY)
+    assert (look(it, "a", 0).state, why(look(it, "a", 0))) == ("paged_out", TOLD)
 
 
 def test_a_named_successor_that_is_throttled_is_asked_to_give_the_turn_back() -> None:
@@ -389,8 +394,13 @@ def test_throttling_an_unknown_session_or_without_a_reason_is_refused() -> None:
     with pytest.raises(KeyError, match="no session 'x' is open"):
         it.throttle(0, {"a": WHY, "x": WHY})
     with pytest.raises(ValueError, match="must be told why"):
-        it.throttle(0, {"a": ""})
+        it.throttle(0, {"a": []})
     assert why(look(it, "a", 0)) == "nothing to run"
+
+
+def test_a_reason_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no reason 'because'"):
+        Reason("because")
 
 
 # --- classroom, and rules that change -------------------------------------------------------------

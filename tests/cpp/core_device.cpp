@@ -289,9 +289,11 @@ TEST_CASE("the state that people see of a session follows from its turn, its rul
   };
   CHECK(is("a", 0.9) == State::running);
   CHECK(is("b", 0.9) == State::waiting);
-  pair.it.throttle(0.9, {{"b", "by a rule"}});
+  const Why why{{.code = Code::throttled_used_up, .who = "ada", .rule = "a rule", .seconds = 60},
+                {.code = Code::ask_contact, .who = "ann"}};
+  pair.it.throttle(0.9, {{"b", why}});
   CHECK(is("b", 0.9) == State::throttled);
-  CHECK(pair.why("b", 0.9)[0].text == "by a rule");
+  CHECK(pair.why("b", 0.9) == why);
   pair.it.change(0.9, "b", std::nullopt, std::nullopt, true);
   CHECK(is("b", 0.9) == State::paused);
   pair.it.throttle(0.9, {});

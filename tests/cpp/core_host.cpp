@@ -144,11 +144,11 @@ class Clients {
   }
   Decision throttle() {
     const std::string& there = device();
-    std::map<std::string, std::string> sentences;
+    std::map<std::string, Why> reasons;
     for (const auto& [id, client] : clients_)
       if (host_.contains(id) && below(4) == 0 && std::ranges::count(client.devices, there) > 0)
-        sentences[id] = "is throttled";
-    return host_.throttle(now_, there, sentences);
+        reasons[id] = {{Code::throttled_for_class}};
+    return host_.throttle(now_, there, reasons);
   }
 
   void take(const Decision& decision) {

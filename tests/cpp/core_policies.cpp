@@ -137,8 +137,17 @@ TEST_CASE(
   CHECK(share.served == 1);
 }
 
+TEST_CASE("a policy has one name, whatever the case in which people write it") {
+  for (const Policy& policy : policies()) {
+    std::string loud(policy.name);
+    for (char& each : loud) each = static_cast<char>(std::toupper(each));
+    CHECK(policy_named(loud).name == policy.name);
+    CHECK(policy_named(policy.name).name == policy.name);
+  }
+  CHECK(policy_named("Fair").name == "fair");
+}
+
 TEST_CASE("a name that is not in the table is refused with those that are") {
-  CHECK(policy_named("fair").name == "fair");
   CHECK_THROWS_WITH(
       policy_named("rr"),
       "there is no policy 'rr'; choose one of fair, fifo, srtf, pack, las, classroom");

@@ -135,12 +135,12 @@ class Clients {
   }
 
   Decision throttle() {
-    std::map<std::string, std::string> sentences;
+    std::map<std::string, Why> reasons;
     for (const std::string& id : {any(), any()})
-      if (scheduler_.contains(id) && below(2)) sentences[id] = "a rule";
+      if (scheduler_.contains(id) && below(2)) reasons[id] = {{Code::throttled_for_class}};
     held_.clear();
-    for (const auto& [id, sentence] : sentences) held_.insert(id);
-    return scheduler_.throttle(now_, sentences);
+    for (const auto& [id, why] : reasons) held_.insert(id);
+    return scheduler_.throttle(now_, reasons);
   }
   Decision set_shares() {
     return scheduler_.set_shares(now_, {{"group0", 0.5 + below(3)}}, {{"user1", 0.5 + below(3)}});

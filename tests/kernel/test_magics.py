@@ -322,7 +322,7 @@ MISTAKES = {
     "on --name 'lab": "a quotation mark is not closed",
     "pause": "sharing is not on here, so there is nothing to pause",
     "pause cn.ipynb": "no notebook is named cn.ipynb; did you mean cnn.ipynb?",
-    "policy fiar": "there is no policy fiar; did you mean fair?",
+    "policy fiar": "there is no policy 'fiar'; did you mean fair?",
     "squeeze 4 GiB": "sharing is not on here, so nothing is squeezed",
     "on --squeeze lots": "--squeeze lots is wrong; it takes auto, off, or the memory",
 }

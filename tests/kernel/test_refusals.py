@@ -22,7 +22,7 @@ WRONG = {
     "%gpushare on --name ''": "--name '' is wrong; it takes what others see, up to 200 characters",
     "%gpushare on --name '  '": "--name '  ' is wrong; it takes what others see",
     f"%gpushare on --name {'x' * 500}": f"--name {'x' * 60}… is wrong; it takes what others see",
-    "%gpushare policy FIAR": "there is no policy FIAR; did you mean fair?",
+    "%gpushare policy FIAR": "there is no policy 'FIAR'; did you mean fair?",
     "%%gpushare onn\n1": "unexpected argument `onn`. Usage: %gpushare cell",
     "%%gpushare on --weight 0\n1": "--weight 0 is wrong; it takes a number above 0",
     "import jupyter_gpushare as g\nwith g.session(wieght=3): pass": "did you mean weight?",

@@ -101,6 +101,12 @@ async def test_the_policy_can_be_read_and_chosen(api: Any, found: Any, look: Any
     assert look().policy == "srtf"
 
 
+async def test_the_case_of_a_policy_does_not_count(api: Any, found: Any, look: Any) -> None:
+    await found()
+    _, after = await api("policy", method="PUT", body={"policy": "FIFO"})
+    assert (after["policy"], look().policy) == ("fifo", "fifo")
+
+
 async def test_an_unknown_policy_is_refused_and_changes_nothing(
     api: Any, found: Any, look: Any
 ) -> None:

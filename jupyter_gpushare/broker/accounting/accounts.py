@@ -14,7 +14,6 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
 from typing import NamedTuple
 
 from ...errors import cause
@@ -197,7 +196,7 @@ class Accounts:
                 self._read_day()
 
     def _begin_day(self, unix: float) -> None:
-        self._day, self._day_ends = day_of(unix, self._zone)
+        self._day, self._day_ends = self._zone.day_of(unix)
         self._users: defaultdict[str, float] = defaultdict(float)
         self._groups: defaultdict[str, float] = defaultdict(float)
 
@@ -270,12 +269,6 @@ class Accounts:
         self._thread.submit(
             self._ledger.forget, unix - self._retention_days * DAY_SECONDS, unix - RETURN_SECONDS
         )
-
-
-def day_of(unix: float, zone: Zone) -> tuple[float, float]:
-    """Return midnight before and after that Unix time, in that zone; a day may have 23 hours."""
-    day = zone.at(unix).date()
-    return zone.unix(day, 0), zone.unix(day + timedelta(1), 0)
 
 
 def _difference(now: float, before: Counted, seen: Seen, turns: int) -> Use:

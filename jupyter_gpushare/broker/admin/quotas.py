@@ -1,24 +1,24 @@
 """Quotas of the rules: memory, notebooks, waiting notebooks, and device seconds of a day.
 
 A newcomer's demand above a quota is refused at once. A session that is here already, and comes to
-use more than a quota allows, is throttled from its next boundary on; its sentence names the rule.
+use more than a quota allows, is throttled from its next boundary on; the reason names the rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ... import _core
 from ...errors import OverQuota
-from ...format import duration, size
+from ...reasons import sentence
 from ...wire.messages import Demand
 from ...wire.snapshot import WAITING
 from ..sessions import SessionRecord, Sessions
 from .rulebook import Limit, Rulebook
 
-MEMORY = ("persistent", "lane")
 Claim = tuple[Demand, int]  # what a session may have on each of its devices, and their number
+Why: TypeAlias = list[_core.Reason]  # together, in this order, they say why a session is throttled
 
 
 class Used(Protocol):
@@ -29,11 +29,10 @@ class Used(Protocol):
 
 
 class Measure(NamedTuple):
-    """How claims add up to the amount that a rule limits, and how that is told to people."""
+    """How claims add up to the bytes that a rule limits, and the reason that says so."""
 
-    amount: Callable[[Sequence[Claim]], int]
-    figure: Callable[[int], str]
-    what: str
+    amount: Callable[[Iterable[Claim]], int]
+    code: str
 
 
 def persistent_bytes(claims: Iterable[Claim]) -> int:
@@ -47,9 +46,8 @@ def lane_bytes(claims: Iterable[Claim]) -> int:
 
 
 MEASURES = {
-    "persistent": Measure(persistent_bytes, size, "of persistent memory"),
-    "lane": Measure(lane_bytes, size, "inside one iteration"),
-    "sessions": Measure(len, str, "notebooks"),
+    "persistent": Measure(persistent_bytes, "above_persistent"),
+    "lane": Measure(lane_bytes, "above_lane"),
 }
 
 
@@ -63,11 +61,32 @@ class Quotas:
 
     def check_newcomer(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> None:
         """Raise OverQuota where one more session with this demand would be too much."""
-        self._check(rules, record, demand, (*MEMORY, "sessions"))
+        if why := self.excess(rules, record, demand):
+            raise refusal(why)
+        for limit in rules.limits("sessions", record.user, record.group):
+            number = len(self._claims_beside(limit, record)) + 1
+            if number > limit.amount:
+                raise OverQuota(
+                    f"{limit.holder} would have {number} notebooks, where the rule {limit.rule}"
+                    f" allows {int(limit.amount)}{advice(rules)}"
+                )
 
-    def check_memory(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> None:
-        """Raise OverQuota where the demand is too much for a session that is here."""
-        self._check(rules, record, demand, MEMORY)
+    def excess(self, rules: Rulebook, record: SessionRecord, demand: Demand) -> Why:
+        """Return why the demand is too much for its user or group; nothing if it is not."""
+        claim = (demand, len(record.devices))
+        for key, measure in MEASURES.items():
+            for limit in rules.limits(key, record.user, record.group):
+                amount = measure.amount([*self._claims_beside(limit, record), claim])
+                if amount > limit.amount:
+                    reason = _core.Reason(
+                        measure.code,
+                        who=limit.holder,
+                        bytes=amount,
+                        rule=limit.rule,
+                        whole=int(limit.amount),
+                    )
+                    return [reason, whom_to_ask(rules)]
+        return []
 
     def beside(self, record: SessionRecord, device: str) -> list[Claim]:
         """Return what other sessions of the same user may have on that device."""
@@ -86,28 +105,17 @@ class Quotas:
         self._wanting.pop(session, None)
 
     def throttled(
-        self, rules: Rulebook, states: Sequence[_core.SessionState], used: Used
-    ) -> dict[str, str]:
-        """Return the sessions that are throttled now, each with the sentence that says why."""
+        self, rules: Rulebook, states: Sequence[_core.SessionState], used: Used, unix: float
+    ) -> dict[str, Why]:
+        """Return the sessions that are throttled now, and why each is."""
         self._note_wanting(states)
-        return {**self._too_many_waiting(rules, states), **self._used_up(rules, states, used)}
+        midnight = rules.time_zone.day_of(unix)[1]
+        return {
+            **self._too_many_waiting(rules, states),
+            **self._used_up(rules, states, used, midnight),
+        }
 
     # --- parts ---------------------------------------------------------------------------------
-
-    def _check(
-        self, rules: Rulebook, record: SessionRecord, demand: Demand, keys: Iterable[str]
-    ) -> None:
-        claim = (demand, len(record.devices))
-        for key in keys:
-            measure = MEASURES[key]
-            for limit in rules.limits(key, record.user, record.group):
-                others = self._claims_beside(limit, record)
-                if (amount := measure.amount([*others, claim])) > limit.amount:
-                    raise OverQuota(
-                        f"{limit.holder} would have {measure.figure(amount)} {measure.what}, where"
-                        f" the rule {limit.rule} allows {measure.figure(int(limit.amount))}"
-                        f"{whom_to_ask(rules)}"
-                    )
 
     def _claims_beside(self, limit: Limit, record: SessionRecord) -> list[Claim]:
         """Return what the other sessions of the user or group of the limit may have."""
@@ -128,7 +136,7 @@ class Quotas:
 
     def _too_many_waiting(
         self, rules: Rulebook, states: Iterable[_core.SessionState]
-    ) -> dict[str, str]:
+    ) -> dict[str, Why]:
         users = {state.id: state.user for state in states}
         waits: dict[Limit, int] = {}
         found = {}
@@ -136,31 +144,52 @@ class Quotas:
             limits = list(rules.limits("waiting", users[session], self._sessions[session].group))
             full = next((limit for limit in limits if waits.get(limit, 0) >= limit.amount), None)
             if full is not None:
-                found[session] = (
-                    f"throttled: {full.holder} may have {int(full.amount)} waiting at a time by"
-                    f" the rule {full.rule}{whom_to_ask(rules)}"
+                reason = _core.Reason(
+                    "throttled_too_many_waiting",
+                    who=full.holder,
+                    count=int(full.amount),
+                    rule=full.rule,
                 )
+                found[session] = [reason, whom_to_ask(rules)]
                 continue
             for limit in limits:
                 waits[limit] = waits.get(limit, 0) + 1
         return found
 
     def _used_up(
-        self, rules: Rulebook, states: Iterable[_core.SessionState], used: Used
-    ) -> dict[str, str]:
+        self,
+        rules: Rulebook,
+        states: Iterable[_core.SessionState],
+        used: Used,
+        midnight: float,
+    ) -> dict[str, Why]:
         found = {}
         for state in states:
             group = self._sessions[state.id].group
             for limit in rules.limits("device_seconds_per_day", state.user, group):
                 read = used.used_today_by_group if limit.is_group else used.used_today
                 if read(limit.holder) >= limit.amount:
-                    found[state.id] = (
-                        f"throttled until midnight: {limit.holder} has had"
-                        f" {duration(limit.amount)} of the device today, the most by the rule"
-                        f" {limit.rule}{whom_to_ask(rules)}"
+                    reason = _core.Reason(
+                        "throttled_used_up",
+                        who=limit.holder,
+                        seconds=limit.amount,
+                        rule=limit.rule,
+                        until=midnight,
                     )
+                    found[state.id] = [reason, whom_to_ask(rules)]
         return found
 
 
-def whom_to_ask(rules: Rulebook) -> str:
-    return f"; ask {rules.contact}" if rules.contact else "; ask who runs this machine"
+def refusal(why: Why) -> OverQuota:
+    return OverQuota(sentence(why, str))
+
+
+def whom_to_ask(rules: Rulebook) -> _core.Reason:
+    if rules.contact:
+        return _core.Reason("ask_contact", who=rules.contact)
+    return _core.Reason("ask_operator")
+
+
+def advice(rules: Rulebook) -> str:
+    """Return the end of a refusal, which says whom to ask."""
+    return f"; {sentence([whom_to_ask(rules)], str)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from ... import _core
 from ...errors import InvalidValue
 from ...wire.messages import ClassMode
 from ...wire.snapshot import (
@@ -130,21 +131,18 @@ class Classes:
             raise InvalidValue(f"{reservation.group} has reserved {device} now")
 
 
-# --- sentences ------------------------------------------------------------------------------------
+# --- reasons --------------------------------------------------------------------------------------
 
 
-def why_class(one: Class, zone: Zone) -> str:
-    until = "it ends" if one.ends is None else clock(one.ends, zone)
-    return f"throttled: a class of {one.group} has the device until {until}"
+def why_class(one: Class) -> _core.Reason:
+    if one.ends is None:
+        return _core.Reason("throttled_for_class", who=one.group)
+    return _core.Reason("throttled_for_class_until", who=one.group, until=one.ends)
 
 
-def why_reserved(reservation: Reservation, zone: Zone, unix: float) -> str:
-    until = clock(reservation.span(unix, zone).ends, zone)
-    return f"throttled: {reservation.group} has reserved the device until {until}"
-
-
-def clock(unix: float, zone: Zone) -> str:
-    return zone.at(unix).strftime("%H:%M")
+def why_reserved(reservation: Reservation, zone: Zone, unix: float) -> _core.Reason:
+    ends = reservation.span(unix, zone).ends
+    return _core.Reason("throttled_for_reservation", who=reservation.group, until=ends)
 
 
 def _view(reservation: Reservation, zone: Zone, unix: float) -> ReservationView:

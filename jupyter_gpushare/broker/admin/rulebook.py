@@ -93,6 +93,11 @@ class Zone(str):
         shown = datetime.combine(day + timedelta(clock // DAY_MINUTES), time(), self.rules)
         return shown.replace(hour=clock % DAY_MINUTES // 60, minute=clock % 60).timestamp()
 
+    def day_of(self, unix: float) -> tuple[float, float]:
+        """Return midnight before and after that Unix time; a day may have 23 hours."""
+        day = self.at(unix).date()
+        return self.unix(day, 0), self.unix(day + timedelta(1), 0)
+
 
 def _amount(value: object, units: dict[str, int]) -> float:
     """Return an amount in the smallest unit. Raises ValueError for any other value, and below 0."""

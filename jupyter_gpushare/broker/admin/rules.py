@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ... import _core
-from ...errors import InvalidValue, OverQuota
-from ...format import size
+from ...errors import InvalidValue
 from ...wire.messages import (
     ClassMode,
     Demand,
@@ -23,7 +22,7 @@ from ..access.permissions import Permission, Person, Resource
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions
 from . import quotas, reservations
-from .quotas import Quotas, Used
+from .quotas import Quotas, Used, Why
 from .reservations import Classes
 from .rulebook import Rulebook
 from .rulebook_file import RulebookFile
@@ -33,10 +32,10 @@ log = logging.getLogger("jupyter_gpushare.broker")
 
 
 class Directives(NamedTuple):
-    """Directives for one device: the sessions to throttle, each with a sentence that says why, and
-    the weights of groups and users."""
+    """Directives for one device: the sessions to throttle, and why, and the weights of groups and
+    users."""
 
-    throttled: dict[str, str]
+    throttled: dict[str, Why]
     groups: dict[str, float]
     users: dict[str, float]
 
@@ -112,7 +111,7 @@ class RuleEngine:
         """Return the directives for each device with sessions; `states` has the sessions of all
         devices."""
         everywhere = [state for here in states.values() for state in here]
-        by_quotas = self.quotas.throttled(self.rules, everywhere, self._used)
+        by_quotas = self.quotas.throttled(self.rules, everywhere, self._used, unix)
         throttled = self._above_quotas() | by_quotas
         return {
             device: self._directives(device, here, throttled, unix)
@@ -124,29 +123,29 @@ class RuleEngine:
         self,
         device: str,
         here: Sequence[_core.SessionState],
-        throttled: Mapping[str, str],
+        throttled: Mapping[str, Why],
         unix: float,
     ) -> Directives:
         active = {self._group(one) for one in here if one.state in ACTIVE}
-        sentences = {one.id: throttled[one.id] for one in here if one.id in throttled}
+        reasons = {one.id: throttled[one.id] for one in here if one.id in throttled}
         return Directives(
-            sentences | self._others(device, here, unix),
+            reasons | self._others(device, here, unix),
             reservations.group_weights(self.rules, device, active, unix),
             self.rules.user_weights,
         )
 
     def _others(
         self, device: str, here: Sequence[_core.SessionState], unix: float
-    ) -> dict[str, str]:
+    ) -> dict[str, Why]:
         """Return the sessions of other groups, where one group has the device."""
-        zone = self.rules.time_zone
         if (one := self.classes.on(device)) is not None:
-            group, sentence = one.group, reservations.why_class(one, zone)
+            group, reason = one.group, reservations.why_class(one)
         elif (reserved := reservations.owner(self.rules, device, unix)) is not None:
-            group, sentence = reserved.group, reservations.why_reserved(reserved, zone, unix)
+            zone = self.rules.time_zone
+            group, reason = reserved.group, reservations.why_reserved(reserved, zone, unix)
         else:
             return {}
-        return {state.id: sentence for state in here if not self._is_of(state, group)}
+        return {state.id: [reason] for state in here if not self._is_of(state, group)}
 
     def _is_of(self, state: _core.SessionState, group: str) -> bool:
         """Whether the user of a session is in the group, or teaches it."""
@@ -182,52 +181,53 @@ class RuleEngine:
 
     def check_newcomer(self, record: SessionRecord, demand: Demand) -> None:
         """Raise OverQuota where one more session with this demand would be too much."""
-        self._check_part(record, demand)
+        if why := self._above_part(record, demand):
+            raise quotas.refusal(why)
         self.quotas.check_newcomer(self.rules, record, demand)
 
     def check_memory(self, record: SessionRecord, demand: Demand) -> None:
         """Raise OverQuota where the demand is more than the rules, or equal parts in a class, allow
         a session that is here, or has its turn already."""
-        self._check_part(record, demand)
-        self.quotas.check_memory(self.rules, record, demand)
+        if why := self.excess(record, demand):
+            raise quotas.refusal(why)
 
-    def excess(self, record: SessionRecord, demand: Demand) -> OverQuota | None:
-        """Return what `check_memory` raises, or None where the demand is allowed."""
-        try:
-            self.check_memory(record, demand)
-        except OverQuota as refusal:
-            return refusal
-        return None
+    def excess(self, record: SessionRecord, demand: Demand) -> Why:
+        """Return why `check_memory` raises, or nothing where the demand is allowed."""
+        return self._above_part(record, demand) or self.quotas.excess(self.rules, record, demand)
 
-    def _above_quotas(self) -> dict[str, str]:
+    def _above_quotas(self) -> dict[str, Why]:
         """Return the sessions that have come to need more memory than they may have. It may be
         allowed by now, since others of the same user have left."""
         found = {}
         for record in self._sessions:
-            if record.above_quota is not None:
-                refusal = self.excess(record, record.above_quota)
-                if refusal is not None:
-                    found[record.id] = f"throttled: {refusal}"
+            if record.above_quota is not None and (why := self.excess(record, record.above_quota)):
+                found[record.id] = [_core.Reason("throttled"), *why]
         return found
 
-    def _check_part(self, record: SessionRecord, demand: Demand) -> None:
-        for device in record.devices:
-            self._check_part_of(device, record, demand)
+    def _above_part(self, record: SessionRecord, demand: Demand) -> Why:
+        """Return why the demand is more than the part of a student on one of its devices."""
+        parts = (self._above_part_of(device, record, demand) for device in record.devices)
+        return next(filter(None, parts), [])
 
-    def _check_part_of(self, device: str, record: SessionRecord, demand: Demand) -> None:
+    def _above_part_of(self, device: str, record: SessionRecord, demand: Demand) -> Why:
         one, user = self.classes.on(device), record.user
         if one is None or one.group != record.group or one.group in self.rules.taught_by(user):
-            return
+            return []
         students = self._students(one.group, device)
         claims = [*self.quotas.beside(record, device), (demand, 1)]
         wanted = quotas.persistent_bytes(claims) + quotas.lane_bytes(claims)
         part = self._capacity(record.devices) // students
-        if wanted > part:
-            raise OverQuota(
-                f"{user} would have {size(wanted)} of the device; each of the {students} of"
-                f" the class of {one.group} has {size(part)} while it lasts"
-                f"{quotas.whom_to_ask(self.rules)}"
-            )
+        if wanted <= part:
+            return []
+        reason = _core.Reason(
+            "above_class_part",
+            who=user,
+            bytes=wanted,
+            count=students,
+            rule=one.group,
+            whole=part,
+        )
+        return [reason, quotas.whom_to_ask(self.rules)]
 
     def _students(self, group: str, device: str) -> int:
         """Return the number of students in the file, or of those with notebooks here if that is

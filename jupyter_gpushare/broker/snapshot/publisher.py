@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ... import _core
-from ...reasons import sentence
+from ...reasons import to_wire
 from ...wire import framing
 from ...wire.messages import Wait
 from ...wire.snapshot import Snapshot
@@ -86,15 +86,17 @@ class Publisher:
 
     def _tell(self, peer: Peer, state: _core.SessionState, holder: str | None) -> None:
         if not peer.is_behind():
-            namer = self._visibility.namer_for(peer)
+            name = self._visibility.namer_for(peer)
             peer.send(
                 Wait(
                     turn=state.turn,
                     place=state.place or 0,
                     waiting_seconds=state.waiting or 0.0,
-                    reason=sentence(state.why, namer),
-                    holder=None if holder is None else namer(holder),
+                    reason="",
+                    holder=None if holder is None else name(holder),
                     expected_seconds=state.expected_wait,
+                    why=list(map(to_wire, state.why)),
+                    names={one.other: name(one.other) for one in state.why if one.other},
                 )
             )
 

@@ -12,14 +12,13 @@ import socket
 import time
 from collections.abc import Callable
 
-from ... import _core
 from ...devices import find_all
 from ...errors import BrokerUnavailable, InvalidValue, LimitExceeded
-from ...refusals import nearest
 from ...settings import Settings, socket_path
 from ...wire.fd_channel import Channel
 from ...wire.launch import checked, is_shared, make_directory
 from ...wire.messages import Hello
+from .. import validation
 from ..access.authentication import Authentication
 from ..access.identity import NOBODY, Identity, of_process
 from ..accounting.accounts import Accounts
@@ -260,11 +259,10 @@ async def _serve(
 
 
 def _check_policy(name: str) -> None:
-    known = [policy for policy, _ in _core.policies()]
-    if name not in known:
-        raise InvalidValue(
-            f"a setting is wrong: there is no policy {name!r}; {nearest(name, known)}"
-        )
+    try:
+        validation.check_policy(name)
+    except InvalidValue as error:
+        raise InvalidValue(f"a setting is wrong: {error}") from None
 
 
 def _raise_descriptor_limit() -> None:
