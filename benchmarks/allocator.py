@@ -14,6 +14,7 @@ import argparse
 import os
 import statistics
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -80,7 +81,7 @@ def figures_of(trace: str, steps: Sequence[Step]) -> list[Figure]:
     return figures
 
 
-def main() -> None:
+def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("traces", nargs="*", type=Path, default=SHIPPED, metavar="TRACE")
     arguments.add_argument("--smallest", type=int, default=SMALLEST, metavar="BYTES")
@@ -92,8 +93,8 @@ def main() -> None:
         if not steps:
             arguments.error(f"nothing in {path} would come to a lane: see allocation_trace.py")
         figures += figures_of(name_of(path), steps)
-    publish("allocator", figures)
+    return publish("allocator", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

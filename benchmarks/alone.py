@@ -9,6 +9,7 @@ part alone; the increase of an iteration with all hooks and the measuring of mem
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
 
@@ -87,7 +88,7 @@ def boundary(settings: Settings) -> float:
     return statistics.median(times) * 1e6
 
 
-def main() -> None:
+def main() -> int:
     torch.set_num_threads(1)
     figures = []
     with broker() as (settings, _):
@@ -98,8 +99,8 @@ def main() -> None:
             figures.append(Figure(f"iteration_{name}_ms", seconds * 1e3, "ms"))
             figures.append(Figure(f"ratio_at_{name}_ms", ratio, target=target))
             figures.append(Figure(f"added_at_{name}_ms_us", (ratio - 1) * seconds * 1e6, "us"))
-    publish("alone", figures)
+    return publish("alone", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,6 +8,7 @@ of the broker process.
 from __future__ import annotations
 
 import select
+import sys
 import time
 
 import psutil
@@ -106,13 +107,13 @@ def measure(settings: Settings, looker: Client) -> list[Figure]:
     return figures
 
 
-def main() -> None:
+def main() -> int:
     with broker() as (settings, client):
         with Client.connect(settings, "looker") as looker:
             figures = measure(settings, looker)
-        publish("broker", figures)
         client.look()  # the broker still answers
+    return publish("broker", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

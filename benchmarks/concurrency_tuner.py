@@ -10,6 +10,7 @@ of `auto` begins without any knowledge, so its probes are in its time.
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Iterator
 
 from measure import Figure, broker, publish
@@ -67,9 +68,9 @@ def measure(pair: str) -> Iterator[Figure]:
     yield Figure(f"{pair}_auto_over_better", worse, target=1.03)
 
 
-def main() -> None:
-    publish("concurrency_tuner", [figure for pair in PAIRS for figure in measure(pair)])
+def main() -> int:
+    return publish("concurrency_tuner", [figure for pair in PAIRS for figure in measure(pair)])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

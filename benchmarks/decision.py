@@ -9,6 +9,7 @@ beside as many idle ones.
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 
 from measure import Figure, publish
@@ -101,7 +102,7 @@ def looks(waiting: int, idle: int) -> list[float]:
     return times
 
 
-def main() -> None:
+def main() -> int:
     figures = []
     for count in SESSIONS:
         figures.append(Figure(str(count), statistics.median(decisions(count)) * 1e6, "us"))
@@ -111,8 +112,8 @@ def main() -> None:
     for waiting, idle in LOOKS:
         seconds = statistics.median(looks(waiting, idle))
         figures.append(Figure(f"a look at {waiting} and {idle} idle", seconds * 1e6, "us"))
-    publish("decision_us", figures)
+    return publish("decision_us", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -22,6 +22,7 @@ import heapq
 import itertools
 import math
 import statistics
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -430,7 +431,7 @@ def figures_of(name: str, scenes: list[Scene]) -> Iterator[Figure]:
         yield Figure(f"{name}: the same, by {cause}", count)
 
 
-def main() -> None:
+def main() -> int:
     scenes = [
         Scene(policy, kind, users, seed).run()
         for policy, _ in _core.policies()
@@ -443,7 +444,7 @@ def main() -> None:
         for name in dict.fromkeys(map(of, scenes)):
             title = name if isinstance(name, str) else ", ".join(name)
             figures += figures_of(title, [scene for scene in scenes if of(scene) == name])
-    publish("expected_wait", figures)
+    status = publish("expected_wait", figures)
     for scene in scenes:
         for pair, cause in scene.late:
             print(
@@ -451,7 +452,8 @@ def main() -> None:
                 f" at {pair.time:.2f} s {pair.name} was told {pair.expected:.2f} s and waited"
                 f" {pair.real:.2f} s: {cause or 'WRONG'}"
             )
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

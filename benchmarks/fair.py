@@ -7,6 +7,7 @@ three notebooks and two others have one each.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -71,14 +72,14 @@ def over_users() -> float:
     return jain(used.values())
 
 
-def main() -> None:
+def main() -> int:
     with broker() as (settings, client):
         figures = [
             Figure("jain_notebooks", over_notebooks(settings, client), target=0.98, at_least=True),
             Figure("jain_users", over_users(), target=0.98, at_least=True),
         ]
-    publish("fair", figures)
+    return publish("fair", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import statistics
+import sys
 import time
 from multiprocessing.process import BaseProcess
 
@@ -82,10 +83,10 @@ def after_a_killed_broker() -> tuple[float, float]:
     return service, turn
 
 
-def main() -> None:
+def main() -> int:
     lane = statistics.median(after_a_killed_holder() for _ in range(ROUNDS))
     service, turn = zip(*(after_a_killed_broker() for _ in range(ROUNDS)), strict=True)
-    publish(
+    return publish(
         "faults",
         [
             Figure("lane_again_s", lane, "s", target=1.0),
@@ -96,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -230,7 +230,7 @@ def figures_of(count: int, alone: dict[str, Needs]) -> list[Figure]:
     ]
 
 
-def main() -> None:
+def main() -> int:
     os.environ["FAKE_CUDA_KERNELS"] = ""
     os.environ["FAKE_CUDA_BYTES"] = str(CAPACITY)
     os.environ["JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES"] = "0"
@@ -248,11 +248,11 @@ def main() -> None:
             figures += calls_of(model)
         for count in COUNTS:
             figures += figures_of(count, alone)
-    publish("gpu_memory", figures)
+    return publish("gpu_memory", figures)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         child(sys.argv[1], sys.argv[2] == "1")
     else:
-        main()
+        sys.exit(main())

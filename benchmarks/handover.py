@@ -168,7 +168,7 @@ def figures(prefix: str, floor: list[float], across: list[float]) -> list[Figure
     ]
 
 
-def main() -> None:
+def main() -> int:
     with broker(quantum_seconds=1e-6, half_life_seconds=1e-6) as (settings, _):
         with awake_cores():
             measured = {
@@ -177,10 +177,10 @@ def main() -> None:
                 "at_cell_end_": measure(settings, most=0.0),
             }
         measured["with_sleep_"] = measure(settings)
-    publish(
+    return publish(
         "handover", [row for prefix, times in measured.items() for row in figures(prefix, *times)]
     )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 
@@ -78,7 +79,7 @@ def boundary() -> float:
     return (time.thread_time() - start) / BOUNDARIES * 1e6
 
 
-def main() -> None:
+def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     descriptor = os.memfd_create("lane")
@@ -92,8 +93,8 @@ def main() -> None:
     figures = [Figure("boundary_us", boundary(), "us", target=1)]
     for name in MODELS:
         figures += figures_of(name, TRAININGS[name]())
-    publish("lane", figures)
+    return publish("lane", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

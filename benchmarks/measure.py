@@ -59,8 +59,9 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def publish(benchmark: str, figures: Sequence[Figure]) -> None:
-    """Print `figures`; their values go to build/bench.json, the promises among them beside it."""
+def publish(benchmark: str, figures: Sequence[Figure]) -> int:
+    """Print `figures`; their values go to build/bench.json, the promises among them beside it.
+    Return the exit status of the benchmark: 1 where a promise is missed."""
     RESULTS.parent.mkdir(exist_ok=True)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results[benchmark] = {figure.name: figure.value for figure in figures}
@@ -71,6 +72,7 @@ def publish(benchmark: str, figures: Sequence[Figure]) -> None:
     }
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")
     Console().print(table(benchmark, figures))
+    return int(any(figure.is_met is False for figure in figures))
 
 
 def table(benchmark: str, figures: Sequence[Figure]) -> Table:

@@ -13,6 +13,7 @@ without sharing, all at once; it depends on chance how many are at their peak at
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -107,7 +108,7 @@ def figures_of(count: int, alone: dict[str, Needs]) -> list[Figure]:
     ]
 
 
-def main() -> None:
+def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     alone = {model: needs(model) for model in MODELS}
     figures = []
@@ -116,8 +117,8 @@ def main() -> None:
         figures.append(Figure(f"{model}_ephemeral_MiB", ephemeral / MIB, "MiB"))
     for count in COUNTS:
         figures += figures_of(count, alone)
-    publish("memory", figures)
+    return publish("memory", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,6 +8,7 @@ once, in new processes, on a device of that size. `finished` of them did all the
 from __future__ import annotations
 
 import os
+import sys
 
 from measure import Figure, broker, publish
 from total import one_after_the_other, together
@@ -41,12 +42,12 @@ def without_room(capacity: int) -> tuple[float, int]:
         return seconds, sum(session.iterations == ITERATIONS for session in sessions)
 
 
-def main() -> None:
+def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     serial, peaks = with_room()
     capacity = int(peaks / OVERCOMMITMENT)
     seconds, finished = without_room(capacity)
-    publish(
+    return publish(
         "overcommit",
         [
             Figure("sum_of_peaks_MiB", peaks / MIB, "MiB"),
@@ -59,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -15,6 +15,7 @@ import ctypes
 import mmap
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -107,13 +108,13 @@ def compare() -> tuple[list[float], int]:
     return ratios, paged
 
 
-def main() -> None:
+def main() -> int:
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 16)
     torch.set_num_threads(1)
     assert AllocationCounter.install() == ""
     rounds = [compare() for _ in range(ROUNDS)]
     medians = map(statistics.median, zip(*(ratios for ratios, _ in rounds), strict=True))
-    publish(
+    return publish(
         "paging",
         [
             Figure("bytes", rounds[0][1] / (1 << 20), "MiB"),
@@ -126,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import select
 import statistics
+import sys
 import threading
 from pathlib import Path
 
@@ -165,13 +166,13 @@ def measure(settings: Settings, looker: Client) -> list[Figure]:
     ]
 
 
-def main() -> None:
+def main() -> int:
     with broker() as (settings, client):
         with Client.connect(settings, "looker") as looker:
             figures = measure(settings, looker)
-        publish("panel", figures)
         client.look()  # the broker still answers
+    return publish("panel", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

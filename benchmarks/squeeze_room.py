@@ -7,6 +7,7 @@ times as large the batch of an AlexNet, if its iterations are squeezed as far as
 from __future__ import annotations
 
 import functools
+import sys
 import tempfile
 from collections.abc import Callable
 
@@ -48,7 +49,7 @@ def times_as_much(make: Callable[[int], Training], size: int, directory: str) ->
     return ENOUGH
 
 
-def main() -> None:
+def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
         depth = times_as_much(deep, SMALL, directory)
@@ -57,8 +58,8 @@ def main() -> None:
         Figure("depth_of_a_resnet", depth, "times", target=3, at_least=True),
         Figure("batch_of_alexnet", batch, "times", target=2, at_least=True),
     ]
-    publish("squeeze_room", figures)
+    return publish("squeeze_room", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

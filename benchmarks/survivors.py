@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import time
 
 import torch
@@ -91,7 +92,7 @@ def times(descriptor: int) -> list[Figure]:
     return [*figures, Figure("one_block_us", median(1, SURVIVORS[-1]), "us")]
 
 
-def main() -> None:
+def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     descriptor = os.memfd_create("lane")
@@ -105,8 +106,8 @@ def main() -> None:
     figures = [figure for model in MODELS for figure in of_training(model)]
     # The survivors of the trainings are not part of the following.
     _core.Lane.promote()
-    publish("survivors", figures + times(descriptor))
+    return publish("survivors", figures + times(descriptor))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

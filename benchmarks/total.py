@@ -6,6 +6,7 @@ All processes are up and have their data before the clock starts. Rounds of both
 from __future__ import annotations
 
 import statistics
+import sys
 
 from measure import Figure, broker, publish
 from training import MODEL, Trainer, trainers
@@ -47,14 +48,14 @@ def measure(settings: Settings) -> tuple[float, float]:
     return statistics.median(serial), statistics.median(ratios)
 
 
-def main() -> None:
+def main() -> int:
     with broker() as (settings, _):
         serial, ratio = measure(settings)
-    publish(
+    return publish(
         "total",
         [Figure("serial_seconds", serial, "s"), Figure("ratio", ratio, target=1.03)],
     )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

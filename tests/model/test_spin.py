@@ -70,16 +70,26 @@ BUGS: list[Row] = [
     ("paging", (*ROOM_FOR_TWO, "-DWAYS=1", "-DSUCCESSORS_MAKE_WAY"), SAFE),
 ]
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("spin") and shutil.which(COMPILER)),
-    reason="needs SPIN (Debian's package spin) and a C compiler",
-)
+NEEDS = "needs SPIN (Debian's package spin) and a C compiler"
+
+
+@pytest.fixture(autouse=True)
+def spin(request: pytest.FixtureRequest) -> None:
+    """A thorough run without it would have shown nothing."""
+    if not (shutil.which("spin") and shutil.which(COMPILER)):
+        if is_thorough(request):
+            pytest.fail(NEEDS)
+        pytest.skip(NEEDS)
 
 
 @pytest.fixture
 def thorough(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--hypothesis-profile") != "faults":
+    if not is_thorough(request):
         pytest.skip("`make faults` has it")
+
+
+def is_thorough(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--hypothesis-profile") == "faults")
 
 
 def errors(folder: Path, model: str, of: tuple[str, ...], search: tuple[str, ...]) -> int:
