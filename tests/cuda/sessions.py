@@ -238,13 +238,17 @@ def exports(way: str) -> dict[str, bool]:
         with gpushare.turn():
             tensor = memory(8, 5)
             was_inside = is_inside(tensor)
-            if way == "dlpack":
-                other = torch.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
-            else:
-                address = tensor.__cuda_array_interface__["data"][0]
-        if way != "dlpack":
-            return {"was_inside": was_inside, "stayed": tensor.data_ptr() == address}
-        return {"was_inside": was_inside, "stayed": tensor.data_ptr() == other.data_ptr()}
+            address = EXPORTS[way](tensor)
+        return {"was_inside": was_inside, "stayed": tensor.data_ptr() == address}
+
+
+EXPORTS: dict[str, Callable[[Any], int]] = {  # what another library takes for the address
+    "to_dlpack": lambda t: torch.from_dlpack(torch.utils.dlpack.to_dlpack(t)).data_ptr(),
+    "dlpack_of_the_tensor": lambda t: torch.from_dlpack(
+        t.__dlpack__(stream=1, max_version=(1, 0))  # CuPy asks so
+    ).data_ptr(),
+    "cuda_array_interface": lambda t: t.__cuda_array_interface__["data"][0],
+}
 
 
 # --- what user code sees

@@ -74,6 +74,7 @@ def test_a_notebook_that_is_out_of_memory_fails_alone(
 def test_memory_that_is_paged_out_comes_back_to_its_addresses(run: Run) -> None:
     said = run("paged_out_between_cells", is_shared=True)
     size, reason = said["paged"]
-    if not size:
-        pytest.skip(f"nothing can be paged out here: {reason}")
+    if reason.startswith("nothing can be paged out: "):
+        pytest.skip(reason)
     assert reason == ""
+    assert size > 0
