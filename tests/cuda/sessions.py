@@ -44,8 +44,8 @@ def step(mebibytes: int = 60) -> bool:
 
 
 @contextmanager
-def session(name: str = "test") -> Iterator[Any]:
-    with gpushare.session(name=name, device="cuda:0") as opened:
+def session(name: str = "test", device: str = "cuda:0") -> Iterator[Any]:
+    with gpushare.session(name=name, device=device) as opened:
         yield opened
         assert opened._lane_use.trouble == "", opened._lane_use.trouble
         assert _core.CudaLane.is_valid() == ""
