@@ -111,11 +111,16 @@ def uuid_of(number: int) -> str:
     return f"GPU-{UUID(bytes=bytes([number + 1] * 16))}"
 
 
+def card(number: int) -> str:
+    """What the fake NVML is told of a GPU of 4 GiB."""
+    return f"gpu {uuid_of(number)} {4 * GIB} 0 NVIDIA L4"
+
+
 @pytest.fixture
 def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
     """The host has two GPUs of 4 GiB."""
     gpus = FakeGpus(tmp_path / "nvml")
-    gpus.say(*(f"gpu {uuid_of(number)} {4 * GIB} 0 NVIDIA L4" for number in range(2)))
+    gpus.say(card(0), card(1))
     monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml"))
     monkeypatch.setenv("FAKE_CUDA_COUNT", "2")
     return gpus
