@@ -45,9 +45,7 @@ def test_iterations_have_their_activations_in_the_lane(run: Run) -> None:
         assert seen[-1], "tensors of the last iteration lie outside of the lane"
 
 
-@pytest.mark.parametrize(
-    "cases", [WHOLE_ITERATIONS[:1], WHOLE_ITERATIONS[:2], WHOLE_ITERATIONS], ids=len
-)
+@pytest.mark.parametrize("cases", [WHOLE_ITERATIONS[:count] for count in (1, 2, 3, 4)], ids=len)
 def test_notebooks_in_one_lane_with_one_that_overwrites_it_come_to_the_same(
     cases: tuple[str, ...], start: Start, run: Run, settings: Settings
 ) -> None:
