@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +262,40 @@ def peak() -> int:
         for number in gpushare.iterations(range(6)):
             memory(100 if number == 1 else 10)
         return torch.cuda.max_memory_allocated() // MIB
+
+
+def figures(is_shared: bool) -> list[dict[str, int]]:
+    """What PyTorch says of live tensors and of their peak, in the midst of an iteration, between
+    two, and after a reset by user code."""
+    with session() if is_shared else nullcontext():
+        memory(1)
+        if is_shared:
+            learn()
+        torch.cuda.reset_peak_memory_stats()
+        found, kept = [], []
+        for number in gpushare.iterations(range(8)) if is_shared else range(8):
+            first = memory(30)
+            kept = [*kept[-1:], memory(3, number), torch.full((1000,), number, device="cuda")]
+            del first
+            second = memory(20 + number)
+            found.append(figures_of_tensors())
+            del second
+        found.append(figures_of_tensors())
+        torch.cuda.reset_peak_memory_stats()
+        found.append(figures_of_tensors())
+        return found
+
+
+def figures_of_tensors() -> dict[str, int]:
+    """Counts of tensors and their bytes. What PyTorch adds to a block, at most 1 MiB where there is
+    a rest of its segment, depends on the segment."""
+    stats = torch.cuda.memory_stats()
+    names = ("allocation.", "active.", "requested_bytes.")
+    return {
+        name: value
+        for name, value in stats.items()
+        if name.startswith(names) and name.endswith((".current", ".peak"))
+    }
 
 
 def split_sizes() -> dict[str, Any]:

@@ -128,6 +128,10 @@ def test_the_peak_that_user_code_asks_for_is_its_own(run: Run) -> None:
     assert run(PROGRAM, "peak") == 100
 
 
+def test_statistics_of_tensors_are_those_without_sharing(run: Run) -> None:
+    assert run(PROGRAM, "figures", True) == run(PROGRAM, "figures", False)
+
+
 def test_tensors_may_go_to_another_process(run: Run) -> None:
     said = run(PROGRAM, "sends")
     assert said["was_inside"]
