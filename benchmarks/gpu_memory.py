@@ -36,6 +36,7 @@ LEARNING, STEADY = 24, 6  # iterations of each
 MIB = 1 << 20
 COUNTED = (b"cuMem", b"cuCtxSynchronize")
 CAPACITY = 24 << 30
+UUID = "GPU-01010101-0101-0101-0101-010101010101"  # that the fake GPU has
 
 
 class Needs(NamedTuple):
@@ -237,7 +238,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
         os.environ["FAKE_CUDA_HOST"] = Path(home).name
         nvml = Path(home) / "nvml"
-        nvml.write_text(f"gpu GPU-fake {CAPACITY} 0 NVIDIA L4\n")
+        nvml.write_text(f"gpu {UUID} {CAPACITY} 0 NVIDIA L4\n")
         os.environ["FAKE_NVML"] = str(nvml)
         alone = {model: needs(model) for model in MODELS}
         figures = []

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "fake_driver.h"
 
 using namespace gpushare;
@@ -13,6 +15,9 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kChunk = 2 * kMiB;
+
+// In all tests of this program, before the driver looks.
+[[maybe_unused]] const int kTwoDevices = setenv("FAKE_CUDA_COUNT", "2", 1);
 
 // The driver as a program of CUDA's documentation uses it; all that it took is given back at the
 // end.
@@ -31,8 +36,9 @@ struct Program {
     CHECK(fake_driver::alive() == fake_driver::Alive{});
   }
 
-  CudaAllocationProperties properties(CudaHandleType type = CudaHandleType::kDescriptor) const {
-    return {CudaAllocationType::kPinned, type, kPlace, nullptr, 0, 0, 0, {}};
+  CudaAllocationProperties properties(CudaHandleType type = CudaHandleType::kDescriptor,
+                                      int device = 0) const {
+    return {CudaAllocationType::kPinned, type, place(device), nullptr, 0, 0, 0, {}};
   }
   CudaHandle create(size_t bytes, CudaHandleType type = CudaHandleType::kDescriptor) {
     CudaHandle handle = 0;
@@ -45,12 +51,13 @@ struct Program {
     REQUIRE(driver.cuMemAddressReserve(&address, bytes, 0, 0, 0) == kCudaSuccess);
     return address;
   }
-  CudaResult allow(CudaAddress address, size_t bytes) {
-    const CudaAccessDescription access{kPlace, CudaAccess::kReadWrite};
+  CudaResult allow(CudaAddress address, size_t bytes, int device = 0) {
+    const CudaAccessDescription access{place(device), CudaAccess::kReadWrite};
     return driver.cuMemSetAccess(address, bytes, &access, 1);
   }
 
-  static constexpr CudaLocation kPlace{CudaLocationType::kDevice, 0};
+  static CudaLocation place(int device) { return {CudaLocationType::kDevice, device}; }
+
   CudaDriver driver;
   CudaContext* context = nullptr;
 };
@@ -177,6 +184,40 @@ TEST_CASE("capacity and granularity are kept, and errors come on demand") {
   fake_driver::forget_calls();
   driver.cuCtxSynchronize();
   CHECK(fake_driver::calls() == fake_driver::Calls{{"cuCtxSynchronize", 1}});
+}
+
+TEST_CASE("each device has its own capacity, which is that of the memory made there") {
+  Program program;
+  const CudaDriver& driver = program.driver;
+  fake_driver::set_capacity(3 * kChunk, 0);
+  fake_driver::set_capacity(kChunk, 1);
+  const CudaHandle first = program.create(2 * kChunk);
+  const auto there = program.properties(CudaHandleType::kDescriptor, 1);
+  CudaHandle handle = 0;
+  CHECK(driver.cuMemCreate(&handle, 2 * kChunk, &there, 0) == kCudaOutOfMemory);
+  REQUIRE(driver.cuMemCreate(&handle, kChunk, &there, 0) == kCudaSuccess);
+  const auto nowhere = program.properties(CudaHandleType::kDescriptor, 2);
+  CHECK(driver.cuMemCreate(&handle, kChunk, &nowhere, 0) != kCudaSuccess);
+  const CudaHandle second = program.create(kChunk);
+  for (const CudaHandle made : {first, second, handle}) driver.cuMemRelease(made);
+  for (const int device : {0, 1}) fake_driver::set_capacity(size_t{1} << 30, device);
+}
+
+TEST_CASE("a device has no access to another's memory") {
+  Program program;
+  const CudaDriver& driver = program.driver;
+  const auto there = program.properties(CudaHandleType::kDescriptor, 1);
+  CudaHandle handle = 0;
+  REQUIRE(driver.cuMemCreate(&handle, kChunk, &there, 0) == kCudaSuccess);
+  const CudaAddress window = program.reserve(kChunk);
+  REQUIRE(driver.cuMemMap(window, kChunk, 0, handle, 0) == kCudaSuccess);
+  CHECK(program.allow(window, kChunk, 0) != kCudaSuccess);
+  CHECK_FALSE(is_readable(window));
+  CHECK(program.allow(window, kChunk, 1) == kCudaSuccess);
+  CHECK(is_readable(window));
+  driver.cuMemUnmap(window, kChunk);
+  driver.cuMemAddressFree(window, kChunk);
+  driver.cuMemRelease(handle);
 }
 
 TEST_CASE("a forked child has no CUDA") {

@@ -339,7 +339,7 @@ TEST_CASE("without a GPU there is no lane and no memory of one") {
 TEST_CASE("a GPU that is not there, or cannot share, is reported in one sentence") {
   const Balance balance;
   CudaDevice device;
-  CHECK(device.open(1) == "there is no such GPU: an error of the fake driver");
+  CHECK(device.open(2) == "there is no such GPU: an error of the fake driver");
   CHECK(device.open(0, "no-such-library.so").starts_with("there is no CUDA driver here: "));
   for (size_t nth = 1; nth <= 6; ++nth) {  // up to the context
     fake_driver::fail(nth, 999);

@@ -6,6 +6,7 @@ Without the environment that `run` gives, there is nothing to collect here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,15 +14,20 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import psutil
 import pytest
 
 from jupyter_gpushare import settings as settings_module
 from jupyter_gpushare.settings import Settings, as_environment
+from jupyter_gpushare.wire.client import Client
+from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
-from ..conftest import end_broker
+from ..conftest import FakeGpus, end_broker
 
 HERE = Path(__file__).resolve().parent
+GIB = 1 << 30
 SECONDS = 800  # of one process; a safety net
 IS_HERE = "FAKE_CUDA_KERNELS" in os.environ
 collect_ignore_glob = [] if IS_HERE else ["test_*.py"]
@@ -53,7 +59,9 @@ class Process:
     def says(self) -> str:
         """Its next line; what it says between two `go_on`."""
         assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+        if not (line := self._process.stdout.readline()):
+            pytest.fail(f"the process has ended, and returned {self.answer()}")
+        return line.strip()
 
     def go_on(self) -> None:
         assert self._process.stdin is not None
@@ -98,6 +106,54 @@ def run(start: Start) -> Run:
     return lambda *words, **environment: start(*words, FAKE_CUDA_HOST="", **environment).answer()
 
 
+def uuid_of(number: int) -> str:
+    """Of a GPU of the host, as the fake driver has it."""
+    return f"GPU-{UUID(bytes=bytes([number + 1] * 16))}"
+
+
+def card(number: int) -> str:
+    """What the fake NVML is told of a GPU of 4 GiB."""
+    return f"gpu {uuid_of(number)} {4 * GIB} 0 NVIDIA L4"
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
+    """The host has two GPUs of 4 GiB."""
+    gpus = FakeGpus(tmp_path / "nvml")
+    gpus.say(card(0), card(1))
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml"))
+    monkeypatch.setenv("FAKE_CUDA_COUNT", "2")
+    return gpus
+
+
+Bytes = dict[int, int]  # of a GPU's memory, by the number of the file that each is
+GivenAway = Callable[..., Bytes]
+
+
+def has(process: int, gpu: int, host: str) -> Bytes:
+    """What a process has of a GPU; nothing once it has ended."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed just now
+                if os.readlink(entry).startswith(f"/memfd:fake-gpu-{gpu}-{host} "):
+                    found[entry.stat().st_ino] = entry.stat().st_size
+    return found
+
+
+@pytest.fixture
+def given_away(tmp_path: Path) -> GivenAway:
+    """What these processes have of this test's GPU of that number, or all that there are."""
+
+    def given_away(*processes: int, gpu: int = 0) -> Bytes:
+        found: Bytes = {}
+        for process in processes or psutil.pids():
+            found |= has(process, gpu, tmp_path.name)
+        return found
+
+    return given_away
+
+
 @pytest.fixture
 def broker(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     """A private broker, whose turns end at each boundary where another session waits."""
@@ -113,3 +169,17 @@ def broker(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         monkeypatch.setenv(name, value)
     yield given
     end_broker(given)
+
+
+@pytest.fixture
+def look(broker: Settings) -> Callable[[], Snapshot]:
+    def look() -> Snapshot:
+        with Client.connect(broker, "tests") as client:
+            return client.look()
+
+    return look
+
+
+@pytest.fixture
+def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView]]:
+    return lambda: {view.name: view for device in look().devices for view in device.sessions}

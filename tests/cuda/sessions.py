@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,8 @@ def step(mebibytes: int = 60) -> bool:
 
 
 @contextmanager
-def session(name: str = "test") -> Iterator[Any]:
-    with gpushare.session(name=name, device="cuda:0") as opened:
+def session(name: str = "test", device: str = "cuda:0") -> Iterator[Any]:
+    with gpushare.session(name=name, device=device) as opened:
         yield opened
         assert opened._lane_use.trouble == "", opened._lane_use.trouble
         assert _core.CudaLane.is_valid() == ""
@@ -238,13 +238,17 @@ def exports(way: str) -> dict[str, bool]:
         with gpushare.turn():
             tensor = memory(8, 5)
             was_inside = is_inside(tensor)
-            if way == "dlpack":
-                other = torch.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
-            else:
-                address = tensor.__cuda_array_interface__["data"][0]
-        if way != "dlpack":
-            return {"was_inside": was_inside, "stayed": tensor.data_ptr() == address}
-        return {"was_inside": was_inside, "stayed": tensor.data_ptr() == other.data_ptr()}
+            address = EXPORTS[way](tensor)
+        return {"was_inside": was_inside, "stayed": tensor.data_ptr() == address}
+
+
+EXPORTS: dict[str, Callable[[Any], int]] = {  # what another library takes for the address
+    "to_dlpack": lambda t: torch.from_dlpack(torch.utils.dlpack.to_dlpack(t)).data_ptr(),
+    "dlpack_of_the_tensor": lambda t: torch.from_dlpack(
+        t.__dlpack__(stream=1, max_version=(1, 0))  # CuPy asks so
+    ).data_ptr(),
+    "cuda_array_interface": lambda t: t.__cuda_array_interface__["data"][0],
+}
 
 
 # --- what user code sees
@@ -258,6 +262,40 @@ def peak() -> int:
         for number in gpushare.iterations(range(6)):
             memory(100 if number == 1 else 10)
         return torch.cuda.max_memory_allocated() // MIB
+
+
+def figures(is_shared: bool) -> list[dict[str, int]]:
+    """What PyTorch says of live tensors and of their peak, in the midst of an iteration, between
+    two, and after a reset by user code."""
+    with session() if is_shared else nullcontext():
+        memory(1)
+        if is_shared:
+            learn()
+        torch.cuda.reset_peak_memory_stats()
+        found, kept = [], []
+        for number in gpushare.iterations(range(8)) if is_shared else range(8):
+            first = memory(30)
+            kept = [*kept[-1:], memory(3, number), torch.full((1000,), number, device="cuda")]
+            del first
+            second = memory(20 + number)
+            found.append(figures_of_tensors())
+            del second
+        found.append(figures_of_tensors())
+        torch.cuda.reset_peak_memory_stats()
+        found.append(figures_of_tensors())
+        return found
+
+
+def figures_of_tensors() -> dict[str, int]:
+    """Counts of tensors and their bytes. What PyTorch adds to a block, at most 1 MiB where there is
+    a rest of its segment, depends on the segment."""
+    stats = torch.cuda.memory_stats()
+    names = ("allocation.", "active.", "requested_bytes.")
+    return {
+        name: value
+        for name, value in stats.items()
+        if name.startswith(names) and name.endswith((".current", ".peak"))
+    }
 
 
 def split_sizes() -> dict[str, Any]:

@@ -2,70 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
-
-from jupyter_gpushare.settings import Settings
-from jupyter_gpushare.wire.client import Client
-from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from ..patience import until
 
 if TYPE_CHECKING:
-    from .conftest import Process, Run, Start
+    from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
+
+    from .conftest import GivenAway, Process, Run, Start
 
 PROGRAM = "trainings.py"
 SMALL, LARGE = 32, 96  # channels; an iteration of the second needs three times as much
 
 pytestmark = pytest.mark.usefixtures("broker")  # which ends after all processes
-
-
-@pytest.fixture
-def look(broker: Settings) -> Callable[[], Snapshot]:
-    def look() -> Snapshot:
-        with Client.connect(broker, "tests") as client:
-            return client.look()
-
-    return look
-
-
-@pytest.fixture
-def sessions(look: Callable[[], Snapshot]) -> Callable[[], dict[str, SessionView]]:
-    return lambda: {view.name: view for device in look().devices for view in device.sessions}
-
-
-Bytes = dict[int, int]  # of the GPU's memory, by the number of the file that each is
-
-
-def has(process: int, host: str) -> Bytes:
-    """What a process has of the GPU; nothing once it has ended."""
-    found = {}
-    with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{process}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed just now
-                if os.readlink(entry).startswith(f"/memfd:fake-gpu-{host} "):
-                    found[entry.stat().st_ino] = entry.stat().st_size
-    return found
-
-
-@pytest.fixture
-def given_away(tmp_path: Path) -> Callable[..., Bytes]:
-    """What these processes have of this test's GPU, or all that there are."""
-
-    def given_away(*processes: int) -> Bytes:
-        found: Bytes = {}
-        for process in processes or psutil.pids():
-            found |= has(process, tmp_path.name)
-        return found
-
-    return given_away
 
 
 @pytest.fixture
@@ -91,7 +45,7 @@ def test_a_holder_that_is_killed_in_an_iteration_leaves_all_it_had_to_the_others
     both_in_the_lane: tuple[Process, Process],
     run: Run,
     sessions: Callable[[], dict[str, SessionView]],
-    given_away: Callable[..., Bytes],
+    given_away: GivenAway,
 ) -> None:
     first, second = both_in_the_lane
     assert given_away(second.pid).keys() - given_away(first.pid).keys()

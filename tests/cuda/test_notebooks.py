@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 from server import Notebook, Server
+
+from .conftest import GIB, card
+
+if TYPE_CHECKING:
+    from ..conftest import FakeGpus
+    from .conftest import GivenAway
 
 SECONDS = 800  # of all cells; a safety net
 SHARING = "%load_ext jupyter_gpushare\n%gpushare on --device cuda:0"
@@ -62,8 +69,8 @@ def home(socket_directory: Path) -> Path:
 
 
 @pytest.fixture
-def server(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("FAKE_CUDA_HOST", home.name)
+def server(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("FAKE_CUDA_HOST", tmp_path.name)
     server = Server(home)
     yield server
     server.stop()
@@ -77,9 +84,9 @@ async def opened(server: Server, name: str, *cells: str) -> Notebook:
     return notebook
 
 
-async def seen(server: Server) -> dict[str, Any]:
+async def seen(server: Server, name: str = "cuda:0") -> dict[str, Any]:
     """The sessions on the GPU by name, as the server shows them."""
-    (device,) = (each for each in (await server.snapshot())["devices"] if each["name"] == "cuda:0")
+    (device,) = (each for each in (await server.snapshot())["devices"] if each["name"] == name)
     return {Path(each["name"]).stem: each for each in device["sessions"]}
 
 
@@ -93,16 +100,52 @@ def test_notebooks_train_in_turns_and_come_to_what_one_comes_to_without_sharing(
     async def compare() -> None:
         await server.ready()
         plain = await opened(server, "plain", MODEL, TRAIN)
-        both = [await opened(server, name, SHARING, MODEL, LOOK) for name in ("ada", "bob")]
-        await asyncio.gather(*(notebook.run(TRAIN) for notebook in both))
+        shared = [await opened(server, name, SHARING, MODEL, LOOK) for name in ("ada", "bob")]
+        shared.append(await opened(server, "eve", MODEL, SHARING, LOOK))  # the model comes first
+        await asyncio.gather(*(notebook.run(TRAIN) for notebook in shared))
         expected = await plain.run("", **RESULT)
-        for notebook in both:
+        for notebook in shared:
             assert await notebook.run("", **RESULT) == expected
             assert (await notebook.run("", inside="inside[-1]"))["inside"] == "True"
         sessions = await seen(server)
-        assert sessions.keys() == {"ada", "bob"}
+        assert sessions.keys() == {"ada", "bob", "eve"}
         for each in sessions.values():
             assert each["iterations"] == 60
             assert each["waited_seconds"] > 0
 
     until_done(compare())
+
+
+TAKES = """
+import os, torch
+
+kept = torch.ones(100 << 20, dtype=torch.uint8, device="{}")
+"""
+
+
+def grown(server: Server, device: str, as_written: str, given_away: GivenAway) -> list[int]:
+    """Return MiB that a notebook has of each GPU, whose session is on the second one."""
+    found: list[int] = []
+
+    async def look() -> None:
+        await server.ready()
+        sharing = SHARING.replace("cuda:0", device)
+        notebook = await opened(server, "ada", sharing, TAKES.format(as_written))
+        process = int((await notebook.run("", process="os.getpid()"))["process"])
+        found.extend(sum(given_away(process, gpu=gpu).values()) >> 20 for gpu in range(2))
+        assert (await seen(server, "cuda:1")).keys() == {"ada"}
+
+    until_done(look())
+    return found
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_notebook_on_the_second_gpu_has_its_memory(server: Server, given_away: GivenAway) -> None:
+    assert grown(server, "cuda:1", "cuda:1", given_away) == [0, 100]
+
+
+def test_where_the_first_gpu_is_busy_a_notebook_on_any_gpu_computes_on_the_other(
+    two_gpus: FakeGpus, server: Server, given_away: GivenAway
+) -> None:
+    two_gpus.say(card(0), f"process {os.getppid()} {3 * GIB}", card(1))
+    assert grown(server, "auto", "cuda", given_away) == [0, 100]

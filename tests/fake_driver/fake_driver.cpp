@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,13 +27,17 @@
 using namespace gpushare;
 using namespace fake_gpu;
 
-struct gpushare::CudaContext {};
+// The primary one of a device.
+struct gpushare::CudaContext {
+  int device;
+  size_t retained = 0;
+};
 
 namespace {
 
 struct Driver {
-  pid_t process = 0;  // that called cuInit; a forked child has not
-  size_t contexts = 0;
+  pid_t process = 0;                 // that called cuInit; a forked child has not
+  std::deque<CudaContext> contexts;  // of each device
   fake_driver::Calls calls;
   size_t calls_until_failure = 0;
   CudaResult failure = 0;
@@ -43,8 +48,22 @@ Driver& driver() {
   return *driver;
 }
 
-CudaContext primary;
 thread_local std::vector<CudaContext*> current;
+
+// The current device of the thread goes with its contexts.
+void contexts_changed() { set_current_device(current.empty() ? 0 : current.back()->device); }
+
+size_t retained_contexts() {
+  size_t sum = 0;
+  for (const CudaContext& context : driver().contexts) sum += context.retained;
+  return sum;
+}
+
+size_t used_bytes_of_all() {
+  size_t sum = 0;
+  for (size_t i = 0; i < gpus().visible.size(); ++i) sum += used_bytes(static_cast<int>(i));
+  return sum;
+}
 
 void* at(CudaAddress address) { return reinterpret_cast<void*>(address); }
 
@@ -52,12 +71,12 @@ void* at(CudaAddress address) { return reinterpret_cast<void*>(address); }
 // made.
 template <class F>
 CudaResult call(const char* name, F made) {
-  const Lock lock(gpu().mutex);
+  const Lock lock(gpus().mutex);
   ++driver().calls[name];
   if (driver().calls_until_failure > 0 && --driver().calls_until_failure == 0) {
     return driver().failure;
   }
-  if (gpu().broken != kSuccess) return gpu().broken;
+  if (gpus().broken != kSuccess) return gpus().broken;
   const bool is_first = std::strcmp(name, "cuInit") == 0;
   return is_first || driver().process == getpid() ? made() : kNotInitialized;
 }
@@ -67,9 +86,32 @@ CudaResult call_in_context(const char* name, F made) {
   return call(name, [&] { return current.empty() ? kInvalidContext : made(); });
 }
 
+template <class F>
+CudaResult call_on(const char* name, CudaOrdinal device, F made) {
+  return call(name, [&] {
+    if (!is_there(device)) return kInvalidDevice;
+    return made(gpus().visible[static_cast<size_t>(device)],
+                driver().contexts[static_cast<size_t>(device)]);
+  });
+}
+
+// CUDA reads the environment once.
+CudaResult see_devices() {
+  if (driver().contexts.empty()) find();
+  for (size_t i = driver().contexts.size(); i < gpus().visible.size(); ++i) {
+    driver().contexts.push_back({static_cast<int>(i)});
+  }
+  return gpus().visible.empty() ? kNoDevice : kSuccess;
+}
+
+int bus_of(const Gpu& gpu) { return gpu.number + 1; }
+
+bool is_right(const CudaLocation& location) {
+  return location.type == CudaLocationType::kDevice && is_there(location.id);
+}
+
 bool are_right(const CudaAllocationProperties* properties) {
-  return properties->type == CudaAllocationType::kPinned &&
-         properties->location.type == CudaLocationType::kDevice && properties->location.id == 0;
+  return properties->type == CudaAllocationType::kPinned && is_right(properties->location);
 }
 
 // Each chunk has a descriptor here, which the real driver's has not.
@@ -91,35 +133,35 @@ CudaResult copy_now(void* to, const void* from, size_t bytes) {
 namespace fake_driver {
 
 Alive alive() {
-  const Lock lock(gpu().mutex);
-  return {gpu().handles.size(), gpu().mappings.size(), gpu().reservations.size(), driver().contexts,
-          used_bytes()};
+  const Lock lock(gpus().mutex);
+  return {gpus().handles.size(), gpus().mappings.size(), gpus().reservations.size(),
+          retained_contexts(), used_bytes_of_all()};
 }
 
 Calls calls() {
-  const Lock lock(gpu().mutex);
+  const Lock lock(gpus().mutex);
   return driver().calls;
 }
 
 void forget_calls() {
-  const Lock lock(gpu().mutex);
+  const Lock lock(gpus().mutex);
   driver().calls.clear();
 }
 
 void fail(size_t nth, int code) {
-  const Lock lock(gpu().mutex);
+  const Lock lock(gpus().mutex);
   driver().calls_until_failure = nth;
   driver().failure = code;
 }
 
 bool has_failed() {
-  const Lock lock(gpu().mutex);
+  const Lock lock(gpus().mutex);
   return driver().calls_until_failure == 0;
 }
 
-void set_capacity(size_t bytes) {
-  const Lock lock(gpu().mutex);
-  gpu().capacity = bytes;
+void set_capacity(size_t bytes, int device) {
+  const Lock lock(gpus().mutex);
+  gpus().visible.at(static_cast<size_t>(device)).capacity = bytes;
 }
 
 }  // namespace fake_driver
@@ -137,9 +179,11 @@ CudaResult cuInit(unsigned flags) {
   return call("cuInit", [&] {
     if (flags != 0) return kInvalidValue;
     if (driver().process != 0 && driver().process != getpid()) return kNotInitialized;  // forked
-    driver().process = getpid();
+    if (driver().process == getpid()) return kSuccess;
+    const CudaResult result = see_devices();
+    if (result == kSuccess) driver().process = getpid();
     allow_more_files();
-    return kSuccess;
+    return result;
   });
 }
 
@@ -166,13 +210,13 @@ CudaResult cuGetErrorName(CudaResult, const char** name) {
 CudaResult cuDeviceGet(CudaOrdinal* device, int ordinal) {
   return call("cuDeviceGet", [&] {
     *device = ordinal;
-    return ordinal == 0 ? kSuccess : kInvalidDevice;
+    return is_there(ordinal) ? kSuccess : kInvalidDevice;
   });
 }
 
 CudaResult cuDeviceGetCount(int* count) {
   return call("cuDeviceGetCount", [&] {
-    *count = 1;
+    *count = static_cast<int>(gpus().visible.size());
     return kSuccess;
   });
 }
@@ -183,19 +227,27 @@ CudaResult cuDeviceGetName(char* name, int length, CudaOrdinal) {
 }
 
 CudaResult cuDeviceGetUuid_v2(void* uuid, CudaOrdinal device) {
-  std::memset(uuid, 0, 16);
-  static_cast<char*>(uuid)[15] = static_cast<char>(device + 1);
-  return kSuccess;
-}
-
-CudaResult cuDeviceTotalMem_v2(size_t* bytes, CudaOrdinal) {
-  return call("cuDeviceTotalMem_v2", [&] {
-    *bytes = gpu().capacity;
+  return call_on("cuDeviceGetUuid_v2", device, [&](const Gpu& gpu, CudaContext&) {
+    std::memcpy(uuid, uuid_of(gpu.number).data(), 16);
     return kSuccess;
   });
 }
 
-CudaResult cuDeviceGetAttribute(int* value, int attribute, CudaOrdinal) {
+CudaResult cuDeviceGetPCIBusId(char* text, int length, CudaOrdinal device) {
+  return call_on("cuDeviceGetPCIBusId", device, [&](const Gpu& gpu, CudaContext&) {
+    std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", bus_of(gpu));
+    return kSuccess;
+  });
+}
+
+CudaResult cuDeviceTotalMem_v2(size_t* bytes, CudaOrdinal device) {
+  return call_on("cuDeviceTotalMem_v2", device, [&](const Gpu& gpu, CudaContext&) {
+    *bytes = gpu.capacity;
+    return kSuccess;
+  });
+}
+
+CudaResult cuDeviceGetAttribute(int* value, int attribute, CudaOrdinal device) {
   // Of an NVIDIA L4, by the numbers of cuda.h, as far as PyTorch looks: threads and blocks of a
   // launch, shared memory, warps, processors, registers, texture, compute capability.
   static const std::map<int, int> values{{1, 1024},
@@ -220,35 +272,37 @@ CudaResult cuDeviceGetAttribute(int* value, int attribute, CudaOrdinal) {
                                          {97, 101376},
                                          {kCudaVirtualMemorySupported, 1},
                                          {kCudaDescriptorsSupported, 1}};
-  return call("cuDeviceGetAttribute", [&] {
+  constexpr int kBus = 33;
+  return call_on("cuDeviceGetAttribute", device, [&](const Gpu& gpu, CudaContext&) {
     const auto found = values.find(attribute);
     *value = found == values.end() ? 0 : found->second;
+    if (attribute == kBus) *value = bus_of(gpu);
     return kSuccess;
   });
 }
 
 // --- contexts
 
-CudaResult cuDevicePrimaryCtxRetain(CudaContext** context, CudaOrdinal) {
-  return call("cuDevicePrimaryCtxRetain", [&] {
-    ++driver().contexts;
+CudaResult cuDevicePrimaryCtxRetain(CudaContext** context, CudaOrdinal device) {
+  return call_on("cuDevicePrimaryCtxRetain", device, [&](const Gpu&, CudaContext& primary) {
+    ++primary.retained;
     *context = &primary;
     return kSuccess;
   });
 }
 
-CudaResult cuDevicePrimaryCtxRelease_v2(CudaOrdinal) {
-  return call("cuDevicePrimaryCtxRelease_v2", [&] {
-    if (driver().contexts == 0) return kInvalidContext;
-    --driver().contexts;
+CudaResult cuDevicePrimaryCtxRelease_v2(CudaOrdinal device) {
+  return call_on("cuDevicePrimaryCtxRelease_v2", device, [&](const Gpu&, CudaContext& primary) {
+    if (primary.retained == 0) return kInvalidContext;
+    --primary.retained;
     return kSuccess;
   });
 }
 
-CudaResult cuDevicePrimaryCtxGetState(CudaOrdinal, unsigned* flags, int* is_active) {
-  return call("cuDevicePrimaryCtxGetState", [&] {
+CudaResult cuDevicePrimaryCtxGetState(CudaOrdinal device, unsigned* flags, int* is_active) {
+  return call_on("cuDevicePrimaryCtxGetState", device, [&](const Gpu&, CudaContext& primary) {
     *flags = 0;
-    *is_active = driver().contexts > 0 ? 1 : 0;
+    *is_active = primary.retained > 0 ? 1 : 0;
     return kSuccess;
   });
 }
@@ -262,21 +316,23 @@ CudaResult cuCtxSetCurrent(CudaContext* context) {
   return call("cuCtxSetCurrent", [&] {
     if (!current.empty()) current.pop_back();
     if (context != nullptr) current.push_back(context);
+    contexts_changed();
     return kSuccess;
   });
 }
 
 CudaResult cuCtxGetDevice(CudaOrdinal* device) {
   return call_in_context("cuCtxGetDevice", [&] {
-    *device = 0;
+    *device = current_device();
     return kSuccess;
   });
 }
 
 CudaResult cuCtxPushCurrent_v2(CudaContext* context) {
   return call("cuCtxPushCurrent_v2", [&] {
-    if (driver().contexts == 0) return kInvalidContext;
+    if (context->retained == 0) return kInvalidContext;
     current.push_back(context);
+    contexts_changed();
     return kSuccess;
   });
 }
@@ -285,12 +341,13 @@ CudaResult cuCtxPopCurrent_v2(CudaContext** context) {
   return call_in_context("cuCtxPopCurrent_v2", [&] {
     *context = current.back();
     current.pop_back();
+    contexts_changed();
     return kSuccess;
   });
 }
 
 CudaResult cuCtxSynchronize() {
-  return call_in_context("cuCtxSynchronize", [] { return finish_all(); });
+  return call_in_context("cuCtxSynchronize", [] { return finish_device(current_device()); });
 }
 
 // --- plain memory
@@ -299,7 +356,7 @@ CudaResult cuMemAlloc_v2(CudaAddress* address, size_t bytes) {
   return call_in_context("cuMemAlloc_v2", [&] {
     if (bytes == 0) return kInvalidValue;
     const size_t size = (bytes + kGranularity - 1) / kGranularity * kGranularity;
-    auto memory = create(size, true);
+    auto memory = create(size, true, current_device());
     if (memory == nullptr) return kOutOfMemory;
     *address = reserve(size, 0);
     return *address != 0 && map(*address, std::move(memory), true) ? kSuccess : kOutOfMemory;
@@ -310,8 +367,8 @@ CudaResult cuMemFree_v2(CudaAddress address) {
   return call_in_context("cuMemFree_v2", [&] {
     if (address == 0) return kSuccess;
     finish_all();
-    const auto found = gpu().mappings.find(address);
-    if (found == gpu().mappings.end() || !found->second.is_plain) return kInvalidValue;
+    const auto found = gpus().mappings.find(address);
+    if (found == gpus().mappings.end() || !found->second.is_plain) return kInvalidValue;
     const size_t bytes = found->second.memory->bytes;
     unmap({found});
     unreserve(address, bytes);
@@ -321,8 +378,8 @@ CudaResult cuMemFree_v2(CudaAddress address) {
 
 CudaResult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return call_in_context("cuMemGetInfo_v2", [&] {
-    *total = gpu().capacity;
-    *free = *total - std::min(*total, used_bytes());
+    *total = gpus().visible[static_cast<size_t>(current_device())].capacity;
+    *free = *total - std::min(*total, used_bytes(current_device()));
     return kSuccess;
   });
 }
@@ -330,7 +387,7 @@ CudaResult cuMemGetInfo_v2(size_t* free, size_t* total) {
 CudaResult cuMemGetAddressRange_v2(CudaAddress* begin, size_t* bytes, CudaAddress address) {
   return call("cuMemGetAddressRange_v2", [&] {
     const auto found = mapping_at(address);
-    if (found == gpu().mappings.end()) return kNotFound;
+    if (found == gpus().mappings.end()) return kNotFound;
     *begin = found->first;
     *bytes = found->second.memory->bytes;
     return kSuccess;
@@ -341,14 +398,17 @@ CudaResult cuPointerGetAttribute(void* value, int attribute, CudaAddress address
   constexpr int kContext = 1, kMemoryType = 2, kOrdinal = 9;
   constexpr unsigned kHostMemory = 1, kDeviceMemory = 2;
   return call("cuPointerGetAttribute", [&] {
-    const bool is_mapped_here = mapping_at(address) != gpu().mappings.end();
+    const bool is_mapped_here = mapping_at(address) != gpus().mappings.end();
     if (attribute == kMemoryType && (is_mapped_here || is_pinned(at(address)))) {
       *static_cast<unsigned*>(value) = is_mapped_here ? kDeviceMemory : kHostMemory;
       return kSuccess;
     }
     if (!is_mapped_here) return kInvalidValue;
-    if (attribute == kContext) *static_cast<CudaContext**>(value) = &primary;
-    if (attribute == kOrdinal) *static_cast<int*>(value) = 0;
+    const int device = device_of(at(address));
+    if (attribute == kContext) {
+      *static_cast<CudaContext**>(value) = &driver().contexts[static_cast<size_t>(device)];
+    }
+    if (attribute == kOrdinal) *static_cast<int*>(value) = device;
     return attribute == kContext || attribute == kOrdinal ? kSuccess : kNotSupported;
   });
 }
@@ -376,8 +436,8 @@ CudaResult cuMemAddressReserve(CudaAddress* address, size_t bytes, size_t alignm
 
 CudaResult cuMemAddressFree(CudaAddress address, size_t bytes) {
   return call("cuMemAddressFree", [&] {
-    const auto found = gpu().reservations.find(address);
-    if (found == gpu().reservations.end() || found->second != bytes) return kInvalidValue;
+    const auto found = gpus().reservations.find(address);
+    if (found == gpus().reservations.end() || found->second != bytes) return kInvalidValue;
     if (is_mapped(address, bytes)) return kInvalidValue;
     unreserve(address, bytes);
     return kSuccess;
@@ -390,7 +450,8 @@ CudaResult cuMemCreate(CudaHandle* handle, size_t bytes, const CudaAllocationPro
     if (bytes == 0 || bytes % kGranularity != 0 || !are_right(properties) || flags != 0) {
       return kInvalidValue;
     }
-    auto memory = create(bytes, properties->handle_types == CudaHandleType::kDescriptor);
+    auto memory = create(bytes, properties->handle_types == CudaHandleType::kDescriptor,
+                         properties->location.id);
     if (memory == nullptr) return kOutOfMemory;
     *handle = add_handle(std::move(memory));
     return kSuccess;
@@ -399,14 +460,14 @@ CudaResult cuMemCreate(CudaHandle* handle, size_t bytes, const CudaAllocationPro
 
 CudaResult cuMemRelease(CudaHandle handle) {
   return call("cuMemRelease",
-              [&] { return gpu().handles.erase(handle) == 1 ? kSuccess : kInvalidValue; });
+              [&] { return gpus().handles.erase(handle) == 1 ? kSuccess : kInvalidValue; });
 }
 
 CudaResult cuMemMap(CudaAddress address, size_t bytes, size_t offset, CudaHandle handle,
                     unsigned long long flags) {
   return call("cuMemMap", [&] {
-    const auto found = gpu().handles.find(handle);
-    if (found == gpu().handles.end() || offset != 0 || flags != 0) return kInvalidValue;
+    const auto found = gpus().handles.find(handle);
+    if (found == gpus().handles.end() || offset != 0 || flags != 0) return kInvalidValue;
     if (bytes != found->second->bytes || address % kGranularity != 0) return kInvalidValue;
     if (!is_reserved(address, bytes) || is_mapped(address, bytes)) return kInvalidValue;
     return map(address, found->second, false) ? kSuccess : kOutOfMemory;
@@ -427,9 +488,12 @@ CudaResult cuMemSetAccess(CudaAddress address, size_t bytes, const CudaAccessDes
                           size_t count) {
   return call("cuMemSetAccess", [&] {
     const auto mappings = whole_mappings(address, bytes);
-    const bool is_right = count == 1 && access->location.type == CudaLocationType::kDevice &&
-                          access->location.id == 0 && access->flags == CudaAccess::kReadWrite;
-    if (mappings.empty() || !is_right) return kInvalidValue;
+    const bool are_known =
+        count == 1 && is_right(access->location) && access->flags == CudaAccess::kReadWrite;
+    if (mappings.empty() || !are_known) return kInvalidValue;
+    for (const auto& mapping : mappings) {  // no device reaches another's memory
+      if (mapping->second.memory->device != access->location.id) return kInvalidDevice;
+    }
     for (const auto& mapping : mappings) allow(mapping);
     return kSuccess;
   });
@@ -438,8 +502,8 @@ CudaResult cuMemSetAccess(CudaAddress address, size_t bytes, const CudaAccessDes
 CudaResult cuMemExportToShareableHandle(void* descriptor, CudaHandle handle, CudaHandleType type,
                                         unsigned long long flags) {
   return call("cuMemExportToShareableHandle", [&] {
-    const auto found = gpu().handles.find(handle);
-    if (found == gpu().handles.end() || flags != 0) return kInvalidValue;
+    const auto found = gpus().handles.find(handle);
+    if (found == gpus().handles.end() || flags != 0) return kInvalidValue;
     if (type != CudaHandleType::kDescriptor || !found->second->is_shareable) return kInvalidValue;
     const int copy = fcntl(found->second->file, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) return kOutOfMemory;
@@ -462,7 +526,7 @@ CudaResult cuMemImportFromShareableHandle(CudaHandle* handle, void* descriptor,
 CudaResult cuMemRetainAllocationHandle(CudaHandle* handle, void* address) {
   return call("cuMemRetainAllocationHandle", [&] {
     const auto found = mapping_at(reinterpret_cast<CudaAddress>(address));
-    if (found == gpu().mappings.end() || found->second.is_plain) return kInvalidValue;
+    if (found == gpus().mappings.end() || found->second.is_plain) return kInvalidValue;
     *handle = add_handle(found->second.memory);
     return kSuccess;
   });
@@ -471,12 +535,12 @@ CudaResult cuMemRetainAllocationHandle(CudaHandle* handle, void* address) {
 CudaResult cuMemGetAllocationPropertiesFromHandle(CudaAllocationProperties* properties,
                                                   CudaHandle handle) {
   return call("cuMemGetAllocationPropertiesFromHandle", [&] {
-    const auto found = gpu().handles.find(handle);
-    if (found == gpu().handles.end()) return kInvalidValue;
+    const auto found = gpus().handles.find(handle);
+    if (found == gpus().handles.end()) return kInvalidValue;
     const bool is_shareable = found->second->is_shareable;
     *properties = {};
     properties->type = CudaAllocationType::kPinned;
-    properties->location = {CudaLocationType::kDevice, 0};
+    properties->location = {CudaLocationType::kDevice, found->second->device};
     properties->handle_types = is_shareable ? CudaHandleType::kDescriptor : CudaHandleType::kNone;
     return kSuccess;
   });

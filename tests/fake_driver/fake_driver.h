@@ -27,7 +27,7 @@ void fail(size_t nth, int code);
 // True once it has failed.
 bool has_failed();
 
-void set_capacity(size_t bytes);  // 1 GiB by default
+void set_capacity(size_t bytes, int device = 0);  // 1 GiB by default
 
 }  // namespace fake_driver
 

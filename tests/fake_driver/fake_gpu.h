@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,12 +9,15 @@
 #include <string>
 #include <vector>
 
-// The GPU below the fake driver: memory, which is a memfd each at real addresses, and streams,
-// whose work is functions of the host. The driver and tests/cuda/runtime are made of it.
+// The GPUs below the fake driver: memory, which is a memfd each at real addresses, and streams,
+// whose work is functions of the host. The driver and tests/cuda/stand_ins are made of it. A device
+// is a number among those that this process sees.
 //
-// What the environment says of it:
-//   FAKE_CUDA_BYTES    capacity (1 GiB)
+// What the environment says of them:
+//   FAKE_CUDA_COUNT    how many the host has (1)
+//   FAKE_CUDA_BYTES    capacity of each (1 GiB)
 //   FAKE_CUDA_HOST     a name: capacity is one for all processes that have it
+//   CUDA_VISIBLE_DEVICES  which of them this process sees, as CUDA reads it
 //   FAKE_CUDA_LAZY=1   work is done as late as CUDA may do it: when a thread waits for it. It then
 //                      meets memory as it is by that time
 namespace fake_gpu {
@@ -26,6 +30,7 @@ constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
 constexpr int kNotInitialized = 3;
+constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
 constexpr int kInvalidContext = 201;
 constexpr int kNotFound = 500;
@@ -39,9 +44,10 @@ struct Memory {
   int file;
   size_t bytes;
   bool is_shareable;
+  int device;
 
-  Memory(int file, size_t bytes, bool is_shareable)
-      : file(file), bytes(bytes), is_shareable(is_shareable) {}
+  Memory(int file, size_t bytes, bool is_shareable, int device)
+      : file(file), bytes(bytes), is_shareable(is_shareable), device(device) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   ~Memory();
@@ -55,26 +61,39 @@ struct Mapping {
 
 using Mappings = std::map<Address, Mapping>;
 
-// Everything of this process on the GPU, and its lock. The lock is recursive: work is done while it
-// is held, and looks at memory.
 struct Gpu {
-  std::recursive_mutex mutex;
+  int number;  // among all of the host
   size_t capacity;
-  int broken = kSuccess;  // an error that stays, as after an illegal address
+};
+
+// Everything of this process on its GPUs, and its lock. The lock is recursive: work is done while
+// it is held, and looks at memory.
+struct Gpus {
+  std::recursive_mutex mutex;
+  std::vector<Gpu> visible;  // none before `find`
+  int broken = kSuccess;     // an error that stays, as after an illegal address
   std::map<Address, size_t> reservations;
   Mappings mappings;
   std::map<Handle, std::shared_ptr<Memory>> handles;
   Handle last_handle = 0;
   std::map<Address, size_t> pinned;  // memory of the host
 };
-Gpu& gpu();
+Gpus& gpus();
 using Lock = std::lock_guard<std::recursive_mutex>;
+
+// --- devices; the callers hold the lock
+
+void find();  // the GPUs that this process sees from now on
+bool is_there(int device);
+std::array<unsigned char, 16> uuid_of(int number);
+int current_device();  // of this thread
+void set_current_device(int device);
 
 // --- memory; the callers hold the lock
 
-size_t used_bytes();  // of this process, or of all that share the capacity
-std::shared_ptr<Memory> create(size_t bytes, bool is_shareable);  // null: there is no room
-std::shared_ptr<Memory> imported(int descriptor);                 // null: it is no such thing
+size_t used_bytes(int device);  // of this process, or of all that share the capacity
+std::shared_ptr<Memory> create(size_t bytes, bool is_shareable, int device);  // null: no room
+std::shared_ptr<Memory> imported(int descriptor);  // null: it is none of these GPUs'
 Handle add_handle(std::shared_ptr<Memory> memory);
 Address reserve(size_t bytes, size_t alignment);  // 0: there are no addresses
 void unreserve(Address address, size_t bytes);    // all that `reserve` gave
@@ -90,6 +109,7 @@ Mappings::iterator mapping_at(Address address);
 // --- looks at memory, and copies
 
 bool is_device(const void* address);
+int device_of(const void* address);  // that has what is mapped there
 bool is_accessible(const void* address, size_t bytes);
 bool is_pinned(const void* address);
 int copy(void* to, const void* from, size_t bytes);  // kIllegalAddress: it meets unmapped memory
@@ -108,10 +128,11 @@ struct Event {
   double seconds = 0;
 };
 
-// Null, and what CUDA has as constants, is the default stream.
+// Null, and what CUDA has as constants, is the default stream of the current device.
 Stream* new_stream(int priority);
 void end_stream(Stream* stream);
 int priority_of(Stream* stream);
+int device_of(Stream* stream);
 int submit(Stream* stream, Work work);  // the error that stays, if there is one
 void record(Event& event, Stream* stream);
 void wait(Stream* stream, const Event& event);  // work from now on comes after the event
@@ -120,5 +141,6 @@ bool is_idle(Stream* stream);
 int finish(const Event& event);  // these return when work is done, with the error that stays
 int finish(Stream* stream);
 int finish_all();
+int finish_device(int device);
 
 }  // namespace fake_gpu

@@ -12,6 +12,7 @@
 //     fail CALL CODE                    this call fails so, always
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -211,9 +212,11 @@ int nvmlDeviceGetHandleByUUID(const char* uuid, Handle* handle) {
   });
 }
 
-// PyTorch names a GPU so when its memory is out.
-int nvmlDeviceGetHandleByPciBusId_v2(const char*, Handle* handle) {
-  return nvmlDeviceGetHandleByIndex_v2(0, handle);
+// PyTorch names a GPU so when its memory is out: each is on a bus of its own, from 1 on.
+int nvmlDeviceGetHandleByPciBusId_v2(const char* place, Handle* handle) {
+  unsigned bus = 0;
+  if (std::sscanf(place, "%*x:%x", &bus) != 1 || bus == 0) return kInvalidArgument;
+  return nvmlDeviceGetHandleByIndex_v2(bus - 1, handle);
 }
 
 int nvmlDeviceGetName(Handle handle, char* name, unsigned size) {

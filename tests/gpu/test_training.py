@@ -45,9 +45,7 @@ def test_iterations_have_their_activations_in_the_lane(run: Run) -> None:
         assert seen[-1], "tensors of the last iteration lie outside of the lane"
 
 
-@pytest.mark.parametrize(
-    "cases", [WHOLE_ITERATIONS[:1], WHOLE_ITERATIONS[:2], WHOLE_ITERATIONS], ids=len
-)
+@pytest.mark.parametrize("cases", [WHOLE_ITERATIONS[:count] for count in (1, 2, 3, 4)], ids=len)
 def test_notebooks_in_one_lane_with_one_that_overwrites_it_come_to_the_same(
     cases: tuple[str, ...], start: Start, run: Run, settings: Settings
 ) -> None:
@@ -74,6 +72,7 @@ def test_a_notebook_that_is_out_of_memory_fails_alone(
 def test_memory_that_is_paged_out_comes_back_to_its_addresses(run: Run) -> None:
     said = run("paged_out_between_cells", is_shared=True)
     size, reason = said["paged"]
-    if not size:
-        pytest.skip(f"nothing can be paged out here: {reason}")
+    if reason.startswith("nothing can be paged out: "):
+        pytest.skip(reason)
     assert reason == ""
+    assert size > 0

@@ -33,7 +33,7 @@ class Apart:
         self.settle()
         if self._to_come:
             self._to_come -= 1
-            self._pool = torch.cuda.MemPool()
+            self._pool = pools.new(self._index)
             pools.begin_routing(self._index, self._pool)
 
     def end(self) -> None:

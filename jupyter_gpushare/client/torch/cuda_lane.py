@@ -188,7 +188,7 @@ class PooledLane:
         self._beside = self._large("current") - sum(size for _, size in self._living())
         is_new = self._pool is None
         if is_new:
-            self._pool = self._torch.cuda.MemPool(self._allocator.allocator())
+            self._pool = pools.new(self._index, self._allocator.allocator())
         _core.CudaLane.enter()
         pools.begin_routing(self._index, self._pool)
         if is_new:
@@ -279,7 +279,7 @@ class PooledLane:
 
     def _promote(self) -> None:
         if self._kept is None:
-            self._kept = self._torch.cuda.MemPool()
+            self._kept = pools.new(self._index)
         with (
             contextlib.suppress(self._torch.OutOfMemoryError),  # then the pages become private
             self._torch.cuda.use_mem_pool(self._kept, self._index),

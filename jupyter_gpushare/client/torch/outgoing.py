@@ -12,7 +12,7 @@ import functools
 from typing import Any
 
 from ... import _core
-from . import exports
+from . import exports, pools
 
 IS_EXPORTED = (
     "this tensor cannot be sent to another process: another library has its address, by DLPack or"
@@ -29,23 +29,23 @@ def watch() -> None:
     share = torch.UntypedStorage._share_cuda_
     if hasattr(share, "__wrapped__"):
         return
-    pool = functools.cache(lambda: _pool_of_runtime(torch))
+    pool = functools.cache(lambda index: _pool_of_runtime(torch, index))
 
     @functools.wraps(share)
     def shared(storage: Any, *arguments: Any, **options: Any) -> Any:
         if _is_of_session(storage.data_ptr()):
-            _move(torch, storage, pool())
+            _move(torch, storage, pool(storage.device.index))
         return share(storage, *arguments, **options)
 
     torch.UntypedStorage._share_cuda_ = shared
 
 
-def _pool_of_runtime(torch: Any) -> Any:
-    """Return a pool whose segments the CUDA runtime makes."""
+def _pool_of_runtime(torch: Any, index: int) -> Any:
+    """Return a pool of `cuda:index` whose segments the CUDA runtime makes."""
     allocator = torch.cuda.memory.CUDAPluggableAllocator(
         _core.__file__, "gpushare_cuda_allocate_shareable", "gpushare_cuda_free_shareable"
     )
-    return torch.cuda.MemPool(allocator.allocator())
+    return pools.new(index, allocator.allocator())
 
 
 def _is_of_session(address: int) -> bool:

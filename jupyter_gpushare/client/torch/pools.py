@@ -11,6 +11,12 @@ from . import exports
 from .tensors import storage_of, tensors
 
 
+def new(index: int, *allocator: Any) -> Any:
+    """Return a pool of `cuda:index`: PyTorch makes one for the device that is current."""
+    with torch.cuda.device(index):
+        return torch.cuda.MemPool(*allocator)
+
+
 def begin_routing(index: int, pool: Any) -> None:
     """From now on, all threads allocate from this pool; of several, from the last one."""
     torch._C._cuda_beginAllocateToPool(index, pool.id)

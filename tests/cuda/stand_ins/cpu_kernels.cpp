@@ -101,15 +101,23 @@ class Call {
 
   Tensor to_cpu(const Tensor& tensor, bool is_written) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
-    if (!device_) synchronize(tensor);
-    device_ = tensor.device();
+    if (waited_for_.insert(tensor.device().index()).second) synchronize(tensor);
+    if (!device_) device_ = tensor.device();
     if (!is_written) return on_cpu(tensor);
     written_.push_back({tensor, may_resize_ ? on_cpu(tensor).clone() : on_cpu(tensor)});
     return written_.back().cpu;
   }
 
+  // A kernel takes tensors of one GPU. Those of a list are looked at one by one.
+  void need_one_device(const Tensor& tensor) const {
+    if (!device_ || !tensor.defined() || !tensor.is_cuda()) return;
+    TORCH_CHECK(tensor.device() == *device_, "Expected all tensors to be on the same device, but ",
+                "found at least two devices, ", *device_, " and ", tensor.device(), "!");
+  }
+
   void to_cpu(IValue& value, bool is_written) {
     if (value.isTensor()) {
+      need_one_device(value.toTensor());
       value = to_cpu(value.toTensor(), is_written);
     } else if (value.isTensorList()) {
       std::vector<Tensor> list;
@@ -157,7 +165,8 @@ class Call {
 
   const c10::OperatorHandle& op_;
   bool may_resize_;
-  std::optional<at::Device> device_;
+  std::optional<at::Device> device_;  // of what is made
+  std::set<c10::DeviceIndex> waited_for_;
   std::vector<Written> written_;
 };
 

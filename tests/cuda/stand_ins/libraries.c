@@ -66,11 +66,6 @@ HAS_WORDS(cusparseGetErrorName)
 MAKES_A_HANDLE(cusolverDnCreate)
 #endif
 
-#ifdef FAKE_NCCL
-HAS_WORDS(ncclGetErrorString)
-SAYS(ncclGetVersion, int, 22809)
-#endif
-
 #ifdef FAKE_NVRTC
 HAS_WORDS(nvrtcGetErrorString)
 int nvrtcVersion(int* major, int* minor) {

@@ -1,9 +1,9 @@
 """Makes the libraries that a CUDA build of PyTorch wants of NVIDIA: ``make.py TORCH HEADERS OUT``.
 
-The driver is tests/fake_driver, and the runtime is here. Of all others, each function that
-PyTorch's own libraries import does nothing and says that it succeeded, but for those of
-libraries.c; so no package of NVIDIA's is needed, and none may be there, since PyTorch would prefer
-it. Headers are NVIDIA's, for the layouts of the runtime.
+The driver is tests/fake_driver, and the runtime and a part of NCCL are here. Of all others, each
+function that PyTorch's own libraries import does nothing and says that it succeeded, but for those
+of libraries.c; so no package of NVIDIA's is needed, and none may be there, since PyTorch would
+prefer it. Headers are NVIDIA's, for the layouts of the runtime.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 FAKE_DRIVER = ROOT / "tests" / "fake_driver"
 NOT_SUPPORTED = 801  # of the driver and the runtime
+INVALID_USAGE = 5  # of NCCL
 PREFIXES = {  # of names that are imported without the name of their library
     "cufile": r"cuFile",
     "cusparseLt": r"cusparseLt",
@@ -110,6 +111,15 @@ def make_runtime(imports: Imports, headers: Path, work: Path, out: Path) -> None
     link(library, imports.version(library), out, *CXX, *includes, *sources, rest, *places)
 
 
+def make_nccl(imports: Imports, headers: Path, work: Path, out: Path) -> None:
+    (library,) = (each for each in imports.libraries if stem(each) == "nccl")
+    (runtime,) = (each for each in imports.libraries if stem(each) == "cudart")
+    source = HERE / "nccl.cpp"
+    rest = stub_object(stubs(imports.names(library), [source], INVALID_USAGE, work / "nccl.c"))
+    places = (f"-L{out}", f"-l:{runtime}", f"-Wl,-rpath-link,{out}")
+    link(library, "", out, *CXX, "-isystem", str(headers), source, rest, *places)
+
+
 def make_another(library: str, imports: Imports, work: Path, out: Path) -> None:
     own = HERE / "libraries.c"
     name = stem(library)
@@ -136,8 +146,9 @@ def main(torch: Path, headers: Path, out: Path) -> None:
     make_driver(imports, work, out)
     (headers,) = headers.glob("nvidia/*/include")
     make_runtime(imports, headers, work, out)
+    make_nccl(imports, headers, work, out)
     for library in sorted(imports.libraries):
-        if stem(library) not in ("cuda", "cudart"):
+        if stem(library) not in ("cuda", "cudart", "nccl"):
             make_another(library, imports, work, out)
     link("libnvidia-ml.so.1", "", out, *CXX, FAKE_DRIVER / "fake_nvml.cpp")
     make_kernels(torch, headers, out)

@@ -1,7 +1,6 @@
 #include <dlfcn.h>
 
-#include <cstdio>
-#include <cstring>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -14,17 +13,18 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
-cudaError_t make_current() {
-  static CUcontext primary = nullptr;
+// Its primary context, which is retained for good.
+cudaError_t make_current(int device) {
+  static std::map<int, CUcontext> contexts;
   static std::mutex mutex;
   const std::lock_guard guard(mutex);
   CUresult result = cuInit(0);
-  if (result == CUDA_SUCCESS && primary == nullptr) result = cuDevicePrimaryCtxRetain(&primary, 0);
-  if (result == CUDA_ERROR_NOT_INITIALIZED) return fail(cudaErrorInitializationError);
+  CUcontext& primary = contexts[device];
+  if (result == CUDA_SUCCESS && primary == nullptr) {
+    result = cuDevicePrimaryCtxRetain(&primary, device);
+  }
   return from(result == CUDA_SUCCESS ? cuCtxSetCurrent(primary) : result);
 }
-
-bool is_device(int device) { return device == 0; }
 
 }  // namespace
 
@@ -38,7 +38,7 @@ cudaError_t fail(cudaError_t error) {
 cudaError_t ready() {
   CUcontext context = nullptr;
   cuCtxGetCurrent(&context);
-  return context == nullptr ? make_current() : from(fake_gpu::gpu().broken);
+  return context == nullptr ? make_current(0) : from(fake_gpu::gpus().broken);
 }
 
 cudaError_t ready_outside_of_captures() {
@@ -57,7 +57,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaGetLastError() {
-  return std::exchange(last_error, static_cast<cudaError_t>(fake_gpu::gpu().broken));
+  return std::exchange(last_error, static_cast<cudaError_t>(fake_gpu::gpus().broken));
 }
 
 cudaError_t cudaPeekAtLastError() { return last_error; }
@@ -77,17 +77,17 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
   const CUresult result = cuInit(0);
-  return result == CUDA_SUCCESS ? from(cuDeviceGetCount(count))
-                                : fail(cudaErrorInitializationError);
+  return from(result == CUDA_SUCCESS ? cuDeviceGetCount(count) : result);
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = fake_gpu::current_device();
   return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return is_device(device) ? ready() : fail(cudaErrorInvalidDevice);
+  const cudaError_t error = make_current(device);
+  return error == cudaSuccess ? from(fake_gpu::gpus().broken) : error;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
@@ -95,7 +95,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (!is_device(device)) return fail(cudaErrorInvalidDevice);
+  if (!fake_gpu::is_there(device)) return fail(cudaErrorInvalidDevice);
   const auto attribute = [&](cudaDeviceAttr which) {
     int value = 0;
     cudaDeviceGetAttribute(&value, which, device);
@@ -108,6 +108,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = attribute(cudaDevAttrComputeCapabilityMajor);
   properties->minor = attribute(cudaDevAttrComputeCapabilityMinor);
   properties->multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount);
+  properties->pciBusID = attribute(cudaDevAttrPciBusId);
   properties->warpSize = attribute(cudaDevAttrWarpSize);
   properties->maxThreadsPerBlock = attribute(cudaDevAttrMaxThreadsPerBlock);
   properties->maxThreadsPerMultiProcessor = attribute(cudaDevAttrMaxThreadsPerMultiProcessor);
@@ -125,8 +126,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", device + 1);
-  return cudaSuccess;
+  return from(cuDeviceGetPCIBusId(text, length, device));
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {

@@ -73,6 +73,9 @@ size_t fill_bytes_of(const void* kernel, bool& is_known) {
 // The arguments of the fill: how many elements, the value, and where they are.
 cudaError_t launch(const void* kernel, cudaStream_t stream, void** arguments) {
   if (const cudaError_t error = ready(); error != cudaSuccess) return error;
+  if (fake_gpu::device_of(as_stream(stream)) != fake_gpu::current_device()) {
+    return fail(cudaErrorInvalidResourceHandle);
+  }
   bool is_known = false;
   const size_t bytes = fill_bytes_of(kernel, is_known);
   if (!is_known) return fail(cudaErrorInvalidDeviceFunction);

@@ -57,14 +57,14 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 // --- memory of the host
 
 cudaError_t cudaHostRegister(void* address, size_t bytes, unsigned) {
-  const fake_gpu::Lock lock(fake_gpu::gpu().mutex);
-  fake_gpu::gpu().pinned[as_address(address)] = bytes;
+  const fake_gpu::Lock lock(fake_gpu::gpus().mutex);
+  fake_gpu::gpus().pinned[as_address(address)] = bytes;
   return cudaSuccess;
 }
 
 cudaError_t cudaHostUnregister(void* address) {
-  const fake_gpu::Lock lock(fake_gpu::gpu().mutex);
-  const bool is_known = fake_gpu::gpu().pinned.erase(as_address(address)) == 1;
+  const fake_gpu::Lock lock(fake_gpu::gpus().mutex);
+  const bool is_known = fake_gpu::gpus().pinned.erase(as_address(address)) == 1;
   return is_known ? cudaSuccess : fail(cudaErrorInvalidValue);
 }
 
@@ -76,12 +76,12 @@ cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaFreeHost(void* address) {
-  const fake_gpu::Lock lock(fake_gpu::gpu().mutex);
-  const auto found = fake_gpu::gpu().pinned.find(as_address(address));
-  if (found == fake_gpu::gpu().pinned.end()) return fail(cudaErrorInvalidValue);
+  const fake_gpu::Lock lock(fake_gpu::gpus().mutex);
+  const auto found = fake_gpu::gpus().pinned.find(as_address(address));
+  if (found == fake_gpu::gpus().pinned.end()) return fail(cudaErrorInvalidValue);
   fake_gpu::finish_all();
   munmap(address, found->second);
-  fake_gpu::gpu().pinned.erase(found);
+  fake_gpu::gpus().pinned.erase(found);
   return cudaSuccess;
 }
 
@@ -91,6 +91,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   *attributes = {};
   if (fake_gpu::is_accessible(address, 1)) {
     attributes->type = cudaMemoryTypeDevice;
+    attributes->device = fake_gpu::device_of(address);
     attributes->devicePointer = address;
   } else if (fake_gpu::is_pinned(address)) {
     attributes->type = cudaMemoryTypeHost;
@@ -157,9 +158,9 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
 
 // As NVIDIA documents it: only of memory that cudaMalloc has made.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* address) {
-  const fake_gpu::Lock lock(fake_gpu::gpu().mutex);
-  const auto found = fake_gpu::gpu().mappings.find(as_address(address));
-  if (found == fake_gpu::gpu().mappings.end() || !found->second.is_plain) {
+  const fake_gpu::Lock lock(fake_gpu::gpus().mutex);
+  const auto found = fake_gpu::gpus().mappings.find(as_address(address));
+  if (found == fake_gpu::gpus().mappings.end() || !found->second.is_plain) {
     return fail(cudaErrorInvalidValue);
   }
   const auto& memory = *found->second.memory;
@@ -175,9 +176,10 @@ cudaError_t cudaIpcOpenMemHandle(void** address, cudaIpcMemHandle_t handle, unsi
   std::memcpy(&shared, &handle, sizeof shared);
   const int file = open_shared(shared);
   if (file < 0) return fail(cudaErrorInvalidValue);
-  const fake_gpu::Lock lock(fake_gpu::gpu().mutex);
+  const fake_gpu::Lock lock(fake_gpu::gpus().mutex);
   auto memory = fake_gpu::imported(file);
   close(file);
+  if (memory == nullptr) return fail(cudaErrorInvalidValue);
   const fake_gpu::Address place = fake_gpu::reserve(shared.bytes, 0);
   *address = reinterpret_cast<void*>(place);
   const bool is_there = place != 0 && fake_gpu::map(place, std::move(memory), true);

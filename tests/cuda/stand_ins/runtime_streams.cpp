@@ -4,6 +4,7 @@ using namespace fake_runtime;
 
 struct CUevent_st {
   fake_gpu::Event event;
+  int device = fake_gpu::current_device();
 };
 
 namespace {
@@ -67,6 +68,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
   if (const cudaError_t error = ready(); error != cudaSuccess) return error;
+  if (fake_gpu::device_of(as_stream(stream)) != event->device) {
+    return fail(cudaErrorInvalidResourceHandle);
+  }
   if (!record_in_capture(event, stream)) fake_gpu::record(event->event, as_stream(stream));
   return cudaSuccess;
 }

@@ -1,0 +1,71 @@
+"""Two fake GPUs: each has its own memory, and a session is on the one that its process means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import uuid_of
+
+if TYPE_CHECKING:
+    from .conftest import GivenAway, Run, Start
+
+PROGRAM = "devices.py"
+GIB = 1 << 30
+MIB = 1 << 20
+
+pytestmark = pytest.mark.usefixtures("two_gpus")
+modes = pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
+
+
+@modes
+def test_copies_between_gpus_keep_their_bytes(lazy: str, run: Run) -> None:
+    assert run(PROGRAM, "copies", FAKE_CUDA_LAZY=lazy) == [True, True, True, True]
+
+
+@modes
+def test_each_gpu_computes_on_its_own_tensors(lazy: str, run: Run) -> None:
+    assert run(PROGRAM, "sums", FAKE_CUDA_LAZY=lazy) == [2000, 2000, 1]
+
+
+def test_memory_of_each_gpu_ends_by_itself(run: Run) -> None:
+    for index, (size, words) in enumerate(run(PROGRAM, "most", FAKE_CUDA_BYTES=str(GIB))):
+        assert size == 1024
+        assert f"GPU {index} has" in words
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize("current", [0, 1])
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_session_leaves_tensors_and_statistics_of_the_other_gpu_alone(
+    index: int, current: int, run: Run
+) -> None:
+    shared = run(PROGRAM, "beside", index, current, True)
+    assert all(shared["inside"]), shared
+    assert shared["stats"] == run(PROGRAM, "beside", index, current, False)["stats"]
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize(
+    ("visible", "device", "number"),
+    [
+        (None, "cuda:0", 0),
+        (None, "cuda:1", 1),
+        ("1", "cuda:0", 1),
+        ("1,0", "cuda:0", 1),
+        ("1,0", "cuda:1", 0),
+        (uuid_of(1), "cuda:0", 1),
+        ("GPU-02,GPU-01", "cuda:1", 0),
+    ],
+)
+def test_a_session_is_on_the_gpu_that_its_process_means(
+    visible: str | None, device: str, number: int, start: Start, given_away: GivenAway
+) -> None:
+    more = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    process = start(PROGRAM, "place", device, **more)
+    assert process.says() == "inside"
+    assert sum(given_away(gpu=number).values()) >= 60 * MIB
+    assert given_away(gpu=1 - number) == {}
+    process.go_on()
+    process.answer()
