@@ -71,8 +71,8 @@ test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and 
 	ctest --test-dir build/sanitize --output-on-failure
 	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	  -DGPUSHARE_SANITIZE=thread
-	cmake --build build/sanitize-thread --target core_test memory_test cuda_test handoff_test
-	for test in core memory cuda handoff; do \
+	cmake --build build/sanitize-thread --target core_test simulation_test memory_test cuda_test handoff_test
+	for test in core simulation memory cuda handoff; do \
 	  build/sanitize-thread/tests/$${test}_test --test-case='$(THREADED)' || exit; \
 	done
 

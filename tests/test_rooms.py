@@ -17,6 +17,7 @@ TORCH = LIBRARY / "client" / "torch"
 SERVER = ROOT / "server_ext" / "jupyter_gpushare_server"
 KERNEL = ROOT / "kernel_ext" / "jupyter_gpushare_kernel"
 CORE = ROOT / "csrc" / "core"
+SIMULATION = ROOT / "csrc" / "simulation"
 MEMORY = ROOT / "csrc" / "memory"
 HANDOFF = ROOT / "csrc" / "handoff"
 CLAIMS = ROOT / "csrc" / "claims"
@@ -63,6 +64,7 @@ WITH_PRIVATES = ("c10d", "sys")
 # what keeps the core a function of its events, and the memory free of the interpreter
 INPUT_OUTPUT = r"iostream|fstream|thread|mutex|condition_variable|chrono|ctime|sys/.*|unistd\.h"
 PYTHON = r"Python\.h|pybind11/.*"
+OUTSIDE_OF_CORE = rf"memory/.*|handoff/.*|claims/.*|bindings/.*|{PYTHON}|{INPUT_OUTPUT}"
 
 
 def imports(path: Path, whole_file: bool = True) -> Iterator[str]:
@@ -185,6 +187,7 @@ def test_no_part_of_a_session_touches_what_is_private_to_another(path: Path) -> 
 
 def test_the_cxx_rooms_exist() -> None:
     assert cxx_files(CORE)
+    assert cxx_files(SIMULATION)
     assert cxx_files(MEMORY)
     assert cxx_files(HANDOFF)
     assert cxx_files(CLAIMS)
@@ -192,7 +195,13 @@ def test_the_cxx_rooms_exist() -> None:
 
 @pytest.mark.parametrize("path", cxx_files(CORE), ids=named)
 def test_the_core_knows_neither_memory_nor_python_nor_the_outside(path: Path) -> None:
-    forbidden = re.compile(rf"(memory/.*|handoff/.*|bindings/.*|{PYTHON}|{INPUT_OUTPUT})$")
+    forbidden = re.compile(rf"({OUTSIDE_OF_CORE}|simulation/.*)$")
+    assert not [name for name in includes(path) if forbidden.match(name)]
+
+
+@pytest.mark.parametrize("path", cxx_files(SIMULATION), ids=named)
+def test_the_simulation_knows_the_core_alone(path: Path) -> None:
+    forbidden = re.compile(rf"({OUTSIDE_OF_CORE})$")
     assert not [name for name in includes(path) if forbidden.match(name)]
 
 

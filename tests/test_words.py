@@ -24,6 +24,7 @@ ROOMS = (
     "csrc/core",
     "csrc/handoff",
     "csrc/memory",
+    "csrc/simulation",
     "deploy",
     "docs",
     "examples",

@@ -3,7 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/register.h"
-#include "core/simulation.h"
+#include "simulation/simulation.h"
 
 namespace py = pybind11;
 

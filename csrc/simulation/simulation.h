@@ -13,13 +13,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/event_queue.h"
 #include "core/host.h"
-#include "core/simulated_class.h"
-#include "core/simulated_job.h"
-#include "core/simulation_record.h"
 #include "core/types.h"
-#include "core/workload.h"
+#include "simulation/simulated_class.h"
+#include "simulation/simulated_job.h"
+#include "simulation/simulation_record.h"
+#include "simulation/workload.h"
 
 namespace gpushare {
 

@@ -1,4 +1,4 @@
-#include "core/simulated_job.h"
+#include "simulation/simulated_job.h"
 
 #include <algorithm>
 #include <cmath>

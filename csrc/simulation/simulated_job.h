@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "core/event_queue.h"
 #include "core/types.h"
-#include "core/workload.h"
+#include "simulation/event_queue.h"
+#include "simulation/workload.h"
 
 namespace gpushare {
 

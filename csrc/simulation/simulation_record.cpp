@@ -1,4 +1,4 @@
-#include "core/simulation_record.h"
+#include "simulation/simulation_record.h"
 
 namespace gpushare {
 

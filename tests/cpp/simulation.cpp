@@ -5,10 +5,10 @@
 #include <random>
 #include <utility>
 
-#include "core/event_queue.h"
-#include "core/simulated_class.h"
-#include "core/simulated_job.h"
-#include "core/simulation_record.h"
+#include "simulation/event_queue.h"
+#include "simulation/simulated_class.h"
+#include "simulation/simulated_job.h"
+#include "simulation/simulation_record.h"
 
 using namespace gpushare;
 

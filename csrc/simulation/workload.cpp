@@ -1,4 +1,4 @@
-#include "core/workload.h"
+#include "simulation/workload.h"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/workload.h"
+#include "simulation/workload.h"
 
 namespace gpushare {
 

@@ -1,4 +1,4 @@
-#include "core/event_queue.h"
+#include "simulation/event_queue.h"
 
 #include <algorithm>
 
