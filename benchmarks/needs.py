@@ -50,7 +50,7 @@ def measure(model: str) -> Needs:
     assert not reason, reason
     iterate = TRAININGS[model]()
     for _ in range(ITERATIONS):
-        _core.AllocationCounter.reset_peak()
+        _core.AllocationCounter.take_peak()
         iterate()
     live, peak = _core.AllocationCounter.take_peak()
     _core.return_free_memory()

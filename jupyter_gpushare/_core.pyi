@@ -266,7 +266,6 @@ class Host:
         """Make a scheduling pass; it has to be called when `next_event` has come."""
     def next_event(self, now: float) -> float | None: ...
     def may_keep(self, id: str, persistent: int) -> bool: ...
-    def has_turn(self, id: str) -> bool: ...
     def snapshot(self, device: str, now: float) -> DeviceSnapshot: ...
     def policy(self, device: str) -> str: ...
     def free(self, device: str) -> int: ...
@@ -296,7 +295,6 @@ class Cell:
     def __init__(self, iterations: int = 1, iteration: float = 1.0, think: float = 0.0) -> None: ...
     iterations: int
     iteration: float
-    think: float
 
 class Job:
     """A notebook in virtual time. The first report makes a demand `measured` that was not.
@@ -381,7 +379,7 @@ class Outcome:
     end of its last cell.
 
     It `waited` while a cell ran and had no turn; its `device_seconds` count on each of its devices.
-    `paged` bytes went out and came in. It is `refused` if its devices could never hold it.
+    It is `refused` if its devices could never hold it.
     """
 
     id: str
@@ -391,7 +389,6 @@ class Outcome:
     waited: float
     device_seconds: float
     iterations: int
-    paged: int
     refused: bool
 
 class TurnTaken:
@@ -463,8 +460,6 @@ class AllocationCounter:
     def bytes_of_thread() -> int:
         """Return the bytes that this thread has allocated less those that it has freed."""
     @staticmethod
-    def reset_peak() -> None: ...
-    @staticmethod
     def take_peak() -> tuple[int, int]:
         """Return live and peak bytes in one call, without the parts of large blocks that were
         never touched; the next peak starts at what is alive now."""
@@ -495,8 +490,6 @@ class HostLaneMemory:
         """The one descriptor, in a list as for the memory of every device."""
     def shrink(self, bytes: int) -> None:
         """Give the memory above `bytes` back to the system; it reads as zeros from then on."""
-    @property
-    def resident_bytes(self) -> int: ...
 
 class CudaLaneMemory:
     """The memory of a lane on this process's GPU, in whole chunks. Raises RuntimeError if there is
@@ -509,24 +502,12 @@ class CudaLaneMemory:
         """The descriptors, which stay open as long as this object lives."""
 
 class LaneUsage:
-    """The use of this process's lane; "so far" is since the process began."""
+    """The use of this process's lane."""
 
     footprint: int
     """Bytes that the lane needed in the last iteration."""
-    largest_footprint: int
-    """The same, in the last 64 iterations."""
-    overflows: int
-    """Blocks that did not fit, so far."""
     overflow_bytes: int
-    """The most bytes of such blocks at one time in the last iteration."""
-    expected_survivors: int
-    """Blocks that stayed out of the lane because they were to survive, so far."""
-    last_survivor_bytes: int
-    """Alive in the lane when the last iteration ended."""
-    promoted_pages: int
-    """So far."""
-    promoted_runs: int
-    """Runs of neighbouring pages, so far."""
+    """The most bytes of blocks that did not fit, at one time in the last iteration."""
     living_promoted_bytes: int
     """Promoted blocks that are alive now."""
 
@@ -745,8 +726,6 @@ class Pager:
         """End a `page_out` that is under way, with everything back in."""
     @staticmethod
     def bytes_out() -> int: ...
-    @staticmethod
-    def is_out(address: int) -> bool: ...
     @staticmethod
     def is_valid() -> str:
         """Empty, or the first broken invariant."""

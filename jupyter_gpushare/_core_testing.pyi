@@ -2,7 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 
-from ._core import Decision, Demand, DeviceSnapshot, LaneState, Reason, Rules, SessionSpec
+from ._core import (
+    Cell,
+    Decision,
+    Demand,
+    DeviceSnapshot,
+    LaneState,
+    LaneUsage,
+    Outcome,
+    Reason,
+    Rules,
+    SessionSpec,
+)
+
+def think(cell: Cell) -> float:
+    """Return the seconds from the cell before it."""
+
+def paged(outcome: Outcome) -> int:
+    """Return the bytes that went out and came in."""
+
+def overflows(usage: LaneUsage) -> int:
+    """Return the number of blocks that did not fit, since the process began."""
+
+def promoted_pages(usage: LaneUsage) -> int:
+    """Return the number of pages that were promoted, since the process began."""
 
 class ConcurrencyTuner:
     """Measures whether several lanes that run at once get more done than one. Sessions are numbers.

@@ -13,6 +13,7 @@ import pytest
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, policies
+from jupyter_gpushare._core_testing import think
 from jupyter_gpushare.errors import InvalidValue
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.simulator import recorder as record
@@ -73,7 +74,7 @@ def test_turns_that_follow_each_other_are_a_cell_and_pauses_are_kept() -> None:
     (job,) = subject.jobs
     assert (job.id, job.user, job.weight, job.arrival, job.stays) == ("n1", "u1", 2.0, 1.0, 8.0)
     assert job.demand == Demand(GIB, 2 * GIB)
-    cells = [(cell.iterations, cell.iteration, cell.think) for cell in job.cells]
+    cells = [(cell.iterations, cell.iteration, think(cell)) for cell in job.cells]
     assert cells == [(100, 0.1, 1.0), (4, 0.5, 6.0)]
 
 

@@ -13,6 +13,7 @@ import document
 import salus
 from document import Section, picture, spread, table
 
+from jupyter_gpushare import _core_testing
 from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Rules
 from jupyter_gpushare.simulator import plots
 from jupyter_gpushare.simulator.simulate import Run, run
@@ -97,7 +98,7 @@ def paged_jobs(policy: str, tail: float, seed: int) -> Paged:
 
 
 def moved(of: Run) -> float:
-    return sum(outcome.paged for outcome in of.outcomes) / 1e9
+    return sum(map(_core_testing.paged, of.outcomes)) / 1e9
 
 
 def paging(pool: Executor) -> Section:

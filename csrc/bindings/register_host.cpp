@@ -94,8 +94,7 @@ void register_host(py::module_& module) {
   py::class_<Host> host(module, "Host");
   host.def(py::init(&make), py::arg("devices"), py::arg("policy") = "fair",
            py::arg("rules") = Rules{})
-      .def("open", &Host::open, now, id, py::arg("devices"), py::arg("spec"))
-      .def("has_turn", &Host::has_turn, id);
+      .def("open", &Host::open, now, id, py::arg("devices"), py::arg("spec"));
   register_events(host);
   register_devices(host);
 }

@@ -18,18 +18,8 @@ void register_usage(py::module_& module) {
   py::class_<LaneUsage>(module, "LaneUsage", "What the lane of this process was used for.")
       .def_readonly("footprint", &LaneUsage::footprint,
                     "Bytes that the lane had to have in the last iteration.")
-      .def_readonly("largest_footprint", &LaneUsage::largest_footprint,
-                    "The same, in the last 64 iterations.")
-      .def_readonly("overflows", &LaneUsage::overflows, "Blocks that did not fit, so far.")
       .def_readonly("overflow_bytes", &LaneUsage::overflow_bytes,
-                    "The most of theirs at one time in the last iteration.")
-      .def_readonly("expected_survivors", &LaneUsage::expected_survivors,
-                    "Blocks that stayed out of the lane because they were to survive, so far.")
-      .def_readonly("last_survivor_bytes", &LaneUsage::last_survivor_bytes,
-                    "Alive in the lane when the last iteration ended.")
-      .def_readonly("promoted_pages", &LaneUsage::promoted_pages, "So far.")
-      .def_readonly("promoted_runs", &LaneUsage::promoted_runs,
-                    "Runs of neighbouring pages, so far.")
+                    "The most bytes of blocks that did not fit, at one time in it.")
       .def_readonly("living_promoted_bytes", &LaneUsage::living_promoted_bytes,
                     "Promoted blocks that are alive now.");
 }
@@ -43,8 +33,7 @@ void register_host_lane_memory(py::module_& module) {
           "descriptors",
           [](const HostLaneMemory& memory) { return std::vector<int>{memory.descriptor()}; })
       .def("shrink", &HostLaneMemory::shrink, py::arg("bytes"),
-           "Give what lies above `bytes` back to the system; it reads as zeros from then on.")
-      .def_property_readonly("resident_bytes", &HostLaneMemory::resident_bytes);
+           "Give what lies above `bytes` back to the system; it reads as zeros from then on.");
 }
 
 }  // namespace

@@ -48,7 +48,6 @@ void register_memory(py::module_& module) {
       .def_static("bytes_of_thread", &AllocationCounter::bytes_of_thread,
                   "The bytes that this thread has allocated less those that it has freed; below 0 "
                   "where it frees what others have allocated.")
-      .def_static("reset_peak", [] { allocation_counter().take_peak(); })
       .def_static(
           "take_peak", [] { return as_tuple(take_touched_peak()); },
           "Live and peak bytes, without what was never touched of large blocks; the next peak "

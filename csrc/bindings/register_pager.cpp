@@ -48,10 +48,6 @@ void register_pager(py::module_& module) {
           "End a page_out that is under way, with everything back in.")
       .def_static("bytes_out", [] { return pager().bytes_out(); })
       .def_static(
-          "is_out",
-          [](uintptr_t address) { return pager().is_out(reinterpret_cast<const void*>(address)); },
-          py::arg("address"))
-      .def_static(
           "is_valid", [] { return pager().is_valid(); }, Released(),
           "Empty, or the first broken invariant.");
 }

@@ -19,8 +19,7 @@ void register_jobs(py::module_& module) {
            py::arg("iterations") = cell.iterations, py::arg("iteration") = cell.iteration,
            py::arg("think") = cell.think)
       .def_readonly("iterations", &Cell::iterations)
-      .def_readonly("iteration", &Cell::iteration)
-      .def_readonly("think", &Cell::think);
+      .def_readonly("iteration", &Cell::iteration);
 
   const Job job;
   py::class_<Job>(module, "Job")
@@ -84,7 +83,6 @@ void register_results(py::module_& module) {
       .def_readonly("waited", &Outcome::waited)
       .def_readonly("device_seconds", &Outcome::device_seconds)
       .def_readonly("iterations", &Outcome::iterations)
-      .def_readonly("paged", &Outcome::paged)
       .def_readonly("refused", &Outcome::refused);
   py::class_<TurnTaken>(module, "TurnTaken")
       .def_readonly("job", &TurnTaken::job)

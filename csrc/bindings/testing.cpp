@@ -3,6 +3,25 @@
 
 #include "bindings/errors.h"
 #include "bindings/register.h"
+#include "core/simulated_job.h"
+#include "memory/common/lane.h"
+
+namespace py = pybind11;
+
+namespace {
+
+// What objects of the product have, and nothing in the product reads in Python.
+void register_readings(py::module_& module) {
+  using namespace gpushare;
+  module.def("think", [](const Cell& cell) { return cell.think; }, py::arg("cell"));
+  module.def("paged", [](const Outcome& outcome) { return outcome.paged; }, py::arg("outcome"));
+  module.def("overflows", [](const LaneUsage& usage) { return usage.overflows; }, py::arg("usage"));
+  module.def(
+      "promoted_pages", [](const LaneUsage& usage) { return usage.promoted_pages; },
+      py::arg("usage"));
+}
+
+}  // namespace
 
 PYBIND11_MODULE(_core_testing, module, pybind11::mod_gil_not_used()) {
   module.doc() = "Parts of the C++ of jupyter_gpushare by themselves, for tests and benchmarks.";
@@ -13,4 +32,5 @@ PYBIND11_MODULE(_core_testing, module, pybind11::mod_gil_not_used()) {
   gpushare::register_gangs(module);
   gpushare::register_lane_allocator(module);
   gpushare::register_scheduler(module);
+  register_readings(module);
 }

@@ -20,6 +20,7 @@ from jupyter_gpushare._core import (
     SqueezeOption,
     policies,
 )
+from jupyter_gpushare._core_testing import paged as bytes_paged
 
 POLICIES = [name for name, _ in policies()]
 GB = 10**9
@@ -45,7 +46,16 @@ def figures(simulation: Simulation) -> list[tuple[object, ...]]:
     """Return all results, as plain values."""
     return [
         *(
-            (o.id, o.started, o.ended, o.waited, o.device_seconds, o.iterations, o.paged, o.refused)
+            (
+                o.id,
+                o.started,
+                o.ended,
+                o.waited,
+                o.device_seconds,
+                o.iterations,
+                bytes_paged(o),
+                o.refused,
+            )
             for o in simulation.outcomes
         ),
         *((t.job, t.device, t.lane, t.began, t.ended) for t in simulation.turns),
@@ -345,7 +355,7 @@ def test_a_job_that_pauses_is_paged_out_for_one_that_needs_the_memory() -> None:
     assert ended(without)["worker"] > 100
     assert ended(paged)["worker"] == pytest.approx(10 + 3 + 10)
     assert ended(paged)["thinker"] == pytest.approx(101 + 3 + 1)
-    assert paged.outcomes[0].paged == 12 * GB
+    assert bytes_paged(paged.outcomes[0]) == 12 * GB
 
 
 def test_a_squeezed_job_is_slower_until_memory_comes_free() -> None:

@@ -18,6 +18,8 @@ from torch import nn
 
 from jupyter_gpushare._core import AllocationCounter, Pager
 
+from ..pages import is_out
+
 MIB = 1 << 20
 DIRECTORY = os.environ.get("TMPDIR", "/tmp")
 
@@ -41,10 +43,6 @@ def page_out() -> None:
 def page_in() -> None:
     assert Pager.page_in() == ""
     assert Pager.is_valid() == ""
-
-
-def is_out(tensor: torch.Tensor) -> bool:
-    return Pager.is_out(tensor.data_ptr() + tensor.nbytes // 2)
 
 
 def tensors(count: int = 10, size: int = MIB) -> list[torch.Tensor]:

@@ -14,6 +14,8 @@ import torch
 from jupyter_gpushare import _core
 from jupyter_gpushare.client.torch.memory import Memory
 
+from ..pages import is_out
+
 MIB = 1 << 20
 BUFFER = 24 * MIB  # several pieces of the pager
 BUILD = Path(__file__).parents[2] / "build"  # on a disk, as /tmp need not be
@@ -94,8 +96,8 @@ def test_other_memory_is_paged_out_beside_a_tensor_that_is_read_into(memory: Mem
     size, reason = memory.page_out(str(BUILD))
     assert (size >= 63 * MIB, reason) == (True, "")
     assert anonymous() < before - 48 * MIB  # the rest of the process allocates as well
-    assert _core.Pager.is_out(model.data_ptr() + model.nbytes // 2)
-    assert not _core.Pager.is_out(buffer.data_ptr() + BUFFER // 2)
+    assert is_out(model)
+    assert not is_out(buffer)
     assert view.all()
 
 
@@ -103,7 +105,7 @@ def test_a_tensor_that_is_first_read_into_while_it_is_out(memory: Memory, conten
     buffer = torch.zeros(BUFFER, dtype=torch.uint8)
     other = torch.ones(BUFFER, dtype=torch.uint8)
     assert memory.page_out(str(BUILD))[1] == ""
-    assert _core.Pager.is_out(buffer.data_ptr() + BUFFER // 2)
+    assert is_out(buffer)
     over, troubles = threading.Event(), []
 
     def read() -> None:

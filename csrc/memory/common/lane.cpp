@@ -182,7 +182,6 @@ void Lane::end_iteration() {
   overflow_ = most_overflow_ = 0;
   spilled_ = 0;
   if (co_lane_) co_lane_->leave(blocks_->top());
-  totals_.last_survivor_bytes = bytes(blocks_->used());
 }
 
 void Lane::learn() {

@@ -27,7 +27,6 @@ struct LaneUsage {
   uint64_t overflows;            // blocks that did not fit, so far
   size_t overflow_bytes;         // the most bytes of such blocks at one time in the last iteration
   uint64_t expected_survivors;   // blocks that stayed out because they were to survive, so far
-  size_t last_survivor_bytes;    // in the lane when the last iteration ended
   uint64_t promoted_pages;       // so far
   uint64_t promoted_runs;        // of neighbouring pages, so far
   size_t living_promoted_bytes;  // promoted blocks that are alive now

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,8 +9,6 @@
 
 namespace gpushare {
 namespace {
-
-constexpr std::size_t kBlockBytes = 512;  // the unit of st_blocks
 
 std::size_t whole_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -48,12 +45,6 @@ void HostLaneMemory::shrink(std::size_t bytes) {
                 static_cast<off_t>(capacity_ - kept)) != 0) {
     raise("the memory of a lane cannot be given back");
   }
-}
-
-std::size_t HostLaneMemory::resident_bytes() const {
-  struct stat status;
-  if (fstat(descriptor_, &status) != 0) raise("the memory of a lane cannot be looked at");
-  return static_cast<std::size_t>(status.st_blocks) * kBlockBytes;
 }
 
 }  // namespace gpushare

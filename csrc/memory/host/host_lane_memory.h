@@ -18,7 +18,6 @@ class HostLaneMemory {
   int descriptor() const { return descriptor_; }
   // Gives the memory above `bytes` back to the system; it reads as zeros from then on.
   void shrink(std::size_t bytes);
-  std::size_t resident_bytes() const;
 
  private:
   std::size_t capacity_;
