@@ -36,6 +36,10 @@ class Turns(Protocol):
 
     entering: Any  # a reentrant lock: under it no iteration begins, and no turn is given back
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a thread waits for the turn, with that lock, and no iteration is open."""
+
     def enter(self) -> None:
         """An iteration begins: return when this process holds the turn."""
 
@@ -130,12 +134,27 @@ class Boundaries:
             _installed = self
 
     def remove(self) -> None:
-        """Remove all hooks; an open iteration is forgotten. Idempotent."""
+        """Remove all hooks; an open iteration is closed. Idempotent.
+
+        A thread that waits for its turn with the lock is not waited for: it has begun no iteration,
+        and begins none, since it finds the hooks gone.
+        """
+        self._unregister()
+        if not self._session.waiting:
+            with self._entering:
+                self._close()
+
+    def forget(self) -> None:
+        """Remove all hooks in a forked child, where another thread of the parent may have had the
+        lock for good."""
+        self._unregister()
+        self._close()
+
+    def _unregister(self) -> None:
         global _installed
         if _installed is self:
             _installed = None
         self._undo.close()
-        self._close()
 
     def reset(self) -> bool:
         """End a cell: close the iteration that this thread has left open, and restart profiling.
@@ -404,7 +423,7 @@ def _forget_in_child() -> None:
     """Remove the hooks in a forked child, such as a worker of a DataLoader, which takes no
     turns."""
     if _installed is not None:
-        _installed.remove()
+        _installed.forget()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
