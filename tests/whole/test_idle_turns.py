@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..faults.scene import Nursery, Party
 
 SECONDS = 120
+TURN_SECONDS = 20.0  # a quarter of a second after the quantum is promised: benchmarks/idle_turn.py
 
 HEAD = (
     """
@@ -347,6 +348,7 @@ def test_a_neighbour_gets_its_turn_while_a_process_does_something_else(
     assert ours.hear() == "idle"
     neighbour.enter()
     assert neighbour.holding
+    assert neighbour.waited_seconds < TURN_SECONDS
     neighbour.boundary()
     neighbour.leave()
     ours.say("go on")
