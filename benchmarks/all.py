@@ -15,7 +15,7 @@ from measure import RESULTS
 
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
-    *("handover", "alone", "decision", "allocator", "lane"),
+    *("handover", "idle_turn", "alone", "decision", "allocator", "lane"),
     *("survivors", "memory", "overcommit", "paging"),
     *("broker", "expected_wait", "panel", "faults", "fair", "total", "concurrency_tuner"),
 )

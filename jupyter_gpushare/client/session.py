@@ -179,6 +179,11 @@ class Session:
         return self._turn.holding
 
     @property
+    def waiting(self) -> bool:
+        """Whether a thread waits for the turn or for its memory, and no iteration is open."""
+        return self._turn.waiting or self._residency.returning
+
+    @property
     def paged_out_bytes(self) -> int:
         return self._residency.paged_out_bytes
 

@@ -61,14 +61,16 @@ class _Sharing:
             self._boundaries.remove()
 
     def begin_explicit(self) -> None:
-        self._explicit += 1
-        self.detach()
+        with self.session.entering:
+            self._explicit += 1
+            self.detach()
 
     def end_explicit(self) -> None:
-        self._explicit -= 1
-        if not self._explicit:
-            self.session.leave()
-            self._notice()
+        with self.session.entering:
+            self._explicit -= 1
+            if not self._explicit:
+                self.session.leave()
+                self._notice()
 
     @contextmanager
     def iteration(self) -> Iterator[None]:

@@ -20,37 +20,53 @@ _RUNNERS = ("anyio", "ipykernel", "ipykernel_launcher.py", "tornado", "traitlets
 
 
 class Rest:
-    """Detects that a thread rests; it is used while the thread is alive and in one iteration."""
+    """Detects that a clock of processor time hardly advances."""
 
-    def __init__(self) -> None:
+    def __init__(self, used: Callable[[], float]) -> None:
+        self._used = used
         self._look: tuple[float, float] | None = None  # time, and processor seconds used by then
 
-    def is_seen(self, thread: int) -> bool:
-        """Look; return whether the thread has hardly used a processor since an earlier look: then
-        it waits, perhaps in C code. A thread that waits for a GPU may look the same."""
-        now, used = time.monotonic(), _processor_seconds(thread)
+    def is_seen(self) -> bool:
+        """Look; return whether hardly any processor was used since an earlier look. What waits for
+        a GPU may look the same."""
+        now, used = time.monotonic(), self._used()
         since, used_before = self._look or (now, used)
         is_too_soon = now - since < LOOK_SECONDS
         self._look = (since, used_before) if is_too_soon else (now, used)
         return not is_too_soon and used - used_before < RESTING_SHARE * (now - since)
 
 
-def may_compute(thread: int, has_tensors: Callable[[], bool], rest: Rest) -> bool:
-    """Return whether a thread may compute in the iteration that it has begun. `has_tensors` returns
-    whether tensors of that iteration are alive.
+class Activity:
+    """The activity of the thread that has begun the open iteration, while it is alive."""
 
-    The thread computes no more if it has ended, or has returned to the loop of its pool or server:
-    then no user code is on its stack. But an event loop may have suspended user code, which will
-    continue with its tensors, and so will a thread that waits, as for another thread. If no tensors
-    are alive, no backward follows.
-    """
-    files = _stack(thread)
-    if any(_computes(file) for file in files):
-        return True
-    if all(_runs_others(file) for file in files) and not any(map(_is_event_loop, files)):
-        return False
-    waits = _runs_others(files[0]) or rest.is_seen(thread)
-    return not waits or has_tensors()
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+        self._rest = Rest(lambda: _processor_seconds(thread))
+        self._rest_of_all = Rest(time.process_time)
+
+    def may_compute(self, has_tensors: Callable[[], bool], may_move: bool) -> bool:
+        """Return whether the thread may compute in the iteration. `has_tensors` returns whether
+        tensors of that iteration are alive, and `may_move` says that they may leave the lane.
+
+        The thread computes no more if it has ended, or has returned to the loop of its pool or
+        server: then no user code is on its stack. But an event loop may have suspended user code,
+        which will continue with its tensors, and so will a thread that waits, as for another
+        thread. If no tensors are alive, no backward follows. If they are, the thread has to rest,
+        and no other one may be at work with them.
+        """
+        files = _stack(self._thread)
+        if any(_computes(file) for file in files):
+            return True
+        if all(_runs_others(file) for file in files) and not any(map(_is_event_loop, files)):
+            return False
+        rests, all_rest = self._rest.is_seen(), self._rest_of_all.is_seen()
+        if not has_tensors():
+            return not (rests or _runs_others(files[0]))
+        return not (may_move and rests and (all_rest or not self._others_compute()))
+
+    def _others_compute(self) -> bool:
+        others = sys._current_frames().keys() - {self._thread}
+        return any(_computes(file) for thread in others for file in _stack(thread))
 
 
 def runs(frame: int) -> bool:

@@ -30,6 +30,7 @@ class Turns:
     threads: list[int] = field(default_factory=list)
     before_enter: Callable[[], None] = lambda: None
     entering: Any = field(default_factory=threading.RLock)
+    waiting: bool = False
 
     def enter(self) -> None:
         self.before_enter()

@@ -800,6 +800,46 @@ def test_removed_hooks_leave_torch_as_it_was(turns):
     assert turns.events == []
 
 
+def test_removal_lets_another_thread_end_its_iteration_first(boundaries, turns):
+    ending, may_end = threading.Event(), threading.Event()
+
+    def end_slowly():
+        ending.set()
+        may_end.wait()
+        turns.events.append("boundary")
+
+    turns.boundary = end_slowly
+    trainer = threading.Thread(target=trained("zfbs", width=16, rows=64, cycles=1))
+    trainer.start()
+    ending.wait()
+    remover = threading.Thread(target=boundaries.remove)
+    remover.start()
+    remover.join(0.2)
+    assert remover.is_alive()
+    may_end.set()
+    remover.join()
+    trainer.join()
+    assert turns.events[:2] == ["enter", "boundary"]
+
+
+def test_removal_does_not_wait_for_a_thread_that_waits_for_its_turn(boundaries, turns):
+    asked, granted = threading.Event(), threading.Event()
+
+    def wait_for_turn():
+        turns.waiting = True
+        asked.set()
+        granted.wait()
+
+    turns.before_enter = wait_for_turn
+    thread = threading.Thread(target=trained("zfbs", width=16, rows=64, cycles=1))
+    thread.start()
+    asked.wait()
+    boundaries.remove()
+    granted.set()
+    thread.join()
+    assert turns.boundaries == 0
+
+
 def test_the_one_installed_last_is_the_only_one(boundaries, turns):
     second_turns = type(turns)()
     second = Boundaries(second_turns, Memory())

@@ -17,11 +17,13 @@ from jupyter_gpushare.settings import Settings
 
 from .cases import BODIES, LARGE, MODEL, RESULT
 from .conftest import Notebook, last_json, results_alone
+from .scribbler import Scribbler
 
 if TYPE_CHECKING:
     from ..faults.scene import Nursery, Party
 
 SECONDS = 120
+TURN_SECONDS = 20.0  # a quarter of a second after the quantum is promised: benchmarks/idle_turn.py
 
 HEAD = (
     """
@@ -268,12 +270,52 @@ IDLE |= {
 """,
 }
 
+# The same while an output is alive, whose backward is to come: its tensors leave the lane.
+ALIVE = """
+    train(2)
+    train()
+    output = net(data[0][0])
+    assert session.memory.survivors()
+    WAITS
+    output.sum().backward()
+    assert session.holding
+    optimizer.step()
+"""
+for _what, _waits in {
+    "code that reads a line": "idle()",
+    "code that polls": "print('idle', flush=True); once_told(over.set); wait_for(over.is_set)",
+    "an event loop": "asyncio.run(asyncio.wait_for(asyncio.to_thread(idle), None))",
+    "code that waits for a program": "print('idle', flush=True);"
+    " subprocess.run(['head', '-n1'], stdout=subprocess.DEVNULL)",
+}.items():
+    IDLE[f"{_what} with an output alive"] = ALIVE.replace("WAITS", _waits)
+IDLE["code that reads a line between backward and step"] = """
+    train()
+    net(data[0][0]).sum().backward()
+    idle()
+    optimizer.step()
+    assert session.holding
+"""
+
 PARENT = """
     train()
     child = [sys.executable, "-c", SHARES]
     assert subprocess.run(child, stdin=subprocess.DEVNULL).returncode == 0
     train_wide()
     assert subprocess.run(child, stdin=subprocess.DEVNULL).returncode == 0
+print("done")
+"""
+WITH_OUTPUT = """
+    train()
+    train()
+    for is_foreseen in (False, True):  # that its blocks survive
+        output = net(data[0][0])
+        assert is_foreseen or session.memory.survivors()
+        child = [sys.executable, "-c", SHARES]
+        assert subprocess.run(child, stdin=subprocess.DEVNULL).returncode == 0
+        output.sum().backward()
+        assert session.holding
+        optimizer.step()
 print("done")
 """
 
@@ -306,14 +348,18 @@ def test_a_neighbour_gets_its_turn_while_a_process_does_something_else(
     assert ours.hear() == "idle"
     neighbour.enter()
     assert neighbour.holding
+    assert neighbour.waited_seconds < TURN_SECONDS
     neighbour.boundary()
     neighbour.leave()
     ours.say("go on")
     assert ours.hear() == "done"
 
 
-def test_a_process_that_has_the_turn_may_wait_for_a_child_that_shares(settings: Settings) -> None:
-    program = [sys.executable, "-c", HEAD + PARENT]
+@pytest.mark.parametrize("parent", [PARENT, WITH_OUTPUT], ids=["with nothing", "with an output"])
+def test_a_process_that_has_the_turn_may_wait_for_a_child_that_shares(
+    settings: Settings, parent: str
+) -> None:
+    program = [sys.executable, "-c", HEAD + parent]
     done = subprocess.run(program, capture_output=True, text=True, timeout=SECONDS, cwd="/")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
@@ -336,13 +382,63 @@ for x, y in data:
 """
 
 
+@pytest.mark.parametrize("output", ["", "output = net(x)"], ids=["with nothing", "with an output"])
 def test_a_cell_that_has_trained_may_run_a_script_that_shares(
-    notebook: Callable[..., Notebook], tmp_path: Path
+    notebook: Callable[..., Notebook], tmp_path: Path, output: str
 ) -> None:
     ours = notebook()
     ours.run(LARGE + MODEL + SHARED_CELL.replace("FOLDER", str(tmp_path)))
-    printed = ours.run(f"{TRAIN}\n!{{sys.executable}} {tmp_path}/child.py")
+    printed = ours.run(f"{TRAIN}\n{output}\n!{{sys.executable}} {tmp_path}/child.py")
     assert printed.strip() == "None"
+
+
+# Where a training waits until a line comes, with blocks of its iteration alive.
+WAITS_WITH_BLOCKS = """
+import os
+told = os.open("FOLDER/told", os.O_RDWR) if "FOLDER" else None
+def wait():
+    if told:
+        open("FOLDER/waits", "w").close()
+        os.read(told, 1)
+def train():
+    for x, y in data[:2]:
+        optimizer.zero_grad()
+        loss = criterion(net(x), y)
+        IN_FORWARD
+        loss.backward()
+        IN_BACKWARD
+        optimizer.step()
+        losses.append(loss.item())
+"""
+PROMOTED = "print(_core.Lane.usage().promoted_pages)"
+
+
+@pytest.mark.parametrize("place", ["IN_FORWARD", "IN_BACKWARD"])
+def test_what_a_cell_computes_after_a_wait_is_the_same_to_the_last_bit(
+    ours: Notebook, scribbler: Scribbler, tmp_path: Path, place: str
+) -> None:
+    train = (
+        WAITS_WITH_BLOCKS.replace(place, "wait()")
+        .replace("IN_FORWARD", "")
+        .replace("IN_BACKWARD", "")
+    )
+    begin = LARGE + MODEL + BODIES["zero_grad_first"]
+    plain = begin + train.replace("FOLDER", "") + "train()\n" + RESULT
+    alone = results_alone({"alone": plain})["alone"]
+    os.mkfifo(tmp_path / "told")
+    ours.run(begin)
+    ours.run(train.replace("FOLDER", str(tmp_path)))
+    before = int(ours.run(PROMOTED))
+    cell = ours.start("train()")
+    for _ in range(2):
+        while not (tmp_path / "waits").exists():
+            time.sleep(0.01)
+        (tmp_path / "waits").unlink()
+        scribbler.take_turns()
+        (tmp_path / "told").write_text("!")
+    ours.end(cell)
+    assert last_json(ours.run(RESULT)) == alone
+    assert place != "IN_FORWARD" or int(ours.run(PROMOTED)) > before
 
 
 TASK = """

@@ -24,7 +24,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ..stacks import Rest, may_compute, runs
+from ..stacks import Activity, runs
 from .forwards import Forwards
 from .outermost import OutermostForward
 from .profile import Profile
@@ -35,6 +35,10 @@ class Turns(Protocol):
     """The interface that gives turns."""
 
     entering: Any  # a reentrant lock: under it no iteration begins, and no turn is given back
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a thread waits for the turn, with that lock, and no iteration is open."""
 
     def enter(self) -> None:
         """An iteration begins: return when this process holds the turn."""
@@ -63,6 +67,9 @@ class Memory(Protocol):
     def peak(self) -> int: ...
 
     def survivors(self) -> int: ...
+
+    @property
+    def moves_aside(self) -> bool: ...
 
     @property
     def squeeze(self) -> Squeezes: ...
@@ -106,13 +113,15 @@ class Boundaries:
         self._entering = session.entering
         self._thread = _Thread()
         self._undo = contextlib.ExitStack()
+        self._suspended: set[int] = set()  # threads whose iterations were closed while they waited
+        self._undo_resuming = contextlib.ExitStack()  # wrappers while there are any
         self._outermost = OutermostForward(self._forward_begins, self._forward_ended)
         self._start()
 
     def _start(self) -> None:
         self._inside = False  # an iteration is open
         self._leader = 0  # the thread of the open iteration, or of the last one
-        self._rest: Rest | None = None  # of the leader in this iteration, once a thread looks
+        self._activity: Activity | None = None  # of the leader, once another thread looks
         self._recording = False  # a forward with gradients has begun, and no step has ended since
         self._is_done = False  # its last step has ended, and nothing has begun since
         self._profile = Profile(self._memory)
@@ -130,12 +139,29 @@ class Boundaries:
             _installed = self
 
     def remove(self) -> None:
-        """Remove all hooks; an open iteration is forgotten. Idempotent."""
+        """Remove all hooks; an open iteration is closed. Idempotent.
+
+        A thread that waits for its turn with the lock is not waited for: it has begun no iteration,
+        and begins none, since it finds the hooks gone.
+        """
+        self._unregister()
+        if not self._session.waiting:
+            with self._entering:
+                self._close()
+
+    def forget(self) -> None:
+        """Remove all hooks in a forked child, where another thread of the parent may have had the
+        lock for good."""
+        self._unregister()
+        self._close()
+
+    def _unregister(self) -> None:
         global _installed
         if _installed is self:
             _installed = None
         self._undo.close()
-        self._close()
+        self._undo_resuming.close()
+        self._suspended.clear()
 
     def reset(self) -> bool:
         """End a cell: close the iteration that this thread has left open, and restart profiling.
@@ -150,24 +176,41 @@ class Boundaries:
             if self._inside and not self._recording:
                 self._end()  # its step was done, and the cell ended before the next zero_grad
             self._close()
+            self._forget_suspended(get_ident())
         return True
 
     def close_if_idle(self) -> None:
-        """End the open iteration if no thread computes in it, since the turn is wanted."""
+        """End the open iteration if no thread computes in it, since the turn is wanted. Its tensors
+        leave the lane with the turn."""
         with self._entering:
             if self._inside and self._is_done:
                 self._end()  # only its zero_grad is to come
-            self._close_if_left()
+            self._close_if_left(self._memory.moves_aside and not _is_in_group())
 
-    def _close_if_left(self) -> None:
+    def _close_if_left(self, may_move: bool = False) -> None:
         """Close the iteration if its thread has ended, or does something else, without a
         boundary."""
         if not self._inside:
             return
         # A thread other than the main one ends only after `_thread_ended` has had the lock.
-        self._rest = self._rest or Rest()
-        if not may_compute(self._leader, self._has_tensors, self._rest):
-            self._close()
+        self._activity = self._activity or Activity(self._leader)
+        if not self._activity.may_compute(self._has_tensors, may_move):
+            self._suspend()
+
+    def _suspend(self) -> None:
+        """Close the iteration. If its thread goes on with a backward or a step, that begins another
+        one, and waits for a turn."""
+        leader = self._leader
+        self._close()
+        if not self._suspended:
+            for name in ("backward", "grad"):
+                self._wrap(torch.autograd, name, self._resuming, self._undo_resuming)
+        self._suspended.add(leader)
+
+    def _forget_suspended(self, thread: int) -> None:
+        self._suspended.discard(thread)
+        if not self._suspended:
+            self._undo_resuming.close()
 
     def _has_tensors(self) -> bool:
         return self._memory.survivors() > 0
@@ -191,7 +234,13 @@ class Boundaries:
         self._wrap(torch.nn.Module, "compile", self._noticing_compile)
         self._wrap(torch.nn.modules.module, "_has_any_global_hook", self._outermost.overlooked)
 
-    def _wrap(self, place: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    def _wrap(
+        self,
+        place: Any,
+        name: str,
+        wrap: Callable[[Any], Any],
+        undo: contextlib.ExitStack | None = None,
+    ) -> None:
         """Wrap a function in its place; removal leaves a wrapper that other code has wrapped."""
         original = getattr(place, name, None)
         if original is None:
@@ -203,7 +252,7 @@ class Boundaries:
             if getattr(place, name) is wrapper:
                 setattr(place, name, original)
 
-        self._undo.callback(restore)
+        (undo or self._undo).callback(restore)
 
     # --- an iteration ------------------------------------------------------------------------
 
@@ -228,9 +277,17 @@ class Boundaries:
         if threading.current_thread() is not threading.main_thread():
             self._thread.end = self._thread.end or ThreadEnd(self._thread_ended)
         self._leader = get_ident()
-        self._rest = None
+        self._activity = None
+        if self._suspended:
+            self._forget_suspended(self._leader)
         self._inside = True
         self._memory.begin()
+
+    def _resume(self) -> None:
+        """Begin an iteration if that of this thread was closed while it waited."""
+        __tracebackhide__ = True
+        if get_ident() in self._suspended and not _is_captured() and self._is_ours():
+            self._recording = True
 
     def _end(self) -> None:
         """End the iteration under the lock: no other thread enters before the turn is given
@@ -249,6 +306,7 @@ class Boundaries:
         if _installed is not self:
             return
         with self._entering:
+            self._forget_suspended(thread)
             if self._inside and self._leader == thread:
                 self._close()
             if not self._inside:
@@ -320,7 +378,10 @@ class Boundaries:
     # --- candidates --------------------------------------------------------------------------
 
     def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        __tracebackhide__ = True
         if not torch.compiler.is_compiling() and not runs(self._thread.step):
+            if self._suspended:
+                self._resume()
             if self._is_done and self._leader == get_ident():
                 with self._entering:
                     self._is_done = False
@@ -360,6 +421,15 @@ class Boundaries:
 
         return zero_grad
 
+    def _resuming(self, original: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if not torch.compiler.is_compiling():
+                self._resume()
+            return original(*args, **kwargs)
+
+        return run
+
     def _noticing_compile(self, original: Any) -> Any:
         """Wrap the call of a module that compiled itself, since its hooks are compiled away."""
 
@@ -397,6 +467,13 @@ def _is_captured() -> bool:
     return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
 
 
+def _is_in_group() -> bool:
+    """Whether other processes may compute in the iterations of this one, and write to their tensors
+    by system calls."""
+    group = torch.distributed
+    return bool(group.is_available() and group.is_initialized() and group.get_world_size() > 1)
+
+
 _installed: Boundaries | None = None
 
 
@@ -404,7 +481,7 @@ def _forget_in_child() -> None:
     """Remove the hooks in a forked child, such as a worker of a DataLoader, which takes no
     turns."""
     if _installed is not None:
-        _installed.remove()
+        _installed.forget()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

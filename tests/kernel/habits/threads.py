@@ -101,6 +101,27 @@ trainer = threading.Thread(target=train)
 trainer.start()
 trainer.join()
 """,
+    "turn_is_used_while_a_thread_trains": """
+import contextlib, os, threading
+import jupyter_gpushare as gpushare
+turn = gpushare.turn if "HABIT_SHARES" in os.environ else contextlib.nullcontext
+over = threading.Event()
+def train():
+    for x, y in data * 20:
+        step(x, y)
+        kept.append(net(x).detach())
+        del kept[:-12]
+    over.set()
+trainer = threading.Thread(target=train)
+trainer.start()
+while not over.wait(0.0005):
+    with turn():
+        product = torch.ones(300, 300) @ torch.ones(300, 300)
+trainer.join()
+losses.append(product.sum().item())
+for x, y in data:
+    step(x, y)
+""",
     "sharing_is_turned_on_while_a_thread_trains": """
 import threading
 over = threading.Event()
