@@ -3,8 +3,8 @@
 
 #include "bindings/errors.h"
 #include "bindings/register.h"
-#include "core/simulated_job.h"
 #include "memory/common/lane.h"
+#include "simulation/simulated_job.h"
 
 namespace py = pybind11;
 
