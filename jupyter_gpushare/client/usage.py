@@ -12,7 +12,8 @@ from . import progress
 from .memory import Memory
 from .process_groups import Membership
 
-AT_END_OF_TURN = 0.1  # a share of the time between two reports, as in csrc/simulation/simulation.cpp
+# A share of the time between two reports, as in csrc/simulation/simulation.cpp.
+AT_END_OF_TURN = 0.1
 
 
 class Owner(Protocol):
