@@ -75,7 +75,7 @@ def notebook(settings: Settings, idle: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def waits(settings: Settings, idle: str, idle_seconds: float) -> list[float]:
-    """Return the seconds that a neighbour waits which asks so long after the notebook is idle."""
+    """Return the seconds of waits that begin `idle_seconds` after the notebook is idle."""
     neighbour = Session(settings, name="neighbour", device="host")
     neighbour.open()
     found = []

@@ -17,6 +17,13 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 # Event loops and pools of these packages run user code, and compute nothing by themselves.
 _RUNNERS = ("anyio", "ipykernel", "ipykernel_launcher.py", "tornado", "traitlets", "zmq")
+# Folders of PyTorch whose code waits for data, or for processes that it has started.
+_WAITING = (
+    ("utils", "data"),
+    ("multiprocessing",),
+    ("distributed", "launcher"),
+    ("distributed", "elastic"),
+)
 
 
 class Rest:
@@ -107,8 +114,9 @@ def _runs_others(file: str) -> bool:
 
 @functools.cache
 def _computes(file: str) -> bool:
-    """Whether the file belongs to PyTorch, except to its loaders, which wait for data."""
-    return "torch" in file.split(os.sep) and os.path.join("torch", "utils", "data") not in file
+    """Whether the file belongs to PyTorch, except to what waits for data or for processes."""
+    waits = any(os.path.join("torch", *folder) in file for folder in _WAITING)
+    return "torch" in file.split(os.sep) and not waits
 
 
 @functools.cache

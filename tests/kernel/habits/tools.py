@@ -54,6 +54,26 @@ def train(seed):
         found.append(loss.item())
     return found
 
+def rank(number, meeting, results):
+    import contextlib, os
+    import torch.distributed as dist
+    import jupyter_gpushare as gpushare
+    shares = "HABIT_SHARES" in os.environ
+    torch.set_num_threads(1)
+    with gpushare.session(name="rank", device="host") if shares else contextlib.nullcontext():
+        dist.init_process_group("gloo", init_method=meeting, rank=number, world_size=2)
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.Linear(512, 4))
+        model = torch.nn.parallel.DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.full((256, 64), number + 1.0)).square().mean().backward()
+            optimizer.step()
+        if number == 0:
+            results.put(sum(p.double().sum().item() for p in net.parameters()))
+        dist.destroy_process_group()
+
 def add(tensor, results):
     with torch.no_grad():
         tensor += 1
@@ -76,7 +96,29 @@ def in_a_child(compute):
     os.close(reading)
 """
 
+# As notebook_launcher of accelerate does, in a cell that has trained and has an output alive.
+LAUNCHER = f"""
+{MODULE}
+import torch.multiprocessing
+results = torch.multiprocessing.get_context("METHOD").SimpleQueue()
+for x, y in data:
+    step(x, y)
+for number in range(2):
+    output = net(data[0][0])
+    torch.multiprocessing.start_processes(
+        habit_module.rank, (f"file://{{folder}}/{{number}}", results), nprocs=2,
+        start_method="METHOD")
+    losses.append(results.get())
+    optimizer.zero_grad()
+    criterion(output, data[0][1]).backward()
+    optimizer.step()
+for x, y in data:
+    step(x, y)
+"""
+
 TOOLS = {
+    "a_launcher_spawns_ranks": LAUNCHER.replace("METHOD", "spawn"),
+    "a_launcher_forks_ranks": LAUNCHER.replace("METHOD", "fork"),
     "nbclient_runs_a_notebook": f"""
 {INNER}
 from nbclient import NotebookClient
@@ -168,6 +210,9 @@ import ipyparallel, logging
 cluster = ipyparallel.Cluster(n=2, log_level=logging.ERROR)
 client = cluster.start_and_connect_sync(activate=False)
 client[:].execute(f"import sys; sys.path.insert(0, {{folder!r}})", block=True)
+if "HABIT_SHARES" in os.environ:
+    client[:].execute("get_ipython().run_line_magic('load_ext', 'jupyter_gpushare')", block=True)
+    client[:].execute("get_ipython().run_line_magic('gpushare', 'on --device host')", block=True)
 for x, y in data:
     step(x, y)
 pending = client[:].map_async(lambda seed: __import__("habit_module").train(seed), [1, 2])
