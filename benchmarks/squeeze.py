@@ -50,7 +50,7 @@ class Granted:
     """Grants every turn at once: what is measured here is one notebook alone."""
 
     def __init__(self) -> None:
-        self.entering = RLock()
+        self.entering, self.waiting = RLock(), False
 
     def enter(self) -> None: ...
 
