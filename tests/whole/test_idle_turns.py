@@ -410,7 +410,10 @@ def train():
         optimizer.step()
         losses.append(loss.item())
 """
-PROMOTED = "print(_core.Lane.usage().promoted_pages)"
+PROMOTED = """
+from jupyter_gpushare import _core_testing
+print(_core_testing.promoted_pages(_core.Lane.usage()))
+"""
 
 
 @pytest.mark.parametrize("place", ["IN_FORWARD", "IN_BACKWARD"])
