@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from program import MIB, main, say
-from sessions import is_all, is_inside, learn, session
+from sessions import answers_of_another, is_all, is_inside, learn, session
 
 import jupyter_gpushare as gpushare
 
@@ -91,6 +91,14 @@ def beside(index: int, current: int, is_shared: bool) -> dict[str, Any]:
     stats = torch.cuda.memory_stats(other)
     about_tensors = {key: value for key, value in stats.items() if key.startswith(OF_TENSORS)}
     return {"inside": inside, "stats": about_tensors}
+
+
+def sends(index: int) -> list[int]:
+    """What another process reads of a tensor of a session on that GPU, and what it has written."""
+    with session("test", f"cuda:{index}"):
+        learn(1, lambda: is_inside(memory(60, index)))
+        tensor = memory(30, index, 6)
+        return [*answers_of_another([tensor]), int(tensor[0])]
 
 
 def place(device: str) -> None:

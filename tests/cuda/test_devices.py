@@ -47,6 +47,11 @@ def test_a_session_leaves_tensors_and_statistics_of_the_other_gpu_alone(
 
 
 @pytest.mark.usefixtures("broker")
+def test_a_tensor_of_the_second_gpu_may_go_to_another_process(run: Run) -> None:
+    assert run(PROGRAM, "sends", 1) == [6, 9]
+
+
+@pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize(
     ("visible", "device", "number"),
     [
