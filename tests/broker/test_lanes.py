@@ -120,6 +120,16 @@ def test_a_lane_that_closes_gives_all_back_and_its_number_is_never_used_again(
     assert lanes.use(2, "ada") is kept
 
 
+def test_a_domain_whose_sessions_have_gone_keeps_no_piece_that_was_emptied(lanes: Lanes) -> None:
+    gone = lanes.use(1, "ada")
+    lanes.close_emptied({"bob"})
+    assert lanes.use(1, "ada") is gone  # it has contents, which the next domain's turn erases
+    kept = lanes.use(1, "bob")
+    lanes.close_emptied({"bob"})
+    assert (lanes.of("ada"), lanes.of("bob")) == ([], [1])
+    assert lanes.use(1, "bob") is kept
+
+
 def test_an_abandoned_piece_is_left_as_it_is(lanes: Lanes) -> None:
     left = lanes.use(1, "ada")
     fill(left.memory.descriptor)

@@ -18,6 +18,7 @@ from . import (  # noqa: F401  their rows
     notebooks,
     rulebooks,
     threads,
+    users,
 )
 from .matrix import ROWS, Matrix, Outcome, Row, load
 from .scene import Scene

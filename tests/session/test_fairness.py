@@ -18,6 +18,7 @@ from jupyter_gpushare.wire.messages import SetPolicy
 
 NOBODY, ANOTHER = 65534, 65533
 SHARED_SECONDS = 4.0
+DUEL_SECONDS = 20.0
 thorough = pytest.mark.thorough  # tests/core has the other policies in virtual time
 
 
@@ -158,4 +159,30 @@ def test_a_greedy_user_has_no_more_than_another_user(
             began = began or (time.monotonic(), used["honest"])
             if (seconds := time.monotonic() - began[0]) >= SHARED_SECONDS:
                 assert (used["honest"] - began[1]) / seconds > 0.4
+                return
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as several users, as a hub does")
+@pytest.mark.parametrize("policy", ["fair", "las", "srtf"])
+def test_a_duel_of_two_users_is_even_for_20_seconds(
+    settings: Settings, trainer: Callable[..., None], policy: str
+) -> None:
+    """Both users' time on the device is as the broker counts it, closed sessions included."""
+    with Client.connect(settings) as client:
+        client.ask(SetPolicy(policy))
+        client.ask(SetPolicy(running_lanes=1))
+        for _ in range(4):
+            trainer("grabs", uid=NOBODY, run=grab)
+        trainer("honest", uid=ANOTHER)
+        before: dict[str, float] = {}
+        for snapshot in client.watch(0.05):
+            used = {user.name: sum(user.used_seconds) for user in snapshot.devices[0].users}
+            if len(used) < 2 or not all(used.values()):
+                continue
+            before = before or used
+            gained = [used[name] - before[name] for name in sorted(used)]
+            if sum(gained) >= DUEL_SECONDS:
+                assert 0.48 <= gained[0] / sum(gained) <= 0.52
                 return

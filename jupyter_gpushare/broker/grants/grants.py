@@ -141,9 +141,12 @@ class Grants:
     # --- memory of lanes -----------------------------------------------------------------------
 
     def follow_lanes(self) -> None:
-        """Give back memory that lanes which have shrunk or closed do not need any more."""
+        """Give back memory that lanes which have shrunk or closed do not need any more, nor domains
+        whose sessions have gone."""
+        domains = {record.domain for record in self._sessions.all_known()}
         for device, lanes in self._lanes.items():
             lanes.follow(partial(self._staying_bytes, device))
+            lanes.close_emptied(domains)
 
     def leave_lane_to(self, record: SessionRecord) -> None:
         """Leave the memory of its lane to a holder whose process lives, since it may still write to

@@ -8,7 +8,7 @@ had the turn last, so that together they never take more than the lane.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ...devices.device import LaneMemory
@@ -65,6 +65,13 @@ class Lanes:
             size = bytes_of(lane)
             self._shrink(self._pieces[lane, domain], size)
             if not size:
+                self.abandon(lane, domain)
+
+    def close_emptied(self, domains: Collection[str]) -> None:
+        """Close the pieces of other domains than these, which have no session any more; those with
+        contents only after the next turn of another domain, which empties them."""
+        for lane, domain in tuple(self._pieces):
+            if domain not in domains and self._last.get(lane) != domain:
                 self.abandon(lane, domain)
 
     def abandon(self, lane: int, domain: str) -> None:
