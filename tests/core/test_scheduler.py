@@ -678,7 +678,7 @@ def test_idle_sessions_page_out_where_unmanaged_memory_exceeds_what_was_free() -
     assert why(look(it, "a", 4)) == "is asked to page out for unmanaged memory"
     assert not it.set_unmanaged(5, 4 * GIB)
     it.paged_out(6, "a", 3 * GIB)
-    assert why(look(it, "a", 6)) == ("paged out for unmanaged memory: 3.0 GiB are on disk")
+    assert why(look(it, "a", 6)) == "paged out for unmanaged memory: 3.0 GiB are on disk"
     assert not it.assign(7)
     assert list(it.set_unmanaged(8, 12 * GIB).page_outs) == ["b", "c"]
 
