@@ -60,5 +60,5 @@ def title(label: str) -> str:
 def plain(text: str) -> str:
     """Return the text without characters that control a terminal."""
     return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
     )

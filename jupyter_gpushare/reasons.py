@@ -43,7 +43,7 @@ TEXTS = {
         " {whole} while it lasts"
     ),
     "ask_contact": "ask {who}",
-    "ask_operator": "ask who runs this machine",
+    "ask_operator": "ask the administrator of this machine",
     "runs": "runs",
     "runs_until_measured": "runs alone until its memory is measured",
     "runs_with_whole_device": "runs, and has the whole device",
@@ -52,13 +52,11 @@ TEXTS = {
     "yields_to_others": "ends its iteration, then lets others run",
     "overdue": "overdue: was asked to yield and has not",
     "asked_to_page_out": "is asked to page out",
-    "makes_room": "is asked to make room for {other}",
-    "makes_room_for_programs": "is asked to make room for programs that do not share",
+    "makes_room": "is asked to page out for {other}",
+    "makes_room_for_programs": "is asked to page out for unmanaged memory",
     "paged_out": "paged out: {bytes} are on disk",
-    "paged_out_for": "paged out: {bytes} are on disk to make room for {other}",
-    "paged_out_for_programs": (
-        "paged out: {bytes} are on disk to make room for programs that do not share"
-    ),
+    "paged_out_for": "paged out for {other}: {bytes} are on disk",
+    "paged_out_for_programs": "paged out for unmanaged memory: {bytes} are on disk",
     "recovering": (
         "waits until the notebooks that had turns before the broker was restarted have come back"
     ),

@@ -1,5 +1,5 @@
-"""Pages, comments and names of tests use the words of docs/explanation/glossary.md, and plain
-English."""
+"""Pages, comments, sentences of the code, identifiers and names of tests use the words of
+docs/explanation/glossary.md, and plain English."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ PAGES = TOP + sorted((ROOT / "docs").rglob("*.md"))
 ROOMS = (
     "benchmarks",
     "csrc/bindings",
+    "csrc/claims",
     "csrc/core",
     "csrc/handoff",
     "csrc/memory",
@@ -50,6 +51,8 @@ ROOMS = (
     "server_ext",
     "tests",
 )
+# Those of the product, whose sentences and identifiers are held.
+PRODUCT = ("csrc", "jupyter_gpushare", "kernel_ext", "labextension/src", "server_ext")
 
 # what is banned -> what to write instead
 BANNED = {
@@ -78,10 +81,22 @@ BANNED = {
 BANNED_PATTERN = re.compile(rf"\b({'|'.join(BANNED)})\b", re.IGNORECASE)
 BANNED_IN_CODE = re.compile(r"\b(nobody|somebody)\b", re.IGNORECASE)  # no session, a user
 # `Who waits is told`, at the beginning of a clause: write `a session that waits`.
-BEGINS_CLAUSE = r"(?:^|[.:;|(] |\b(?:of|for|than|to|with|and|but|beside|by) )"
+BEGINS_CLAUSE = r"(?:^|[.:;|(] |\b(?:also|ask|of|for|than|to|with|and|but|beside|by) )"
 WHO_AS_SUBJECT = re.compile(
     BEGINS_CLAUSE + r"who \w+[^?]*?(?=[.;:|]|$)", re.IGNORECASE | re.MULTILINE
 )
+# What a sentence of the code may say -> why
+SENTENCES_ALLOWED = {
+    "1 to 64 letters, digits": "characters, and no handoff",
+}
+# Identifiers of the product -> why they have a banned word
+NAMES_ALLOWED = {
+    "deed": "a key of JSON that scripts read",
+    "foreign_bytes": "a key of JSON that scripts read",
+    "probation": "a key of JSON that scripts read",
+    "kMostLetterBytes": "bytes of a message in a handoff slot",
+    "recall_past": "a past that is remembered, and no preemption request",
+}
 NO_PROSE = re.compile(
     r"```.*?```|<!--.*?-->|`[^`\n]+`|\]\([^)]*\)|https?://\S+", re.DOTALL
 )  # code, comments, targets of links
@@ -134,7 +149,7 @@ def comments_in_python(source: str) -> Iterator[Remark]:
 
 # Strings come first, since two slashes in one begin no comment.
 IN_C = re.compile(
-    r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`"""
+    r"""(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
     r"|(?P<lines>//[^\n]*(?:\n[ \t]*//[^\n]*)*)|(?P<block>/\*.*?\*/)",
     re.DOTALL,
 )
@@ -148,6 +163,45 @@ def remarks_in_c(source: str) -> Iterator[Remark]:
             yield Remark(line_of(found), re.sub(r"//|/?\*+/?", "", comment))
     for found in TITLE.finditer(source):
         yield Remark(line_of(found), found[2])
+
+
+def sentences_in_python(source: str) -> Iterator[Remark]:
+    """Strings with a space, but docstrings."""
+    tree = ast.parse(source)
+    parts: set[ast.AST] = set()  # of f-strings, and docstrings
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts.update(node.values)
+            yield Remark(node.lineno, "".join(map(constant, node.values)))
+        elif isinstance(node, ast.Expr):
+            parts.add(node.value)
+        elif isinstance(node, ast.Constant) and node not in parts and " " in constant(node):
+            yield Remark(node.lineno, constant(node))
+
+
+def constant(node: ast.expr) -> str:
+    """The string, or what stands for a value that is filled in."""
+    if not isinstance(node, ast.Constant):
+        return "{}"
+    return node.value if isinstance(node.value, str) else ""
+
+
+def sentences_in_typescript(source: str) -> Iterator[Remark]:
+    for found in IN_C.finditer(source):
+        if " " in (found["string"] or ""):
+            yield Remark(line_of(found), re.sub(r"\$\{[^}]*\}", "{}", found["string"][1:-1]))
+
+
+def names_in_python(source: str) -> Iterator[Remark]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield Remark(token.start[0], token.string)
+
+
+def names_in_c(source: str) -> Iterator[Remark]:
+    code = IN_C.sub(lambda found: "\n" * found[0].count("\n"), source)
+    for found in re.finditer(r"\b[A-Za-z_]\w*", code):
+        yield Remark(line_of(found), found[0])
 
 
 HASHES = re.compile(r"(?:^|(?<=\s))#[^\n]*(?:\n[ \t]*#[^\n]*)*", re.MULTILINE)
@@ -165,6 +219,13 @@ REMARKS = {
     **dict.fromkeys((".yaml", ".toml", ".service", ".sh", "Containerfile"), remarks_in_settings),
 }
 
+SENTENCES = {".py": sentences_in_python, ".ts": sentences_in_typescript}
+NAMES = {
+    **dict.fromkeys((".py", ".pyi"), names_in_python),
+    **dict.fromkeys((".h", ".cpp", ".ts"), names_in_c),
+}
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of an identifier
+
 
 def kind_of(path: Path) -> str:
     return path.suffix or path.name
@@ -174,6 +235,26 @@ def found_in_code(path: Path) -> Iterator[str]:
     for remark in REMARKS[kind_of(path)](path.read_text()):
         for found in found_in(" ".join(remark.text.split()), BANNED_IN_CODE):
             yield f"{path}:{remark.line}: {found.partition(': ')[2]}"
+
+
+def found_in_sentences(path: Path) -> Iterator[str]:
+    for sentence in SENTENCES[kind_of(path)](path.read_text()):
+        text = " ".join(sentence.text.split())
+        for allowed in SENTENCES_ALLOWED:
+            text = text.replace(allowed, "")
+        for found in found_in(text, BANNED_IN_CODE):
+            yield f"{path}:{sentence.line}: {found.partition(': ')[2]}"
+
+
+def found_in_names(path: Path) -> Iterator[str]:
+    """Identifiers, and the name of the file, of which a word is banned."""
+    for name in (Remark(0, path.stem), *NAMES[kind_of(path)](path.read_text())):
+        if name.text not in NAMES_ALLOWED and any(map(is_banned, WORD.findall(name.text))):
+            yield f"{path}:{name.line}: {name.text}"
+
+
+def is_banned(word: str) -> bool:
+    return bool(BANNED_PATTERN.fullmatch(word) or BANNED_IN_CODE.fullmatch(word))
 
 
 def files_of(room: str) -> list[Path]:
@@ -266,3 +347,90 @@ def test_a_banned_word_in_code_is_found(name: str, text: str, tmp_path: Path) ->
 def test_other_words_in_code_are_not(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     assert list(found_in_code(tmp_path / name)) == []
+
+
+@pytest.mark.parametrize("room", PRODUCT)
+def test_sentences_of_the_code_use_the_standard_terms(room: str) -> None:
+    files = [path for path in files_of(room) if kind_of(path) in SENTENCES]
+    assert files or room == "csrc"
+    assert [found for path in files for found in found_in_sentences(path)] == []
+
+
+@pytest.mark.parametrize("room", PRODUCT)
+def test_identifiers_use_the_standard_terms(room: str) -> None:
+    files = [path for path in files_of(room) if kind_of(path) in NAMES]
+    assert files
+    assert [found for path in files for found in found_in_names(path)] == []
+
+
+def test_what_is_allowed_is_there() -> None:
+    files = [path for room in PRODUCT for path in files_of(room) if kind_of(path) in NAMES]
+    text = "\n".join(path.read_text() for path in files)
+    assert [one for one in (*SENTENCES_ALLOWED, *NAMES_ALLOWED) if one not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("plain.py", 'a = "nobody waits"\n'),
+        ("joined.py", 'raise Error(f"{a} is held " f"back by {b}")\n'),
+        ("inside.py", "a = f\"{b or 'nobody waits'}\"\n"),
+        ("object.py", 'a = "ask who runs it"\n'),
+        ("subject.py", 'a = "waits; who comes is told"\n'),
+        ("plain.ts", "const a = trans.__('waits for somebody');\n"),
+        ("template.ts", "const a = `held ${at} back, or held back`;\n"),
+    ],
+)
+def test_a_banned_word_in_a_sentence_is_found(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert len(list(found_in_sentences(tmp_path / name))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("docstring.py", '"""It waits for nobody."""\n'),
+        ("comment.py", 'a = 1  # "for nobody"\n'),
+        ("key.py", 'a = {"foreign": 1, "a class": nobody}\n'),
+        ("field.py", 'a = f"a class of {who} has {foreign}"\n'),
+        ("allowed.py", 'a = "an id is 1 to 64 letters, digits or _"\n'),
+        ("key.ts", "const a = b['foreign']; // of nobody\n"),
+        ("field.ts", "const a = `${foreign} is in use`;\n"),
+    ],
+)
+def test_other_words_in_a_sentence_are_not(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert list(found_in_sentences(tmp_path / name)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("snake.py", "most_guesses = 1\n"),
+        ("constant.py", "NOBODY = 1\n"),
+        ("argument.pyi", "def page_out(dismissed: int) -> None: ...\n"),
+        ("capitals.h", "constexpr int kMostLetters = 2;\n"),
+        ("class.cpp", "class HTTPMailbox;\n"),
+        ("camel.ts", "const theAudience = [];\n"),
+        ("caretaker.py", "a = 1\n"),
+        ("rule_ladder.ts", "const a = 1;\n"),
+    ],
+)
+def test_a_banned_word_in_a_name_is_found(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert len(list(found_in_names(tmp_path / name))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("string.py", 'a = "nobody"  # foreign\n'),
+        ("allowed.py", "a = device.foreign_bytes\n"),
+        ("longer.py", "theirs = trialled = 1\n"),
+        ("string.ts", "const a = 'crowd'; // trial\n"),
+        ("longer.h", "int patiently;\n"),
+    ],
+)
+def test_other_words_in_a_name_are_not(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert list(found_in_names(tmp_path / name)) == []

@@ -34,7 +34,7 @@ class Curve {
   std::uint32_t events() const { return events_; }
   std::uint32_t stride() const { return 1U << shift_; }  // events in one point
   std::uint32_t size() const { return (events_ + stride() - 1) >> shift_; }
-  // The point of the event that follows so many others.
+  // The point of the event that follows that number of others.
   std::uint32_t point(std::uint32_t events) const { return events >> shift_; }
   Chunks operator[](std::uint32_t at) const { return most_[at]; }
   Chunks peak() const { return *std::ranges::max_element(most_); }
@@ -73,13 +73,13 @@ class Envelope {
   bool is_known() const { return seen_ == kLeast; }
   const Curve& curve() const { return curve_; }
   Chunks peak() const { return from_[0]; }
-  // The most chunks that may still be needed after so many events: all, where it goes on for longer
-  // than ever.
+  // The most chunks that may still be needed after a number of events: all, where it goes on for
+  // longer than ever.
   Chunks bound(std::uint32_t events) const {
     const std::uint32_t at = curve_.point(events);
     return at < curve_.size() ? from_[at] : peak();
   }
-  // The most chunks that were had just after so many events.
+  // The most chunks that were had just after a number of events.
   Chunks most(std::uint32_t events) const {
     const std::uint32_t at = curve_.point(events - 1);
     return at < curve_.size() ? curve_[at] : 0;

@@ -97,7 +97,7 @@ class Admission:
             raise ProtocolError("this connection has a session already; one connection carries one")
         known, former = self._sessions.known(record.id), self._sessions.get(record.id)
         if known is not None and known.peer.user != record.peer.user:
-            raise NotPermitted(f"the session {record.id} belongs to somebody else")
+            raise NotPermitted(f"the session {record.id} belongs to another user")
         if former is None:
             self._sessions.check_room(record.peer, record.id)
         elif former.devices != record.devices:

@@ -205,7 +205,7 @@ def _name(device: DeviceView, id: str) -> str:
 
 
 def _holder(device: DeviceView, lane: LaneView) -> str:
-    return _name(device, lane.holder) if lane.holder else "nobody"
+    return _name(device, lane.holder) if lane.holder else "no notebook"
 
 
 def _members(device: DeviceView, lane: LaneView) -> str:

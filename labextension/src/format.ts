@@ -489,6 +489,6 @@ export function timeOfDay(unix: number): string {
 }
 
 /** Whether the viewer may choose the policy. */
-export function rules(viewer: IViewer | null): boolean {
+export function isAdmin(viewer: IViewer | null): boolean {
   return viewer !== null && viewer.may_change && viewer.is_administrator;
 }

@@ -11,12 +11,12 @@ import {
   DISCONNECTED,
   english,
   headline,
+  isAdmin,
   isSnapshot,
   ITranslate,
   Notebook,
   RECOVERING,
   resting,
-  rules,
   State
 } from './format';
 import { lanes } from './lanes';
@@ -383,13 +383,13 @@ function deviceOf(device: IDeviceView, viewModel: IViewModel): INode {
       headline(device, nameOf, trans, viewModel.snapshot.broker.recovering)
     ),
     memoryMap(device, viewModel),
-    empty ? nobody(viewModel) : lanes(device, viewModel),
+    empty ? noNotebooks(viewModel) : lanes(device, viewModel),
     empty ? null : notebooks(device, viewModel),
     use(device, viewModel)
   );
 }
 
-function nobody({ trans, snapshot }: IViewModel): INode {
+function noNotebooks({ trans, snapshot }: IViewModel): INode {
   if (snapshot.broker.recovering) {
     return div('p', 'note', {}, trans.__('No notebook has come back yet.'));
   }
@@ -414,7 +414,7 @@ function policy(viewModel: IViewModel): INode {
     'section',
     'policy',
     { key: 'policy' },
-    ...(actions && rules(viewModel.viewer)
+    ...(actions && isAdmin(viewModel.viewer)
       ? policyField(chosen, viewModel)
       : [h('span', {}, trans.__('Policy %1', snapshot.policy))]),
     div('p', 'note', {}, known ? meaning(known, trans) : '')

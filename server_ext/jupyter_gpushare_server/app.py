@@ -24,7 +24,7 @@ from jupyter_gpushare.wire.messages import (
 from jupyter_gpushare.wire.snapshot import Snapshot
 
 from . import tickets
-from .attendance import NOBODY
+from .attendance import EMPTY
 from .audit import Audit
 from .feed import Feed, State
 from .interventions import Interventions
@@ -87,7 +87,7 @@ class GpuShareExtension(Delegate, LoggingConfigurable):
         assert server.event_logger is not None  # the server makes it before it loads extensions
         self.audit = Audit(server.event_logger)
         self.feed = Feed(self.settings, server.io_loop, server.log, self._observe)
-        self._attendance = NOBODY
+        self._attendance = EMPTY
         self._interventions = Interventions(server.kernel_manager, self.audit, server.log)
         self._collector = SnapshotCollector(lambda: self.feed.state)
         self._undo = AsyncExitStack()

@@ -55,4 +55,4 @@ class Attendance(NamedTuple):
         return Attendance({**away, **here}, opened, [], self.broker_started)
 
 
-NOBODY = Attendance({}, [], [], None)
+EMPTY = Attendance({}, [], [], None)

@@ -78,7 +78,9 @@ class Refused(web.HTTPError):
 def _one_line(text: str) -> str:
     """The text as one line: it may contain text of other users, which must make no lines of the
     log, and control no terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:MOST_LOGGED])
+    return "".join(
+        character if character.isprintable() else "?" for character in text[:MOST_LOGGED]
+    )
 
 
 class Handler(APIHandler):

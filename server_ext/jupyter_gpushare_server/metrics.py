@@ -16,7 +16,7 @@ from jupyter_gpushare.wire.snapshot import (
 )
 from jupyter_gpushare.wire.snapshot import State as SessionState
 
-from .attendance import NOBODY, Attendance
+from .attendance import EMPTY, Attendance
 from .feed import State
 
 STATES = get_args(SessionState)
@@ -92,7 +92,7 @@ class SnapshotCollector(Collector):
 
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
-        self._attendance = NOBODY
+        self._attendance = EMPTY
         # of sessions that ended: the sums of each counter, by user
         self._gone: defaultdict[tuple[str, str], float] = defaultdict(float)
 

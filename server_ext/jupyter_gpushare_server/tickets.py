@@ -152,13 +152,13 @@ def _remove_those_of_killed_servers(parent: Path, prefix: str) -> None:
     for directory in parent.glob(f"{prefix}*"):
         with suppress(OSError):  # another server may do the same
             path = directory / SOCKET
-            if directory.lstat().st_uid == os.getuid() and _nobody_listens(path):
+            if directory.lstat().st_uid == os.getuid() and _has_no_server(path):
                 path.unlink()
                 directory.rmdir()
 
 
-def _nobody_listens(path: Path) -> bool:
-    """Raises OSError where there is none."""
+def _has_no_server(path: Path) -> bool:
+    """Whether a server that was here has ended. Raises OSError where there is no socket."""
     if time.time() - path.lstat().st_mtime < STARTING_SECONDS:
         return False
     with socket.socket(socket.AF_UNIX) as asks:

@@ -419,7 +419,7 @@ def test_a_ticket_of_a_server_that_has_gone_opens_nothing(
     with pytest.raises(NotPermitted, match="has gone"):
         enter(ticket=ticket)
     assert enter(ticket=another).welcome.user == "bob"
-    assert kernel.look(), "who is in stays in"
+    assert kernel.look(), "a client that is in stays in"
 
 
 def test_a_kernel_cannot_register_tickets(hub: Any, enter: Callable[..., Client]) -> None:
@@ -489,7 +489,7 @@ def test_unused_tickets_are_limited_by_user_whatever_the_number_of_servers() -> 
     tickets.use("0", now=0.0)
     tickets.add(digest("for one that was used"), ada, now=0.0)
     tickets.forget(ada_too)
-    tickets.add(digest("for those of who has gone"), ada, now=0.0)
+    tickets.add(digest("for a server that has gone"), ada, now=0.0)
     tickets.add(digest("later"), ada, now=LIFE_SECONDS)
 
 

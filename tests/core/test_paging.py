@@ -63,7 +63,7 @@ def where(it: Scheduler, now: float) -> dict[str, str]:
 def test_the_longest_idle_session_pages_out_for_one_that_waits() -> None:
     it = three_idle()
     assert list(needy(it, 3, "d").page_outs) == ["a"]
-    assert why(look(it, "a", 3)) == "is asked to make room for d"
+    assert why(look(it, "a", 3)) == "is asked to page out for d"
     assert where(it, 3)["d"] == "nowhere"
     assert granted(it.paged_out(4, "a", 2 * GIB)) == ["d"]
     assert where(it, 4) == {"a": "out", "b": "in", "c": "in", "d": "in"}
@@ -78,7 +78,7 @@ def test_a_session_that_does_not_answer_is_given_up_and_the_next_is_asked() -> N
     assert given_up == pytest.approx(3 + 1 + 3 * GIB / 50e6)
     assert list(it.assign(given_up - 1).page_outs) == []
     assert list(it.assign(given_up).page_outs) == ["b"]
-    assert why(look(it, "a", given_up)) != "is asked to make room for d"
+    assert why(look(it, "a", given_up)) != "is asked to page out for d"
     assert granted(it.paged_out(given_up + 1, "b", 2 * GIB)) == ["d"]
 
 
@@ -160,7 +160,7 @@ def test_a_session_that_is_asked_already_counts_as_being_paged_out() -> None:
     assert not it.assign(4)
     assert not needy(it, 5, "e")  # its turn comes when d is admitted
     assert list(it.paged_out(6, "a", GIB).page_outs) == ["b"]
-    assert why(look(it, "b", 6)) == "is asked to make room for e"
+    assert why(look(it, "b", 6)) == "is asked to page out for e"
 
 
 def test_memory_that_is_paged_out_for_another_counts_for_the_session_that_comes_first() -> None:
@@ -216,7 +216,7 @@ def test_a_waiting_session_is_evicted_for_an_aged_one_before_it() -> None:
     assert not short(it, 2).page_outs
     assert it.next_event(3) == 62
     assert list(it.assign(62).page_outs) == ["long"]
-    assert why(look(it, "long", 62)) == "is asked to make room for short"
+    assert why(look(it, "long", 62)) == "is asked to page out for short"
     assert [asked.session for asked in it.paged_out(63, "long", GIB).yields] == ["runs"]
     assert where(it, 63) == {"runs": "in", "long": "out", "short": "in"}
     assert granted(it.finish(64, "runs", 1)) == ["short"]
@@ -326,9 +326,9 @@ def test_a_session_that_is_out_takes_no_memory_of_the_device() -> None:
 
 def test_people_are_told_for_which_session_another_is_out() -> None:
     it = one_out()
-    assert why(look(it, "a", 4)) == "paged out: 2.0 GiB are on disk to make room for d"
+    assert why(look(it, "a", 4)) == "paged out for d: 2.0 GiB are on disk"
     it.close(5, "d")
-    assert why(look(it, "a", 5)) == "paged out: 2.0 GiB are on disk to make room for d"
+    assert why(look(it, "a", 5)) == "paged out for d: 2.0 GiB are on disk"
 
 
 FULL = "300 MiB do not fit into /pages, which has 40 MiB free: No space left on device"
@@ -452,7 +452,7 @@ def test_a_session_that_comes_back_pages_others_out() -> None:
     assert why(state) == "waits for room to come back: needs 3.0 GiB, 0 B are free"
     assert (state.state, state.place, state.waiting) == ("paged_out", 1, pytest.approx(1))
     assert list(it.paged_out(7, "b", GIB).page_ins) == ["a"]
-    assert why(look(it, "b", 7)) == "paged out: 1.0 GiB are on disk to make room for a"
+    assert why(look(it, "b", 7)) == "paged out for a: 1.0 GiB are on disk"
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
 
 
@@ -551,7 +551,7 @@ def test_a_demand_that_changed_while_it_was_out_counts_when_it_comes_back() -> N
 def test_a_session_closes_wherever_its_memory_is() -> None:
     it = one_out()
     it.request(5, "a", 1)
-    assert why(look(it, "b", 5)) == "is asked to make room for a"
+    assert why(look(it, "b", 5)) == "is asked to page out for a"
     for id in "abcd":
         it.close(6, id)
         assert it.is_valid() == ""

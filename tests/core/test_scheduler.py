@@ -632,7 +632,7 @@ def test_while_it_recovers_no_session_is_asked_to_page_out() -> None:
     assert list(it.set_recovering(2, False).page_outs) == ["idle"]
 
 
-# --- memory of programs that do not share ---------------------------------------------------------
+# --- unmanaged memory -----------------------------------------------------------------------------
 
 
 def test_unmanaged_memory_makes_a_newcomer_wait_and_is_named() -> None:
@@ -675,12 +675,10 @@ def test_idle_sessions_page_out_where_unmanaged_memory_exceeds_what_was_free() -
         it.open(now, id, spec(3, 1, busy=False))
     it.open(3, "busy", spec(1, 1))
     assert list(it.set_unmanaged(4, 4 * GIB).page_outs) == ["a"]
-    assert why(look(it, "a", 4)) == "is asked to make room for programs that do not share"
+    assert why(look(it, "a", 4)) == "is asked to page out for unmanaged memory"
     assert not it.set_unmanaged(5, 4 * GIB)
     it.paged_out(6, "a", 3 * GIB)
-    assert why(look(it, "a", 6)) == (
-        "paged out: 3.0 GiB are on disk to make room for programs that do not share"
-    )
+    assert why(look(it, "a", 6)) == "paged out for unmanaged memory: 3.0 GiB are on disk"
     assert not it.assign(7)
     assert list(it.set_unmanaged(8, 12 * GIB).page_outs) == ["b", "c"]
 

@@ -190,7 +190,7 @@ class Hub:
         self._process.wait()
 
     def _with_servers(self) -> list[str]:
-        """Also who has visited a page that started one."""
+        """Also users that have visited a page that started one."""
         with contextlib.suppress(OSError):
             return [one["name"] for one in self.hub_says("users").json if one["servers"]]
         return []

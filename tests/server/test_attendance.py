@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_gpushare_server.attendance import NOBODY, RETURN_SECONDS, Attendance
+from jupyter_gpushare_server.attendance import EMPTY, RETURN_SECONDS, Attendance
 
 from jupyter_gpushare.wire.snapshot import (
     BrokerView,
@@ -39,18 +39,18 @@ def change(attendance: Attendance) -> tuple[list[str], list[str]]:
 
 
 def test_the_first_snapshot_opens_all() -> None:
-    assert change(NOBODY.after(snapshot("a", "b"))) == (["a", "b"], [])
+    assert change(EMPTY.after(snapshot("a", "b"))) == (["a", "b"], [])
 
 
 def test_each_difference_is_told_once() -> None:
-    before = NOBODY.after(snapshot("a", "b"))
+    before = EMPTY.after(snapshot("a", "b"))
     after = before.after(snapshot("b", "c"))
     assert change(after) == (["c"], ["a"])
     assert change(after.after(snapshot("b", "c"))) == ([], [])
 
 
 def test_a_session_that_returns_to_a_new_broker_never_left() -> None:
-    known = NOBODY.after(snapshot("a", "b"))
+    known = EMPTY.after(snapshot("a", "b"))
     new = STARTED + 50
     empty = known.after(snapshot(started=new), now=new + 1)
     assert change(empty) == ([], [])
@@ -59,7 +59,7 @@ def test_a_session_that_returns_to_a_new_broker_never_left() -> None:
 
 def test_a_session_that_does_not_return_to_a_new_broker_left() -> None:
     new = STARTED + 50
-    away = NOBODY.after(snapshot("a", "b")).after(snapshot("a", started=new), now=new + 1)
+    away = EMPTY.after(snapshot("a", "b")).after(snapshot("a", started=new), now=new + 1)
     late = away.after(snapshot("a", started=new), now=new + RETURN_SECONDS + 1)
     assert change(late) == ([], ["b"])
     assert change(late.after(snapshot(started=new), now=new + RETURN_SECONDS + 2)) == ([], ["a"])

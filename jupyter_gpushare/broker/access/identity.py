@@ -22,7 +22,7 @@ class Identity(NamedTuple):
     may_issue_tokens: bool = False
 
 
-NOBODY = Identity("")  # until the client has shown a token
+ANONYMOUS = Identity("")  # until the client has shown a token
 
 
 def of_process(uid: int, now: float) -> Identity:

@@ -30,7 +30,7 @@ MOST_KNOWN = 10_000
 MOST_REFUSED = 1_000
 THREADS = 4
 TOKEN = re.compile(r"[!-~]{1,1024}")  # characters that are valid in a header
-AWAY = "JupyterHub does not answer, and nobody new is let in until it does: trying again"
+AWAY = "JupyterHub does not answer, and no new client is admitted until it does: trying again"
 REFUSED = "JupyterHub does not know this token, or not any more"
 
 log = logging.getLogger("jupyter_gpushare.broker")

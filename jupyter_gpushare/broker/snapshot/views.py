@@ -56,7 +56,9 @@ def printable(name: str) -> str:
     """Return a text of a user for the screens of others and for logs: one line of bounded
     length."""
     shown = name[:MAX_NAME_LENGTH]  # before all else: it may be very long
-    return "".join(letter if letter.isprintable() else "?" for letter in shown) or "unnamed"
+    return (
+        "".join(character if character.isprintable() else "?" for character in shown) or "unnamed"
+    )
 
 
 def device_view(

@@ -20,7 +20,7 @@ from ...wire.launch import checked, is_shared, make_directory
 from ...wire.messages import Hello
 from .. import validation
 from ..access.authentication import Authentication
-from ..access.identity import NOBODY, Identity, of_process
+from ..access.identity import ANONYMOUS, Identity, of_process
 from ..accounting.accounts import Accounts
 from ..admin.rulebook_file import RulebookFile
 from ..grants.recovery import RecoveryJournal
@@ -93,7 +93,7 @@ class Endpoint:
 
     def identity(self, uid: int) -> Identity:
         """The user that a process stands for before it has said anything."""
-        return NOBODY if self._authentication is not None else of_process(uid, self.now())
+        return ANONYMOUS if self._authentication is not None else of_process(uid, self.now())
 
     def identify(self, connection: Connection, hello: Hello) -> asyncio.Task[Identity]:
         assert self._authentication is not None  # or each user is known from the start

@@ -145,5 +145,5 @@ def _give_to_group(path: Path, group: str) -> None:
         raise InvalidValue(f"there is no Unix group {group!r} (setting socket_group)") from None
     except PermissionError:
         raise InvalidValue(
-            f"the socket cannot be given to the group {group}: whoever runs the broker is not in it"
+            f"the socket cannot be given to the group {group}: the user of the broker is not in it"
         ) from None

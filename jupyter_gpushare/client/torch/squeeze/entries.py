@@ -135,7 +135,7 @@ class Entry:
         body = self.body
         if self.is_open or body is None:
             return not self.is_open
-        return body.is_private() and not is_foreign(body.storage)
+        return body.is_private() and not is_exposed(body.storage)
 
     def is_arriving(self) -> bool:
         return self.arriving is not None and not self.arriving.done()
@@ -158,7 +158,7 @@ def has_lazy_bytes(tensor: torch.Tensor) -> bool:
     return bool(tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
 
 
-def is_foreign(storage: torch.UntypedStorage) -> bool:
+def is_exposed(storage: torch.UntypedStorage) -> bool:
     """Whether others may change the bytes unseen: NumPy, libraries that take tensors by DLPack,
     workers that share memory, and C code that knows the address."""
     return not storage.resizable() or is_exported(storage) or has_known_address(storage)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .cache import Cache
-from .entries import Entry, Handle, Plain, Reference, is_foreign, is_plain
+from .entries import Entry, Handle, Plain, Reference, is_exposed, is_plain
 from .gradients import Gradients
 from .profile import Event, Profile
 from .recorder import Recorder
@@ -220,7 +220,7 @@ def _may_leave(tensor: torch.Tensor) -> bool:
         return False
     storage = tensor.untyped_storage()
     size = storage.nbytes()
-    if size < LEAST or size % tensor.element_size() or is_foreign(storage):
+    if size < LEAST or size % tensor.element_size() or is_exposed(storage):
         return False
     return not _is_parameter(tensor)
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ..tensors import storage_of
-from .entries import Entry, is_foreign, is_plain
+from .entries import Entry, is_exposed, is_plain
 from .geometry import geometry_of, over
 from .recipes import DEEPEST, Call, Copied, Made, Node, Saved, Source
 
@@ -138,7 +138,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
         return Copied(over(storage.clone(), geometry_of(tensor)))
 
     def _known(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Source | None:
-        if is_foreign(storage):
+        if is_exposed(storage):
             return None
         version = tensor._version
         if (entry := self._saves.find(storage, version)) is not None:
