@@ -83,7 +83,7 @@ def of_cells(lab: Lab) -> Queue:
     """Read the newest line of each cell that waits."""
     found = {}
     for path, outputs in lab.page.evaluate(LINES):
-        if lines := re.findall(r"device, (\d)\w\w in line.*?, about (.*?) \(", outputs):
+        if lines := re.findall(r"queue position (\d).*?, about (.*?) \(", outputs):
             place, about = lines[-1]
             found[Path(path).stem] = int(place), seconds(about)
     return dict(sorted(found.items(), key=lambda one: one[1][0]))
@@ -108,7 +108,7 @@ def of_terminal() -> Queue:
         text=True,
         check=True,
     ).stdout
-    lines = re.findall(r"(\w+)\.ipynb .* (\d)(?:st|nd|rd|th) .*?≈ ([\d.]+ \w+(?: \d+ s)?)", printed)
+    lines = re.findall(r"(\w+)\.ipynb\s.*?waiting\s+(\d)\s.*?≈ ([\d.]+ \w+(?: \d+ s)?)", printed)
     return {name: (int(place), seconds(expected)) for name, place, expected in lines}
 
 
