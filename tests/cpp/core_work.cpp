@@ -21,8 +21,8 @@ namespace {
 
 constexpr Bytes kCapacity = Bytes{1} << 40;
 constexpr Demand kDemand{Bytes{1} << 20, Bytes{1} << 22, true, {}};
-constexpr int kFew = 100, kMany = 990;  // as many as one user may have open: 1,000
-constexpr double kSorts = 1.6;          // n log n over n: sorting is as much as is allowed
+constexpr int kFew = 50, kMany = 400;
+constexpr double kSorts = 1.6;  // n log n over n: sorting is as much as is allowed
 
 SessionSpec spec_of(const std::string& user, bool busy) {
   SessionSpec spec;

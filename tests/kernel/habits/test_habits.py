@@ -35,6 +35,8 @@ ALLOCATING = (
 )
 # Habits with processes that import PyTorch, in each of which others do the same.
 THOROUGH = {
+    "a_launcher_spawns_ranks",
+    "a_launcher_forks_ranks",
     "nbclient_runs_a_notebook",
     "papermill_runs_a_notebook_from_a_thread",
     "nbconvert_is_run_in_a_shell",
