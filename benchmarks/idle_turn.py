@@ -96,7 +96,7 @@ def waits(settings: Settings, idle: str, idle_seconds: float) -> list[float]:
     return found
 
 
-def main() -> None:
+def main() -> int:
     figures = []
     with broker() as (settings, _):
         quantum = settings.quantum_seconds
@@ -107,8 +107,8 @@ def main() -> None:
                 name = f"{what}, asked {when} a quantum"
                 figures.append(Figure(f"{name}, median", statistics.median(found), "s"))
                 figures.append(Figure(f"{name}, longest", max(found), "s", target))
-    publish("idle_turn", figures)
+    return publish("idle_turn", figures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -158,7 +158,8 @@ FIELDS = Reason.__struct_fields__
 
 def to_wire(reason: IsReason) -> Reason:
     """Return a reason of the core as the message that is sent."""
-    return Reason(*(getattr(reason, field) for field in FIELDS))
+    given = {field: value for field in FIELDS if (value := getattr(reason, field))}
+    return Reason(**given)
 
 
 def without_cause(reason: Reason) -> Reason:
