@@ -22,13 +22,11 @@ COPIED = ("csrc", "tests/cpp", "tests/fake_driver", "jupyter_gpushare")
 
 
 class Mutant(NamedTuple):
-    """`before` occurs once in `file`, and `after` stands there instead. `found_by` is
-    test_orders.py where the search of test_turns.py comes upon it rarely."""
+    """`before` occurs once in `file`, and `after` stands there instead."""
 
     file: str
     before: str
     after: str
-    found_by: str = "test_turns.py"
 
 
 MUTANTS = {
@@ -36,7 +34,6 @@ MUTANTS = {
         "csrc/core/pass.cpp",
         "if (waiting.promised || waiting.drains) return false;",
         "if (waiting.drains) return false;",
-        "test_orders.py",
     ),
     "a broker that starts waits for no session that has a turn": Mutant(
         "jupyter_gpushare/broker/grants/recovery.py",
@@ -57,43 +54,36 @@ MUTANTS = {
         "jupyter_gpushare/client/residency.py",
         "if self._turn.holding or (self.busy and not self._turn.waiting):",
         "if self.busy and not self._turn.waiting and not self._turn.holding:",
-        "test_orders.py",
     ),
     "a notebook that rests takes what was sent to its place before": Mutant(
         "jupyter_gpushare/client/dispatch.py",
         "if self._link.rests and isinstance(message, OF_A_PLACE):",
         "if False:",
-        "test_orders.py",
     ),
     "a notebook that rests says what only one with a place may say": Mutant(
         "jupyter_gpushare/client/link.py",
         "        if self.rests:\n            return\n        try:\n",
         "        try:\n",
-        "test_orders.py",
     ),
     "a notebook rests while a thread of it waits for a turn": Mutant(
         "jupyter_gpushare/client/residency.py",
         "if self.busy or self._turn.waiting or self._turn.holding:",
         "if self.busy or self._turn.holding:",
-        "test_orders.py",
     ),
     "a notebook that is out pages out once more, and all comes in where that fails": Mutant(
         "jupyter_gpushare/client/residency.py",
         '        if self.paged_out_bytes:\n            return self.paged_out_bytes, ""\n',
         "",
-        "test_orders.py",
     ),
     "the broker takes an answer from before a page-in for the newest word": Mutant(
         "jupyter_gpushare/broker/turns.py",
         "if message.page_ins in (None, peer.page_ins):",
         "if True:",
-        "test_orders.py",
     ),
     "a successor that has paged out before its turn loses its room": Mutant(
         "csrc/core/paging.cpp",
         "if (session.turn || state_.is_promised(session)) return",
         "if (session.turn) return",
-        "test_orders.py",
     ),
 }
 
