@@ -17,7 +17,7 @@ def thorough(request: pytest.FixtureRequest) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("bug", MUTANTS)
 def test_the_model_finds_a_bug_that_was_put_in(bug: str) -> None:
-    run = run_model(changed_copy(MUTANTS[bug]), "test_turns.py", "mutants")
+    run = run_model(changed_copy(MUTANTS[bug]), MUTANTS[bug].found_by, "mutants")
     assert run.returncode == 1, run.stdout + run.stderr
     assert "1 failed" in run.stdout, run.stdout
 

@@ -10,7 +10,7 @@ than there are others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import settings
@@ -91,16 +91,24 @@ class Turns(RuleBasedStateMachine):
 
     @initialize(
         policy=st.sampled_from(["fair", "pack"]),
-        lanes=st.sampled_from(LANES),
-        users=st.sampled_from(["uuu", "uuv", "uuuu", "uuuuu"]),
+        lanes=st.sampled_from([*LANES, 2, 2]),  # two have the most that can go wrong
+        users=st.sampled_from(["uuu", "uuv", "uuuu", "uuuu", "uuuuu"]),
         persistent=st.sampled_from([10, 30]),
         begins=st.lists(st.sampled_from(BEGINNINGS), min_size=MOST, max_size=MOST),
+        order=st.permutations(range(MOST)),
     )
     def some_are_open(
-        self, policy: str, lanes: int, users: str, persistent: int, begins: list[Beginning]
+        self,
+        policy: str,
+        lanes: int,
+        users: str,
+        persistent: int,
+        begins: list[Beginning],
+        order: Sequence[int],
     ) -> None:
         """All have had the lane. As many have a turn as may run at once, the others wait for one,
-        or for memory, where each has much; or some are idle, out, or rest."""
+        or for memory, where each has much; or some are idle, out, or rest. The `order` in which
+        they ask tells which is the successor of which, and so whether in its lane, by a handoff."""
         self.host.begin_with(policy, lanes)
         for user in users:
             self.opens(user, persistent, 20, 1.0)
@@ -110,9 +118,11 @@ class Turns(RuleBasedStateMachine):
                 self.host.settle()
             self.host.here[-1].leaves()
             self.host.settle()
-        for notebook, begin in zip(self.host.here, begins, strict=False):
-            begin(self.host, notebook)
-            self.host.settle()
+        here = self.host.here
+        for place in order:
+            if place < len(here):
+                begins[place](self.host, here[place])
+                self.host.settle()
 
     def able(self, what: str) -> list[Notebook]:
         return [each for each in self.host.here if getattr(each, what)]
