@@ -131,7 +131,8 @@ class Link:
         """Return whether there is a connection, after one try to reconnect."""
         if self._client is None:
             try:
-                self.connect()
+                with self._in_order():  # the broker may know of a turn by then
+                    self.connect()
             except GpuShareError as error:
                 self.note_trouble(str(error))
                 return False
@@ -172,8 +173,8 @@ class Link:
 
     @contextlib.contextmanager
     def _in_order(self) -> Iterator[None]:
-        """Wrap a request: after an interrupt in the wait for its answer the connection ends, since
-        that answer would be taken for the answer to the next request."""
+        """Wrap a request or a registration: after an interrupt in the wait for its answer the
+        connection ends, since that answer would be taken for the answer to the next request."""
         try:
             yield
         except GpuShareError:

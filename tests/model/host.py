@@ -13,7 +13,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -245,6 +245,10 @@ def _nothing_collected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+WAYS = ("hears", "says", "goes on")  # what may be slow of a notebook
+Slow = tuple[Notebook, str]
 
 
 class SlowHandoffSlot(HandoffSlot):
@@ -606,13 +610,17 @@ class Host:
             if broker is not None and broker.alarm is not None and broker.alarm <= next_step:
                 broker.ring()
 
-    def exchange(self, *of: Notebook) -> None:
+    def exchange(self, *of: Notebook, slow: Collection[Slow] = ()) -> None:
         """All messages arrive, and all threads continue that can, until none can; or only of some
-        notebooks."""
-        self.lockstep.hidden.clear()
+        notebooks, and nothing of what is slow."""
+        if not slow:
+            self.lockstep.hidden.clear()
+        among = of or tuple(self.notebooks)
+        hearing, saying, going = (
+            [each for each in among if (each, way) not in slow] for way in WAYS
+        )
         for _ in range(QUIET_STEPS):
-            among = of or tuple(self.notebooks)
-            if not any([self._tell_all(among), self._hear_all(among), self._go_on_all(among)]):
+            if not any([self._tell_all(hearing), self._hear_all(saying), self._go_on_all(going)]):
                 return
         raise AssertionError("they talk without end")
 
@@ -697,6 +705,12 @@ class Host:
         for notebook in registered:
             session, state = notebook.session, states[notebook.name]
             waits = session._turn.waiting or session._residency.returning
+            if not waits and session._residency.busy and session.paged_out_bytes:
+                # Its user has interrupted the wait for its page-in, and the cell goes on. It hears
+                # that there is room when it asks for a turn.
+                assert not notebook.has_turn, notebook
+                assert state.waiting is not None or not state.paged_out_bytes, notebook
+                continue
             is_waiting = waits and not notebook.has_turn
             assert notebook.has_turn == (state.state in ("running", "overdue")), notebook
             assert is_waiting == (state.waiting is not None), notebook

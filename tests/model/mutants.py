@@ -36,7 +36,6 @@ MUTANTS = {
         "csrc/core/pass.cpp",
         "if (waiting.promised || waiting.drains) return false;",
         "if (waiting.drains) return false;",
-        "test_orders.py",
     ),
     "a broker that starts waits for no session that has a turn": Mutant(
         "jupyter_gpushare/broker/grants/recovery.py",
@@ -69,19 +68,16 @@ MUTANTS = {
         "jupyter_gpushare/client/link.py",
         "        if self.rests:\n            return\n        try:\n",
         "        try:\n",
-        "test_orders.py",
     ),
     "a notebook rests while a thread of it waits for a turn": Mutant(
         "jupyter_gpushare/client/residency.py",
         "if self.busy or self._turn.waiting or self._turn.holding:",
         "if self.busy or self._turn.holding:",
-        "test_orders.py",
     ),
     "a notebook that is out pages out once more, and all comes in where that fails": Mutant(
         "jupyter_gpushare/client/residency.py",
         '        if self.paged_out_bytes:\n            return self.paged_out_bytes, ""\n',
         "",
-        "test_orders.py",
     ),
     "the broker takes an answer from before a page-in for the newest word": Mutant(
         "jupyter_gpushare/broker/turns.py",
@@ -93,7 +89,6 @@ MUTANTS = {
         "csrc/core/paging.cpp",
         "if (session.turn || state_.is_promised(session)) return",
         "if (session.turn) return",
-        "test_orders.py",
     ),
 }
 

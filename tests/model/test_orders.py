@@ -244,6 +244,30 @@ def test_a_session_with_a_turn_by_direct_handoff_is_known_to_the_next_broker(hos
     host.check_agreement()
 
 
+def test_an_interrupt_as_a_session_comes_back_ends_its_turn(host: Host) -> None:
+    """The broker has heard that it holds the turn, and that its connection ended: it grants the
+    turn to another session."""
+    holder, waiter = opened(host, "holder", "waiter")
+    all_begin(host, holder, holder, waiter)
+    host.end_broker()
+    host.exchange(holder)  # its keeper finds that, and waits
+    host.start_broker()
+    holder.changes()
+    assert holder.main is not None
+    assert host.broker is not None
+    while "holder" in {held.session for held in host.broker.service.journal.missing}:
+        host.go_on(holder.main)
+        heard(host, holder)
+        line_of(host, holder).tell_all()
+    holder.is_interrupted(is_caught=True)
+    host.hear(line_of(host, holder))  # the end of its connection
+    host.check()
+    host.settle()
+    host.check_agreement()
+    assert (holder.session.holding, waiter.session.holding) == (False, True)
+    host.serve()
+
+
 # --- released sessions ----------------------------------------------------------------------------
 
 

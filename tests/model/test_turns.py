@@ -10,7 +10,7 @@ than there are others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import settings
@@ -36,14 +36,41 @@ from jupyter_gpushare.wire.messages import (
     SetPolicy,
 )
 
-from .host import MIB, Host, Line, Notebook
+from .host import MIB, WAYS, Host, Line, Notebook
 
 Doing = Callable[[Notebook], None]
+Beginning = Callable[[Host, Notebook], None]
 MOST = 5  # notebooks at a time
 picks = st.integers(0, 59)  # the index among those that can: 60 divides by 1 to 6
 POLICIES = [name for name, _ in _core.policies()]
 Ask = SetPolicy | Change | Preempt | Cancel | Evict
 LANES = (1, 2, 0)  # that run at once; 0: as the policy says
+
+
+def computes(host: Host, notebook: Notebook) -> None:
+    notebook.begins()
+
+
+def is_idle(host: Host, notebook: Notebook) -> None:
+    """It has done its work before."""
+
+
+def is_out(host: Host, notebook: Notebook) -> None:
+    host.hear_admin(Evict(""), notebook)
+
+
+def is_out_and_first(host: Host, notebook: Notebook) -> None:
+    is_out(host, notebook)
+    host.hear_admin(Change(priority=1), notebook)
+
+
+def rests(host: Host, notebook: Notebook) -> None:
+    for line in host.lines:
+        if line.notebook is notebook:
+            line.send(Rest())
+
+
+BEGINNINGS = (*[computes] * 4, is_idle, is_out, is_out_and_first, rests)
 
 
 class Turns(RuleBasedStateMachine):
@@ -64,13 +91,24 @@ class Turns(RuleBasedStateMachine):
 
     @initialize(
         policy=st.sampled_from(["fair", "pack"]),
-        lanes=st.sampled_from(LANES),
-        users=st.sampled_from(["uuu", "uuv", "uuuu"]),
+        lanes=st.sampled_from([*LANES, 2, 2]),  # two have the most that can go wrong
+        users=st.sampled_from(["uuu", "uuv", "uuuu", "uuuu", "uuuuu"]),
         persistent=st.sampled_from([10, 30]),
+        begins=st.lists(st.sampled_from(BEGINNINGS), min_size=MOST, max_size=MOST),
+        order=st.permutations(range(MOST)),
     )
-    def some_are_open(self, policy: str, lanes: int, users: str, persistent: int) -> None:
-        """All have had the lane. As many have a turn as may run at once, the others wait for one;
-        or for memory, where each has much."""
+    def some_are_open(
+        self,
+        policy: str,
+        lanes: int,
+        users: str,
+        persistent: int,
+        begins: list[Beginning],
+        order: Sequence[int],
+    ) -> None:
+        """All have had the lane. As many have a turn as may run at once, the others wait for one,
+        or for memory, where each has much; or some are idle, out, or rest. The `order` in which
+        they ask tells which is the successor of which, and so whether in its lane, by a handoff."""
         self.host.begin_with(policy, lanes)
         for user in users:
             self.opens(user, persistent, 20, 1.0)
@@ -80,7 +118,11 @@ class Turns(RuleBasedStateMachine):
                 self.host.settle()
             self.host.here[-1].leaves()
             self.host.settle()
-        self.all_go_on()
+        here = self.host.here
+        for place in order:
+            if place < len(here):
+                begins[place](self.host, here[place])
+                self.host.settle()
 
     def able(self, what: str) -> list[Notebook]:
         return [each for each in self.host.here if getattr(each, what)]
@@ -184,6 +226,12 @@ class Turns(RuleBasedStateMachine):
     def all_arrives(self) -> None:
         self.host.exchange()
 
+    @precondition(lambda self: self.host.notebooks)
+    @rule(slow=st.lists(st.tuples(picks, st.sampled_from(WAYS)), min_size=1, max_size=2))
+    def all_arrives_but_what_is_slow(self, slow: list[tuple[int, str]]) -> None:
+        notebooks = self.host.notebooks
+        self.host.exchange(slow=[(notebooks[pick % len(notebooks)], way) for pick, way in slow])
+
     @rule(lasts=st.sampled_from([0.0, 0.25, 0.6]))
     def a_turn_is_over(self, lasts: float) -> None:
         """Its holder is told, and comes to a boundary."""
@@ -205,19 +253,24 @@ class Turns(RuleBasedStateMachine):
         able = self.holders()
         handing_on = able.pop(pick % len(able))
         handing_on.begins()
+        self.host.exchange(slow=[(handing_on, "says")])
         other = able[pick % len(able)]
-        ends(other)
-        self.host.exchange(other)
+        if other.is_free:
+            ends(other)
+            self.host.exchange(other)
 
     def holders(self) -> list[Notebook]:
         return [each for each in self.able("is_free") if each.has_turn]
 
     @precondition(lambda self: self.host.lines)
-    @rule(pick=picks, what=st.sampled_from([Rest(), Rest(), GiveBack(), RenewKey()]))
-    def a_session_is_told(self, pick: int, what: Rest | GiveBack | RenewKey) -> None:
+    @rule(
+        pick=picks,
+        what=st.lists(st.sampled_from([Rest(), GiveBack(), RenewKey()]), min_size=1, max_size=2),
+    )
+    def a_session_is_told(self, pick: int, what: list[Rest | GiveBack | RenewKey]) -> None:
         """Apply an admin's rules for idle notebooks, or let a session leave its trust domain."""
         lines = self.host.lines
-        lines[pick % len(lines)].send(what)
+        lines[pick % len(lines)].send(*what)
 
     @precondition(lambda self: self.able("is_here"))
     @rule(pick=picks)
