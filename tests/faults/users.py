@@ -11,7 +11,7 @@ import pytest
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import Demand, Open, SetPolicy
 
-from .brokers import kill, without_a_new_broker
+from .brokers import MEMBER, kill, without_a_new_broker
 from .matrix import OF_A_BROKER, row
 from .scene import Party, Scene
 
@@ -54,6 +54,21 @@ while True:
         session.declare(1)
         session.boundary()
     session.close()
+"""
+SILENT = """
+import socket
+from jupyter_gpushare import settings
+reading, writing = os.pipe()
+for _ in range(20):
+    if os.fork() == 0:
+        os.close(writing)
+        connections = [socket.socket(socket.AF_UNIX) for _ in range(60)]
+        for connection in connections:
+            connection.connect(settings.load().socket)
+        os.write(1, b"is silent\\n")
+        os.read(reading, 1)  # until the parent has ended
+        os._exit(0)
+sys.stdin.readline()
 """
 
 
@@ -107,6 +122,20 @@ def neighbour_seconds(scene: Scene) -> float:
     view = scene.session("neighbour")
     assert view is not None
     return view.device_seconds
+
+
+@row("20 forks of a process keep 60 silent connections each", is_quick=False)
+def silent_forks(scene: Scene) -> float:
+    """A session of the same Unix user opens beside them, and has its turn."""
+    silent = scene.party(SILENT)
+    for _ in range(20):
+        silent.hear_until("is silent")
+    since = time.monotonic()
+    member = scene.party(MEMBER.replace("NAME", "member"))
+    member.hear_until("had a turn")
+    scene.had_turn()
+    ends(scene, member, silent)
+    return since
 
 
 @row("a session claims a turn and a million seconds, of a broker that was killed", OF_A_BROKER)
