@@ -156,7 +156,7 @@ def test_no_bytes_stay_behind(squeezed: Squeezed) -> None:
     with squeezed.to(1):
         needed(squeezed.memory, "cnn")
     assert squeezed.moved > 0
-    assert squeezed.squeeze.tier.used == 0
+    assert squeezed.squeeze.cache.used == 0
 
 
 def test_a_size_that_cannot_be_held_is_no_option_any_more(squeezed: Squeezed) -> None:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar
 
 import pytest
@@ -19,8 +20,7 @@ import torch
 
 from jupyter_gpushare.client.torch.pager import lies_in_memory
 from jupyter_gpushare.client.torch.squeeze import page_file as page_file_module
-from jupyter_gpushare.client.torch.squeeze.entries import Entry
-from jupyter_gpushare.client.torch.squeeze.page_file import PAGE, PageFile, Places
+from jupyter_gpushare.client.torch.squeeze.page_file import PAGE, Places
 
 from .conftest import Squeezed, is_same, run
 from .networks import Residual, cnn, gradients, images, mlp, train, vectors
@@ -301,7 +301,7 @@ def test_a_forked_child_has_what_earlier_iterations_have_saved(squeezed: Squeeze
     with squeezed.to(1, 0.0):
         loss = torch.nn.functional.cross_entropy(model(x), y)
         train(mlp(), vectors(), 2)
-        assert squeezed.squeeze.tier.used > 0
+        assert squeezed.squeeze.cache.used > 0
         reader, writer = os.pipe()
         if (child := os.fork()) == 0:
             with contextlib.suppress(BaseException):
@@ -338,14 +338,23 @@ def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
     assert list((tmp_path / "pages").iterdir()) == []
 
 
-def test_an_entry_that_ends_frees_its_place(tmp_path: Path) -> None:
-    file = PageFile(str(tmp_path))
-    storage = torch.UntypedStorage(3 * PAGE)
-    entry = Entry(storage, 0, 0)
-    entry.file, entry.place = file, file.take(storage.nbytes())
-    assert file.used == 3 * PAGE
-    del entry
-    assert file.used == 0
+def test_no_python_code_of_ours_runs_as_an_entry_ends(squeezed: Squeezed) -> None:
+    """Python ignores an interrupt there, and the cell would go on."""
+    model, (x, y) = cnn(Residual(), Residual()), images()
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":  # of Python code
+            called.append(frame.f_code.co_name)
+
+    with squeezed.to(1):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        assert squeezed.moved > 0
+        sys.setprofile(note)
+        del loss
+        sys.setprofile(None)
+    assert called == []
+    assert squeezed.squeeze.cache.used == 0
 
 
 def test_places_are_joined_again() -> None:

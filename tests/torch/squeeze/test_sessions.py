@@ -22,7 +22,7 @@ from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
 
 from ...conftest import end_broker
-from ...patience import until
+from ...polling import until
 from .conftest import is_same, run
 from .networks import Residual, cnn, images, train
 

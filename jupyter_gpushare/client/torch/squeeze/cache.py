@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from .entries import Body, Entry, Reference
-from .page_file import BeyondQuota
+from .page_file import BeyondQuota, PageFile, Place
 from .profile import Event, Profile
 from .tier import Tier
 
@@ -35,7 +35,8 @@ class Cache:
         self.lock = threading.RLock()
         self.budget = math.inf
         self.dropped = self.remade = 0  # bytes, in total
-        self.ended: deque[int] = deque()  # ordinals of entries that autograd has let go
+        self._let_go: deque[Reference] = deque()  # to entries that autograd has let go
+        self.ended: deque[int] = deque()  # their ordinals in this iteration
         self._found: dict[int, Reference] = {}  # by the address of the storage
         self._floor = 0
         self._written: set[int] = set()
@@ -55,6 +56,7 @@ class Cache:
         is_new = is_used or starts_to_write or budget < self.budget
         self._unused = 0 if is_new else self._unused + 1
         self._dropped_before, self.budget = self.dropped, budget
+        self.collect()
         self._earlier = [weak for weak in (*self._earlier, *self._order) if weak() is not None]
         self._found = {key: weak for key, weak in self._found.items() if weak() is not None}
         self._order = []  # of this iteration, by ordinal
@@ -84,7 +86,7 @@ class Cache:
         for entry in self._living([*self._earlier, *self._order]):
             self._settle(entry)
             self.bring(entry)
-            entry.leave_file()
+            entry.filed.leave()
 
     def _living(self, references: list[Reference]) -> Iterator[Entry]:
         return (entry for weak in references if (entry := weak()) is not None)
@@ -122,32 +124,43 @@ class Cache:
         was_open, entry.is_open = entry.is_open, True  # from now on they are written, if they leave
         if not was_open:
             for other in self._living([*self._earlier, *self._order]):
-                if other.body is None and other.place is None:
+                if other.body is None and other.filed.place is None:
                     self.bring(other)
         self._settle(entry)
         self.bring(entry)
-        entry.leave_file()
+        entry.filed.leave()
 
     def add(self, storage: torch.UntypedStorage, version: int) -> Entry:
         """Return a new entry. The caller keeps it alive."""
         entry = Entry(storage, version, len(self._order))
-        reference = Reference(entry, self._note_end)
+        reference = Reference(entry, self._let_go.append)
         self._order.append(reference)
         self._found[storage._cdata] = self._here[entry.ordinal] = reference
         if entry.ordinal in self._written_before:
             self._behind.append(reference)
         return entry
 
-    def _note_end(self, reference: Reference) -> None:
-        ordinal = reference.ordinal
-        if ordinal < len(self._order) and self._order[ordinal] is reference:  # of this iteration
-            self.ended.append(ordinal)
+    def collect(self) -> None:
+        """Free the places of entries that autograd has let go."""
+        while self._let_go:
+            reference = self._let_go[0]
+            reference.filed.leave()  # first: an interrupt may come next, and does no harm
+            ordinal = reference.ordinal
+            if ordinal < len(self._order) and self._order[ordinal] is reference:
+                self.ended.append(ordinal)
+            self._let_go.popleft()
+
+    @property
+    def used(self) -> int:
+        """The bytes of the page file that are in use."""
+        self.collect()
+        return self._tier.used
 
     def bring(self, entry: Entry) -> torch.UntypedStorage:
         """Return the storage of an entry, in memory. Raises RuntimeError if it cannot be read."""
         if entry.body is None:
             self._restore(entry)
-        elif entry.arriving is not None:
+        elif entry.filed.arriving is not None:
             self._await_read(entry)
         assert entry.body is not None
         return entry.body.storage
@@ -160,7 +173,7 @@ class Cache:
                 self._here[entry.ordinal] = self._order[entry.ordinal]
 
     def _restore(self, entry: Entry) -> None:
-        if entry.place is not None:
+        if entry.filed.place is not None:
             self.evict(entry.nbytes, entry)
             storage = torch.UntypedStorage(entry.nbytes)
             self._read(entry, storage)
@@ -203,9 +216,9 @@ class Cache:
             return False
         self._settle(entry)
         is_closed = entry.is_closed()
-        if entry.place is None and is_closed and self._is_remade(entry):
+        if entry.filed.place is None and is_closed and self._is_remade(entry):
             self.dropped += entry.nbytes
-        elif entry.place is None and not self._write(entry, body.storage):
+        elif entry.filed.place is None and not self._write(entry, body.storage):
             return False
         entry.is_open = not is_closed  # perhaps of bytes that others have changed
         self._here.pop(entry.ordinal, None)
@@ -229,19 +242,24 @@ class Cache:
             entry = reference()
             if entry is None or (entry.body is not None and entry.body.is_private()):
                 self._behind.remove(reference)
-                if entry is not None and entry.place is None and self.budget != math.inf:
+                if entry is not None and entry.filed.place is None and self.budget != math.inf:
                     self._begin_to_write(entry)
+
+    def _take(self, size: int) -> tuple[PageFile, Place]:
+        self.collect()
+        return self._tier.take(size)
 
     def _begin_to_write(self, entry: Entry) -> None:
         assert entry.body is not None
         try:
-            file, place = self._tier.take(entry.nbytes)
+            file, place = self._take(entry.nbytes)
         except OSError as error:
             self._call_off(error)
             return
+        filed = entry.filed
         # An interrupt in here loses the place for good, since the write may be on its way.
-        entry.file, entry.leaving = file, self._tier.write_behind(file, place, entry.body.storage)
-        entry.place = place
+        filed.file, filed.leaving = file, self._tier.write_behind(file, place, entry.body.storage)
+        filed.place = place
 
     def read_ahead(self, entry: Entry) -> None:
         """Begin to read what autograd takes next: about the reverse of the order of saving."""
@@ -252,8 +270,8 @@ class Cache:
         for before in self._living(self._order[first : entry.ordinal][::-1]):
             need = max(need, self._need_of(before))
             if before.body is not None:
-                arriving += before.is_arriving()
-            elif before.place is not None:
+                arriving += before.filed.is_arriving()
+            elif before.filed.place is not None:
                 if arriving >= AHEAD or not self._has_room(need + before.nbytes):
                     return
                 self._begin_to_read(before)
@@ -264,17 +282,18 @@ class Cache:
         return self._profile.most if need is None else need
 
     def _begin_to_read(self, entry: Entry) -> None:
-        assert entry.file is not None
-        assert entry.place is not None
+        filed = entry.filed
+        assert filed.file is not None
+        assert filed.place is not None
         storage = torch.UntypedStorage(entry.nbytes)
-        entry.arriving = self._tier.read_ahead(entry.file, entry.place, storage)
+        filed.arriving = self._tier.read_ahead(filed.file, filed.place, storage)
         self.offer(entry, storage)
 
     def _write(self, entry: Entry, storage: torch.UntypedStorage) -> bool:
         if self.budget == math.inf:
             return False  # squeezing has been called off
         try:
-            file, place = self._tier.take(entry.nbytes)
+            file, place = self._take(entry.nbytes)
         except OSError as error:
             self._call_off(error)
             return False
@@ -287,43 +306,43 @@ class Cache:
         except BaseException:  # an interrupt
             file.leave(place, None)
             raise
-        entry.file, entry.place = file, place
+        entry.filed.file, entry.filed.place = file, place
         self._written.add(entry.ordinal)
         return True
 
     def _read(self, entry: Entry, storage: torch.UntypedStorage) -> None:
-        assert entry.file is not None
-        assert entry.place is not None
+        assert entry.filed.file is not None
+        assert entry.filed.place is not None
         try:
-            self._tier.read(entry.file, entry.place, storage)
+            self._tier.read(entry.filed.file, entry.filed.place, storage)
         except OSError as error:
             raise RuntimeError(LOST.format(error)) from error
 
     def _settle(self, entry: Entry) -> None:
         """Wait for the transfers of an entry."""
-        if entry.arriving is not None:
+        if entry.filed.arriving is not None:
             self._await_read(entry)
-        if entry.leaving is not None:
+        if entry.filed.leaving is not None:
             self._await_write(entry)
 
     def _await_read(self, entry: Entry) -> None:
-        assert entry.arriving is not None
+        assert entry.filed.arriving is not None
         try:
-            entry.arriving.result()
+            entry.filed.arriving.result()
         except OSError:  # once more, at once
             if entry.body is not None:
                 self._read(entry, entry.body.storage)
-        entry.arriving = None
+        entry.filed.arriving = None
 
     def _await_write(self, entry: Entry) -> None:
-        assert entry.leaving is not None
+        assert entry.filed.leaving is not None
         try:
-            entry.leaving.result()
+            entry.filed.leaving.result()
             self._written.add(entry.ordinal)
         except OSError as error:
-            entry.leave_file()
+            entry.filed.leave()
             self._call_off(error)
-        entry.leaving = None
+        entry.filed.leaving = None
 
     def _call_off(self, error: OSError) -> None:
         """Move nothing more, since the slower tier has failed; what it has can still be read."""

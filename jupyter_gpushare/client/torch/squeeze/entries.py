@@ -90,19 +90,41 @@ class Body:
         return all(tensor._version == version for tensor, version in pairs)
 
 
+class Filed:
+    """The place of an entry in the page file, if it has one, and the transfers to it (`leaving`)
+    and from it (`arriving`, the read that fills the entry's body).
+
+    It outlives the entry, at whose end no Python code runs: Python ignores an interrupt there, and
+    the cell would go on.
+    """
+
+    __slots__ = ("arriving", "file", "leaving", "place")
+
+    def __init__(self) -> None:
+        self.file: PageFile | None = None
+        self.place: Place | None = None
+        self.leaving: Future[None] | None = None
+        self.arriving: Future[None] | None = None
+
+    def is_arriving(self) -> bool:
+        return self.arriving is not None and not self.arriving.done()
+
+    def leave(self) -> None:
+        """Free the place, if there is one."""
+        place, self.place = self.place, None
+        if place is not None and self.file is not None:
+            self.file.leave(place, self.arriving or self.leaving)
+
+
 class Entry:
     """One storage that autograd has saved. Each change of its state is one assignment, since an
     interrupt may come between any two.
 
-    `body` is None while its bytes are not in memory. With a `place`, they are in `file`, or
-    `leaving` brings them there. It `is_open` once its bytes may differ from what its recipe makes,
-    and from what other recipes have read.
+    `body` is None while its bytes are not in memory. It `is_open` once its bytes may differ from
+    what its recipe makes, and from what other recipes have read.
     """
 
-    __slots__ = (
-        *("__weakref__", "arriving", "body", "file", "is_open", "leaving", "nbytes", "node"),
-        *("ordinal", "place", "version"),
-    )
+    __slots__ = ("__weakref__", "body", "filed", "is_open", "nbytes", "node", "ordinal", "version")
 
     def __init__(self, storage: torch.UntypedStorage, version: int, ordinal: int) -> None:
         self.body: Body | None = Body(storage, is_whole=False)
@@ -110,14 +132,7 @@ class Entry:
         self.version, self.ordinal = version, ordinal
         self.node: Node | None = None  # its recipe
         self.is_open = False
-        self.file: PageFile | None = None
-        self.place: Place | None = None
-        self.leaving: Future[None] | None = None  # a write
-        self.arriving: Future[None] | None = None  # the read that fills `body`
-
-    def __del__(self) -> None:
-        if hasattr(self, "place"):  # not, if an interrupt came first
-            self.leave_file()
+        self.filed = Filed()
 
     def is_of(self, storage: torch.UntypedStorage, version: int) -> bool:
         body = self.body
@@ -136,15 +151,6 @@ class Entry:
         if self.is_open or body is None:
             return not self.is_open
         return body.is_private() and not is_exposed(body.storage)
-
-    def is_arriving(self) -> bool:
-        return self.arriving is not None and not self.arriving.done()
-
-    def leave_file(self) -> None:
-        """Free the place in the file, if there is one."""
-        place, self.place = self.place, None
-        if place is not None and self.file is not None:
-            self.file.leave(place, self.arriving or self.leaving)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -180,10 +186,11 @@ def _unchanged(tensor: torch.Tensor, version: int) -> torch.Tensor:
 
 
 class Reference(weakref.ref[Entry]):
-    """A weak reference to an entry that knows the entry's number in the iteration."""
+    """A weak reference to an entry that knows the entry's number in the iteration, and what
+    remains of it. The callback must be C code, as Filed explains."""
 
-    __slots__ = ("ordinal",)
+    __slots__ = ("filed", "ordinal")
 
     def __init__(self, entry: Entry, callback: Any = None) -> None:
         super().__init__(entry, callback)  # type: ignore[call-arg]
-        self.ordinal = entry.ordinal
+        self.ordinal, self.filed = entry.ordinal, entry.filed

@@ -203,6 +203,7 @@ class Hooks:
                 {"seconds": entry.node.seconds, "beside": entry.node.beside} if entry.node else {}
             )
             held = self._cache.held_beside(entry)
+            self._cache.collect()
             self._profile.record(self._cache.ended, held=held, **recipe)
 
 

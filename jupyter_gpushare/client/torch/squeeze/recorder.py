@@ -78,7 +78,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
 
     def forget(self) -> None:
         """Note nothing more of these storages, since user code runs without the recorder."""
-        self._nodes.clear()
+        for address in tuple(self._nodes):
+            self._forget(address)
+
+    def _forget(self, address: int) -> None:
+        if (node := self._nodes.pop(address, None)) is not None:
+            node.forget_address()
 
     def node_of(self, storage: torch.UntypedStorage, version: int) -> Node | None:
         node = self._nodes.get(storage._cdata)
@@ -108,7 +113,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
         has perhaps a version counter of its own, which the change does not count up."""
         for value in tree_leaves((args, kwargs)):
             if isinstance(value, torch.Tensor) and (storage := storage_of(value)) is not None:
-                self._nodes.pop(storage._cdata, None)
+                self._forget(storage._cdata)
                 self._saves.open(storage)
 
     def _call(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Call | None:
@@ -155,8 +160,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # untyped
             if isinstance(output, torch.Tensor) and _may_have_recipe(output):
                 version = output._version + is_in_place  # autograd counts it up after the operation
                 node = Node(call, index, output, version)
-                self._nodes[output.untyped_storage()._cdata] = node
+                self._remember(node, output.untyped_storage()._cdata)
             call.nodes.append(weakref.ref(node) if node is not None else _none)
+
+    def _remember(self, node: Node, address: int) -> None:
+        self._forget(address)
+        self._nodes[address] = node
 
 
 @functools.cache
