@@ -67,11 +67,11 @@ class Notebook:
             self.client.send(Report(10, DEMAND))
 
 
-def work(notebooks: list[Notebook], looker: Client, seconds: float) -> None:
+def work(notebooks: list[Notebook], subscriber: Client, seconds: float) -> None:
     """Serve all connections for `seconds`."""
     poll = select.poll()
     by_descriptor = {notebook.client.fileno(): notebook for notebook in notebooks}
-    for descriptor in (*by_descriptor, looker.fileno()):
+    for descriptor in (*by_descriptor, subscriber.fileno()):
         poll.register(descriptor, select.POLLIN)
     end = time.monotonic() + seconds
     while (now := time.monotonic()) < end:
@@ -79,21 +79,21 @@ def work(notebooks: list[Notebook], looker: Client, seconds: float) -> None:
             if descriptor in by_descriptor:
                 by_descriptor[descriptor].listen()
             else:
-                looker.receive()
+                subscriber.receive()
         for notebook in notebooks[:ACTIVE]:
             notebook.report_if_due(now)
 
 
-def measure(settings: Settings, looker: Client) -> list[Figure]:
-    process = psutil.Process(looker.welcome.pid)
+def measure(settings: Settings, subscriber: Client) -> list[Figure]:
+    process = psutil.Process(subscriber.welcome.pid)
     notebooks = [Notebook(settings, number) for number in range(SESSIONS)]
-    looker.send(Watch(0.25))
+    subscriber.send(Watch(0.25))
     for notebook in notebooks[:ACTIVE]:
         notebook.ask()
-    work(notebooks, looker, 3.0)  # until it runs evenly
+    work(notebooks, subscriber, 3.0)  # until it runs evenly
     before, start = process.cpu_times(), time.monotonic()
     first = sum(notebook.turns for notebook in notebooks)
-    work(notebooks, looker, SECONDS)
+    work(notebooks, subscriber, SECONDS)
     used, seconds = process.cpu_times(), time.monotonic() - start
     busy = used.user + used.system - before.user - before.system
     turns = sum(notebook.turns for notebook in notebooks) - first
@@ -109,8 +109,8 @@ def measure(settings: Settings, looker: Client) -> list[Figure]:
 
 def main() -> int:
     with broker() as (settings, client):
-        with Client.connect(settings, "looker") as looker:
-            figures = measure(settings, looker)
+        with Client.connect(settings, "subscriber") as subscriber:
+            figures = measure(settings, subscriber)
         client.look()  # the broker still answers
     return publish("broker", figures)
 

@@ -38,11 +38,11 @@ def train(settings: Settings) -> None:
         session.boundary()
 
 
-def holder(settings: Settings, looker: Client) -> BaseProcess:
+def holder(settings: Settings, subscriber: Client) -> BaseProcess:
     """Start a process that trains, once it holds the turn."""
     process = multiprocessing.get_context("fork").Process(target=train, args=(settings,))
     process.start()
-    for snapshot in looker.watch(0.05):
+    for snapshot in subscriber.watch(0.05):
         if any(lane.holder for lane in snapshot.devices[0].lanes):
             break
     return process
@@ -56,8 +56,8 @@ def ours(settings: Settings) -> Session:
 
 def after_a_killed_holder() -> float:
     """Return seconds from the kill to the grant. A turn is long: only the death frees the lane."""
-    with broker(quantum_seconds=60.0) as (settings, looker):
-        process, session = holder(settings, looker), ours(settings)
+    with broker(quantum_seconds=60.0) as (settings, subscriber):
+        process, session = holder(settings, subscriber), ours(settings)
         start = time.monotonic()
         process.kill()
         session.enter()
@@ -69,10 +69,10 @@ def after_a_killed_holder() -> float:
 
 def after_a_killed_broker() -> tuple[float, float]:
     """Return seconds from the kill until a new broker answers, and until it grants us a turn."""
-    with broker() as (settings, looker):
-        process, session = holder(settings, looker), ours(settings)
+    with broker() as (settings, subscriber):
+        process, session = holder(settings, subscriber), ours(settings)
         start = time.monotonic()
-        os.kill(looker.welcome.pid, signal.SIGKILL)
+        os.kill(subscriber.welcome.pid, signal.SIGKILL)
         Client.connect(settings, "benchmark").close()
         service = time.monotonic() - start
         session.enter()

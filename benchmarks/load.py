@@ -59,7 +59,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "load.md"
 RESULTS = ROOT / "benchmarks" / "results" / "load.json"
 PICTURE = Path("..") / "pictures" / "load.svg"  # from the page
-SESSIONS, ACTIVE, LOOKERS, COMERS_PER_MINUTE = 200, 60, 50, 1000
+SESSIONS, ACTIVE, SUBSCRIBERS, COMERS_PER_MINUTE = 200, 60, 50, 1000
 QUANTUM_SECONDS = 0.1
 LOOK_SECONDS = 0.25
 REPORT_SECONDS = 0.5
@@ -166,12 +166,12 @@ def send_back(echo: socket.socket) -> None:
 
 
 def look(settings: Settings, over: Event) -> None:
-    """Behaves as LOOKERS panels; what they do with a Snapshot is not the broker's work."""
-    lookers = [connect(settings) for _ in range(LOOKERS)]
-    for looker in lookers:
-        looker.sendall(encode(Hello(PROTOCOL)) + encode(Watch(LOOK_SECONDS)))
+    """Behaves as SUBSCRIBERS panels; what they do with a Snapshot is not the broker's work."""
+    subscribers = [connect(settings) for _ in range(SUBSCRIBERS)]
+    for subscriber in subscribers:
+        subscriber.sendall(encode(Hello(PROTOCOL)) + encode(Watch(LOOK_SECONDS)))
     while not over.is_set():
-        for readable in select.select(lookers, [], [], 0.1)[0]:
+        for readable in select.select(subscribers, [], [], 0.1)[0]:
             readable.recv(1 << 20)
 
 
@@ -328,7 +328,7 @@ def page(found: Sequence[Minute], about: dict[str, object]) -> str:
     paragraphs = [
         f"""What half an hour of a busy host does to its broker. `make load` wrote this from its
         last run: {len(found)} minutes with {SESSIONS} notebooks, of which {ACTIVE} wanted the turn
-        all the time and had it for {1000 * QUANTUM_SECONDS:g} ms each, {LOOKERS} panels that
+        all the time and had it for {1000 * QUANTUM_SECONDS:g} ms each, {SUBSCRIBERS} panels that
         watched, and {COMERS_PER_MINUTE:,} notebooks a minute that came and went, half of them
         without a word. All were real connections to a real broker, on the device `host`, on
         {about["cores"]} cores{about["beside"]}.""",

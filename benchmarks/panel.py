@@ -92,17 +92,17 @@ class Pages:
                 self.received += len(by_descriptor[descriptor]._socket.recv(1 << 18))
 
 
-def cpu_percent(process: psutil.Process, notebooks: list[Notebook], looker: Client) -> float:
+def cpu_percent(process: psutil.Process, notebooks: list[Notebook], subscriber: Client) -> float:
     """Return percent of one core, while the notebooks continue."""
     before = process.cpu_times()
-    work(notebooks, looker, SECONDS)
+    work(notebooks, subscriber, SECONDS)
     after = process.cpu_times()
     busy = after.user + after.system - before.user - before.system
     return float(100 * busy / SECONDS)
 
 
 def snapshots(settings: Settings) -> list[str]:
-    with Client.connect(settings, "looker") as client:
+    with Client.connect(settings, "subscriber") as client:
         seen: list[Snapshot] = []
         for snapshot in client.watch(0.05):
             seen.append(snapshot)
@@ -136,23 +136,23 @@ def watch_in_background(settings: Settings) -> tuple[threading.Thread, list[str]
     return thread, found
 
 
-def measure(settings: Settings, looker: Client) -> list[Figure]:
-    process = psutil.Process(looker.welcome.pid)
+def measure(settings: Settings, subscriber: Client) -> list[Figure]:
+    process = psutil.Process(subscriber.welcome.pid)
     notebooks = [Notebook(settings, number) for number in range(SESSIONS)]
     for notebook in notebooks[:ACTIVE]:
         notebook.ask()
-    work(notebooks, looker, 3.0)  # until it runs evenly
-    alone = cpu_percent(process, notebooks, looker)
+    work(notebooks, subscriber, 3.0)  # until it runs evenly
+    alone = cpu_percent(process, notebooks, subscriber)
     pages = Pages(settings)
     pages.open()
-    work(notebooks, looker, 3.0)
+    work(notebooks, subscriber, 3.0)
     before = pages.received
-    watched = cpu_percent(process, notebooks, looker)
+    watched = cpu_percent(process, notebooks, subscriber)
     received = pages.received - before
     pages.close()
     thread, states = watch_in_background(settings)
     while thread.is_alive():
-        work(notebooks, looker, 0.5)
+        work(notebooks, subscriber, 0.5)
     for notebook in notebooks:
         notebook.client.close()
     times = draw(states)
@@ -168,8 +168,8 @@ def measure(settings: Settings, looker: Client) -> list[Figure]:
 
 def main() -> int:
     with broker() as (settings, client):
-        with Client.connect(settings, "looker") as looker:
-            figures = measure(settings, looker)
+        with Client.connect(settings, "subscriber") as subscriber:
+            figures = measure(settings, subscriber)
         client.look()  # the broker still answers
     return publish("panel", figures)
 

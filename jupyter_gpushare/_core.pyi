@@ -165,7 +165,7 @@ class SessionState:
     demand: Demand
     lane: int | None
     turn: int
-    place: int | None
+    position: int | None
     waiting: float | None
     expected_wait: float | None
     why: Sequence[Reason]

@@ -8,11 +8,11 @@ from typing import Any
 
 from jupyter_gpushare.wire.client import Client
 
-PATIENCE_SECONDS = 60.0  # an event that has not come by then is lost
+TIMEOUT_SECONDS = 60.0  # an event that has not come by then is lost
 LOOK_SECONDS = 0.02
 
 
-def comes(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
+def comes(is_so: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
     """Return whether it becomes so within the time limit."""
     end = time.monotonic() + seconds
     while not is_so():
@@ -24,7 +24,7 @@ def comes(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
 
 def until(is_so: Callable[[], bool]) -> None:
     """Return when it is so. Raises AssertionError if that takes longer than the time limit."""
-    assert comes(is_so), f"it did not come about within {PATIENCE_SECONDS:g} s"
+    assert comes(is_so), f"it did not come about within {TIMEOUT_SECONDS:g} s"
 
 
 def next_of(client: Client, kind: type) -> Any:

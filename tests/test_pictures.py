@@ -42,7 +42,7 @@ IDLE = SessionView(
     ephemeral_bytes=GIB,
     measured=True,
     lane=0,
-    place=None,
+    position=None,
     waiting_seconds=None,
     expected_wait_seconds=None,
     reason="",
@@ -63,7 +63,7 @@ WAITING = replace(
     id="w",
     name="w.ipynb",
     state="waiting",
-    place=2,
+    position=2,
     waiting_seconds=3.0,
     expected_wait_seconds=60.0,
     reason="a.ipynb runs",
@@ -170,7 +170,7 @@ def test_rows_that_need_attention_come_first() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_a_hundred_long_names_stay_readable_at_every_width(width: int) -> None:
     named = [
-        replace(WAITING, id=f"i{n}", name=f"{n:03} " + "long " * 30, place=n + 1)
+        replace(WAITING, id=f"i{n}", name=f"{n:03} " + "long " * 30, position=n + 1)
         for n in range(100)
     ]
     lines = text_of(snapshot_of(*named), width).splitlines()

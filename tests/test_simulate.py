@@ -96,7 +96,7 @@ def test_a_record_without_use_is_refused() -> None:
 
 def view(state: str, **more: object) -> SessionView:
     given = {
-        "place": None,
+        "position": None,
         "waiting_seconds": None,
         "expected_wait_seconds": None,
         "reason": "",
@@ -199,8 +199,8 @@ def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Pa
         demand = Told(GIB // 64, GIB // 64, measured=True)
         notebook.ask(Open("id", "cnn.ipynb", "host", demand=demand))
         recorder = subprocess.Popen([sys.executable, "-c", code])
-        with Client.connect(settings, "looker") as looker:
-            shown = looker.watch(0.05)
+        with Client.connect(settings, "subscriber") as subscriber:
+            shown = subscriber.watch(0.05)
             while not path.exists() or b"opened" not in path.read_bytes():
                 next(shown)
                 notebook.ask(Open("id", "cnn.ipynb", "host", demand=demand))
@@ -213,7 +213,7 @@ def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Pa
             notebook.send(Finish(1))
             while b"finished" not in path.read_bytes():
                 assert recorder.poll() is None
-            looker.ask(Shutdown())
+            subscriber.ask(Shutdown())
         assert recorder.wait(60) == 0
     (job,) = workload.from_record(record.read(path)).jobs
     assert job.id == "n1"

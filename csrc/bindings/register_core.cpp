@@ -161,7 +161,7 @@ void register_device_snapshot(py::module_& module) {
       .def_readonly("demand", &SessionState::demand)
       .def_readonly("lane", &SessionState::lane)
       .def_readonly("turn", &SessionState::turn)
-      .def_readonly("place", &SessionState::place)
+      .def_readonly("position", &SessionState::position)
       .def_readonly("waiting", &SessionState::waiting)
       .def_readonly("expected_wait", &SessionState::expected_wait)
       .def_readonly("why", &SessionState::why)

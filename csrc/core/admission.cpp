@@ -26,26 +26,26 @@ SessionNumber Admission::next() const {
 
 // A session without a place that runs uses memory that is not counted: then there is none.
 SessionNumber Admission::first(const std::function<bool(const Session&)>& has_room) const {
-  std::optional<Contender> best;
+  std::optional<RunQueueEntry> best;
   for (const Session& session : state_.sessions) {
     if (!seeks_place(session)) continue;
     if (session.turn) return kNoSession;
     if (is_throttled(session)) continue;
     if (!reserves(session) && !has_room(session)) continue;
-    const Contender contender(state_, session, now_);
-    if (!best || goes_before(contender, *best)) best = contender;
+    const RunQueueEntry entry(state_, session, now_);
+    if (!best || goes_before(entry, *best)) best = entry;
   }
   return best && has_room(*best->session) ? best->session->number : kNoSession;
 }
 
-std::optional<Contender> Admission::first_aged() const {
-  std::optional<Contender> first;
+std::optional<RunQueueEntry> Admission::first_aged() const {
+  std::optional<RunQueueEntry> first;
   for (const Session& session : state_.sessions) {
     if (!seeks_place(session)) continue;
     if (session.turn) return std::nullopt;
     if (!has_aged(session)) continue;
-    const Contender contender(state_, session, now_);
-    if (!first || before(*state_.policy, contender.view, first->view)) first = contender;
+    const RunQueueEntry entry(state_, session, now_);
+    if (!first || before(*state_.policy, entry.view, first->view)) first = entry;
   }
   return first;
 }
@@ -58,7 +58,7 @@ bool Admission::seeks_place(const Session& session) const {
 
 // Sessions that are past their aging come first, the oldest first, unless others are evicted for
 // them; then sessions that wait, by policy; then sessions that are only open.
-bool Admission::goes_before(const Contender& a, const Contender& b) const {
+bool Admission::goes_before(const RunQueueEntry& a, const RunQueueEntry& b) const {
   const int a_ranks = rank(a), b_ranks = rank(b);
   if (a_ranks != b_ranks) return a_ranks < b_ranks;
   if (a_ranks == 0) return a.view.order < b.view.order;
@@ -66,7 +66,7 @@ bool Admission::goes_before(const Contender& a, const Contender& b) const {
                       : a.session->number < b.session->number;
 }
 
-int Admission::rank(const Contender& of) const {
+int Admission::rank(const RunQueueEntry& of) const {
   if (reserves(*of.session)) return 0;
   return waits(*of.session) ? 1 : 2;
 }
@@ -75,7 +75,7 @@ int Admission::rank(const Contender& of) const {
 // evicted session would be back before the others are out, and be evicted again.
 bool Admission::reserves(const Session& session) const {
   return has_aged(session) &&
-         (!state_.evicts_waiting() || state_.residency.makes_room_for(session.number));
+         (!state_.evicts_waiting() || state_.residency.is_evicting_for(session.number));
 }
 
 bool Admission::has_aged(const Session& session) const {
@@ -91,19 +91,19 @@ Seconds Admission::ages_at(const DeviceState& state, const Session& session) {
 
 // Held lanes do not merge, nor are holders squeezed. If that would free the memory that a waiting
 // session needs, the first such session waits for all holders, so that their turns end.
-void Admission::mark(std::vector<Contender>& waiting) const {
+void Admission::mark(std::vector<RunQueueEntry>& waiting) const {
   if (state_.lanes.table().held() == 0 || state_.all_have_places()) return;
   const Fitting fitting(state_);
-  Contender* first = nullptr;
-  for (Contender& contender : waiting)
-    if (needs_holders_to_end(contender, fitting) && (!first || goes_before(contender, *first)))
-      first = &contender;
+  RunQueueEntry* first = nullptr;
+  for (RunQueueEntry& entry : waiting)
+    if (needs_holders_to_end(entry, fitting) && (!first || goes_before(entry, *first)))
+      first = &entry;
   if (!first) return;
   first->everywhere = true;
   first->drains = !fitting.has_room_beside_those_that_run(*first->session);
 }
 
-bool Admission::needs_holders_to_end(const Contender& waiting, const Fitting& fitting) const {
+bool Admission::needs_holders_to_end(const RunQueueEntry& waiting, const Fitting& fitting) const {
   const Session& session = *waiting.session;
   return waiting.lane == kNoLane && !fitting.has_room(session) &&
          fitting.has_room_when_idle(session) && may_be_admitted(session);

@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include "core/contention.h"
 #include "core/device_state.h"
+#include "core/run_queue.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -24,22 +24,22 @@ class Admission {
   // The first of the sessions that have room, as `has_room` says.
   SessionNumber first(const std::function<bool(const Session&)>& has_room) const;
   // The first by policy of those past their aging; absent where a session runs without a place.
-  std::optional<Contender> first_aged() const;
+  std::optional<RunQueueEntry> first_aged() const;
   // Marks the session that waits for all holders.
-  void mark(std::vector<Contender>& waiting) const;
+  void mark(std::vector<RunQueueEntry>& waiting) const;
 
   // Whether it may have a place, if there is room for it.
   bool may_be_admitted(const Session& session) const;
   // Whether no other session is admitted before there is room for it.
   bool reserves(const Session& session) const;
-  bool goes_before(const Contender& a, const Contender& b) const;
+  bool goes_before(const RunQueueEntry& a, const RunQueueEntry& b) const;
   static Seconds ages_at(const DeviceState& state, const Session& session);
 
  private:
   bool seeks_place(const Session& session) const;
   bool has_aged(const Session& session) const;
-  int rank(const Contender& of) const;
-  bool needs_holders_to_end(const Contender& waiting, const Fitting& fitting) const;
+  int rank(const RunQueueEntry& of) const;
+  bool needs_holders_to_end(const RunQueueEntry& waiting, const Fitting& fitting) const;
   int lanes_at_once(const Session* newcomer) const;
 
   const DeviceState& state_;

@@ -50,7 +50,7 @@ Eviction::Plan Eviction::for_waiting(const Sessions& idle) const {
 // session at a time. A session that is evicted has to age as well, so two do not swap for ever.
 Eviction::Plan Eviction::for_aged(const Sessions& idle) const {
   if (!state_.evicts_waiting()) return {};
-  const std::optional<Contender> first = admission_.first_aged();
+  const std::optional<RunQueueEntry> first = admission_.first_aged();
   if (!first || Fitting(state_).has_room(*first->session)) return {};
   Sessions may_leave = waiting_behind(*first);
   may_leave.insert(may_leave.end(), idle.begin(), idle.end());
@@ -74,22 +74,21 @@ Eviction::Sessions Eviction::idle_sessions() const {
 
 // The order is that in which they stay. A session that was named as a successor is not among them.
 // A throttled one gets no turn, whatever the policy says of it, so it comes after all others.
-Eviction::Sessions Eviction::waiting_behind(const Contender& first) const {
+Eviction::Sessions Eviction::waiting_behind(const RunQueueEntry& first) const {
   const std::set<SessionNumber> named = state_.named_successors();
-  const auto goes_before = [&](const Contender& a, const Contender& b) {
+  const auto goes_before = [&](const RunQueueEntry& a, const RunQueueEntry& b) {
     const bool a_throttled = is_throttled(*a.session), b_throttled = is_throttled(*b.session);
     return a_throttled != b_throttled ? b_throttled : before(*state_.policy, a.view, b.view);
   };
-  std::vector<Contender> behind;
+  std::vector<RunQueueEntry> behind;
   for (const Session& session : state_.sessions) {
     if (!session.request || !can_be_paged_out(session) || !state_.has_place(session)) continue;
-    const Contender contender(state_, session, state_.now);
-    if (!named.contains(session.number) && goes_before(first, contender))
-      behind.push_back(contender);
+    const RunQueueEntry entry(state_, session, state_.now);
+    if (!named.contains(session.number) && goes_before(first, entry)) behind.push_back(entry);
   }
   std::ranges::stable_sort(behind, goes_before);
   Sessions sessions;
-  for (const Contender& each : behind) sessions.push_back(each.session);
+  for (const RunQueueEntry& each : behind) sessions.push_back(each.session);
   return sessions;
 }
 

@@ -31,7 +31,7 @@ class Eviction {
   Plan for_waiting(const Sessions& idle) const;
   Plan for_aged(const Sessions& idle) const;
   Sessions idle_sessions() const;
-  Sessions waiting_behind(const Contender& first) const;
+  Sessions waiting_behind(const RunQueueEntry& first) const;
   std::vector<SessionNumber> leaving(const Demand& room, const Sessions& may_leave) const;
   Bytes left_beside(const Demand& staying) const;  // for iterations
   Demand staying(const Sessions& may_leave) const;

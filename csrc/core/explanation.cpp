@@ -14,8 +14,8 @@ struct Leaving {
   Code by_itself, for_other, for_programs;
 };
 
-constexpr Leaving kIsAsked{Code::asked_to_page_out, Code::makes_room,
-                           Code::makes_room_for_programs};
+constexpr Leaving kIsAsked{Code::asked_to_page_out, Code::asked_to_page_out_for,
+                           Code::asked_to_page_out_for_programs};
 constexpr Leaving kIsOut{Code::paged_out, Code::paged_out_for, Code::paged_out_for_programs};
 
 Reason leaving(const Leaving& codes, const std::optional<std::string>& beneficiary) {
@@ -25,7 +25,7 @@ Reason leaving(const Leaving& codes, const std::optional<std::string>& beneficia
 }
 
 Reason paged_out(const Session& session) {
-  Reason out = leaving(kIsOut, session.memory.makes_room_for());
+  Reason out = leaving(kIsOut, session.memory.evicted_for());
   out.bytes = session.memory.paged_out_bytes();
   return out;
 }
@@ -44,17 +44,17 @@ State state_of(const DeviceState& state, const Session& session, Seconds now) {
   return session.request ? State::waiting : State::idle;
 }
 
-Why Explanation::why(const Contender& of) const {
+Why Explanation::why(const RunQueueEntry& of) const {
   Why why = of_state(of);
   std::ranges::copy(of_squeezed(*of.session), std::back_inserter(why));
   return why;
 }
 
-Why Explanation::of_state(const Contender& of) const {
+Why Explanation::of_state(const RunQueueEntry& of) const {
   const Session& session = *of.session;
   const State is = state_of(state_, session, now_);
   const Residence residence = session.memory.residence();
-  if (residence == Residence::leaving) return {leaving(kIsAsked, session.memory.makes_room_for())};
+  if (residence == Residence::leaving) return {leaving(kIsAsked, session.memory.evicted_for())};
   if (is == State::overdue) return {{Code::overdue}};
   if (is == State::paged_out && residence == Residence::out) return {paged_out(session)};
   if (is_throttled(session)) return *session.throttled;
@@ -68,20 +68,20 @@ Why Explanation::of_state(const Contender& of) const {
 // The sessions for which it was asked to yield may have stopped waiting since.
 Why Explanation::of_running(const Session& session) const {
   if (session.turn->asked)
-    return {{contention_.waiting.empty() ? Code::asked_to_yield : Code::yields_to_others}};
+    return {{run_queue_.waiting.empty() ? Code::asked_to_yield : Code::yields_to_others}};
   if (session.alone) return {{Code::runs_with_whole_device}};
   return {{session.demand.measured ? Code::runs : Code::runs_until_measured}};
 }
 
 // --- it waits for a turn -------------------------------------------------------------------------
 
-Why Explanation::of_waiting(const Contender& of) const {
+Why Explanation::of_waiting(const RunQueueEntry& of) const {
   Why why;
   if (of.session->alone)
     why.push_back({Code::needs_whole_device});
   else if (of.everywhere)
     why.push_back({Code::runs_until_measured});
-  if (const Contender* other = in_the_way(of)) {
+  if (const RunQueueEntry* other = in_the_way(of)) {
     why.push_back({.code = Code::waits_for, .other = other->session->id});
     if (const auto code = particular(*other->session)) why.push_back({*code});
   } else {
@@ -103,20 +103,20 @@ std::optional<Code> Explanation::particular(const Session& holder) const {
 
 // The holder of its lane or one that excludes all others; else any holder, as no more lanes may
 // run; else the session for which the device drains.
-const Contender* Explanation::in_the_way(const Contender& of) const {
-  const auto excludes = [&](const Contender& holder) {
+const RunQueueEntry* Explanation::in_the_way(const RunQueueEntry& of) const {
+  const auto excludes = [&](const RunQueueEntry& holder) {
     return of.everywhere || holder.everywhere || holder.lane == of.lane;
   };
-  const auto holder = std::ranges::find_if(contention_.running, excludes);
-  if (holder != contention_.running.end()) return &*holder;
-  for (const Contender& waiting : contention_.waiting)
+  const auto holder = std::ranges::find_if(run_queue_.running, excludes);
+  if (holder != run_queue_.running.end()) return &*holder;
+  for (const RunQueueEntry& waiting : run_queue_.waiting)
     if (waiting.lane != kNoLane && waiting.everywhere && goes_before(waiting, of)) return &waiting;
-  return contention_.running.empty() ? nullptr : &contention_.running.front();
+  return run_queue_.running.empty() ? nullptr : &run_queue_.running.front();
 }
 
 // --- it waits for memory -------------------------------------------------------------------------
 
-Why Explanation::without_place(const Contender& of) const {
+Why Explanation::without_place(const RunQueueEntry& of) const {
   const Reason waits{is_out(*of.session) ? Code::waits_to_come_back : Code::waits_for_memory};
   const Demand room = room_for(*of.session, state_.lanes.left() - of.session->demand.persistent);
   if (!Fitting(state_).has_room(*of.session)) {
@@ -125,19 +125,19 @@ Why Explanation::without_place(const Contender& of) const {
     return why;
   }
   if (!admission_.may_be_admitted(*of.session)) return {waits, {Code::fewer_at_once}};
-  if (const Contender* running = without_lane())
+  if (const RunQueueEntry* running = without_lane())
     return {waits, {.code = Code::has_no_lane, .other = running->session->id}};
   return {waits, {.code = Code::comes_first, .other = next_for_memory().session->id}};
 }
 
 // A session that runs without a place: its memory is not counted.
-const Contender* Explanation::without_lane() const {
-  const auto running = std::ranges::find(contention_.running, kNoLane, &Contender::lane);
-  return running == contention_.running.end() ? nullptr : &*running;
+const RunQueueEntry* Explanation::without_lane() const {
+  const auto running = std::ranges::find(run_queue_.running, kNoLane, &RunQueueEntry::lane);
+  return running == run_queue_.running.end() ? nullptr : &*running;
 }
 
-const Contender& Explanation::next_for_memory() const {
-  return *std::ranges::min_element(contention_.waiting, [&](const auto& a, const auto& b) {
+const RunQueueEntry& Explanation::next_for_memory() const {
+  return *std::ranges::min_element(run_queue_.waiting, [&](const auto& a, const auto& b) {
     if ((a.lane == kNoLane) != (b.lane == kNoLane)) return a.lane == kNoLane;
     return admission_.goes_before(a, b);
   });

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "core/admission.h"
-#include "core/contention.h"
 #include "core/device_state.h"
+#include "core/run_queue.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -18,30 +18,30 @@ State state_of(const DeviceState& state, const Session& session, Seconds now);
 
 class Explanation {
  public:
-  Explanation(const DeviceState& state, const Contention& contention, Seconds now)
-      : state_(state), contention_(contention), admission_(state, now), now_(now) {}
+  Explanation(const DeviceState& state, const RunQueue& run_queue, Seconds now)
+      : state_(state), run_queue_(run_queue), admission_(state, now), now_(now) {}
 
-  Why why(const Contender& of) const;
+  Why why(const RunQueueEntry& of) const;
 
  private:
-  Why of_state(const Contender& of) const;
-  bool goes_before(const Contender& a, const Contender& b) const {
+  Why of_state(const RunQueueEntry& of) const;
+  bool goes_before(const RunQueueEntry& a, const RunQueueEntry& b) const {
     return before(*state_.policy, a.view, b.view);
   }
   Why of_running(const Session& session) const;
-  Why of_waiting(const Contender& of) const;
+  Why of_waiting(const RunQueueEntry& of) const;
   std::optional<Code> particular(const Session& holder) const;
-  const Contender* in_the_way(const Contender& of) const;
-  Why without_place(const Contender& of) const;
+  const RunQueueEntry* in_the_way(const RunQueueEntry& of) const;
+  Why without_place(const RunQueueEntry& of) const;
   Why without_room(const Session& of, const Demand& room) const;
-  const Contender* without_lane() const;
-  const Contender& next_for_memory() const;
+  const RunQueueEntry* without_lane() const;
+  const RunQueueEntry& next_for_memory() const;
   Why of_squeezed(const Session& session) const;
   const Session* squeezed_for(const Session& session, Bytes has) const;
   std::optional<Reason> not_paged_out(const Session& of) const;
 
   const DeviceState& state_;
-  const Contention& contention_;
+  const RunQueue& run_queue_;
   const Admission admission_;
   const Seconds now_;
 };

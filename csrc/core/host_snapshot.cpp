@@ -22,10 +22,10 @@ DeviceSnapshot HostSnapshot::take(DeviceNumber device) const {
   DeviceSnapshot seen = devices_[device].scheduler.snapshot(now_);
   if (gangs_.empty()) return seen;
   int last = 0;
-  for (const SessionState& state : seen.sessions) last = std::max(last, state.place.value_or(0));
+  for (const SessionState& state : seen.sessions) last = std::max(last, state.position.value_or(0));
   for (SessionState& state : seen.sessions) {
     if (const Gang* gang = gangs_.find(state.id)) complete(state, *gang, device, last);
-    last = std::max(last, state.place.value_or(0));  // two gangs have two positions
+    last = std::max(last, state.position.value_or(0));  // two gangs have two positions
   }
   return seen;
 }
@@ -47,7 +47,7 @@ void HostSnapshot::complete_waiting(SessionState& state, const Gang& gang, int l
   state.waiting = gang.waiting(now_);
   state.expected_wait.reset();
   if (gang.paused) return;
-  if (!state.place) state.place = has_device(state) ? 1 : last + 1;
+  if (!state.position) state.position = has_device(state) ? 1 : last + 1;
   state.why = why_it_waits(gang);
   state.state = State::waiting;
 }

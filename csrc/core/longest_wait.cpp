@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/admission.h"
-#include "core/contention.h"
+#include "core/run_queue.h"
 
 namespace gpushare {
 

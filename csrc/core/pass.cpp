@@ -24,14 +24,14 @@ Decision Pass::run(Successor due) {
   Placement(*state_).grow_back();
   settle_shares();
   boost_cells();
-  Contention contention = this->contention(state_->now);
+  RunQueue run_queue = this->run_queue(state_->now);
   do {
-    grant(contention, decision);
-    ask_to_yield(contention, decision);
-  } while (ask_to_page_out(contention, decision));
-  state_->tuner.runs(state_->now, static_cast<int>(contention.running.size()));
+    grant(run_queue, decision);
+    ask_to_yield(run_queue, decision);
+  } while (ask_to_page_out(run_queue, decision));
+  state_->tuner.runs(state_->now, static_cast<int>(run_queue.running.size()));
   if (decision.grants.empty() && decision.yields.empty() && decision.page_outs.empty())
-    seen_ = std::move(contention);
+    seen_ = std::move(run_queue);
   decision.page_ins = state_->residency.take_came_in();
   return decision;
 }
@@ -103,38 +103,38 @@ void Pass::boost_cells() {
   }
 }
 
-Contention Pass::contention(Seconds now) const {
-  Contention contention(*state_, now, now);
-  if (state_->recovering) contention.waiting.clear();
-  return contention;
+RunQueue Pass::run_queue(Seconds now) const {
+  RunQueue run_queue(*state_, now, now);
+  if (state_->recovering) run_queue.waiting.clear();
+  return run_queue;
 }
 
 // --- turns ---------------------------------------------------------------------------------------
 
-void Pass::grant(Contention& contention, Decision& decision) {
-  while (Contender* next = next_to_start(contention)) {
+void Pass::grant(RunQueue& run_queue, Decision& decision) {
+  while (RunQueueEntry* next = next_to_start(run_queue)) {
     Session& session = state_->sessions.at(next->session->number);
     decision.grants.push_back(Turns(*state_).grant(session));
-    contention.running.emplace_back(*state_, session, state_->now);
+    run_queue.running.emplace_back(*state_, session, state_->now);
     if (state_->limit() != 1)  // another may start, and this turn counts for its whole user
-      for (Contender& other : contention.waiting)
+      for (RunQueueEntry& other : run_queue.waiting)
         other.view = candidate(*state_, *other.session, state_->now);
   }
-  std::erase_if(contention.waiting,
-                [](const Contender& other) { return other.session->turn.has_value(); });
-  Admission(*state_, state_->now).mark(contention.waiting);
+  std::erase_if(run_queue.waiting,
+                [](const RunQueueEntry& other) { return other.session->turn.has_value(); });
+  Admission(*state_, state_->now).mark(run_queue.waiting);
 }
 
 // The best of the sessions that can start. If the best of all has to run alone, the device drains
 // for it.
-Contender* Pass::next_to_start(Contention& contention) const {
+RunQueueEntry* Pass::next_to_start(RunQueue& run_queue) const {
   if (state_->limit() != 0 && state_->lanes.table().held() >= state_->limit()) return nullptr;
-  if (std::ranges::any_of(contention.running, &Contender::everywhere)) return nullptr;
-  const auto goes_before = [&](const Contender& a, const Contender& b) {
+  if (std::ranges::any_of(run_queue.running, &RunQueueEntry::everywhere)) return nullptr;
+  const auto goes_before = [&](const RunQueueEntry& a, const RunQueueEntry& b) {
     return before(*state_->policy, a.view, b.view);
   };
-  Contender *best = nullptr, *able = nullptr;
-  for (Contender& waiting : contention.waiting) {
+  RunQueueEntry *best = nullptr, *able = nullptr;
+  for (RunQueueEntry& waiting : run_queue.waiting) {
     if ((waiting.lane == kNoLane && !waiting.drains) || waiting.session->turn) continue;
     if (!best || goes_before(waiting, *best)) best = &waiting;
     if ((!able || goes_before(waiting, *able)) && can_start(waiting)) able = &waiting;
@@ -142,7 +142,7 @@ Contender* Pass::next_to_start(Contention& contention) const {
   return best && best->everywhere && able != best ? nullptr : able;
 }
 
-bool Pass::can_start(const Contender& waiting) const {
+bool Pass::can_start(const RunQueueEntry& waiting) const {
   if (waiting.promised || waiting.drains) return false;
   const LaneAllocator& lanes = state_->lanes;
   if (waiting.everywhere) return lanes.table().held() == 0;
@@ -150,12 +150,12 @@ bool Pass::can_start(const Contender& waiting) const {
          lanes.can_move(waiting.session->number, state_->limit());
 }
 
-void Pass::ask_to_yield(Contention& contention, Decision& decision) {
+void Pass::ask_to_yield(RunQueue& run_queue, Decision& decision) {
   const Preemption preemption(*state_, state_->now);
-  preemption.time_turns(contention);
-  for (const Contender& holder : contention.running) {
+  preemption.time_turns(run_queue);
+  for (const RunQueueEntry& holder : run_queue.running) {
     if (holder.session->turn->asked || holder.ends_in > kSoon) continue;
-    const Session* heir = preemption.heir(holder, contention);
+    const Session* heir = preemption.heir(holder, run_queue);
     Session& session = state_->sessions.at(holder.session->number);
     decision.yields.push_back(Turns(*state_).ask_to_yield(session, heir, holder.lane));
   }
@@ -165,7 +165,7 @@ void Pass::ask_to_yield(Contention& contention, Decision& decision) {
 
 // Returns whether any session is asked. The device need not drain then for the session for which
 // they are paged out, so that others may start.
-bool Pass::ask_to_page_out(Contention& contention, Decision& decision) {
+bool Pass::ask_to_page_out(RunQueue& run_queue, Decision& decision) {
   if (state_->recovering) return false;
   const std::size_t before = decision.page_outs.size();
   for (Eviction::Plan plan; !(plan = Eviction(*state_).plan()).sessions.empty();) {
@@ -178,7 +178,7 @@ bool Pass::ask_to_page_out(Contention& contention, Decision& decision) {
     }
   }
   if (decision.page_outs.size() == before) return false;
-  contention = this->contention(state_->now);
+  run_queue = this->run_queue(state_->now);
   return true;
 }
 
@@ -187,24 +187,24 @@ bool Pass::ask_to_page_out(Contention& contention, Decision& decision) {
 std::optional<Seconds> Pass::next_event(Seconds now) const {
   now = state_->latest(now);
   if (seen_ && now == state_->now) return next_change(*seen_, now);
-  Contention contention = this->contention(now);
-  Preemption(*state_, now).time_turns(contention);
-  return next_change(contention, now);
+  RunQueue run_queue = this->run_queue(now);
+  Preemption(*state_, now).time_turns(run_queue);
+  return next_change(run_queue, now);
 }
 
-// Needs a contention whose turns are timed.
-std::optional<Seconds> Pass::next_change(const Contention& contention, Seconds now) const {
+// Needs a run_queue whose turns are timed.
+std::optional<Seconds> Pass::next_change(const RunQueue& run_queue, Seconds now) const {
   Seconds next = next_page_out(now);
   const auto at = [&](Seconds time) {
     if (time > now) next = std::min(next, time);
   };
-  for (const Contender& holder : contention.running) {
+  for (const RunQueueEntry& holder : run_queue.running) {
     if (const auto asked = holder.session->turn->asked)
       at(*asked + state_->rules.lease);
     else
       next = std::min(next, now + holder.ends_in);
   }
-  for (const Contender& waiting : contention.waiting)
+  for (const RunQueueEntry& waiting : run_queue.waiting)
     if (waiting.lane == kNoLane) at(Admission::ages_at(*state_, *waiting.session));
   if (state_->packs()) at(state_->tuner.next_event().value_or(kNever));
   return next == kNever ? std::nullopt : std::optional(next);
@@ -234,12 +234,12 @@ std::string Pass::is_valid() const {
 }
 
 std::string Pass::turns_are_right() const {
-  Contention contention = this->contention(state_->now);
-  if (next_to_start(contention)) return "a session waits although it could start";
-  for (const Contender& holder : contention.running) {
+  RunQueue run_queue = this->run_queue(state_->now);
+  if (next_to_start(run_queue)) return "a session waits although it could start";
+  for (const RunQueueEntry& holder : run_queue.running) {
     const bool asked = holder.session->turn->asked.has_value();
     if (holder.must_end && !asked) return "a session that must end was not asked to yield";
-    if (holder.everywhere && contention.running.size() > 1 && !asked)
+    if (holder.everywhere && run_queue.running.size() > 1 && !asked)
       return "a session that runs alone runs beside others";
   }
   return "";

@@ -14,8 +14,8 @@
 #include <optional>
 #include <string>
 
-#include "core/contention.h"
 #include "core/device_state.h"
+#include "core/run_queue.h"
 #include "core/turns.h"
 #include "core/types.h"
 
@@ -40,19 +40,19 @@ class Pass {
   void admit();
   void settle_shares();
   void boost_cells();
-  void grant(Contention& contention, Decision& decision);
-  void ask_to_yield(Contention& contention, Decision& decision);
-  bool ask_to_page_out(Contention& contention, Decision& decision);
+  void grant(RunQueue& run_queue, Decision& decision);
+  void ask_to_yield(RunQueue& run_queue, Decision& decision);
+  bool ask_to_page_out(RunQueue& run_queue, Decision& decision);
 
-  Contention contention(Seconds now) const;  // of sessions that may have turns now
-  Contender* next_to_start(Contention& contention) const;
-  bool can_start(const Contender& waiting) const;
-  std::optional<Seconds> next_change(const Contention& contention, Seconds now) const;
+  RunQueue run_queue(Seconds now) const;  // of sessions that may have turns now
+  RunQueueEntry* next_to_start(RunQueue& run_queue) const;
+  bool can_start(const RunQueueEntry& waiting) const;
+  std::optional<Seconds> next_change(const RunQueue& run_queue, Seconds now) const;
   Seconds next_page_out(Seconds now) const;
   std::string turns_are_right() const;
 
   DeviceState* state_;
-  std::optional<Contention> seen_;  // by the last pass, if it changed nothing
+  std::optional<RunQueue> seen_;  // by the last pass, if it changed nothing
 };
 
 }  // namespace gpushare

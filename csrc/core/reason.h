@@ -36,10 +36,10 @@ enum class Code {
   yields_to_others,
   overdue,
   asked_to_page_out,
-  makes_room,               // for `other`
-  makes_room_for_programs,  // that are no sessions
-  paged_out,                // `bytes` of it
-  paged_out_for,            // `other`
+  asked_to_page_out_for,           // for `other`
+  asked_to_page_out_for_programs,  // that are no sessions
+  paged_out,                       // `bytes` of it
+  paged_out_for,                   // `other`
   paged_out_for_programs,
   recovering,
 

@@ -26,7 +26,7 @@ void Residency::vacate(Memory& memory) {
 void Residency::ask_to_leave(Memory& memory, SessionNumber beneficiary, const std::string& id) {
   ask_to_leave(memory);
   awaits_ = beneficiary;
-  memory.makes_room_for_ = id;
+  memory.evicted_for_ = id;
 }
 
 void Residency::let_stay(Memory& memory) {
@@ -95,7 +95,7 @@ void Residency::move_to(Memory& memory, Residence residence) {
   count(leaving_, Residence::leaving);
   if (residence == Residence::leaving) memory.asked_to_leave_ = now_;
   memory.residence_ = residence;
-  if (residence == Residence::in) memory.makes_room_for_.reset();
+  if (residence == Residence::in) memory.evicted_for_.reset();
 }
 
 void Residency::set_refused(Memory& memory, bool refused) {

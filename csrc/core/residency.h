@@ -42,7 +42,7 @@ class Residency {
     // The cause in its words; absent where it has not answered.
     const std::optional<std::string>& refusal() const { return refusal_; }
     // Id of the session for which it was asked to page out; "": for programs that are not sessions.
-    const std::optional<std::string>& makes_room_for() const { return makes_room_for_; }
+    const std::optional<std::string>& evicted_for() const { return evicted_for_; }
     Seconds last_used() const { return last_used_; }   // when it opened, came in, or was in use
     Seconds last_evicted() const { return evicted_; }  // its last eviction while it waited
 
@@ -59,7 +59,7 @@ class Residency {
     Bytes paged_out_bytes_ = 0;
     std::optional<PageIn> page_in_;
     bool refused_ = false;
-    std::optional<std::string> refusal_, makes_room_for_;
+    std::optional<std::string> refusal_, evicted_for_;
     Seconds last_used_ = -kNever, evicted_ = -kNever;
   };
 
@@ -92,7 +92,7 @@ class Residency {
   std::size_t leaving() const { return leaving_; }
   bool has_refusals() const { return refusals_ > 0; }
   // Whether sessions are paging out, the last asked for this one.
-  bool makes_room_for(SessionNumber number) const { return leaving_ > 0 && number == awaits_; }
+  bool is_evicting_for(SessionNumber number) const { return leaving_ > 0 && number == awaits_; }
   // When its memory is on the device; in the past, it is there already; absent where unknown.
   std::optional<Seconds> is_in_by(const Memory& memory) const;
   // Seconds to page in; absent where unknown.

@@ -1,4 +1,4 @@
-#include "core/contention.h"
+#include "core/run_queue.h"
 
 #include <algorithm>
 
@@ -38,7 +38,7 @@ Candidate candidate(const DeviceState& state, const Session& session, Seconds no
   };
 }
 
-Contender::Contender(const DeviceState& state, const Session& of, Seconds now)
+RunQueueEntry::RunQueueEntry(const DeviceState& state, const Session& of, Seconds now)
     : view(candidate(state, of, now)), session(&of), lane(state.lanes.table().lane_of(of.number)) {
   if (lane != kNoLane)
     everywhere = of.alone || !of.demand.measured;
@@ -46,7 +46,7 @@ Contender::Contender(const DeviceState& state, const Session& of, Seconds now)
     everywhere = of.turn.has_value();  // its memory is not counted
 }
 
-Contention::Contention(const DeviceState& state, Seconds now, Seconds ordered) {
+RunQueue::RunQueue(const DeviceState& state, Seconds now, Seconds ordered) {
   waiting.reserve(state.sessions.size());
   for (const Session& session : state.sessions) {
     if (session.turn)

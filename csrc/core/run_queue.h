@@ -11,8 +11,8 @@ namespace gpushare {
 
 Candidate candidate(const DeviceState& state, const Session& session, Seconds now);
 
-struct Contender {
-  Contender(const DeviceState& state, const Session& session, Seconds now);
+struct RunQueueEntry {
+  RunQueueEntry(const DeviceState& state, const Session& session, Seconds now);
 
   Candidate view;
   const Session* session;
@@ -22,15 +22,15 @@ struct Contender {
   bool drains = false;       // waits for memory that others keep while they run
   bool promised = false;     // has named a session that still waits; or waits, and has been named
   Seconds ends_in = kNever;  // runs: until a waiting session should have its turn
-  const Contender* successor = nullptr;  // runs, and should end: the next in its lane
+  const RunQueueEntry* successor = nullptr;  // runs, and should end: the next in its lane
 };
 
-struct Contention {
+struct RunQueue {
   // Ordered by values at `ordered`. Marks those that must end, those that are promised a turn, and
   // the one that has to wait for all holders.
-  Contention(const DeviceState& state, Seconds now, Seconds ordered);
+  RunQueue(const DeviceState& state, Seconds now, Seconds ordered);
 
-  std::vector<Contender> running, waiting;
+  std::vector<RunQueueEntry> running, waiting;
 };
 
 }  // namespace gpushare

@@ -11,11 +11,11 @@ namespace gpushare {
 namespace {
 
 // Clocks and boosts are those of the last event.
-Contention in_order(const DeviceState& state, Seconds now, Seconds ordered) {
-  Contention contention(state, now, ordered);
+RunQueue in_order(const DeviceState& state, Seconds now, Seconds ordered) {
+  RunQueue run_queue(state, now, ordered);
   Boost boost(state, ordered);
-  for (Contender& waiting : contention.waiting) waiting.view.boost = boost.of(*waiting.session);
-  return contention;
+  for (RunQueueEntry& waiting : run_queue.waiting) waiting.view.boost = boost.of(*waiting.session);
+  return run_queue;
 }
 
 }  // namespace
@@ -23,9 +23,9 @@ Contention in_order(const DeviceState& state, Seconds now, Seconds ordered) {
 Snapshot::Snapshot(const DeviceState& state, Seconds now, Seconds ordered, Forecast& forecast)
     : state_(state),
       now_(now),
-      contention_(in_order(state, now, ordered)),
+      run_queue_(in_order(state, now, ordered)),
       admission_(state, now),
-      explanation_(state, contention_, now),
+      explanation_(state, run_queue_, now),
       forecast_(forecast) {}
 
 DeviceSnapshot Snapshot::take() const {
@@ -62,18 +62,18 @@ std::vector<SessionState> Snapshot::sessions() const {
   std::unordered_map<const Session*, std::size_t> index;
   for (const Session& session : state_.sessions) {
     index[&session] = states.size();
-    states.push_back(this->session(Contender(state_, session, now_)));
+    states.push_back(this->session(RunQueueEntry(state_, session, now_)));
   }
   int place = 0;
-  for (const Contender* waiting : queue()) {
+  for (const RunQueueEntry* waiting : queue()) {
     SessionState& state = states[index.at(waiting->session)];
-    state.place = ++place;
+    state.position = ++place;
     state.expected_wait = forecast_.wait(state_, *waiting->session, now_);
   }
   return states;
 }
 
-SessionState Snapshot::session(const Contender& of) const {
+SessionState Snapshot::session(const RunQueueEntry& of) const {
   const Session& session = *of.session;
   SessionState state;
   state.id = session.id;
@@ -100,15 +100,15 @@ SessionState Snapshot::session(const Contender& of) const {
 }
 
 // The waiting sessions, in the order in which they will be served.
-std::vector<const Contender*> Snapshot::queue() const {
-  std::vector<const Contender*> queue;
-  for (const Contender& waiting : contention_.waiting) queue.push_back(&waiting);
+std::vector<const RunQueueEntry*> Snapshot::queue() const {
+  std::vector<const RunQueueEntry*> queue;
+  for (const RunQueueEntry& waiting : run_queue_.waiting) queue.push_back(&waiting);
   std::ranges::sort(queue, [&](const auto* a, const auto* b) { return is_served_before(a, b); });
   return queue;
 }
 
 // A session that was promised a turn has it next, and one without a place waits for memory first.
-bool Snapshot::is_served_before(const Contender* a, const Contender* b) const {
+bool Snapshot::is_served_before(const RunQueueEntry* a, const RunQueueEntry* b) const {
   if ((a->lane != kNoLane) != (b->lane != kNoLane)) return a->lane != kNoLane;
   if (a->promised != b->promised) return a->promised;
   return a->lane == kNoLane ? admission_.goes_before(*a, *b)
@@ -116,16 +116,17 @@ bool Snapshot::is_served_before(const Contender* a, const Contender* b) const {
 }
 
 std::string Snapshot::is_valid() const {
-  const std::vector<const Contender*> queue = this->queue();
+  const std::vector<const RunQueueEntry*> queue = this->queue();
   for (std::size_t i = 1; i < queue.size(); ++i)
     if (is_served_before(queue[i], queue[i - 1])) return "the queue is out of order";
   for (const Session& session : state_.sessions)
-    if (const std::string broken = why_is_valid(Contender(state_, session, now_)); !broken.empty())
+    if (const std::string broken = why_is_valid(RunQueueEntry(state_, session, now_));
+        !broken.empty())
       return broken;
   return "";
 }
 
-std::string Snapshot::why_is_valid(const Contender& of) const {
+std::string Snapshot::why_is_valid(const RunQueueEntry& of) const {
   const Why why = explanation_.why(of);
   if (why.empty()) return "a session has no reason for its state";
   for (const Reason& reason : why) {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "core/admission.h"
-#include "core/contention.h"
 #include "core/device_state.h"
 #include "core/explanation.h"
 #include "core/forecast.h"
+#include "core/run_queue.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -19,7 +19,7 @@ class Snapshot {
   // Time alone changes no place in the queue: the order is that at `ordered`. The forecast keeps
   // what was expensive to make.
   Snapshot(const DeviceState& state, Seconds now, Seconds ordered, Forecast& forecast);
-  Snapshot(const Snapshot&) = delete;  // its reasons refer to its contention
+  Snapshot(const Snapshot&) = delete;  // its reasons refer to its run_queue
   Snapshot& operator=(const Snapshot&) = delete;
 
   DeviceSnapshot take() const;
@@ -30,14 +30,14 @@ class Snapshot {
  private:
   std::vector<LaneState> lanes() const;
   std::vector<SessionState> sessions() const;
-  SessionState session(const Contender& of) const;
-  std::vector<const Contender*> queue() const;
-  bool is_served_before(const Contender* a, const Contender* b) const;
-  std::string why_is_valid(const Contender& of) const;
+  SessionState session(const RunQueueEntry& of) const;
+  std::vector<const RunQueueEntry*> queue() const;
+  bool is_served_before(const RunQueueEntry* a, const RunQueueEntry* b) const;
+  std::string why_is_valid(const RunQueueEntry& of) const;
 
   const DeviceState& state_;
   const Seconds now_;
-  const Contention contention_;
+  const RunQueue run_queue_;
   const Admission admission_;
   const Explanation explanation_;
   Forecast& forecast_;

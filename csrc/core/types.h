@@ -129,8 +129,8 @@ struct Decision {
 
 enum class State { idle, waiting, running, overdue, paused, paged_out, throttled };
 
-// One session as people see it. `place`, the queue position, counts from 1 over all sessions that
-// wait for the device, or for room to come back to it; `expected_wait` is absent where it is
+// One session as people see it. `position`, the queue position, counts from 1 over all sessions
+// that wait for the device, or for room to come back to it; `expected_wait` is absent where it is
 // unknown.
 struct SessionState {
   std::string id, user;
@@ -138,7 +138,7 @@ struct SessionState {
   Demand demand;
   std::optional<LaneId> lane;
   TurnNumber turn = 0;  // the one that runs or waits, else the last
-  std::optional<int> place;
+  std::optional<int> position;
   std::optional<Seconds> waiting;
   std::optional<Seconds> expected_wait;
   Why why;

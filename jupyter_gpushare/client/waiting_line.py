@@ -28,7 +28,7 @@ def sentence(wait: Wait) -> str:
     is_named = not wait.holder or wait.names_holder()
     after = "" if is_named else f" after {plain(wait.holder or '')}"
     about = "" if wait.expected_seconds is None else f", about {duration(wait.expected_seconds)}"
-    line = f", {LABELS['position']} {wait.place}{after}" if wait.place else ""
+    line = f", {LABELS['position']} {wait.position}{after}" if wait.position else ""
     why = f": {plain(wait.reason)}" if wait.reason else ""
     return (
         f"Waiting for the device{line}{about}"

@@ -221,7 +221,7 @@ def _notebook_columns(several: bool, own: str) -> list[Column]:
         Column("User", on(lambda s: s.user), cut=12, spare=5),
         Column("Device", lambda pair: pair[0].name if several else ""),
         Column("State", on(lambda s: s.state.replace("_", " "))),
-        Column(title(LABELS["position"]), on(lambda s: str(s.place or ""))),
+        Column(title(LABELS["position"]), on(lambda s: str(s.position or ""))),
         Column("Waited", on(_waited)),
         Column("Expected", on(_expected)),
         Column("Device time", on(lambda s: duration(s.device_seconds)), right=True, spare=4),
@@ -258,7 +258,7 @@ def _waited(session: SessionView) -> str:
 
 
 def _expected(session: SessionView) -> str:
-    if not session.place:
+    if not session.position:
         return ""
     left = session.expected_wait_seconds
     return "unknown" if left is None else f"≈ {duration(left)}"

@@ -389,7 +389,7 @@ class Notice(Message, frozen=True):
 
 
 class Wait(Message, frozen=True):
-    """Why turn `turn` is not granted yet. `place` is the queue position; 0: it is not in the
+    """Why turn `turn` is not granted yet. `position` is that in the queue; 0: it is not in the
     queue, because it is throttled by a rule or paused.
 
     `expected_seconds` is None where it is not known. `why` are the parts of the `reason`, a
@@ -398,7 +398,7 @@ class Wait(Message, frozen=True):
     """
 
     turn: int
-    place: int
+    position: int
     waiting_seconds: float
     reason: str
     holder: str | None = None

@@ -20,16 +20,15 @@ WAITING: Collection[State] = ("waiting", "throttled")
 
 
 class SessionView(msgspec.Struct, frozen=True):
-    """One notebook. `place` is the queue position, from 1, and None unless it waits. Seconds,
-    bytes.
-
-    `paged_out_bytes` of its persistent ones lie in a file; `busy`: a cell runs, or it is a script.
-    `group` is one of the admin's file; it is empty for users without a group. `idle_step` is the
-    highest escalation step that was taken since nothing runs in it: `caches`, `page_out`,
-    `release` or `cull`; empty, if none. A `gang` has all these devices at once, and is there on
-    each; the list is empty for all others. `why` are the parts of the `reason`, a sentence that is
-    empty on its way from the broker. While it is squeezed, an iteration takes `squeezed_bytes` in
-    place of its `ephemeral_bytes`, and `slowdown` times as long; 0 and 1.0: it is not.
+    """One notebook. `position`, in JSON `place`, is the queue position, from 1, and None unless
+    it waits. Seconds, bytes. `paged_out_bytes` of its persistent ones lie in a file; `busy`: a
+    cell runs, or it is a script. `group` is one of the admin's file; it is empty for users
+    without a group. `idle_step` is the highest escalation step that was taken since nothing
+    runs in it: `caches`, `page_out`, `release` or `cull`; empty, if none. A `gang` has all
+    these devices at once, and is there on each; the list is empty for all others. `why` are the
+    parts of the `reason`, a sentence that is empty on its way from the broker. While it is
+    squeezed, an iteration takes `squeezed_bytes` in place of its `ephemeral_bytes`, and
+    `slowdown` times as long; 0 and 1.0: it is not.
     """
 
     id: str
@@ -41,7 +40,7 @@ class SessionView(msgspec.Struct, frozen=True):
     ephemeral_bytes: int
     measured: bool
     lane: int | None
-    place: int | None
+    position: int | None = msgspec.field(name="place")
     waiting_seconds: float | None
     expected_wait_seconds: float | None
     reason: str
@@ -66,7 +65,7 @@ def queue_rank(view: SessionView) -> tuple[int, int]:
     """Sorts sessions: those that hold a turn, then the queue by its positions, then all others."""
     if view.state in HOLDING:
         return 0, 0
-    return (1, view.place) if view.place is not None else (2, 0)
+    return (1, view.position) if view.position is not None else (2, 0)
 
 
 class RestingView(msgspec.Struct, frozen=True):

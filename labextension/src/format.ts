@@ -199,8 +199,8 @@ export function idleFor(notebook: Notebook, trans: ITranslate): string {
     caches: trans.__('gave back its caches'),
     page_out: trans.__('was asked to page out'),
     release: rests(notebook)
-      ? trans.__('gave its place to others')
-      : trans.__('was asked to give its place to others'),
+      ? trans.__('released the device to others')
+      : trans.__('was asked to release the device to others'),
     cull: trans.__('its kernel is to be shut down')
   };
   const time = trans.__('idle for %1', lasting(idle_seconds, trans));

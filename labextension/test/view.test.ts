@@ -685,7 +685,7 @@ describe('idle notebooks', () => {
       '☾'
     ]);
     expect(reasons()[1]).toBe(
-      'idle for 2 h 5 min; gave its place to others · 3.0 GiB on disk'
+      'idle for 2 h 5 min; released the device to others · 3.0 GiB on disk'
     );
   });
 

@@ -113,10 +113,10 @@ def test_a_connection_asks_for_one_report_at_a_time(service: Service) -> None:
 
 @pytest.mark.parametrize("user", SEES)
 def test_names_of_released_notebooks_are_hidden_as_others_are(user: str, service: Service) -> None:
-    looker, watcher = Speaker(service, user), Speaker(service, user)
-    looker.says(Look(), 5.0)
+    subscriber, watcher = Speaker(service, user), Speaker(service, user)
+    subscriber.says(Look(), 5.0)
     watcher.says(Watch(), 5.0)
-    for client in (looker, watcher):
+    for client in (subscriber, watcher):
         (snapshot,) = [message for message in client.heard if isinstance(message, Snapshot)]
         names = {view.user: view.name for view in snapshot.devices[0].resting}
         assert names == {

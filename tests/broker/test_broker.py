@@ -53,7 +53,7 @@ from jupyter_gpushare.wire.messages import (
     Yield,
 )
 
-from ..patience import next_of
+from ..polling import next_of
 from .requests_of_strangers import TO_ANOTHERS_SESSION
 
 GB = 1 << 30
@@ -183,7 +183,7 @@ def test_a_waiting_session_is_told_why_and_for_which_one(join: Callable[..., Cli
     wait = next_of(request(second), Wait)
     assert isinstance(wait, Wait)
     assert wait.holder == "first"
-    assert wait.place == 1
+    assert wait.position == 1
     assert "first" in wait.reason
 
 
@@ -209,14 +209,14 @@ def test_a_stopped_holder_becomes_overdue_and_its_lane_stays_closed(
     monkeypatch.setenv("JUPYTER_GPUSHARE_LEASE_SECONDS", "0.2")
     brief = msgspec.structs.replace(settings, lease_seconds=0.2)
     with (
-        Client.connect(brief) as looker,
+        Client.connect(brief) as subscriber,
         Client.connect(brief) as second,
         HolderProcess() as holder,
     ):
         os.kill(holder.pid, signal.SIGSTOP)
         second.ask(Open(id="second", name="second", demand=Demand(1, 1, measured=True)))
         request(second)
-        for snapshot in looker.watch(0.05):
+        for snapshot in subscriber.watch(0.05):
             states = {view.name: view.state for view in snapshot.devices[0].sessions}
             if states["holder"] == "overdue":
                 break
@@ -442,8 +442,8 @@ def test_a_flood_of_messages_ends_its_own_connection_only(settings: Settings) ->
 
 
 def test_a_watcher_sees_changes(settings: Settings, join: Callable[..., Client]) -> None:
-    with Client.connect(settings) as looker:
-        snapshots = looker.watch(0.05)
+    with Client.connect(settings) as subscriber:
+        snapshots = subscriber.watch(0.05)
         assert next(snapshots).devices[0].sessions == []
         join("first")
         assert [view.name for view in next(snapshots).devices[0].sessions] == ["first"]
@@ -453,8 +453,8 @@ def test_a_watcher_that_does_not_read_gets_only_the_newest(
     settings: Settings, join: Callable[..., Client]
 ) -> None:
     clients = [join(f"s{number}") for number in range(60)]
-    with Client.connect(settings) as looker, Client.connect(settings) as control:
-        looker.send(Watch(0.05))
+    with Client.connect(settings) as subscriber, Client.connect(settings) as control:
+        subscriber.send(Watch(0.05))
         for _ in range(40):  # some 40 snapshots of 30 kB would fill any socket's buffer
             for client in clients[:5]:
                 client.send(Report(1, Demand(1000, 1000, measured=True)))
@@ -462,7 +462,7 @@ def test_a_watcher_that_does_not_read_gets_only_the_newest(
             time.sleep(0.06)
         last = control.look().sequence
         seen = []
-        for snapshot in looker.watch(0.05):
+        for snapshot in subscriber.watch(0.05):
             seen.append(snapshot.sequence)
             if snapshot.sequence >= last:
                 break

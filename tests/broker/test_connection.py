@@ -22,7 +22,7 @@ from jupyter_gpushare.broker.transport.server import Endpoint
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
 
-from ..patience import PATIENCE_SECONDS
+from ..polling import TIMEOUT_SECONDS
 
 PROCESSES = 300
 
@@ -52,7 +52,7 @@ def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
                 has_failed = True
             finally:
                 nomemory.remove_mem_hooks()
-            last = await asyncio.wait_for(loop.sock_recv(ours, 1), PATIENCE_SECONDS)
+            last = await asyncio.wait_for(loop.sock_recv(ours, 1), TIMEOUT_SECONDS)
             return last, has_failed
 
     outcomes = [asyncio.run(end_of_other_side(failing)) for failing in range(ALLOCATIONS)]

@@ -230,7 +230,7 @@ def test_a_gang_waits_until_all_are_free_and_is_told_the_holders(host: Host) -> 
     host.pass_time(1.0)
     (wait,) = gang.heard_of(Wait)  # one, and not one for each device
     why = "waits until all of its 2 devices are free: cuda:1 is held by single"
-    assert (wait.reason, wait.waiting_seconds, wait.place) == (why, 1.0, 1)
+    assert (wait.reason, wait.waiting_seconds, wait.position) == (why, 1.0, 1)
     views = host.views("gang")
     assert {view.reason for view in views.values()} == {why}
     assert {view.state for view in views.values()} == {"waiting"}

@@ -59,7 +59,7 @@ from jupyter_gpushare.wire.snapshot import (
 )
 
 from ..conftest import wait_for_exit
-from ..patience import until
+from ..polling import until
 from .listener import Speaker
 
 GB = 1 << 30
@@ -211,8 +211,8 @@ def test_after_a_crash_only_sessions_on_the_recovery_journal_pass_the_quotas(
         client.send(Open(name, "n", "host", turn=1, holding=True, demand=demand))
         answer = client.receive()
         codes.append(answer.code if isinstance(answer, Error) else type(answer).__name__)
-    with Client.connect(limited) as looker:
-        seen = looker.look().devices[0]
+    with Client.connect(limited) as subscriber:
+        seen = subscriber.look().devices[0]
     assert codes == ["Opened", "Opened", *["quota"] * 10]
     assert states_of(seen) == {"first": "running", "n1": "idle"}
     assert seen.persistent_bytes <= 64 << 20
@@ -329,14 +329,14 @@ def test_until_a_key_is_renewed_turns_come_from_the_broker_alone(tmp_path: Path)
 def test_descriptors_that_come_with_messages_are_not_kept(
     settings: Settings, broker_pid: int
 ) -> None:
-    with connect(settings) as connection, Client.connect(settings) as looker:
+    with connect(settings) as connection, Client.connect(settings) as subscriber:
         connection.sendall(framing.encode(Hello(PROTOCOL)))
         connection.recv(4096)
         before = psutil.Process(broker_pid).num_fds()
         for _ in range(20):
             socket.send_fds(connection, [framing.encode(Look())], [0] * 100)
             connection.recv(1 << 20)
-        looker.look()
+        subscriber.look()
         assert psutil.Process(broker_pid).num_fds() == before
 
 
@@ -368,20 +368,20 @@ def lane_memories(pid: int) -> int:
 
 
 def test_a_silent_connection_is_closed(settings: Settings) -> None:
-    with connect(settings) as silent, Client.connect(settings) as looker:
+    with connect(settings) as silent, Client.connect(settings) as subscriber:
         silent.sendall(framing.encode(Hello(PROTOCOL))[:-1])
         assert silent.recv(1) == b""
-        assert looker.look()
+        assert subscriber.look()
 
 
 def test_one_connection_leaves_no_more_than_one_released_session(settings: Settings) -> None:
     """Each is in every Snapshot, which has a largest size that clients read."""
-    with Client.connect(settings) as attacker, Client.connect(settings) as looker:
+    with Client.connect(settings) as attacker, Client.connect(settings) as subscriber:
         for number in range(300):
             attacker.ask(Open(f"n{number}", "n", "host", demand=Demand(1, 1, measured=True)))
             attacker.send(Rests(0))
         attacker.look()  # all of it was handled
-        assert [view.id for view in looker.look().devices[0].resting] == ["n299"]
+        assert [view.id for view in subscriber.look().devices[0].resting] == ["n299"]
 
 
 def test_a_session_that_names_countless_devices_is_refused(service: Service) -> None:
@@ -489,9 +489,12 @@ def test_a_class_goes_on_while_the_rulebook_is_emptied_or_is_a_pipe(
     rules = tmp_path / "rules.toml"
     rules.write_text('[groups.course]\nmembers = ["ann"]')
     monkeypatch.setenv("JUPYTER_GPUSHARE_RULEBOOK", str(rules))
-    with Client.connect(load(), "teacher") as teacher, Client.connect(load(), "looker") as looker:
+    with (
+        Client.connect(load(), "teacher") as teacher,
+        Client.connect(load(), "subscriber") as subscriber,
+    ):
         teacher.ask(ClassMode("course", True))
-        states = looker.watch(0.05)
+        states = subscriber.watch(0.05)
         rules.write_text("")
         assert "is empty" in seen_error(states)
         rules.unlink()

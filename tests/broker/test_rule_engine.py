@@ -913,10 +913,10 @@ def test_a_changed_file_is_in_force_at_the_next_tick(strict: Broker) -> None:
 
 
 def test_a_wrong_file_is_shown_and_the_old_rules_stay_in_force(strict: Broker) -> None:
-    looker = strict.client("pat")
-    looker.says(Watch(0.0))
+    subscriber = strict.client("pat")
+    subscriber.says(Watch(0.0))
     strict.writes("sessions = 2")
-    assert looker.heard_of(Snapshot)[-1].rulebook_error == (
+    assert subscriber.heard_of(Snapshot)[-1].rulebook_error == (
         f"the rules in {strict.path} are wrong: sessions is not known; contact, admins,"
         " notebook_names, time_zone, groups, users, quotas, reservations, idle, overdue,"
         " accounting are; the rules before it stay in force"
@@ -931,9 +931,9 @@ def test_a_frame_is_as_long_as_it_says(strict: Broker) -> None:
     """Names change the length of what was encoded."""
     strict.client("ann").opens("a")
     frames: list[bytes] = []
-    looker = strict.client("pat")
-    looker.send_frame = frames.append  # type: ignore[assignment, method-assign]
-    looker.says(Watch())
+    subscriber = strict.client("pat")
+    subscriber.send_frame = frames.append  # type: ignore[assignment, method-assign]
+    subscriber.says(Watch())
     (frame,) = frames
     assert int.from_bytes(frame[:HEADER_BYTES], "big") == len(frame) - HEADER_BYTES
 

@@ -537,7 +537,7 @@ def test_every_look_tells_the_same_queue_in_its_order_as_long_as_nothing_happens
         service.tick(now)
         (device,) = [view for view in service.snapshot(now).devices if view.name == "host"]
         assert [view.name for view in device.sessions] == names
-        assert [view.place for view in device.sessions] == [None, 1, 2, 3, 4]
+        assert [view.position for view in device.sessions] == [None, 1, 2, 3, 4]
         told = [notebook.heard_of(Wait)[-1] for notebook in notebooks[1:]]
-        assert [wait.place for wait in told] == [1, 2, 3, 4]  # the cell's own line
+        assert [wait.position for wait in told] == [1, 2, 3, 4]  # the cell's own line
         assert [wait.expected_seconds for wait in told] == [None] * 4  # nothing is known of a turn

@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..patience import until
+from ..polling import until
 from .conftest import SHARE, TOKEN, Lab, write_notebook
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_all_show_the_same_queue_in_its_order(
     for place, name in enumerate(WAITING, 1):
         lab.open(f"{name}.ipynb")
         lab.run_cell(2)
-        until(lambda name=name, place=place: sessions()[f"{name}.ipynb"].place == place)
+        until(lambda name=name, place=place: sessions()[f"{name}.ipynb"].position == place)
     for page in (lab, other):
         expect(page.panel.locator(".jp-GpuShare-expected", has_text="≈")).to_have_count(4)
     until(lambda: len(of_cells(lab)) == 4)

@@ -15,7 +15,7 @@ import pytest
 
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..patience import until
+from ..polling import until
 from .conftest import Lab
 
 if TYPE_CHECKING:

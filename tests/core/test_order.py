@@ -15,8 +15,8 @@ MB = 1 << 20
 
 
 def queue(it: Scheduler, now: float) -> list[str]:
-    waiting = [state for state in it.snapshot(now).sessions if state.place is not None]
-    return [state.id for state in sorted(waiting, key=lambda state: state.place or 0)]
+    waiting = [state for state in it.snapshot(now).sessions if state.position is not None]
+    return [state.id for state in sorted(waiting, key=lambda state: state.position or 0)]
 
 
 class History:

@@ -450,7 +450,7 @@ def test_a_session_that_comes_back_pages_others_out() -> None:
     assert list(it.set_busy(5, "a", True).page_outs) == ["b"]
     state = look(it, "a", 6)
     assert why(state) == "waits for room to come back: needs 3.0 GiB, 0 B are free"
-    assert (state.state, state.place, state.waiting) == ("paged_out", 1, pytest.approx(1))
+    assert (state.state, state.position, state.waiting) == ("paged_out", 1, pytest.approx(1))
     assert list(it.paged_out(7, "b", GIB).page_ins) == ["a"]
     assert why(look(it, "b", 7)) == "paged out for a: 1.0 GiB are on disk"
     assert look(it, "a", 7).waited_seconds == pytest.approx(2)
@@ -461,7 +461,7 @@ def test_an_interrupt_withdraws_the_wish_to_come_back() -> None:
     it.set_busy(5, "a", True)
     it.set_busy(6, "a", False)
     state = look(it, "a", 7)
-    assert (state.waiting, state.place, state.waited_seconds) == (None, None, pytest.approx(1))
+    assert (state.waiting, state.position, state.waited_seconds) == (None, None, pytest.approx(1))
     assert not it.close(8, "c").page_ins
 
 
@@ -508,7 +508,7 @@ def test_a_session_that_wants_to_come_back_queues_with_those_that_wait_for_memor
     it.set_busy(2, "a", True)
     if first == "a":
         needy(it, 3, "c", 5)
-    assert (look(it, first, 4).place, look(it, first, 4).expected_wait) == (1, None)
+    assert (look(it, first, 4).position, look(it, first, 4).expected_wait) == (1, None)
     decision = it.close(5, "b")
     assert list(decision.page_ins) + granted(decision) == [first]
 

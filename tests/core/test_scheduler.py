@@ -269,7 +269,7 @@ def test_a_session_that_does_not_fit_waits_for_memory_with_the_numbers() -> None
     it.open(0, "big", spec(6, 5.9))
     assert not it.request(1, "big", 1)
     state = look(it, "big", 2)
-    assert (state.state, state.lane, state.place) == ("waiting", None, 1)
+    assert (state.state, state.lane, state.position) == ("waiting", None, 1)
     assert why(state) == "waits for memory: needs 9.9 GiB, 9.0 GiB are free"
     assert grants(it.close(3, "a")) == [("big", 1)]
 
@@ -442,7 +442,7 @@ def test_a_paused_session_yields_and_its_requests_wait() -> None:
     it.finish(1.2, "a", 1)
     assert not it.request(1.2, "a", 2)
     state = look(it, "a", 1.3)
-    assert (state.state, state.place, why(state)) == ("paused", None, "paused")
+    assert (state.state, state.position, why(state)) == ("paused", None, "paused")
     assert grants(it.change(2, "a", paused=False)) == [("a", 2)]
 
 
@@ -513,7 +513,7 @@ def test_a_snapshot_has_queue_positions_and_waits() -> None:
         it.request(1, id, 1)
     assert why(look(it, "a", 1.2)) == "runs"
     b, c = look(it, "b", 1.2), look(it, "c", 1.2)
-    assert (b.place, c.place) == (1, 2)
+    assert (b.position, c.position) == (1, 2)
     assert b.waiting == pytest.approx(0.2)
     assert (b.expected_wait, c.expected_wait) == (None, None)  # the iteration of a is unknown
     assert why(b) == "waits for a"
@@ -531,7 +531,7 @@ def test_a_snapshot_has_queue_positions_and_waits() -> None:
 
 def test_an_idle_session_has_nothing_to_run() -> None:
     state = look(scheduler("a"), "a", 1)
-    assert (state.state, why(state), state.place, state.waiting) == (
+    assert (state.state, why(state), state.position, state.waiting) == (
         "idle",
         "nothing to run",
         None,

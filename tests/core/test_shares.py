@@ -283,7 +283,7 @@ def test_a_throttled_session_is_granted_nothing_and_told_why() -> None:
     it.throttle(0, {"a": WHY})
     assert not it.request(1, "a", 1)
     state = look(it, "a", 2)
-    assert (state.state, state.place, why(state)) == ("throttled", None, TOLD)
+    assert (state.state, state.position, why(state)) == ("throttled", None, TOLD)
     assert granted(it.request(2, "b", 1)) == ["b"]
     assert not it.finish(3, "b", 1)
     assert granted(it.throttle(4, {})) == ["a"]

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "core/contention.h"
 #include "core/eviction.h"
 #include "core/explanation.h"
 #include "core/fitting.h"
 #include "core/longest_wait.h"
 #include "core/rehearsal.h"
+#include "core/run_queue.h"
 #include "core/scheduler.h"
 #include "core/turns.h"
 
@@ -72,8 +72,8 @@ struct Pair {
 
   const Session& session(const std::string& id) const { return it.state().sessions.of(id); }
   Why why(const std::string& id, Seconds now) const {
-    const Contention contention(it.state(), now, now);
-    return Explanation(it.state(), contention, now).why({it.state(), session(id), now});
+    const RunQueue run_queue(it.state(), now, now);
+    return Explanation(it.state(), run_queue, now).why({it.state(), session(id), now});
   }
 
   Scheduler it;
@@ -98,21 +98,21 @@ TEST_CASE("sessions that run and that wait are apart, and idle, paused ones in n
   pair.it.open(0.9, "paused", spec_of({0, 1}));
   pair.it.change(0.9, "paused", std::nullopt, std::nullopt, true);
   pair.it.request(0.9, "paused", 1);
-  const Contention contention(pair.it.state(), 0.9, 0.9);
-  REQUIRE(contention.running.size() == 1);
-  REQUIRE(contention.waiting.size() == 1);
-  CHECK(contention.running[0].session->id == "a");
-  CHECK(contention.waiting[0].session->id == "b");
-  CHECK_FALSE(contention.running[0].must_end);
+  const RunQueue run_queue(pair.it.state(), 0.9, 0.9);
+  REQUIRE(run_queue.running.size() == 1);
+  REQUIRE(run_queue.waiting.size() == 1);
+  CHECK(run_queue.running[0].session->id == "a");
+  CHECK(run_queue.waiting[0].session->id == "b");
+  CHECK_FALSE(run_queue.running[0].must_end);
 }
 
 TEST_CASE("the successor that a holder has named is promised the turn") {
   Pair pair;
   const Decision decision = pair.it.assign(1.0);
   REQUIRE(decision.yields.size() == 1);
-  const Contention contention(pair.it.state(), 1.0, 1.0);
-  CHECK(contention.running[0].promised);
-  CHECK(contention.waiting[0].promised);
+  const RunQueue run_queue(pair.it.state(), 1.0, 1.0);
+  CHECK(run_queue.running[0].promised);
+  CHECK(run_queue.waiting[0].promised);
 }
 
 TEST_CASE("a session whose demand is not measured, or not counted, excludes all others") {
@@ -120,11 +120,11 @@ TEST_CASE("a session whose demand is not measured, or not counted, excludes all 
   const Session& unknown = bench.has_place("a", {2, 0, false});
   const Session& measured = bench.has_place("b", {2, 4});
   Session& uncounted = bench.opens("c", {2, 4});
-  CHECK(Contender(bench.state, unknown, 0).everywhere);
-  CHECK_FALSE(Contender(bench.state, measured, 0).everywhere);
-  CHECK_FALSE(Contender(bench.state, uncounted, 0).everywhere);
+  CHECK(RunQueueEntry(bench.state, unknown, 0).everywhere);
+  CHECK_FALSE(RunQueueEntry(bench.state, measured, 0).everywhere);
+  CHECK_FALSE(RunQueueEntry(bench.state, uncounted, 0).everywhere);
   uncounted.turn = Session::Turn{1, 0, std::nullopt, {}, 0, false};
-  CHECK(Contender(bench.state, uncounted, 0).everywhere);
+  CHECK(RunQueueEntry(bench.state, uncounted, 0).everywhere);
 }
 
 // --- room ----------------------------------------------------------------------------------------
@@ -339,8 +339,8 @@ TEST_CASE("a squeezed session is told how far, and for which of the others") {
   Session& newcomer = bench.opens("b", {6, 2});
   Turns(bench.state).begin_wait(newcomer, 1);
   Placement(bench.state).admit(newcomer);
-  const Contention contention(bench.state, 0, 0);
-  const Why why = Explanation(bench.state, contention, 0).why({bench.state, large, 0});
+  const RunQueue run_queue(bench.state, 0, 0);
+  const Why why = Explanation(bench.state, run_queue, 0).why({bench.state, large, 0});
   CHECK(codes(why) == Codes{Code::idle, Code::squeezed, Code::squeezed_for});
   CHECK(why[1].bytes == 6);
   CHECK(why[1].whole == 10);

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..patience import until
+from ..polling import until
 
 if TYPE_CHECKING:
     from jupyter_gpushare.wire.snapshot import SessionView, Snapshot

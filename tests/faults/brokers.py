@@ -20,7 +20,7 @@ from jupyter_gpushare.wire import framing, messages
 from jupyter_gpushare.wire.launch import log_path, try_connect
 from jupyter_gpushare.wire.messages import Hello
 
-from ..patience import comes
+from ..polling import comes
 from ..session.test_upgrade import BROKER, NEWER
 from .kernels import HOLDER, ITERATING, WAITER, holder, paged
 from .matrix import OF_A_BROKER, row

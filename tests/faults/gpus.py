@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpushare.settings import Settings
 
-from ..patience import comes, until
+from ..polling import comes, until
 from ..whole.test_cuda_lanes import CHUNK, Notebook, chunks_of, train_together
 from .brokers import kill
 from .matrix import OF_A_BROKER, row

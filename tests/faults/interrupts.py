@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from ..patience import comes
+from ..polling import comes
 from .kernels import PAGED, WINDOW_SECONDS, holder, paged
 from .matrix import OF_A_BROKER, row
 from .scene import Party, Scene

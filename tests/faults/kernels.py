@@ -18,7 +18,7 @@ from jupyter_gpushare.wire.messages import (
     Request,
 )
 
-from ..patience import comes
+from ..polling import comes
 from .matrix import LEASE_SECONDS, OF_A_HANG, row
 from .scene import Party, Scene, trainer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from ..patience import comes
+from ..polling import comes
 from .brokers import BROKER, follow
 from .hosts import HELLO
 from .kernels import paged

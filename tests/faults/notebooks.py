@@ -20,7 +20,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_gpushare.settings import Settings
 from jupyter_gpushare.wire.launch import try_connect
 
-from ..patience import comes
+from ..polling import comes
 from ..whole.conftest import Notebook
 from .kernels import holder
 from .matrix import row

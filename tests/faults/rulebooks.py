@@ -20,7 +20,7 @@ from jupyter_gpushare.wire.messages import (
     Open,
 )
 
-from ..patience import comes
+from ..polling import comes
 from .matrix import row
 from .scene import Scene
 

@@ -31,7 +31,7 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
-from ..patience import PATIENCE_SECONDS, comes
+from ..polling import TIMEOUT_SECONDS, comes
 from ..snapshots import is_valid
 from ..whole.cases import BODIES, LARGE, MODEL, RESULT
 
@@ -109,7 +109,7 @@ class Party:
         self._stream = stream
         self._lines = stream.makefile("r")
         self.pid = int(self.hear())
-        stream.settimeout(3 * PATIENCE_SECONDS)
+        stream.settimeout(3 * TIMEOUT_SECONDS)
 
     def say(self, line: str = "") -> None:
         self._stream.sendall(f"{line}\n".encode())
@@ -261,14 +261,14 @@ class Scene:
         if self._granted >= since or self._take_turn():
             self.recovered_seconds = self._granted - since
         else:
-            yield f"no turn within {PATIENCE_SECONDS:g} s"
+            yield f"no turn within {TIMEOUT_SECONDS:g} s"
         yield from self._lost_of_neighbour()
         yield from self._left_behind()
 
     def _take_turn(self) -> bool:
         """Whether our session was granted a turn within the time limit."""
         self._granted = 0.0
-        self.take_turn_aside().join(PATIENCE_SECONDS)
+        self.take_turn_aside().join(TIMEOUT_SECONDS)
         return self._granted > 0.0
 
     def take_turn_aside(self) -> threading.Thread:

@@ -21,7 +21,7 @@ from jupyter_gpushare.wire.messages import (
 )
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from ..patience import next_of
+from ..polling import next_of
 
 
 async def test_the_state_is_the_snapshot_of_the_broker(api: Any, join: Any, look: Any) -> None:
@@ -126,7 +126,7 @@ async def test_a_waiting_session_is_shown_with_its_queue_position_and_reason(
     alice.receive()
     bob.send(Request(1))
     await shown(
-        lambda state: any(view.place == 1 for view in state.devices[0].sessions),
+        lambda state: any(view.position == 1 for view in state.devices[0].sessions),
     )
     _, body = await api("sessions")
     views = {view["name"]: view for view in body}
@@ -160,7 +160,7 @@ async def test_a_wait_is_cancelled(api: Any, join: Any, shown: Any) -> None:
     alice.send(Request(1))
     next_of(alice, Grant)
     bob.send(Request(1))
-    await shown(lambda state: any(view.place for view in state.devices[0].sessions))
+    await shown(lambda state: any(view.position for view in state.devices[0].sessions))
     status, _ = await api("sessions", "bob", "asks", method="POST", body={"ask": "cancel"})
     assert status == 200
     withdraw = await asyncio.to_thread(next_of, bob, Withdraw)

@@ -33,7 +33,7 @@ from jupyter_gpushare.wire.messages import (
 )
 from jupyter_gpushare.wire.snapshot import Snapshot
 
-from ..patience import PATIENCE_SECONDS, until
+from ..polling import TIMEOUT_SECONDS, until
 
 KERNEL = """
 import sys
@@ -404,7 +404,7 @@ def test_a_server_that_is_ended_leaves_no_socket_behind(
     """A hub interrupts its servers first; none of them unloads its extensions."""
     server = serve()
     server.send_signal(number)
-    server.wait(PATIENCE_SECONDS)
+    server.wait(TIMEOUT_SECONDS)
     assert not list(socket_directory.glob("gpushare-*"))
 
 

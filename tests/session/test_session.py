@@ -502,11 +502,11 @@ def test_a_forked_child_does_not_keep_its_parents_session(
 ) -> None:
     parent = run(FORKS)
     child = int(parent.line().split()[1])
-    with Client.connect(settings) as looker:
-        (view,) = looker.look().devices[0].sessions
+    with Client.connect(settings) as subscriber:
+        (view,) = subscriber.look().devices[0].sessions
         assert (view.name, view.state) == ("parent", "running"), "the child closed nothing of it"
         parent.popen.send_signal(signal.SIGKILL)
-        for snapshot in looker.watch(0.05):
+        for snapshot in subscriber.watch(0.05):
             if not snapshot.devices[0].sessions:
                 break
     os.kill(child, signal.SIGKILL)

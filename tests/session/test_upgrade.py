@@ -33,7 +33,7 @@ from jupyter_gpushare.wire.messages import (
 )
 from jupyter_gpushare.wire.snapshot import SessionView
 
-from ..patience import next_of, until
+from ..polling import next_of, until
 
 NEWER = """
 from jupyter_gpushare.wire import messages

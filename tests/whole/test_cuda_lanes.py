@@ -20,7 +20,7 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
-from ..patience import until
+from ..polling import until
 
 if TYPE_CHECKING:
     from ..conftest import FakeGpus

@@ -15,7 +15,7 @@ from jupyter_gpushare.wire.snapshot import (
     SessionView,
 )
 
-from ..patience import until
+from ..polling import until
 from .cases import LARGE, MODEL, RESULT
 from .conftest import last_json, results_alone
 

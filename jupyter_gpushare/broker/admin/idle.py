@@ -38,7 +38,7 @@ IDLE = (
     Step(
         "release",
         "release_after",
-        "It was asked to give its place to others; the next cell may have to wait for one.",
+        "It was asked to release the device to others; its next cell may wait for admission.",
     ),
     Step("cull", "cull_after", "Its kernel is to be shut down.", is_severe=True),
 )

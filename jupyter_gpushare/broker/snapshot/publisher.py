@@ -90,7 +90,7 @@ class Publisher:
             peer.send(
                 Wait(
                     turn=state.turn,
-                    place=state.place or 0,
+                    position=state.position or 0,
                     waiting_seconds=state.waiting or 0.0,
                     reason="",
                     holder=None if holder is None else name(holder),

@@ -115,7 +115,7 @@ def session_view(
         ephemeral_bytes=state.demand.ephemeral,
         measured=state.demand.measured,
         lane=state.lane,
-        place=state.place,
+        position=state.position,
         waiting_seconds=state.waiting,
         expected_wait_seconds=state.expected_wait,
         reason="",
