@@ -65,16 +65,17 @@ hub: $(INSTALLED) $(MODULES)  ## a JupyterHub with a class on this machine; no G
 lab: $(INSTALLED)  ## open JupyterLab on the examples
 	$(BIN)/jupyter lab $(ROOT_MAY) examples
 
-test: $(INSTALLED) test-cpp test-frontend test-python  ## every test there is
+test: $(INSTALLED) $(MODULES)  ## every test there is; C++ is compiled while pytest runs
+	$(MAKE) --jobs 2 test-cpp test-frontend test-python
 
 test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and thread sanitizers
 	cmake -S csrc -B build/sanitize -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	  -DGPUSHARE_SANITIZE=address,undefined
-	cmake --build build/sanitize
+	nice cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
 	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	  -DGPUSHARE_SANITIZE=thread
-	cmake --build build/sanitize-thread --target core_test simulation_test memory_test cuda_test handoff_test
+	nice cmake --build build/sanitize-thread --target core_test simulation_test memory_test cuda_test handoff_test
 	for test in core simulation memory cuda handoff; do \
 	  build/sanitize-thread/tests/$${test}_test --test-case='$(THREADED)' || exit; \
 	done

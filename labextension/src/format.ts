@@ -96,12 +96,15 @@ export function clock(seconds: number): string {
   return `${head}:${pad(whole % 60)}`;
 }
 
-/** `45 s`, `12 min`, `2 h 5 min`. */
+/** `45 s`, `2 min 30 s`, `12 min`, `2 h 5 min`, as format.duration in Python. */
 export function lasting(seconds: number, trans: ITranslate): string {
   if (seconds < 120) {
     return trans.__('%1 s', Math.floor(seconds));
   }
   const minutes = Math.floor(seconds / 60);
+  if (minutes < 10) {
+    return trans.__('%1 min %2 s', minutes, Math.floor(seconds % 60));
+  }
   return minutes < 60
     ? trans.__('%1 min', minutes)
     : trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);

@@ -54,6 +54,7 @@ describe('clock', () => {
 describe('lasting', () => {
   it.each([
     [45.9, '45 s'],
+    [150, '2 min 30 s'],
     [720, '12 min'],
     [7500, '2 h 5 min']
   ])('shows %d seconds as %s', (seconds, text) => {
