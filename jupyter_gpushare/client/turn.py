@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from .._core import IdleTurn
 from ..errors import (
@@ -193,23 +193,38 @@ class Turn:
         successor gets the turn sooner, and the messages find this turn over."""
         if self.handoff_slot.has_successor() and not self._lane_use.survivors():
             self._lane_use.leave()
-            if self.stop_holding():
-                self.handoff_slot.hand_off()
-            self.say_end()
+            with self._said_after_interrupt():
+                if self.stop_holding():
+                    self.handoff_slot.hand_off()
+                self.say_end()
 
     def give_back(self) -> None:
         """Leave the device to the successor, unless there is no room for the survivors of the lane.
-        An interrupt in between leaves this process without a turn, and it tells the broker so at
-        the end of its cell; the next connection says the same after ConnectionLost, which this
-        raises. The caller holds the turn, so its end was not said yet."""
+        The next connection says the same after ConnectionLost, which this raises. The caller holds
+        the turn, so its end was not said yet."""
         if not self._lane_use.may_leave():
             return
         self._lane_use.leave()
-        is_ours = self.stop_holding()
-        if is_ours and self.asked is not None and (successor := self.asked.successor) is not None:
-            self.handoff_slot.send(successor.handoff_slot, successor.handoff_token)
-        self._link.connected().send(Finish(self.number))
-        self._ended = self.number
+        with self._said_after_interrupt():
+            is_ours, asked = self.stop_holding(), self.asked
+            if is_ours and asked is not None and (successor := asked.successor) is not None:
+                self.handoff_slot.send(successor.handoff_slot, successor.handoff_token)
+            self._link.connected().send(Finish(self.number))
+            self._ended = self.number
+
+    @contextlib.contextmanager
+    def _said_after_interrupt(self) -> Iterator[None]:
+        """Tell the broker of the end of the turn also after an interrupt in between. User code may
+        catch it, and compute nothing for long; then this process has no turn, and no other session
+        would get one."""
+        try:
+            yield
+        except GpuShareError:
+            raise
+        except BaseException:
+            if not self.holding:
+                self.say_end()
+            raise
 
     def end(self) -> None:
         """Give the turn back; or say that it is over, which an interrupt may have prevented

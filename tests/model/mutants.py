@@ -49,8 +49,8 @@ MUTANTS = {
     ),
     "an interrupted wait leaves its request at the broker": Mutant(
         "jupyter_gpushare/client/turn.py",
-        "        self._usage.stop_wait()\n        self.stop_holding()\n        self.say_end()\n",
-        "        self._usage.stop_wait()\n        self.stop_holding()\n",
+        "        self._usage.measure_anew()\n        self.stop_holding()\n        self.say_end()\n",
+        "        self._usage.measure_anew()\n        self.stop_holding()\n",
     ),
     "a notebook pages out in the middle of its turn": Mutant(
         "jupyter_gpushare/client/residency.py",

@@ -268,6 +268,27 @@ def test_an_interrupt_as_a_session_comes_back_ends_its_turn(host: Host) -> None:
     host.serve()
 
 
+@pytest.mark.parametrize("ends", [Notebook.begins, Notebook.leaves])
+def test_an_interrupt_as_a_turn_is_given_back_leaves_it_to_the_next(
+    ends: Callable[[Notebook], None], host: Host
+) -> None:
+    """The cell catches the interrupt, and computes nothing: neither a boundary nor its end says
+    anything to the broker."""
+    holder, waiter = opened(host, "holder", "waiter")
+    all_begin(host, holder, waiter)
+    host.pass_time(1.0)
+    line_of(host, holder).tell_all()
+    ends(holder)
+    assert holder.main is not None
+    while holder.session.holding:
+        host.go_on(holder.main, stops_at_sends=True)
+    holder.is_interrupted(is_caught=True)
+    host.settle()
+    host.check_agreement()
+    assert waiter.session.holding
+    host.serve()
+
+
 # --- released sessions ----------------------------------------------------------------------------
 
 
