@@ -52,6 +52,12 @@ MUTANTS = {
         "        self._usage.measure_anew()\n        self.stop_holding()\n        self.say_end()\n",
         "        self._usage.measure_anew()\n        self.stop_holding()\n",
     ),
+    "an interrupt as a turn is given back leaves the broker without a word": Mutant(
+        "jupyter_gpushare/client/turn.py",
+        "            if not self.holding:\n                self.say_end()\n            raise\n",
+        "            raise\n",
+        "test_orders.py",
+    ),
     "a notebook pages out in the middle of its turn": Mutant(
         "jupyter_gpushare/client/residency.py",
         "if self._turn.holding or (self.busy and not self._turn.waiting):",
