@@ -95,7 +95,7 @@ class Demands:
                 record.peer.send(Notice(sentence.format(refusal=refusal)))
         elif not record.is_refused:
             record.is_refused = True
-            record.peer.send(Error(refusal.code, str(refusal)))
+            record.peer.send(Error(refusal.code, str(refusal), is_answer=False))
 
     def _outgrew(self, record: SessionRecord, message: Report, now: float) -> None:
         """The session runs and needs more than the whole device: it waits for all of it."""

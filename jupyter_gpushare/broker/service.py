@@ -28,6 +28,7 @@ from ..wire import chunks
 from ..wire.framing import ToBroker
 from ..wire.messages import (
     PROTOCOL,
+    UNANSWERED,
     Account,
     AddTicket,
     Busy,
@@ -192,14 +193,9 @@ class Service:
             if not peer.greeted and not isinstance(message, Hello):
                 raise ProtocolError(f"the first message is Hello, not {type(message).__name__}")
             self._handlers[type(message)](peer, message, now)
-        except GpuShareError as error:
-            peer.send(Error(error.code, str(error)))
-        except KeyError as error:
-            peer.send(Error(UnknownSession.code, f"no session has the id {error}"))
-        except OverflowError as error:
-            peer.send(Error(DoesNotFit.code, str(error)))
-        except ValueError as error:
-            peer.send(Error(InvalidValue.code, str(error)))
+        except (GpuShareError, KeyError, ValueError, OverflowError) as error:
+            is_answer = not isinstance(message, UNANSWERED)
+            peer.send(Error(*_refusal(error), is_answer))
         self._builder.follow(now)
 
     def take_chunks(self, peer: Peer, batch: chunks.Batch) -> None:
@@ -340,3 +336,13 @@ class Service:
         self._rules.person(peer).check(Permission.END_BROKER)
         peer.send(Done())
         self.is_stopping = True
+
+
+def _refusal(error: Exception) -> tuple[str, str]:
+    """Return the code and the sentence for the client whose message has met this error."""
+    if isinstance(error, GpuShareError):
+        return error.code, str(error)
+    if isinstance(error, KeyError):
+        return UnknownSession.code, f"no session has the id {error}"
+    code = DoesNotFit.code if isinstance(error, OverflowError) else InvalidValue.code
+    return code, str(error)

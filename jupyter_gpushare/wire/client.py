@@ -61,6 +61,13 @@ UNASKED = (
 )
 
 
+def _is_unasked(message: ToClient) -> bool:
+    """Whether it is no answer, but about the session."""
+    if isinstance(message, Error):
+        return not message.is_answer
+    return isinstance(message, UNASKED)
+
+
 class LaneMemory:
     """The memory of the lane that the newest Grant is for; number 0 before the first.
 
@@ -228,7 +235,7 @@ class Client:
         seconds: float = ANSWER_SECONDS,
     ) -> ToClient:
         until = time.monotonic() + seconds
-        while isinstance(answer := self.receive(until), UNASKED):
+        while _is_unasked(answer := self.receive(until)):
             if aside is not None:
                 aside(answer)
         if isinstance(answer, Error):

@@ -441,10 +441,16 @@ class Accounts(Message, frozen=True):
 
 
 class Error(Message, frozen=True):
-    """A message was refused and changed nothing; `code` is a key of errors.BY_CODE."""
+    """A message was refused and changed nothing; `code` is a key of errors.BY_CODE. Without
+    `is_answer` the message was one of UNANSWERED, so no client waits for this."""
 
     code: str
     message: str
+    is_answer: bool = True
+
+
+# What a session says without waiting for an answer.
+UNANSWERED = (NewKey, Request, Finish, Report, Busy, PagedOut, Rests, StaysIn)
 
 
 def sealed(secret: str) -> str:

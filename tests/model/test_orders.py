@@ -297,6 +297,29 @@ def line_of(host: Host, notebook: Notebook) -> Line:
     return line
 
 
+def test_the_refusal_of_a_report_is_no_answer_to_the_registration_after_it(host: Host) -> None:
+    """A session that has never computed reports what does not fit, rests, and registers again
+    before the broker has heard any of it."""
+    (holder,) = opened(host, "holder")
+    all_begin(host, holder)
+    notebook = host.open("large", "user", Demand(30 * MIB, 12 * MIB, measured=True))
+    host.exchange()
+    notebook.begins()
+    host.exchange()
+    notebook.is_interrupted()
+    holder.closes()
+    host.settle()
+    notebook.memory.alive = CAPACITY
+    line_of(host, notebook).send(GiveBack(), Rest())
+    line_of(host, notebook).tell_all()
+    while not notebook.session._link.rests:
+        host.go_on(host.ready_threads()[0])
+    notebook.begins()
+    host.exchange()
+    assert not notebook.session._link.rests
+    host.check_agreement()
+
+
 def heard(host: Host, notebook: Notebook) -> None:
     """Deliver all messages that it has sent; none is told yet."""
     line = line_of(host, notebook)

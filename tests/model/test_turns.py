@@ -262,14 +262,17 @@ class Turns(RuleBasedStateMachine):
     def holders(self) -> list[Notebook]:
         return [each for each in self.able("is_free") if each.has_turn]
 
-    @precondition(lambda self: self.host.lines)
+    def registered(self) -> list[Line]:
+        return [line for line in self.host.lines if line.session is not None]
+
+    @precondition(lambda self: self.registered())
     @rule(
         pick=picks,
         what=st.lists(st.sampled_from([Rest(), GiveBack(), RenewKey()]), min_size=1, max_size=2),
     )
     def a_session_is_told(self, pick: int, what: list[Rest | GiveBack | RenewKey]) -> None:
         """Apply an admin's rules for idle notebooks, or let a session leave its trust domain."""
-        lines = self.host.lines
+        lines = self.registered()
         lines[pick % len(lines)].send(*what)
 
     @precondition(lambda self: self.able("is_here"))
