@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import _core
 from ...wire.messages import Demand
 from .counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
 from .cuda_lane import PooledLane, why_not_paged
 from .estimator import Estimator, Iteration
+from .holdings import held_by
 from .host_lane import HostLane
 from .lane import Lane, NoLane, NoLaneOfSeveral
 from .pager import HostPager, Pager, lies_in_memory
@@ -21,6 +22,7 @@ from .squeeze.squeeze import NoSqueeze, Squeeze
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
+    from ..memory import Held
     from ..options import Wanted
 
 
@@ -125,6 +127,11 @@ class Memory:
     @property
     def how_squeezed(self) -> str:
         return self.squeeze.how
+
+    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+        """Return what variables of a notebook hold that its next iteration does without; nothing if
+        one is open, whose thread may write gradients. None may begin meanwhile."""
+        return [] if self._inside else held_by(variables)
 
     def measure_anew(self) -> None:
         """Forget what earlier iterations needed, as soon as one more has ended."""
