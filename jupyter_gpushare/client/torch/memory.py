@@ -97,6 +97,8 @@ class Memory:
         if was_in_lane and self.lane.learns:
             self.estimator.recent.clear()
         iteration = Iteration(live, peak, self._between, footprint)
+        if was_squeezed:
+            self.squeeze.learn(iteration.ephemeral, self.estimator.needed())
         if self.estimator.add(iteration, did_fit):
             self.has_news = True
             is_recorded = self.squeeze.has_news

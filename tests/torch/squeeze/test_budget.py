@@ -340,3 +340,56 @@ def test_the_floor_of_one_kind_serves_the_others_and_is_forgotten() -> None:
     kinds.add(100)
     kinds.add(300)
     assert kinds.floor == 700
+
+
+def kinds_by_turns() -> list[Callable[[], None]]:
+    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(256, 256), torch.nn.Tanh())]
+    return [steps_of(*layers, batch=batch, width=256) for batch in (4096, 512)]
+
+
+def test_the_largest_kind_of_iteration_is_the_one_that_is_recorded(squeezed: Squeezed) -> None:
+    steps = kinds_by_turns()
+    with squeezed.automatically():
+        for _ in range(4):
+            for step in steps:
+                step()
+        options = squeezed.memory.demand().options
+        assert options[1].bytes > options[0].bytes / 2
+        squeezed.memory.squeeze_to(options[-1].bytes)
+        for _ in range(4):
+            for step in steps:
+                step()
+    assert squeezed.moved > 0
+    assert max(one.ephemeral for one in squeezed.memory.estimator.recent) <= options[-1].bytes
+
+
+def test_a_training_whose_largest_iteration_is_rare_is_recorded_a_few_times_only(
+    squeezed: Squeezed,
+) -> None:
+    large, small = kinds_by_turns()
+    recorded = 0
+    with squeezed.automatically():
+        for number in range(40):
+            was_needed = squeezed.squeeze.is_needed
+            (large if number % 20 == 5 else small)()
+            recorded += was_needed
+        options = squeezed.memory.demand().options
+    assert recorded <= 12
+    assert options[1].bytes > options[0].bytes / 2
+
+
+def test_a_size_that_some_iterations_exceed_again_and_again_is_no_option_any_more(
+    squeezed: Squeezed,
+) -> None:
+    large, small = kinds_by_turns()
+    with squeezed.automatically():
+        for _ in range(4):
+            small()
+        few = squeezed.memory.demand().options[2].bytes
+        squeezed.memory.squeeze_to(few)
+        for _ in range(5):
+            for step in (large, small, small, small):
+                step()
+        demand = squeezed.memory.demand()
+    assert demand.ephemeral_bytes > few
+    assert all(option.bytes > few for option in demand.options)

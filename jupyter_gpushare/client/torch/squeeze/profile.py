@@ -39,7 +39,6 @@ class Profile:
         self._made = 0  # bytes of gradients at the latest event: autograd makes them in between
         self.tape: list[Step] | None = None  # of the iteration, while it is recorded
         self.most = 0  # that any event has needed in this iteration
-        self.peak = 0
         self.backward_thread = 0  # which writes gradients without the GIL, and may read them
 
     def used(self) -> int:
@@ -81,6 +80,5 @@ class Profile:
         need = max(0, peak - self._live - (self._made - self._made_before))
         self.kinds.open.note(self._event, need / step.size)
         self.most = max(self.most, need)
-        self.peak = max(self.peak, step.used + need)
         if self.tape is not None:
             self.tape.append(step._replace(need=need))
