@@ -25,6 +25,14 @@ class Held(NamedTuple):
     bytes: int
 
 
+class PageQuotas(NamedTuple):
+    """The most bytes of the page file of `one` session, and of `all` that are in one directory; 0:
+    as many as leave its file system enough."""
+
+    one: int = 0
+    all: int = 0
+
+
 class Memory(Protocol):
     """The memory of this process's iterations: it measures the demand and uses that of the lane."""
 

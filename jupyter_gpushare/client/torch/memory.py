@@ -18,11 +18,12 @@ from .holdings import held_by
 from .host_lane import HostLane
 from .lane import Lane, NoLane, NoLaneOfSeveral
 from .pager import HostPager, Pager, lies_in_memory
+from .squeeze.page_file import NO_QUOTAS
 from .squeeze.squeeze import NoSqueeze, Squeeze
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
-    from ..memory import Held
+    from ..memory import Held, PageQuotas
     from ..options import Wanted
 
 
@@ -39,16 +40,16 @@ class Memory:
         devices: int = 1,
         page_directory: Callable[[], str] = tempfile.gettempdir,
         tell: Callable[[str], None] = print,
-        page_file_bytes: int = 0,
+        quotas: PageQuotas = NO_QUOTAS,
     ) -> None:
         """`capacity` is that of the device, in bytes. Several `devices` are the first that PyTorch
         sees; then `capacity` is that of the smallest, and there are no lanes. `page_directory`
-        returns where squeezed iterations write to, at most `page_file_bytes` unless that is 0, and
-        `tell` gets sentences for the user."""
+        returns where squeezed iterations write to, within the `quotas`, and `tell` gets sentences
+        for the user."""
         self._counter = counter_of(device, devices)
         self.lane, self._pager = _lane_and_pager(self._counter, device, capacity, devices)
         self.estimator = Estimator()
-        self.squeeze = _squeeze(self._counter, page_directory, tell, page_file_bytes)
+        self.squeeze = _squeeze(self._counter, page_directory, tell, quotas)
         self.has_news = False  # the demand is known now, or is larger than reported
         self.how = self._counter.how
         self.moves_aside = self.lane.moves_aside
@@ -207,10 +208,10 @@ def _squeeze(
     counter: ByteCounter,
     page_directory: Callable[[], str],
     tell: Callable[[str], None],
-    page_file_bytes: int,
+    quotas: PageQuotas,
 ) -> Squeeze | NoSqueeze:
     if isinstance(counter, CountedStorages):
-        return Squeeze(counter, page_directory, tell, page_file_bytes)
+        return Squeeze(counter, page_directory, tell, quotas)
     return NoSqueeze("that is possible on the device `host` only, and where tensors are counted")
 
 

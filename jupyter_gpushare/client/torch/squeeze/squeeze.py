@@ -25,6 +25,7 @@ from .tier import Tier
 if TYPE_CHECKING:
     import torch
 
+    from ...memory import PageQuotas
     from ...options import Wanted
 
 SPARE = 0.98  # of the target, for holes between blocks
@@ -46,15 +47,14 @@ class Record(NamedTuple):
 
 class Squeeze:
     """Squeezes the iterations of one process. `page_directory` returns where the file is made to
-    which entries are written, of at most `page_file_bytes` unless that is 0; `tell` gets sentences
-    for the user."""
+    which entries are written, within the `quotas`; `tell` gets sentences for the user."""
 
     def __init__(
         self,
         counter: Counter,
         page_directory: Callable[[], str],
         tell: Callable[[str], None],
-        page_file_bytes: int = 0,
+        quotas: PageQuotas,
     ) -> None:
         self._directory = page_directory
         self._tell = tell
@@ -64,7 +64,7 @@ class Squeeze:
         self.granted = 0  # bytes; 0: the broker leaves the iterations as they are
         self._gradients = Gradients()
         self.profile = Profile(counter, self._gradients)
-        self.tier = Tier(page_directory, page_file_bytes)
+        self.tier = Tier(page_directory, quotas)
         self.cache = Cache(self.tier, self.profile, self._fail)
         self._hooks = Hooks(self.cache, self.profile, self._gradients)
         self.is_active = False  # in the iteration that is open
