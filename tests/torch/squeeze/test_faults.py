@@ -229,7 +229,15 @@ def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
     """An interrupt comes at each of many instructions in turn; the iteration is run again, and all
     that was saved before it is still right."""
     stock = run(batch_norm_moves_its_statistics_once)
-    files = ("cache.py", "hooks.py", "entries.py", "profile.py", "tier.py", "page_file.py")
+    files = (
+        "cache.py",
+        "hooks.py",
+        "entries.py",
+        "profile.py",
+        "kinds.py",
+        "tier.py",
+        "page_file.py",
+    )
     hits = 0
     with squeezed.to(1, None):
         for number in range(300, 25000, 1031):
