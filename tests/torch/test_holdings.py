@@ -126,3 +126,22 @@ def test_nothing_is_looked_at_while_an_iteration_is_open() -> None:
     assert memory.held_by({"out": out}) == []
     boundaries.remove()
     assert memory.held_by({"out": out}) != []
+
+
+def test_variables_of_any_kind_are_looked_at_without_running_their_code() -> None:
+    class Odd:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            raise AssertionError("a proxy was asked")
+
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *arguments: Any, **options: Any) -> Any:
+            raise AssertionError("code of a subclass was run")
+
+    out = network()(batch())
+    own = torch.Tensor._make_subclass(Own, torch.ones(4))
+    endless: list[Any] = [out]
+    endless.append(endless)
+    held = holdings(odd=Odd(), own=own, out=endless, lazy=torch.nn.LazyLinear(3))
+    assert [one.names for one in held] == [("out",)]

@@ -21,6 +21,11 @@ Storages = dict[int, int]  # bytes, by address
 def held_by(variables: Mapping[str, Any]) -> list[Held]:
     """Return what the variables hold, each part once and with all names that reach it: it is free
     when none of them does. No other thread may run a backward meanwhile."""
+    with torch._C.DisableTorchFunctionSubclass():  # no user code runs
+        return list(_held_by(variables))
+
+
+def _held_by(variables: Mapping[str, Any]) -> Iterator[Held]:
     found = {name: list(_found_in(value, DEPTH)) for name, value in variables.items()}
     lasting = _storages(one for values in found.values() for one in _lasting(values))
     graphs: dict[str, Storages] = {}
@@ -28,7 +33,8 @@ def held_by(variables: Mapping[str, Any]) -> list[Held]:
         graphs[name], leaves = _graphs(values)
         lasting |= leaves
     gradients = {name: _storages(_gradients(values)) for name, values in found.items()}
-    return [*_shared("results", graphs, lasting), *_shared("gradients", gradients, lasting)]
+    yield from _shared("results", graphs, lasting)
+    yield from _shared("gradients", gradients, lasting)
 
 
 def _shared(kind: str, by_name: Mapping[str, Storages], lasting: Storages) -> Iterator[Held]:
@@ -46,7 +52,7 @@ def _shared(kind: str, by_name: Mapping[str, Storages], lasting: Storages) -> It
 
 def _found_in(value: Any, depth: int) -> Iterator[Any]:
     """Return the tensors and modules of a variable, and of plain containers in it."""
-    if isinstance(value, torch.Tensor | torch.nn.Module):
+    if issubclass(type(value), torch.Tensor | torch.nn.Module):  # `isinstance` asks proxies
         yield value
     elif depth and type(value) in (list, tuple, dict):
         for part in list(value.values() if type(value) is dict else value):
