@@ -179,6 +179,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " iterations write; 0: as many as leave a tenth of its file system free"
         ),
     ] = 0
+    all_page_files_bytes: Annotated[
+        int,
+        NotNegative,
+        Meta(
+            description="bytes of all such files of the notebooks that have the same page_directory"
+            " together, in whole MiB; 0: as many as leave a tenth of its file system free"
+        ),
+    ] = 0
     host_capacity_bytes: Annotated[
         int,
         NotNegative,

@@ -190,6 +190,61 @@ def test_changes_of_a_snapshot_are_events_without_names() -> None:
     assert not any(name in text for name in ("ann", "thesis", "secret"))
 
 
+def squeezed_record() -> list[Event]:
+    """A notebook of 4 GiB has 10 iterations of 0.1 s, 10 squeezed to 2 GiB, and 10 as before."""
+    recorder = record.Recorder()
+    whole = {"ephemeral_bytes": 4 * GIB}
+    small = {**whole, "squeezed_bytes": 2 * GIB, "slowdown": 1.5}
+    shown = [
+        view("running", **whole),
+        view("running", **small, iterations=10, device_seconds=1.0),
+        view("running", **whole, iterations=20, device_seconds=2.5),
+        view("idle", **whole, iterations=30, device_seconds=3.5),
+    ]
+    each = [record.Event(0.0, "device", "host", policy="fair", capacity_bytes=5 * GIB)]
+    for time, one in enumerate(shown):
+        each += recorder.events(snapshot(one), time)
+    return [event for event in each if event.event != "device" or event.capacity_bytes > GIB]
+
+
+def test_a_record_tells_how_far_iterations_were_squeezed() -> None:
+    reports = [event for event in squeezed_record() if event.iterations]
+    assert [(event.squeezed_bytes, event.slowdown) for event in reports] == [
+        (0, 1.0),
+        (2 * GIB, 1.5),
+        (0, 1.0),
+    ]
+
+
+def test_what_was_squeezed_in_a_record_is_simulated_with_its_own_seconds_and_sizes() -> None:
+    (job,) = workload.from_record(squeezed_record()).jobs
+    assert [(cell.iterations, cell.iteration) for cell in job.cells] == [(30, pytest.approx(0.1))]
+    assert [(one.bytes, one.slowdown) for one in job.demand.options] == [
+        (4 * GIB, 1.0),
+        (2 * GIB, 1.5),
+    ]
+
+
+def test_a_recorded_notebook_is_squeezed_on_a_smaller_device_as_it_was() -> None:
+    subject = workload.from_record(squeezed_record())
+    (large,) = simulation.simulate(subject, ["fair"]).runs
+    (small,) = simulation.simulate(subject, ["fair"], capacity=4 * GIB).runs
+    assert (large.refused, small.refused) == (0, 0)
+    assert large.outcomes[0].device_seconds == pytest.approx(3.0)
+    assert small.outcomes[0].device_seconds == pytest.approx(4.5)
+
+
+def test_a_size_that_was_slower_than_a_smaller_one_is_left_out() -> None:
+    told = {"session": "n1", "iterations": 1, "device_seconds": 1.0}
+    sizes = [(GIB // 2, 1.2), (GIB, 1.3), (3 * GIB // 2, 1.1), (2 * GIB, 1.5)]
+    events = [
+        Event(15.0, "reported", **told, squeezed_bytes=size, slowdown=slowdown)
+        for size, slowdown in sizes
+    ]
+    (job,) = workload.from_record([*RECORD[:9], *events, *RECORD[9:]]).jobs
+    assert [one.bytes for one in job.demand.options] == [2 * GIB, 3 * GIB // 2, GIB // 2]
+
+
 def test_record_writes_what_happens_at_a_broker(settings: Settings, tmp_path: Path) -> None:
     """Real broker, real recorder; it ends with the broker, and the written record can be
     simulated."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..devices.cuda_context import context_bytes
 from ..devices.visible import has_begun
@@ -14,6 +14,23 @@ if TYPE_CHECKING:
 
     from ..wire.client import LaneMemory
     from .options import Wanted
+
+
+class Held(NamedTuple):
+    """What all variables with these names hold: `results` of iterations with their graphs, or
+    `gradients`."""
+
+    kind: str
+    names: tuple[str, ...]
+    bytes: int
+
+
+class PageQuotas(NamedTuple):
+    """The most bytes of the page file of `one` session, and of `all` that are in one directory; 0:
+    as many as leave its file system enough."""
+
+    one: int = 0
+    all: int = 0
 
 
 class Memory(Protocol):
@@ -43,6 +60,10 @@ class Memory(Protocol):
 
     def live(self) -> int:
         """Return the bytes in use now."""
+
+    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+        """Return what variables of a notebook hold that its next iteration does without. No
+        iteration may begin meanwhile."""
 
     def measure_anew(self) -> None:
         """The user may free memory now: forget what earlier iterations needed once the next one has
@@ -100,6 +121,9 @@ class WholeProcess:
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
+
+    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+        return []
 
     def measure_anew(self) -> None: ...
 

@@ -32,7 +32,7 @@ from .dispatch import Dispatch
 from .keeper import Keeper
 from .lane_use import LaneUse
 from .link import Link
-from .memory import Memory, WholeProcess
+from .memory import Memory, PageQuotas, WholeProcess
 from .placement import Placement
 from .process_groups import Membership, host
 from .registration import Registration
@@ -193,9 +193,9 @@ class Session:
         return self._residency.directory
 
     @property
-    def page_file_bytes(self) -> int:
-        """The most bytes of the file to which squeezed iterations write; 0: there is no quota."""
-        return self._settings.page_file_bytes
+    def page_quotas(self) -> PageQuotas:
+        """The quotas of files to which squeezed iterations write."""
+        return PageQuotas(self._settings.page_file_bytes, self._settings.all_page_files_bytes)
 
     # --- life --------------------------------------------------------------------------------
 

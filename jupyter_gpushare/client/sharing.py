@@ -49,7 +49,7 @@ class _Sharing:
             session.devices,
             lambda: session.page_directory,
             lambda sentence: session.on_trouble(sentence),
-            session.page_file_bytes,
+            session.page_quotas,
         )
         memory.want_squeeze(session.squeeze)
         self._boundaries = Boundaries(self.session, memory)

@@ -45,7 +45,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     for the device or has it, `granted` when it has it, `finished` when it has it no more.
     `reported` tells its iterations and seconds of the device since the last report, its present
     demand, and whether it declares how many iterations are left; of a gang they are those of one
-    of its devices.
+    of its devices. If these iterations were squeezed, it tells to how many bytes, and by the
+    broker's word how much slower they were.
     """
 
     time: Seconds
@@ -65,6 +66,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     device_seconds: Seconds = 0.0
     declares: bool = False
     gang: tuple[str, ...] = ()
+    squeezed_bytes: Bytes = 0
+    slowdown: Annotated[float, Meta(ge=1, le=1000)] = 1.0
 
 
 class Recorder:
@@ -163,6 +166,8 @@ class Recorder:
             iterations=max(0, view.iterations - before.iterations),
             device_seconds=max(0.0, round(view.device_seconds - before.device_seconds, 3)),
             declares=view.remaining_iterations is not None,
+            squeezed_bytes=before.squeezed_bytes,
+            slowdown=before.slowdown,
         )
 
 
@@ -172,12 +177,13 @@ def _number(kind: str, id: str, known: dict[str, int]) -> str:
 
 
 def _has_news(before: SessionView, view: SessionView) -> bool:
-    """Whether the report has iterations, seconds of a turn that is over, or another demand."""
+    """Whether the report has iterations, seconds of a turn that is over, or another demand, or
+    the next one has iterations that are squeezed otherwise."""
     return (
         view.iterations != before.iterations
         or (view.state not in HOLDING and view.device_seconds != before.device_seconds)
-        or (view.persistent_bytes, view.ephemeral_bytes)
-        != (before.persistent_bytes, before.ephemeral_bytes)
+        or (view.persistent_bytes, view.ephemeral_bytes, view.squeezed_bytes, view.slowdown)
+        != (before.persistent_bytes, before.ephemeral_bytes, before.squeezed_bytes, before.slowdown)
     )
 
 

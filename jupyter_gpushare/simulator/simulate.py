@@ -131,7 +131,8 @@ def simulate(
     of the source, and `groups` the weights of its groups. Users weigh 1, except those in `users`.
     The group `class_of` has the devices for itself, as in class mode, whenever a notebook of it is
     open and not done. `squeeze` has the parts of their peak to which notebooks can be squeezed,
-    each with its slowdown. Without `rules` the settings of this environment hold.
+    each with its slowdown; without it those of a record can be squeezed as they were there. Without
+    `rules` the settings of this environment hold.
 
     Raises InvalidValue for a record that cannot be read, and for an unknown policy, group or user.
     """

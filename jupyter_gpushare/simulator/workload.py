@@ -71,6 +71,7 @@ class _Session:
     ephemeral: int = 0
     declares: bool = False
     cells: list[_Turns] = field(default_factory=list)
+    squeezed: dict[int, float] = field(default_factory=dict)  # slowdown by bytes
 
     @property
     def devices(self) -> set[str]:
@@ -91,12 +92,14 @@ class _Session:
         self.persistent = max(self.persistent, event.persistent_bytes)
         self.ephemeral = max(self.ephemeral, event.ephemeral_bytes)
         self.declares = self.declares or event.declares
+        if event.squeezed_bytes:
+            self.squeezed[event.squeezed_bytes] = event.slowdown
         if not event.iterations and not event.device_seconds:
             return
         if not self.cells:  # it was too short to be recorded
             self.cells.append(_Turns(event.time, event.time))
         self.cells[-1].iterations += event.iterations
-        self.cells[-1].seconds += event.device_seconds
+        self.cells[-1].seconds += event.device_seconds / event.slowdown
 
     def job(self, end: float) -> Job | None:
         """Return the job; None where it has used nothing."""
@@ -112,7 +115,7 @@ class _Session:
                     seen, [self.opened.time, *(turns.ended for turns in seen)], strict=False
                 )
             ],
-            demand=Demand(self.persistent, self.ephemeral),
+            demand=_demand(self.persistent, self.ephemeral, self.squeezed),
             user=self.opened.user,
             group=self.opened.group,
             arrival=self.opened.time,
@@ -128,6 +131,17 @@ def _cell(turns: _Turns, before: float) -> Cell:
     """Work that ran without iterations counts as one."""
     count = max(1, min(turns.iterations, int(turns.seconds / SHORTEST_SECONDS)))
     return Cell(count, turns.seconds / count, max(0.0, turns.began - before))
+
+
+def _demand(persistent: int, ephemeral: int, squeezed: Mapping[int, float]) -> Demand:
+    """A notebook can be squeezed as it was in the record. Demands are learned anew there, so a size
+    that took more time than a smaller one is left out."""
+    options: list[SqueezeOption] = []
+    for size in sorted(size for size in squeezed if size < ephemeral):
+        if not options or squeezed[size] <= options[-1].slowdown:
+            options.append(SqueezeOption(size, squeezed[size]))
+    whole = [SqueezeOption(ephemeral, 1.0)] if options else []
+    return Demand(persistent, ephemeral, options=[*whole, *reversed(options)])
 
 
 def from_record(events: Sequence[Event]) -> Workload:

@@ -130,7 +130,11 @@ COMMANDS = {
             (RESUME,),
             "NAME",
         ),
-        Command("tidy", "free displayed results and the last error, with their tensors"),
+        Command(
+            "tidy",
+            "free displayed results and the last error, and tell what each held, and what variables"
+            " hold of iterations that are over",
+        ),
         Command(
             "policy", "show the policies, or choose one, at once and for all notebooks", (), "NAME"
         ),

@@ -32,7 +32,7 @@ from . import arguments, sentences
 from .arguments import Arguments
 from .cells import Cells
 from .display import as_page, show
-from .tidy import let_go
+from .tidy import let_go, variables
 
 if TYPE_CHECKING:
     from .widget import Top
@@ -128,9 +128,13 @@ class GpuShareMagics(Magics):  # type: ignore[misc]  # IPython is untyped for us
 
     def _tidy(self, asked: Arguments) -> None:
         session = current()
-        before = session.memory.live() if session else 0
-        let_go(self.shell)
-        show(sentences.tidied(before - session.memory.live() if session else 0))
+        if session is None:
+            let_go(self.shell, lambda: 0)
+            return show(sentences.tidied({}))
+        freed = let_go(self.shell, session.memory.live)
+        with session.entering:
+            held = session.memory.held_by(variables(self.shell))
+        return show("\n".join([sentences.tidied(freed), *map(sentences.held, held)]))
 
     def _policy(self, asked: Arguments) -> None:
         from jupyter_gpushare import tables

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from itertools import starmap
 from typing import Any
 
+from jupyter_gpushare.client.memory import Held
 from jupyter_gpushare.client.session import Session
 from jupyter_gpushare.format import duration, size
 
@@ -53,9 +55,21 @@ def paused(name: str, paused: bool) -> str:
     )
 
 
-def tidied(freed: int) -> str:
-    found = f": {size(freed)} were freed" if freed > 0 else "; no tensors were freed by that"
-    return f"Displayed results and the last error are forgotten{found}."
+def tidied(freed: Mapping[str, int]) -> str:
+    """`freed` has the bytes that were freed with each."""
+    found = [f"{what} held {size(count)}" for what, count in freed.items() if count > 0]
+    told = f": {', '.join(found)}" if found else "; no tensors were freed by that"
+    return f"Displayed results and the last error are forgotten{told}."
+
+
+def held(part: Held) -> str:
+    """Only told, since the notebook would notice it if that were freed."""
+    hold = f"{' and '.join(part.names)} {'hold' if len(part.names) > 1 else 'holds'}"
+    if part.kind == "gradients":
+        frees = f"`{part.names[0]}.zero_grad()` frees them"
+        return f"{hold} gradients of {size(part.bytes)}: {frees}."
+    frees = f"`del {', '.join(part.names)}` frees it"
+    return f"{hold} {size(part.bytes)} of an iteration that is over: {frees}."
 
 
 SQUEEZE = {

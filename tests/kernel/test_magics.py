@@ -300,6 +300,30 @@ def test_squeezing_for_one_cell_is_set_back(notebook: Any) -> None:
     assert "not squeezed" in notebook.run("%gpushare squeeze").text
 
 
+# --- tidy -----------------------------------------------------------------------------------------
+
+KEEPS = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU())
+x = torch.randn(2048, 512)
+kept = net(x)
+"""
+
+
+def test_tidy_tells_what_each_thing_has_held(notebook: Any) -> None:
+    notebook.run("%gpushare on --device host")
+    notebook.run(KEEPS + "kept.mean().backward()")
+    assert notebook.run("torch.ones(1 << 20)").status == "ok"  # displayed, of 4 MiB
+    assert notebook.run("def fail(): large = torch.ones(1 << 21); 1 / 0\nfail()").status == "error"
+    told = notebook.run("%gpushare tidy").text.splitlines()
+    assert "displayed results held 4.0 MiB, the last error held 8.0 MiB" in told[0]
+    assert told[1] == "kept holds 4.0 MiB of an iteration that is over: `del kept` frees it."
+    assert told[2] == "net holds gradients of 1.0 MiB: `net.zero_grad()` frees them."
+    notebook.run("del kept; net.zero_grad()")
+    told = notebook.run("%gpushare tidy").text
+    assert told.endswith("are forgotten; no tensors were freed by that.")
+
+
 # --- mistakes -------------------------------------------------------------------------------------
 
 

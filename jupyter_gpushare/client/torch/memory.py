@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import _core
 from ...wire.messages import Demand
 from .counters import ByteCounter, CountedStorages, CudaAllocator, counter_of, index_of
 from .cuda_lane import PooledLane, why_not_paged
 from .estimator import Estimator, Iteration
+from .holdings import held_by
 from .host_lane import HostLane
 from .lane import Lane, NoLane, NoLaneOfSeveral
 from .pager import HostPager, Pager, lies_in_memory
+from .squeeze.page_file import NO_QUOTAS
 from .squeeze.squeeze import NoSqueeze, Squeeze
 
 if TYPE_CHECKING:
     from ...wire.client import LaneMemory
+    from ..memory import Held, PageQuotas
     from ..options import Wanted
 
 
@@ -37,16 +40,16 @@ class Memory:
         devices: int = 1,
         page_directory: Callable[[], str] = tempfile.gettempdir,
         tell: Callable[[str], None] = print,
-        page_file_bytes: int = 0,
+        quotas: PageQuotas = NO_QUOTAS,
     ) -> None:
         """`capacity` is that of the device, in bytes. Several `devices` are the first that PyTorch
         sees; then `capacity` is that of the smallest, and there are no lanes. `page_directory`
-        returns where squeezed iterations write to, at most `page_file_bytes` unless that is 0, and
-        `tell` gets sentences for the user."""
+        returns where squeezed iterations write to, within the `quotas`, and `tell` gets sentences
+        for the user."""
         self._counter = counter_of(device, devices)
         self.lane, self._pager = _lane_and_pager(self._counter, device, capacity, devices)
         self.estimator = Estimator()
-        self.squeeze = _squeeze(self._counter, page_directory, tell, page_file_bytes)
+        self.squeeze = _squeeze(self._counter, page_directory, tell, quotas)
         self.has_news = False  # the demand is known now, or is larger than reported
         self.how = self._counter.how
         self.moves_aside = self.lane.moves_aside
@@ -95,6 +98,8 @@ class Memory:
         if was_in_lane and self.lane.learns:
             self.estimator.recent.clear()
         iteration = Iteration(live, peak, self._between, footprint)
+        if was_squeezed:
+            self.squeeze.learn(iteration.ephemeral, self.estimator.needed())
         if self.estimator.add(iteration, did_fit):
             self.has_news = True
             is_recorded = self.squeeze.has_news
@@ -125,6 +130,11 @@ class Memory:
     @property
     def how_squeezed(self) -> str:
         return self.squeeze.how
+
+    def held_by(self, variables: Mapping[str, Any]) -> list[Held]:
+        """Return what variables of a notebook hold that its next iteration does without; nothing if
+        one is open, whose thread may write gradients. None may begin meanwhile."""
+        return [] if self._inside else held_by(variables)
 
     def measure_anew(self) -> None:
         """Forget what earlier iterations needed, as soon as one more has ended."""
@@ -198,10 +208,10 @@ def _squeeze(
     counter: ByteCounter,
     page_directory: Callable[[], str],
     tell: Callable[[str], None],
-    page_file_bytes: int,
+    quotas: PageQuotas,
 ) -> Squeeze | NoSqueeze:
     if isinstance(counter, CountedStorages):
-        return Squeeze(counter, page_directory, tell, page_file_bytes)
+        return Squeeze(counter, page_directory, tell, quotas)
     return NoSqueeze("that is possible on the device `host` only, and where tensors are counted")
 
 

@@ -67,7 +67,7 @@ def _add_devices(command: argparse.ArgumentParser) -> None:
         default={},
         metavar="PARTS",
         help="notebooks can be squeezed to these parts of their peak, each with its slowdown, as in"
-        " 0.6=1.03,0.2=1.1 (default: they cannot be)",
+        " 0.6=1.03,0.2=1.1 (default: as in the record; generated ones cannot be)",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from jupyter_gpushare.client.memory import PageQuotas
 from jupyter_gpushare.client.torch.boundaries import Boundaries
 from jupyter_gpushare.client.torch.memory import Memory
 
@@ -21,12 +22,12 @@ Program = Callable[[], Any]
 class Squeezed:
     """A memory whose iterations are squeezed, with its boundaries; `told` has its sentences."""
 
-    def __init__(self, directory: Path, page_file_bytes: int = 0) -> None:
+    def __init__(self, directory: Path, **quotas: int) -> None:
         self.told: list[str] = []
         self.memory = Memory(
             page_directory=lambda: str(directory),
             tell=self.told.append,
-            page_file_bytes=page_file_bytes,
+            quotas=PageQuotas(**quotas),
         )
         self.squeeze = self.memory.squeeze
 

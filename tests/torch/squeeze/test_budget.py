@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from jupyter_gpushare.client.torch.estimator import WINDOW
 from jupyter_gpushare.client.torch.memory import Memory
 from jupyter_gpushare.client.torch.squeeze.cache import TRIED
+from jupyter_gpushare.client.torch.squeeze.kinds import Event, Kinds
 from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
 
 from .conftest import Squeezed
@@ -228,3 +230,166 @@ def test_a_training_leaves_nothing_for_the_garbage_collector(squeezed: Squeezed)
         needed(squeezed.memory, "cnn")
     assert squeezed.moved > 0
     assert squeezed.memory.live() == before
+
+
+def alone_and_by_turns(squeezed: Squeezed, *steps: Callable[[], None]) -> tuple[int, int]:
+    """Return the peaks at the floor: the largest of each kind of iteration alone, and of all by
+    turns."""
+
+    def peak(order: list[Callable[[], None]]) -> int:
+        for step in order:
+            step()
+        return max(one.ephemeral for one in list(squeezed.memory.estimator.recent)[-4:])
+
+    with squeezed.to(1, pace=0):
+        alone = max(peak([step] * 6) for step in steps)
+        by_turns = peak([*steps] * 5)
+    return alone, by_turns
+
+
+def steps_of(*layers: torch.nn.Module, batch: int, width: int) -> Callable[[], None]:
+    """Return a training step; gradients are there from the beginning."""
+    model, x = torch.nn.Sequential(*layers), torch.randn(batch, width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def test_iterations_of_two_kinds_by_turns_need_no_more_than_the_larger_one(
+    squeezed: Squeezed,
+) -> None:
+    """What the small one needs after an entry is a large multiple of that entry."""
+    linear, act = torch.nn.Linear, torch.nn.Tanh
+    small = steps_of(linear(8, 1024), act(), linear(1024, 1024), act(), batch=1024, width=8)
+    layers = [layer for _ in range(6) for layer in (linear(512, 512), act())]
+    large = steps_of(*layers, batch=2048, width=512)
+    alone, by_turns = alone_and_by_turns(squeezed, small, large)
+    assert by_turns <= 1.05 * alone
+
+
+def test_batches_of_other_sizes_are_of_one_kind(squeezed: Squeezed) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(256, 256), torch.nn.Tanh()] * 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch: int) -> Callable[[], None]:
+        x = torch.randn(batch, 256)
+
+        def run() -> None:
+            optimizer.zero_grad(set_to_none=False)
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        return run
+
+    alone, by_turns = alone_and_by_turns(squeezed, step(1024), step(2048), step(4096))
+    assert by_turns <= 1.05 * alone
+
+
+SMALL, LARGE = (100, 200, 50), (100, 300)
+
+
+def iteration(kinds: Kinds, sizes: Sequence[int], need: float, floor: int = 0) -> None:
+    kinds.begin()
+    for number, size in enumerate(sizes):
+        kinds.add(size)
+        kinds.open.note(Event(True, number), need)
+    kinds.open.floor = floor
+
+
+def test_only_iterations_of_the_same_kind_tell_what_is_needed() -> None:
+    kinds = Kinds()
+    for _ in range(3):
+        iteration(kinds, SMALL, 9.0)
+        iteration(kinds, LARGE, 2.0)
+    kinds.begin()
+    kinds.add(100)
+    assert kinds.need(Event(True, 0)) == 9.0  # it may be either
+    kinds.add(300)
+    assert kinds.need(Event(True, 1)) == 2.0
+    assert kinds.need(Event(True, 2)) is None
+
+
+def test_of_sizes_that_are_new_those_in_proportion_tell_and_else_all() -> None:
+    kinds = Kinds()
+    iteration(kinds, SMALL, 9.0)
+    iteration(kinds, LARGE, 2.0)
+    kinds.begin()
+    kinds.add(200)
+    kinds.add(600)
+    assert kinds.need(Event(True, 1)) == 2.0
+    kinds.add(7)
+    assert kinds.need(Event(True, 1)) == 9.0
+
+
+def test_the_floor_of_one_kind_serves_the_others_and_is_forgotten() -> None:
+    kinds = Kinds()
+    iteration(kinds, LARGE, 2.0, floor=700)
+    iteration(kinds, SMALL, 9.0)
+    assert kinds.floor == 700
+    iteration(kinds, SMALL, 9.0)
+    assert kinds.floor == 0
+    kinds.begin()
+    kinds.add(100)
+    kinds.add(300)
+    assert kinds.floor == 700
+
+
+def kinds_by_turns() -> list[Callable[[], None]]:
+    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(256, 256), torch.nn.Tanh())]
+    return [steps_of(*layers, batch=batch, width=256) for batch in (4096, 512)]
+
+
+def test_the_largest_kind_of_iteration_is_the_one_that_is_recorded(squeezed: Squeezed) -> None:
+    steps = kinds_by_turns()
+    with squeezed.automatically():
+        for _ in range(4):
+            for step in steps:
+                step()
+        options = squeezed.memory.demand().options
+        assert options[1].bytes > options[0].bytes / 2
+        squeezed.memory.squeeze_to(options[-1].bytes)
+        for _ in range(4):
+            for step in steps:
+                step()
+    assert squeezed.moved > 0
+    assert max(one.ephemeral for one in squeezed.memory.estimator.recent) <= options[-1].bytes
+
+
+def test_a_training_whose_largest_iteration_is_rare_is_recorded_a_few_times_only(
+    squeezed: Squeezed,
+) -> None:
+    large, small = kinds_by_turns()
+    recorded = 0
+    with squeezed.automatically():
+        for number in range(40):
+            was_needed = squeezed.squeeze.is_needed
+            (large if number % 20 == 5 else small)()
+            recorded += was_needed
+        options = squeezed.memory.demand().options
+    assert recorded <= 12
+    assert options[1].bytes > options[0].bytes / 2
+
+
+def test_a_size_that_some_iterations_exceed_again_and_again_is_no_option_any_more(
+    squeezed: Squeezed,
+) -> None:
+    large, small = kinds_by_turns()
+    with squeezed.automatically():
+        for _ in range(4):
+            small()
+        few = squeezed.memory.demand().options[2].bytes
+        squeezed.memory.squeeze_to(few)
+        for _ in range(5):
+            for step in (large, small, small, small):
+                step()
+        demand = squeezed.memory.demand()
+    assert demand.ephemeral_bytes > few
+    assert all(option.bytes > few for option in demand.options)

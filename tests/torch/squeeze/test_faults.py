@@ -20,14 +20,16 @@ import torch
 
 from jupyter_gpushare.client.torch.pager import lies_in_memory
 from jupyter_gpushare.client.torch.squeeze import page_file as page_file_module
+from jupyter_gpushare.client.torch.squeeze import shared_quota
 from jupyter_gpushare.client.torch.squeeze.page_file import PAGE, Places
+from jupyter_gpushare.client.torch.squeeze.shared_quota import UNIT, SharedQuota
 
 from .conftest import Squeezed, is_same, run
 from .networks import Residual, cnn, gradients, images, mlp, train, vectors
 from .programs import batch_norm_moves_its_statistics_once
 
 ROOT = Path(__file__).resolve().parents[3]
-KIB = 1 << 10
+KIB, MIB = 1 << 10, 1 << 20
 
 
 @contextlib.contextmanager
@@ -76,7 +78,7 @@ def test_a_file_has_no_more_bytes_than_its_quota(tmp_path: Path) -> None:
     with plenty.to(1, 0.0):
         run(program)
     quota = os.stat(page_file(tmp_path / "plenty")).st_size // 2
-    squeezed = Squeezed(tmp_path / "pages", page_file_bytes=quota)
+    squeezed = Squeezed(tmp_path / "pages", one=quota)
     with squeezed.to(1, 0.0):
         result = run(program)
         size = os.stat(page_file(tmp_path / "pages")).st_size
@@ -86,6 +88,61 @@ def test_a_file_has_no_more_bytes_than_its_quota(tmp_path: Path) -> None:
     assert "page_file_bytes allows it" in said
     assert said.endswith("Nothing is lost")
     assert squeezed.moved > 0
+
+
+def test_the_files_of_all_notebooks_in_a_directory_have_no_more_bytes_than_their_quota(
+    tmp_path: Path,
+) -> None:
+    stock, most = run(program), 4 * MIB
+    pair = [Squeezed(tmp_path, all=most) for _ in range(2)]
+    for squeezed in pair:
+        with squeezed.to(1, 0.0):
+            assert is_same(run(program), stock)
+    sizes = [os.stat(path).st_size for path in page_files(tmp_path)]
+    assert pair[0].moved > 0
+    assert 0 < sum(sizes) <= most
+    assert any("all_page_files_bytes allows all notebooks 4.0 MiB" in s for s in pair[1].told)
+
+
+def test_the_quota_of_all_is_there_again_once_a_notebook_has_ended_or_was_killed(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import sys, time; from jupyter_gpushare.client.torch.squeeze.shared_quota import *;"
+        f" quota = SharedQuota({str(tmp_path)!r}, 4 * UNIT); print(quota.grow_to(3 * UNIT));"
+        " sys.stdout.flush(); time.sleep(1000)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "True\n"
+    quota = SharedQuota(str(tmp_path), 4 * UNIT)
+    assert not quota.grow_to(2 * UNIT)
+    assert quota.grow_to(UNIT)  # a part that was refused has left nothing behind
+    other.kill()
+    other.communicate()
+    assert quota.grow_to(4 * UNIT)
+    del quota
+    assert SharedQuota(str(tmp_path), 4 * UNIT).grow_to(4 * UNIT)
+
+
+def test_a_forked_child_leaves_the_quota_to_its_parent(tmp_path: Path) -> None:
+    quota = SharedQuota(str(tmp_path), 2 * UNIT)
+    assert quota.grow_to(UNIT)
+    if (child := os.fork()) == 0:
+        del quota
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert not SharedQuota(str(tmp_path), 2 * UNIT).grow_to(2 * UNIT)
+    assert quota.grow_to(2 * UNIT)
+
+
+def test_a_notebook_that_may_not_share_a_quota_squeezes_nothing_and_is_told(tmp_path: Path) -> None:
+    (tmp_path / shared_quota.NAME).symlink_to(tmp_path / "elsewhere")
+    squeezed, stock = Squeezed(tmp_path, all=4 * MIB), run(program)
+    with squeezed.to(1, 0.0):
+        assert is_same(run(program), stock)
+    assert squeezed.moved == 0
+    assert any("cannot be written" in said for said in squeezed.told)
 
 
 def test_squeezing_that_was_called_off_begins_again_when_it_is_wanted(squeezed: Squeezed) -> None:
@@ -141,10 +198,16 @@ def test_a_directory_in_main_memory_is_refused(squeezed: Squeezed) -> None:
     assert "lies in main memory" in squeezed.memory.why_not_squeezed
 
 
+def page_files(directory: Path) -> list[Path]:
+    """Return paths to the files without a name that this process has in `directory`."""
+    descriptors = [(fd, str(fd.resolve())) for fd in Path("/proc/self/fd").iterdir()]
+    inside = [(fd, name) for fd, name in descriptors if name.startswith(f"{directory}/")]
+    return [fd for fd, name in inside if not name.endswith(shared_quota.NAME)]
+
+
 def page_file(directory: Path) -> Path:
-    """Return a path to the file without a name that this process has in `directory`."""
-    descriptors = Path("/proc/self/fd").iterdir()
-    (found,) = [fd for fd in descriptors if str(fd.resolve()).startswith(f"{directory}/")]
+    """Return the path of the only one."""
+    (found,) = page_files(directory)
     return found
 
 
@@ -166,7 +229,15 @@ def test_an_interrupt_at_any_moment_loses_nothing(squeezed: Squeezed) -> None:
     """An interrupt comes at each of many instructions in turn; the iteration is run again, and all
     that was saved before it is still right."""
     stock = run(batch_norm_moves_its_statistics_once)
-    files = ("cache.py", "hooks.py", "entries.py", "profile.py", "tier.py", "page_file.py")
+    files = (
+        "cache.py",
+        "hooks.py",
+        "entries.py",
+        "profile.py",
+        "kinds.py",
+        "tier.py",
+        "page_file.py",
+    )
     hits = 0
     with squeezed.to(1, None):
         for number in range(300, 25000, 1031):

@@ -147,6 +147,14 @@ def test_a_session_squeezes_to_a_size(settings: Settings) -> None:
         assert is_same(run(program), stock)
 
 
+def test_an_admin_sets_what_the_files_of_all_notebooks_may_have(settings: Settings) -> None:
+    stock, told = run(program), []
+    with shared(msgspec.structs.replace(settings, all_page_files_bytes=MIB), squeeze="1 MiB") as it:
+        it.on_trouble = told.append
+        assert is_same(run(program), stock)
+    assert any("all_page_files_bytes allows all notebooks 1.0 MiB" in said for said in told)
+
+
 @pytest.mark.parametrize(
     "wrong", ["", "lots", "4 Gigs", "-1", "0", 0, "4", "nan", "4 TB", "1e9 GiB", "auto off"]
 )

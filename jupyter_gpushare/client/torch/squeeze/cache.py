@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 import torch
 
 from .entries import Body, Entry, Reference
+from .kinds import Event
 from .page_file import BeyondQuota, PageFile, Place
-from .profile import Event, Profile
+from .profile import Profile
 from .tier import Tier
 
 AHEAD = 3  # entries that may be on their way back at one time
@@ -38,7 +39,6 @@ class Cache:
         self._let_go: deque[Reference] = deque()  # to entries that autograd has let go
         self.ended: deque[int] = deque()  # their ordinals in this iteration
         self._found: dict[int, Reference] = {}  # by the address of the storage
-        self._floor = 0
         self._written: set[int] = set()
         self._written_before: set[int] = set()
         self._dropped_before = 0  # bytes, in total
@@ -62,7 +62,6 @@ class Cache:
         self._order = []  # of this iteration, by ordinal
         self._here: dict[int, Reference] = {}  # whose bytes are in memory, by ordinal
         self._behind: deque[Reference] = deque(maxlen=BEHIND)  # to be written soon
-        self._floor_before, self._floor = self._floor, 0
         self._written_before, self._written = self._written, set()
         self._latest: deque[int] = deque(maxlen=LATEST)
         self._last_gone = -1  # the largest ordinal that has left memory
@@ -134,6 +133,7 @@ class Cache:
         """Return a new entry. The caller keeps it alive."""
         entry = Entry(storage, version, len(self._order))
         reference = Reference(entry, self._let_go.append)
+        self._profile.kinds.add(entry.nbytes)
         self._order.append(reference)
         self._found[storage._cdata] = self._here[entry.ordinal] = reference
         if entry.ordinal in self._written_before:
@@ -203,10 +203,10 @@ class Cache:
             elif entry is not spared and self._leave(entry) and self._has_room(need):
                 return
         if is_known and not self._has_room(need):
-            self._floor = max(self._floor, self._profile.used() + need)
+            self._profile.kinds.open.floor = self._profile.used() + need
 
     def _has_room(self, need: int) -> bool:
-        limit = max(self.budget, self._floor, self._floor_before)
+        limit = max(self.budget, self._profile.kinds.floor)
         return self._profile.used() + need <= limit
 
     def _leave(self, entry: Entry) -> bool:

@@ -34,6 +34,10 @@ class Plain:
         """Return the tensor. Raises RuntimeError if it has changed, as autograd does."""
         return _unchanged(self._tensor, self._version)
 
+    def in_memory(self) -> torch.Tensor | None:
+        """Return a tensor of these bytes as they are."""
+        return self._tensor
+
 
 class Handle:
     """What autograd holds for a tensor of an entry. Only handles keep an entry alive."""
@@ -50,6 +54,11 @@ class Handle:
         body = self.entry.body
         assert body is not None
         return body.tensor(self.number, self.geometry)
+
+    def in_memory(self) -> torch.Tensor | None:
+        """Return a tensor of the entry's bytes as they are; None if they are elsewhere."""
+        body = self.entry.body
+        return None if body is None else body.aliases[0]
 
 
 class Body:

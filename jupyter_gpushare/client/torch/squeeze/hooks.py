@@ -15,7 +15,8 @@ import torch
 from .cache import Cache
 from .entries import Entry, Handle, Plain, Reference, is_exposed, is_plain
 from .gradients import Gradients
-from .profile import Event, Profile
+from .kinds import Event
+from .profile import Profile
 from .recorder import Recorder
 
 COMPILED = "the model is compiled; `torch._functorch.config.activation_memory_budget` is for that"

@@ -13,13 +13,18 @@ from typing import NamedTuple
 import torch
 
 from .... import format
+from ...memory import PageQuotas
+from .shared_quota import SharedQuota
 
 PAGE = 4096  # bytes; a place is whole pages
 KEPT_FREE = 0.1  # of the file system, for others
 
 
+NO_QUOTAS = PageQuotas()
+
+
 class BeyondQuota(OSError):
-    """The file would become larger than a setting allows."""
+    """The files would become larger than a setting allows."""
 
 
 class Place(NamedTuple):
@@ -72,13 +77,14 @@ class Places:
 
 class PageFile:
     """A file in `directory` whose name is removed at once: it ends with the process, however that
-    ends. It has at most `most` bytes, unless that is 0. `write` and `read` raise OSError, and may
+    ends. It has no more bytes than the `quotas` allow. `write` and `read` raise OSError, and may
     run in any thread."""
 
-    def __init__(self, directory: str, most: int = 0) -> None:
+    def __init__(self, directory: str, quotas: PageQuotas = NO_QUOTAS) -> None:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
-        self._places, self._most = Places(), most
+        self._places, self._quotas = Places(), quotas
+        self._share = SharedQuota(directory, quotas.all) if quotas.all else None
         self._left: deque[tuple[Place, Future[None] | None]] = deque()
 
     @property
@@ -94,11 +100,14 @@ class PageFile:
         return self._places.take(size, self._may_grow)
 
     def _may_grow(self, size: int, end: int) -> None:
-        if 0 < self._most < end:
-            raise BeyondQuota(f"page_file_bytes allows it {format.size(self._most)}")
+        one, all = self._quotas
+        if 0 < one < end:
+            raise BeyondQuota(f"page_file_bytes allows it {format.size(one)}")
         disk = os.fstatvfs(self._file.fileno())
         if disk.f_bavail - size / disk.f_frsize < KEPT_FREE * disk.f_blocks:
             raise OSError(f"less than {KEPT_FREE:.0%} of its file system would stay free")
+        if self._share is not None and not self._share.grow_to(end):
+            raise BeyondQuota(f"all_page_files_bytes allows all notebooks {format.size(all)}")
 
     def leave(self, place: Place, transfer: Future[None] | None) -> None:
         """Free a place once its transfer is over. It may be called at any moment, also while

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from threading import get_ident
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from .gradients import Gradients
+from .kinds import Event, Kinds
 from .prediction import Step
-
-RECENT = 3  # iterations whose needs count; the first one of a training is an outlier
 
 
 class Counter(Protocol):
@@ -21,29 +20,17 @@ class Counter(Protocol):
         """Return live and peak bytes; the next peak of marks starts here."""
 
 
-class Event(NamedTuple):
-    """Autograd saves a tensor of an entry (`is_saved`), or takes it back."""
-
-    is_saved: bool
-    ordinal: int  # of the entry in the iteration
-
-
 class Profile:
     """Measures one iteration after the other. All sizes are bytes above what was alive when the
     iteration began, without the gradients that it has made."""
 
     def __init__(self, counter: Counter, gradients: Gradients) -> None:
         self._counter, self._gradients = counter, gradients
-        # The most that each event has needed in an iteration, as multiples of its entry's size.
-        self._tables: deque[dict[Event, float]] = deque(maxlen=RECENT)
+        self.kinds = Kinds()
         self.begin()
 
     def begin(self) -> None:
-        self._tables.append({})
-        self._known: dict[Event, float] = {}  # the most of all tables
-        for table in self._tables:
-            for event, need in table.items():
-                _note_most(self._known, event, need)
+        self.kinds.begin()
         self._counter.mark()
         self._base = self._counter.live()
         self._open: Step | None = None
@@ -52,7 +39,6 @@ class Profile:
         self._made = 0  # bytes of gradients at the latest event: autograd makes them in between
         self.tape: list[Step] | None = None  # of the iteration, while it is recorded
         self.most = 0  # that any event has needed in this iteration
-        self.peak = 0
         self.backward_thread = 0  # which writes gradients without the GIL, and may read them
 
     def used(self) -> int:
@@ -61,9 +47,9 @@ class Profile:
 
     def need(self, event: Event, size: int) -> int | None:
         """Return the most bytes that will be needed between that event and the next one, beside
-        what is there; None if no recent iteration had it. Shapes vary together, so needs are kept
-        as multiples of the entry's `size`."""
-        known = self._known.get(event)
+        what is there; None if no recent iteration of this kind had it. Shapes vary together, so
+        needs are kept as multiples of the entry's `size`."""
+        known = self.kinds.need(event)
         return None if known is None else int(known * size)
 
     def open(self, event: Event, size: int) -> None:
@@ -92,14 +78,7 @@ class Profile:
         if step is None:
             return
         need = max(0, peak - self._live - (self._made - self._made_before))
-        for table in (self._tables[-1], self._known):
-            _note_most(table, self._event, need / step.size)
+        self.kinds.open.note(self._event, need / step.size)
         self.most = max(self.most, need)
-        self.peak = max(self.peak, step.used + need)
         if self.tape is not None:
             self.tape.append(step._replace(need=need))
-
-
-def _note_most(table: dict[Event, float], event: Event, need: float) -> None:
-    if need >= table.get(event, 0.0):
-        table[event] = need

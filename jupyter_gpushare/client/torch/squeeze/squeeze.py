@@ -6,8 +6,9 @@ import math
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....format import size
 from ....wire.messages import SqueezeOption
@@ -17,33 +18,43 @@ from ..pager import lies_in_memory
 from .cache import Cache
 from .gradients import Gradients
 from .hooks import Hooks
-from .prediction import options_of
+from .prediction import Step, options_of
 from .profile import Counter, Profile
 from .tier import Tier
 
 if TYPE_CHECKING:
     import torch
 
+    from ...memory import PageQuotas
     from ...options import Wanted
 
 SPARE = 0.98  # of the target, for holes between blocks
 LEAST_BUDGET = 0.7  # of the target, however large the holes are
-MISSES = 4  # iterations after which a size counts as one that cannot be held
-SHRUNK = 0.8  # of the recorded iteration's peak, below which it is recorded anew
+MISSES = 4  # of the latest iterations, after which a size counts as one that cannot be held
+LATEST = 12  # iterations, of which a few may be of a kind that needs more than the others
+SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded anew
+RECORDS = 8  # iterations that are recorded at most, to find one of those that need most
 GROWTH = 1.01  # of the budget, after an iteration that has fit
+
+
+class Record(NamedTuple):
+    """An iteration that was left as it is, from which the options are learned."""
+
+    tape: list[Step]
+    seconds: float
+    ephemeral: int  # bytes that it needed
 
 
 class Squeeze:
     """Squeezes the iterations of one process. `page_directory` returns where the file is made to
-    which entries are written, of at most `page_file_bytes` unless that is 0; `tell` gets sentences
-    for the user."""
+    which entries are written, within the `quotas`; `tell` gets sentences for the user."""
 
     def __init__(
         self,
         counter: Counter,
         page_directory: Callable[[], str],
         tell: Callable[[str], None],
-        page_file_bytes: int = 0,
+        quotas: PageQuotas,
     ) -> None:
         self._directory = page_directory
         self._tell = tell
@@ -53,7 +64,7 @@ class Squeeze:
         self.granted = 0  # bytes; 0: the broker leaves the iterations as they are
         self._gradients = Gradients()
         self.profile = Profile(counter, self._gradients)
-        self.tier = Tier(page_directory, page_file_bytes)
+        self.tier = Tier(page_directory, quotas)
         self.cache = Cache(self.tier, self.profile, self._fail)
         self._hooks = Hooks(self.cache, self.profile, self._gradients)
         self.is_active = False  # in the iteration that is open
@@ -62,13 +73,18 @@ class Squeeze:
         self._has_failed = False
         self._options: tuple[SqueezeOption, ...] = ()  # the old ones, until new ones are learned
         self._is_learned = False
-        self._learned_peak = 0  # bytes, of the recorded iteration
+        self._tape: list[Step] | None = None  # of the iteration that has just ended
+        self._seconds = 0.0  # that it took
+        self._best: Record | None = None  # from which the options are not learned yet
+        self._recorded = 0  # iterations since they were learned
+        self._learned = 0  # bytes, which the iterations needed when the options were learned
         self._latest: list[
             int
         ] = []  # bytes, of at most WINDOW iterations that were left as they are
         self._began = 0.0
         self._trouble: str | None = None  # why the slower tier is of no use; None: not known yet
-        self._misses = 0  # iterations in a row that have needed more than the target
+        # bytes of each of the latest iterations that has needed more than the target; 0: it has not
+        self._misses: deque[int] = deque(maxlen=LATEST)
         self._least = 0  # bytes below which no iteration can be squeezed, as was seen
         exports.watch()
         exports.watch_addresses()
@@ -126,31 +142,47 @@ class Squeeze:
             self.profile.close()
             self.cache.end()
             self._gradients.end()
-            self._learn(time.monotonic() - self._began)
+            self._tape, self.profile.tape = self.profile.tape, None
+            self._seconds = time.monotonic() - self._began
             self.is_active = False
 
     def abandon(self) -> None:
         """The open iteration ends without a boundary: its record would tell too little."""
         self.profile.tape = None
 
-    def _learn(self, seconds: float) -> None:
-        tape, self.profile.tape = self.profile.tape, None
-        if tape is not None:
-            self._options = options_of(tape, seconds, self.tier.pace)
-            self._is_learned = self.has_news = True
-            self._learned_peak, self._latest = self.profile.peak, []
-            self._note_need()
+    def learn(self, ephemeral: int, needed: int) -> None:
+        """Learn the options if the iteration that has just ended was recorded. It needed
+        `ephemeral` bytes; where others needed far more, one of these is waited for, since a
+        notebook can be squeezed no further than the largest of its iterations."""
+        tape, self._tape = self._tape, None
+        if tape is None:
+            return
+        if self._best is None or ephemeral > self._best.ephemeral:
+            self._best = Record(tape, self._seconds, ephemeral)
+        self._recorded += 1
+        if self._best.ephemeral >= SHRUNK * needed or self._recorded == RECORDS:
+            self._learn_from(self._best, needed)
+
+    def _learn_from(self, record: Record, needed: int) -> None:
+        self._options = _options_of(record, needed, self.tier.pace)
+        self._is_learned = self.has_news = True
+        self._learned, self._latest = max(record.ephemeral, needed), []
+        self._best, self._recorded = None, 0
+        self._note_need()
 
     def is_outdated(self, ephemeral: int) -> bool:
         """Take into account how many bytes an iteration has needed that was left as it is. Return
-        whether all the latest ones have needed far less than the one that was recorded."""
+        whether that is far more than when the options were learned, or all the latest ones have
+        needed far less."""
         if not self._is_learned:
             return False
+        if SHRUNK * ephemeral > self._learned:
+            return True
         self._latest.append(ephemeral)
         if len(self._latest) < WINDOW:
             return False
         most, self._latest = max(self._latest), []
-        return most < SHRUNK * self._learned_peak
+        return most < SHRUNK * self._learned
 
     def forget_options(self) -> None:
         """Learn anew how far iterations can be squeezed: they have changed."""
@@ -173,15 +205,15 @@ class Squeeze:
         whether the options are others now."""
         target = self.target
         excess = ephemeral - target
+        self._misses.append(ephemeral if excess > 0 else 0)
         if excess <= 0:
-            self._misses = 0
             self._budget = min(GROWTH * self._budget, SPARE * target)
             return False
         self._budget = max(LEAST_BUDGET * target, self._budget - excess)
-        self._misses += 1
-        if self._misses < MISSES:
+        if sum(missed > 0 for missed in self._misses) < MISSES:
             return False
-        self._misses, self._least = 0, ephemeral
+        self._least = max(self._misses)
+        self._misses.clear()
         return True
 
     def forward_begins(self, module: torch.nn.Module) -> None:
@@ -248,6 +280,16 @@ class Squeeze:
             self.want("off")
 
 
+def _options_of(record: Record, needed: int, pace: float) -> tuple[SqueezeOption, ...]:
+    """Return the options of iterations of which some need `needed` bytes: as many times those of
+    the recorded one as they need far more."""
+    options = options_of(record.tape, record.seconds, pace)
+    if record.ephemeral >= SHRUNK * needed:
+        return options
+    more = needed / record.ephemeral
+    return tuple(SqueezeOption(int(more * one.bytes), one.slowdown) for one in options)
+
+
 STOPPED = (
     "the page file could not be written; a size, or `%gpushare squeeze off` and then `auto`, tries"
     " it again"
@@ -285,6 +327,8 @@ class NoSqueeze:
     def end(self) -> None: ...
 
     def abandon(self) -> None: ...
+
+    def learn(self, ephemeral: int, needed: int) -> None: ...
 
     def is_outdated(self, ephemeral: int) -> bool:
         return False

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
+from ...memory import PageQuotas
 from .page_file import PageFile, Place
 
 FIRST_RATE = 1e9  # bytes per second each way, until transfers have been measured
@@ -17,10 +18,10 @@ LEAST_TIMED = 1 << 20  # bytes; shorter transfers tell little of the rate
 
 class Tier:
     """The slower tier of one process: a file, made at its first use in the directory that
-    `directory` returns, of at most `file_bytes`; 0: as many as leave its disk enough."""
+    `directory` returns, within the `quotas`."""
 
-    def __init__(self, directory: Callable[[], str], file_bytes: int = 0) -> None:
-        self._directory, self._file_bytes = directory, file_bytes
+    def __init__(self, directory: Callable[[], str], quotas: PageQuotas) -> None:
+        self._directory, self._quotas = directory, quotas
         self._made: PageFile | None = None
         self.pace = 1 / FIRST_RATE  # seconds per byte each way
         self._start()
@@ -47,7 +48,7 @@ class Tier:
     def take(self, size: int) -> tuple[PageFile, Place]:
         """Return a free place of that many bytes. Raises OSError."""
         if self._made is None:
-            self._made = PageFile(self._directory(), self._file_bytes)
+            self._made = PageFile(self._directory(), self._quotas)
         return self._made, self._made.take(size)
 
     def write(self, file: PageFile, place: Place, storage: torch.UntypedStorage) -> None:

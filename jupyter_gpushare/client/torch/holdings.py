@@ -1,0 +1,117 @@
+"""What the variables of a notebook hold between iterations that the next one does without: graphs
+for a backward, and gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ..memory import Held
+from .squeeze.entries import Handle, Plain
+from .tensors import storage_of
+
+LEAST = 1 << 20  # bytes; less is not worth a sentence
+DEPTH = 3  # of lists and dictionaries in each other
+Storages = dict[int, int]  # bytes, by address
+
+
+def held_by(variables: Mapping[str, Any]) -> list[Held]:
+    """Return what the variables hold, each part once and with all names that reach it: it is free
+    when none of them does. No other thread may run a backward meanwhile."""
+    with torch._C.DisableTorchFunctionSubclass():  # no user code runs
+        return list(_held_by(variables))
+
+
+def _held_by(variables: Mapping[str, Any]) -> Iterator[Held]:
+    found = {name: list(_found_in(value, DEPTH)) for name, value in variables.items()}
+    lasting = _storages(one for values in found.values() for one in _lasting(values))
+    graphs: dict[str, Storages] = {}
+    for name, values in found.items():
+        graphs[name], leaves = _graphs(values)
+        lasting |= leaves
+    gradients = {name: _storages(_gradients(values)) for name, values in found.items()}
+    yield from _shared("results", graphs, lasting)
+    yield from _shared("gradients", gradients, lasting)
+
+
+def _shared(kind: str, by_name: Mapping[str, Storages], lasting: Storages) -> Iterator[Held]:
+    sizes: Storages = {}
+    names: dict[int, tuple[str, ...]] = {}
+    for name, storages in by_name.items():
+        for address in storages.keys() - lasting.keys():
+            sizes[address] = storages[address]
+            names[address] = (*names.get(address, ()), name)
+    totals: Counter[tuple[str, ...]] = Counter()
+    for address, size in sizes.items():
+        totals[names[address]] += size
+    return (Held(kind, to, size) for to, size in totals.most_common() if size >= LEAST)
+
+
+def _found_in(value: Any, depth: int) -> Iterator[Any]:
+    """Return the tensors and modules of a variable, and of plain containers in it."""
+    if issubclass(type(value), torch.Tensor | torch.nn.Module):  # `isinstance` asks proxies
+        yield value
+    elif depth and type(value) in (list, tuple, dict):
+        for part in list(value.values() if type(value) is dict else value):
+            yield from _found_in(part, depth - 1)
+
+
+def _lasting(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Return the tensors that a variable has for their own sake, without a graph."""
+    for value in values:
+        if isinstance(value, torch.nn.Module):
+            yield from value.parameters()
+            yield from value.buffers()
+        elif value.grad_fn is None:
+            yield value
+
+
+def _gradients(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for module in values:
+        if isinstance(module, torch.nn.Module):
+            yield from (one.grad for one in module.parameters() if one.grad is not None)
+
+
+def _graphs(values: Iterable[Any]) -> tuple[Storages, Storages]:
+    """Return what the graphs of tensors hold, with the tensors themselves; and the leaves to which
+    they lead."""
+    results = [one for one in values if isinstance(one, torch.Tensor) and one.grad_fn is not None]
+    held, leaves = list(results), []
+    ahead, seen = [one.grad_fn for one in results], set()
+    while ahead:
+        node: Any = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        ahead += [before for before, _ in node.next_functions]
+        leaves += [node.variable] if hasattr(node, "variable") else []
+        held += _saved_by(node)
+    return _storages(held), _storages(leaves)
+
+
+def _saved_by(node: Any) -> Iterator[torch.Tensor]:
+    """Return what a node of a graph has in memory, as it is there: no hook brings anything back."""
+    for name in dir(node):
+        if not name.startswith("_raw_saved_"):
+            continue
+        try:
+            saved = getattr(node, name)
+            parts = saved if isinstance(saved, tuple | list) else (saved,)
+            packed = [part.data for part in parts]
+        except Exception:  # a backward has freed it
+            continue
+        yield from (one for part in packed if (one := _in_memory(part)) is not None)
+
+
+def _in_memory(packed: Any) -> torch.Tensor | None:
+    if isinstance(packed, Handle | Plain):
+        return packed.in_memory()
+    return packed if isinstance(packed, torch.Tensor) else None
+
+
+def _storages(tensors: Iterable[torch.Tensor]) -> Storages:
+    found = [storage for one in tensors if (storage := storage_of(one)) is not None]
+    return {storage.data_ptr(): storage.nbytes() for storage in found}

@@ -1,0 +1,147 @@
+"""What variables hold between iterations, and what is free without them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from jupyter_gpushare.client.memory import Held
+from jupyter_gpushare.client.torch.boundaries import Boundaries
+from jupyter_gpushare.client.torch.memory import Memory
+
+from .conftest import Turns
+from .squeeze.conftest import Squeezed
+
+pytestmark = pytest.mark.usefixtures("counted")
+MIB = 1 << 20
+
+
+def network() -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*[torch.nn.Linear(512, 512), torch.nn.ReLU()] * 2)
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(2048, 512)  # 4 MiB, and as much after each layer
+
+
+def holdings(**variables: Any) -> list[Held]:
+    return Memory().held_by(variables)
+
+
+def freed(memory: Memory, variables: dict[str, Any], names: tuple[str, ...]) -> int:
+    """Delete variables; return the bytes that were freed."""
+    before = memory.live()
+    for name in names:
+        del variables[name]
+    return before - memory.live()
+
+
+def test_what_is_told_of_a_graph_is_what_is_freed_without_it() -> None:
+    memory, variables = Memory(), {"net": network(), "x": batch()}
+    variables["out"] = variables["net"](variables["x"])
+    (held,) = memory.held_by(variables)
+    assert (held.kind, held.names) == ("results", ("out",))
+    assert held.bytes >= 8 * MIB
+    assert freed(memory, variables, held.names) == held.bytes
+    assert memory.held_by(variables) == []
+
+
+def test_a_graph_that_several_variables_hold_is_told_once_with_all_of_them() -> None:
+    memory, variables = Memory(), {"net": network(), "x": batch()}
+    variables["out"] = variables["net"](variables["x"])
+    variables["losses"] = [variables["out"].square().mean()]
+    (held,) = memory.held_by(variables)
+    assert held.names == ("out", "losses")
+    assert freed(memory, variables, ("out",)) == 0
+    of_the_loss = 4  # bytes
+    assert freed(memory, variables, ("losses",)) == held.bytes + of_the_loss
+
+
+def test_losses_whose_backward_has_run_hold_nothing() -> None:
+    net, x = network(), batch()
+    losses = [net(x).square().mean() for _ in range(3)]
+    for loss in losses:
+        loss.backward()
+    assert [held.kind for held in holdings(losses=losses, x=x)] == []
+
+
+def test_gradients_are_told_with_the_model_that_has_them() -> None:
+    memory, variables = Memory(), {"net": network(), "x": batch()}
+    variables["net"](variables["x"]).square().mean().backward()
+    (held,) = memory.held_by(variables)
+    assert (held.kind, held.names) == ("gradients", ("net",))
+    before = memory.live()
+    variables["net"].zero_grad()
+    assert before - memory.live() == held.bytes
+
+
+def test_data_and_weights_are_not_told() -> None:
+    net, x = network(), batch()
+    kept = {"loss": [net(x).detach()]}
+    assert holdings(net=net, x=x, kept=kept, more=torch.randn(512, 512, requires_grad=True)) == []
+
+
+def test_what_an_own_function_saves_is_told() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x.clone())
+            return x.mean()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+            (saved,) = ctx.saved_tensors
+            return gradients[0] * torch.ones_like(saved)
+
+    x = batch().requires_grad_()
+    (held,) = holdings(x=x, loss=Double.apply(x))
+    assert held.names == ("loss",)
+    assert 4 * MIB <= held.bytes < 5 * MIB
+
+
+def test_what_is_squeezed_is_told_without_bringing_it_back(tmp_path: Path) -> None:
+    squeezed = Squeezed(tmp_path)
+    with squeezed.to(1, pace=0):
+        net, x = network(), batch()
+        out = net(x)
+        written, live = squeezed.squeeze.tier.written, squeezed.memory.live()
+        assert written > 0
+        squeezed.memory.end()
+        held = squeezed.memory.held_by({"net": net, "x": x, "out": out})
+        assert squeezed.squeeze.tier.read_bytes == 0
+        assert squeezed.memory.live() <= live
+    assert sum(one.bytes for one in held) < 8 * MIB
+
+
+def test_nothing_is_looked_at_while_an_iteration_is_open() -> None:
+    memory = Memory()
+    boundaries = Boundaries(Turns(), memory)
+    boundaries.install()
+    net, x = network(), batch()
+    out = net(x)
+    assert memory.held_by({"out": out}) == []
+    boundaries.remove()
+    assert memory.held_by({"out": out}) != []
+
+
+def test_variables_of_any_kind_are_looked_at_without_running_their_code() -> None:
+    class Odd:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            raise AssertionError("a proxy was asked")
+
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *arguments: Any, **options: Any) -> Any:
+            raise AssertionError("code of a subclass was run")
+
+    out = network()(batch())
+    own = torch.Tensor._make_subclass(Own, torch.ones(4))
+    endless: list[Any] = [out]
+    endless.append(endless)
+    held = holdings(odd=Odd(), own=own, out=endless, lazy=torch.nn.LazyLinear(3))
+    assert [one.names for one in held] == [("out",)]
