@@ -84,7 +84,7 @@ test-bindings: $(INSTALLED)  ## what Python calls of the C++, under the same san
 	for kind in address,undefined thread; do \
 	  cmake -S csrc -B build/bindings-$$kind -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	    -DGPUSHARE_SANITIZE=$$kind -Dpybind11_DIR=$$(python -m pybind11 --cmakedir) && \
-	  cmake --build build/bindings-$$kind --target _core && \
+	  cmake --build build/bindings-$$kind --target _core _core_testing && \
 	  $(BIN)/python -m tests.sanitized $$kind build/bindings-$$kind $(SANITIZED_TESTS) \
 	    --timeout 600 || exit; \
 	done
