@@ -31,6 +31,8 @@ CUDA_QUICK := tests/cuda tests/gpu/test_lane.py 'tests/gpu/test_training.py::tes
   --ignore tests/cuda/test_faults.py --ignore tests/cuda/test_gangs.py -k 'not eager and not a_thousand_iterations'
 CUDA_MADE := $(CUDA_LIBRARIES)/nvml
 FAKE_UUID := GPU-01010101-0101-0101-0101-010101010101
+# With DEVICE=cuda the demo has the GPU of this machine, or where there is none, one that is main memory.
+ON_FAKE_GPU := $(if $(filter cuda,$(DEVICE)),$(if $(wildcard /dev/nvidiactl),,FAKE_CUDA_HOST=$$$$ tests/cuda/run))
 SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -56,8 +58,8 @@ $(MODULES): $(TOOLS) labextension/package.json labextension/yarn.lock
 	cd labextension && jlpm install --immutable
 	touch $@
 
-demo: $(INSTALLED)  ## three real notebooks share one device, compared with running alone
-	$(BIN)/python examples/demo.py
+demo: $(INSTALLED) $(if $(ON_FAKE_GPU),$(CUDA_MADE))  ## three real notebooks share one device; DEVICE=cuda: a GPU, real or fake
+	$(or $(ON_FAKE_GPU),$(BIN)/python) examples/demo.py $(if $(filter cuda,$(DEVICE)),--needs-gpu)
 
 hub: $(INSTALLED) $(MODULES)  ## a JupyterHub with a class on this machine; no GPU needed
 	$(BIN)/python examples/hub/start.py
