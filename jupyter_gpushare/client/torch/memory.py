@@ -17,6 +17,7 @@ from .estimator import Estimator, Iteration
 from .host_lane import HostLane
 from .lane import Lane, NoLane, NoLaneOfSeveral
 from .pager import HostPager, Pager, lies_in_memory
+from .squeeze import hooks
 from .squeeze.squeeze import NoSqueeze, Squeeze
 
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ def _squeeze(
     page_file_bytes: int,
 ) -> Squeeze | NoSqueeze:
     if isinstance(counter, CountedStorages):
+        if reason := hooks.why_not():
+            return NoSqueeze(reason)
         return Squeeze(counter, page_directory, tell, page_file_bytes)
     return NoSqueeze("that is possible on the device `host` only, and where tensors are counted")
 

@@ -9,6 +9,7 @@ import torch
 
 from jupyter_gpushare.client.torch.estimator import WINDOW
 from jupyter_gpushare.client.torch.memory import Memory
+from jupyter_gpushare.client.torch.squeeze import hooks
 from jupyter_gpushare.client.torch.squeeze.cache import TRIED
 from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
 
@@ -228,3 +229,13 @@ def test_a_training_leaves_nothing_for_the_garbage_collector(squeezed: Squeezed)
         needed(squeezed.memory, "cnn")
     assert squeezed.moved > 0
     assert squeezed.memory.live() == before
+
+
+def test_a_version_that_hides_what_user_functions_save_squeezes_nothing_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hooks, "_SAVES_FOR_USER", None)
+    memory = Memory()
+    assert "does not tell which tensors a user's function saves" in memory.why_not_squeezed
+    needed(memory, "mlp")
+    assert memory.demand().options == ()
