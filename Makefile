@@ -19,9 +19,10 @@ SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_sessio
 # The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
 THREADED := *thread*
 # A CUDA build of PyTorch in a virtual environment of its own, which finds all else in VENV.
+CUDA_TORCH ?= 2.11.0
 CUDA_VENV := .venv-cuda
 CUDA_PIP := $(CUDA_VENV)/bin/pip --disable-pip-version-check --quiet --quiet install --no-deps
-CUDA_INSTALLED := $(CUDA_VENV)/.installed
+CUDA_INSTALLED := $(CUDA_VENV)/.torch-$(CUDA_TORCH)
 CUDA_LIBRARIES := build/cuda/libraries
 CUDA_TESTS := tests/cuda tests/gpu
 # The part of it that every change gets: with work done late, which finds more than work done at once.
@@ -104,9 +105,10 @@ test-cuda-quick: $(INSTALLED) $(CUDA_MADE)  ## the part of it that takes minutes
 rehearse-gpu: $(INSTALLED) $(CUDA_MADE)  ## benchmarks/gpu.sh from beginning to end on the fake GPU; no figure counts
 	PYTHON=tests/cuda/run benchmarks/gpu.sh --rehearse
 
-$(CUDA_INSTALLED): $(TOOLS) tests/cuda/requirements.txt tests/cuda/headers.txt tests/cuda/stand_ins/hook.py
+# Without what PyTorch wants: libraries of NVIDIA's must not be there.
+$(CUDA_INSTALLED): $(TOOLS) tests/cuda/headers.txt tests/cuda/stand_ins/hook.py
 	$(BIN)/python -m venv --clear $(CUDA_VENV)
-	$(CUDA_PIP) --requirement tests/cuda/requirements.txt
+	$(CUDA_PIP) torch==$(CUDA_TORCH)
 	$(CUDA_PIP) --upgrade --target build/cuda/headers --requirement tests/cuda/headers.txt
 	cp tests/cuda/stand_ins/hook.py $(call SITE,$(CUDA_VENV))/fake_gpu_hook.py
 	ln -s ../$(VENV)/etc ../$(VENV)/share $(CUDA_VENV)  # where Jupyter finds extensions and kernels
