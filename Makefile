@@ -19,22 +19,24 @@ SANITIZED_TESTS := tests/core tests/memory tests/torch tests/session/test_sessio
 # The C++ tests that the thread sanitizer has in `make test`; in `make faults` it has all.
 THREADED := *thread*
 # A CUDA build of PyTorch in a virtual environment of its own, which finds all else in VENV.
+CUDA_TORCH ?= 2.11.0
 CUDA_VENV := .venv-cuda
 CUDA_PIP := $(CUDA_VENV)/bin/pip --disable-pip-version-check --quiet --quiet install --no-deps
-CUDA_INSTALLED := $(CUDA_VENV)/.installed
+CUDA_INSTALLED := $(CUDA_VENV)/.torch-$(CUDA_TORCH)
 CUDA_LIBRARIES := build/cuda/libraries
-# One case of tests/gpu computes in a captured graph, which only a GPU can.
-CUDA_TESTS := tests/cuda tests/gpu \
-  --deselect 'tests/gpu/test_training.py::test_training_comes_to_the_same[a_captured_graph]'
+CUDA_TESTS := tests/cuda tests/gpu
 # The part of it that every change gets: with work done late, which finds more than work done at once.
 CUDA_QUICK := tests/cuda tests/gpu/test_lane.py 'tests/gpu/test_training.py::test_training_comes_to_the_same[cnn]' \
-  --ignore tests/cuda/test_faults.py --ignore tests/cuda/test_gangs.py -k 'not eager and not a_thousand_iterations'
+  --ignore tests/cuda/test_faults.py --ignore tests/cuda/test_gangs.py --ignore tests/cuda/test_rehearsal.py \
+  -k 'not eager and not a_thousand_iterations'
 CUDA_MADE := $(CUDA_LIBRARIES)/nvml
 FAKE_UUID := GPU-01010101-0101-0101-0101-010101010101
+# With DEVICE=cuda the demo has the GPU of this machine, or where there is none, one that is main memory.
+ON_FAKE_GPU := $(if $(filter cuda,$(DEVICE)),$(if $(wildcard /dev/nvidiactl),,FAKE_CUDA_HOST=$$$$ tests/cuda/run))
 SITE = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 ROOT_MAY := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help build demo hub lab test test-bindings test-cpp test-cuda test-cuda-quick test-frontend test-python faults load \
+.PHONY: help build demo hub lab test test-bindings test-cpp test-cuda test-cuda-quick rehearse-gpu test-frontend test-python faults load \
   audit check check-python check-cpp check-frontend format bench evidence reference docs clean
 
 help:  ## show these lines
@@ -56,8 +58,8 @@ $(MODULES): $(TOOLS) labextension/package.json labextension/yarn.lock
 	cd labextension && jlpm install --immutable
 	touch $@
 
-demo: $(INSTALLED)  ## three real notebooks share one device, compared with running alone
-	$(BIN)/python examples/demo.py
+demo: $(INSTALLED) $(if $(ON_FAKE_GPU),$(CUDA_MADE))  ## three real notebooks share one device; DEVICE=cuda: a GPU, real or fake
+	$(or $(ON_FAKE_GPU),$(BIN)/python) examples/demo.py $(if $(filter cuda,$(DEVICE)),--needs-gpu)
 
 hub: $(INSTALLED) $(MODULES)  ## a JupyterHub with a class on this machine; no GPU needed
 	$(BIN)/python examples/hub/start.py
@@ -101,9 +103,13 @@ test-cuda: $(INSTALLED) $(CUDA_MADE)  ## lanes under PyTorch's own CUDA allocato
 test-cuda-quick: $(INSTALLED) $(CUDA_MADE)  ## the part of it that takes minutes
 	tests/cuda/run -m pytest --timeout 1000 $(CUDA_QUICK)
 
-$(CUDA_INSTALLED): $(TOOLS) tests/cuda/requirements.txt tests/cuda/headers.txt tests/cuda/stand_ins/hook.py
+rehearse-gpu: $(INSTALLED) $(CUDA_MADE)  ## benchmarks/gpu.sh from beginning to end on the fake GPU; no figure counts
+	PYTHON=tests/cuda/run benchmarks/gpu.sh --rehearse
+
+# Without what PyTorch wants: libraries of NVIDIA's must not be there.
+$(CUDA_INSTALLED): $(TOOLS) tests/cuda/headers.txt tests/cuda/stand_ins/hook.py
 	$(BIN)/python -m venv --clear $(CUDA_VENV)
-	$(CUDA_PIP) --requirement tests/cuda/requirements.txt
+	$(CUDA_PIP) torch==$(CUDA_TORCH)
 	$(CUDA_PIP) --upgrade --target build/cuda/headers --requirement tests/cuda/headers.txt
 	cp tests/cuda/stand_ins/hook.py $(call SITE,$(CUDA_VENV))/fake_gpu_hook.py
 	ln -s ../$(VENV)/etc ../$(VENV)/share $(CUDA_VENV)  # where Jupyter finds extensions and kernels

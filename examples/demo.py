@@ -3,7 +3,8 @@
 It starts a Jupyter server of its own and runs the notebooks beside this file over its API, as a
 browser would: each without sharing, each alone with sharing on, then all three together. It prints
 which notebooks run and wait, checks that sharing changed no loss and no weight, and writes
-build/demo.json.
+build/demo.json. The notebooks use a GPU where PyTorch finds one; `make demo DEVICE=cuda` gives them
+the fake GPU where there is none, whose times say nothing, and are left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import shutil
 import signal
@@ -29,7 +31,8 @@ from rich.text import Text
 from server import JSON, Notebook, Server, ServerError
 
 HERE = Path(__file__).resolve().parent
-RESULT = HERE.parent / "build" / "demo.json"
+IS_FAKE_GPU = "FAKE_CUDA_BYTES" in os.environ  # tests/cuda/run gives it
+RESULT = HERE.parent / "build" / ("demo-fake-gpu.json" if IS_FAKE_GPU else "demo.json")
 NAMES = ("cnn", "transformer", "mlp_gan")
 COLOURS = {"cnn": "cyan", "transformer": "magenta", "mlp_gan": "yellow"}
 SHARING = ("%load_ext jupyter_gpushare", "%gpushare on")
@@ -37,6 +40,13 @@ PHASE_SECONDS = 240.0
 POLL_SECONDS = 0.25
 SETTLE_SECONDS = 10.0
 MIB = 1 << 20
+# A process has no CUDA context on the fake GPU.
+SETTINGS = {"JUPYTER_GPUSHARE_CUDA_CONTEXT_BYTES": "0"} if IS_FAKE_GPU else {}
+OF_TIME = re.compile("seconds|makespan")
+FAKE_GPU = (
+    "This GPU is main memory, and PyTorch's kernels for a CPU computed on it. What is shown of"
+    " memory and results holds for PyTorch's own CUDA allocator; nothing is shown of time on a GPU."
+)
 
 
 class DemoError(Exception):
@@ -96,7 +106,7 @@ class Phase:
         self.holders: list[str | None] = []
         self.seconds = 0.0
         self.device: JSON = {}
-        self.lane_bytes = 0  # of this machine's memory, the most at any look
+        self.lane_bytes = 0  # of the device's memory, the most at any look
         self._server = server
         self._sharing = sharing
 
@@ -140,13 +150,19 @@ class Phase:
     async def look(self) -> None:
         """Copy the broker's present answer into the runs."""
         snapshot = await self._server.snapshot()
-        self.lane_bytes = max(self.lane_bytes, self._server.lane_bytes())
         for device in snapshot["devices"]:
             for shown in device["sessions"]:
                 self._take(device, shown)
+        self.lane_bytes = max(self.lane_bytes, self._lane_bytes())
         self.holders.append(
             next((r.name for r in self.runs if r.state == "running" and r.shown), None)
         )
+
+    def _lane_bytes(self) -> int:
+        """Return what a lane has of the device: of main memory the pages in use, of a GPU all."""
+        if self.device.get("name", "host") == "host":
+            return self._server.lane_bytes()
+        return sum(lane["bytes"] for lane in self.device["lanes"])
 
     def _take(self, device: JSON, shown: JSON) -> None:
         for run in self.runs:
@@ -256,6 +272,7 @@ class Comparison:
         device = self.together.device
         return {
             "device": {name: device[name] for name in ("name", "capacity_bytes")},
+            "is_fake_gpu": IS_FAKE_GPU,
             "notebooks": self.rows(),
             "makespan_serial": round(sum(run.seconds for run in self.alone.values()), 2),
             "makespan_shared": round(self.together.seconds, 2),
@@ -279,8 +296,10 @@ class Comparison:
             "resident_in_lanes": lanes,
         }
 
-    def check(self) -> None:
+    def check(self, needs_gpu: bool) -> None:
         """Raises DemoError with the first thing that is not as promised."""
+        if needs_gpu and self.together.device["name"] == "host":
+            raise DemoError("PyTorch found no GPU, and the notebooks shared the device host")
         for run in self.together.runs:
             if not run.shown.get("iterations"):
                 raise DemoError(f"{run.name}: the broker saw no iteration of it")
@@ -292,33 +311,46 @@ class Comparison:
         if not any(row["waited_seconds"] for row in self.rows()):
             raise DemoError("no notebook waited for another: they did not share the device")
         memory = self.memory()
-        if self.together.device["name"] == "host" and not memory["resident_in_lanes"]:
+        if not memory["resident_in_lanes"]:
             raise DemoError("no notebook used the memory of the lane")
         if memory["together"] >= memory["sum_of_peaks_alone"]:
             raise DemoError("together the notebooks needed as much memory as each by itself")
 
 
 def summary(result: JSON, holders: list[str | None]) -> Group:
-    """Return the closing table."""
-    table = Table(
-        title=f"three notebooks, one device: {result['device']['name']}", title_justify="left"
-    )
+    """Return the closing table; without times where they say nothing."""
+    title = f"three notebooks, one device: {device_name(result)}"
+    table = Table(title=title, title_justify="left")
     table.add_column("notebook")
-    columns = ("alone", "shared", "waited", "device", "iterations", "persistent + ephemeral, MiB")
-    for column in columns:
+    of_time = () if result["is_fake_gpu"] else ("alone", "shared", "waited", "device")
+    for column in (*of_time, "iterations", "persistent + ephemeral, MiB"):
         table.add_column(column, justify="right")
     table.add_column("losses, weights")
     for row in result["notebooks"]:
-        seconds = (row[f"{name}_seconds"] for name in ("waited", "device"))
-        times = (row["seconds_alone"], row["seconds_shared"], *seconds)
         same = "identical" if row["losses_identical"] else "different"
         name = Text(row["name"], COLOURS[row["name"]])
         parts = (row[f"{part}_bytes"] / MIB for part in ("persistent", "ephemeral"))
         memory = " + ".join(f"{part:.1f}" for part in parts)
-        table.add_row(name, *(f"{t:.1f} s" for t in times), str(row["iterations"]), memory, same)
+        times = times_of(row) if of_time else ()
+        table.add_row(name, *times, str(row["iterations"]), memory, same)
+    return Group(table, memory_line(result["memory"]), ending(result), strip(holders))
+
+
+def device_name(result: JSON) -> str:
+    name: str = result["device"]["name"]
+    return f"{name}, the fake GPU" if result["is_fake_gpu"] else name
+
+
+def times_of(row: JSON) -> list[str]:
+    names = ("seconds_alone", "seconds_shared", "waited_seconds", "device_seconds")
+    return [f"{row[name]:.1f} s" for name in names]
+
+
+def ending(result: JSON) -> str:
+    if result["is_fake_gpu"]:
+        return f"{FAKE_GPU}\nThe order of turns:"
     serial, together = result["makespan_serial"], result["makespan_shared"]
-    ending = f"one after the other {serial:.1f} s, together {together:.1f} s; turns over time:"
-    return Group(table, memory_line(result["memory"]), ending, strip(holders))
+    return f"one after the other {serial:.1f} s, together {together:.1f} s; turns over time:"
 
 
 def memory_line(memory: JSON) -> str:
@@ -342,17 +374,21 @@ async def compare(console: Console, server: Server, unshared: bool) -> Compariso
             phase = Phase(server, title, (name,), sharing)
             await shown(console, phase)
             alone[sharing][name] = phase.runs[0]
-            console.print(f"{title}: {phase.seconds:.1f} s")
+            console.print(end_of(phase))
     crowds = {}
     for sharing in (False, True) if unshared else (True,):
         title = f"all three together, sharing {'on' if sharing else 'off'}"
         crowds[sharing] = Phase(server, title, NAMES, sharing)
         await shown(console, crowds[sharing])
-        console.print(f"{title}: {crowds[sharing].seconds:.1f} s")
+        console.print(end_of(crowds[sharing]))
     return Comparison(alone[False], alone[True], crowds[True], crowds.get(False))
 
 
-async def demonstrate(console: Console, unshared: bool) -> tuple[Comparison, JSON]:
+def end_of(phase: Phase) -> str:
+    return f"{phase.title}: " + ("done" if IS_FAKE_GPU else f"{phase.seconds:.1f} s")
+
+
+async def demonstrate(console: Console, unshared: bool, needs_gpu: bool) -> tuple[Comparison, JSON]:
     """Start the server, compare, check, and leave nothing running, interrupted or not."""
     ours = asyncio.current_task()
     assert ours is not None  # we run in one
@@ -360,11 +396,11 @@ async def demonstrate(console: Console, unshared: bool) -> tuple[Comparison, JSO
         asyncio.get_running_loop().add_signal_handler(number, ours.cancel)
     with tempfile.TemporaryDirectory(prefix="gpushare-") as home:
         shutil.copytree(HERE, Path(home) / "notebooks", ignore=shutil.ignore_patterns("*.py", ".*"))
-        server = Server(Path(home))
+        server = Server(Path(home), **SETTINGS)
         try:
             await server.ready()
             comparison = await compare(console, server, unshared)
-            comparison.check()
+            comparison.check(needs_gpu)
             return comparison, comparison.result()
         finally:
             server.stop()
@@ -376,11 +412,12 @@ def main() -> int:
     options.add_argument(
         "--unshared", action="store_true", help="also all three at once without sharing (minutes)"
     )
+    options.add_argument("--needs-gpu", action="store_true", help="fail where PyTorch finds none")
     chosen = options.parse_args()
     picture = chosen.picture
     console = Console(record=picture is not None, width=None if sys.stdout.isatty() else 90)
     try:
-        comparison, result = asyncio.run(demonstrate(Console(), chosen.unshared))
+        comparison, result = asyncio.run(demonstrate(Console(), chosen.unshared, chosen.needs_gpu))
     except (DemoError, ServerError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -388,12 +425,21 @@ def main() -> int:
         print("demo: interrupted; everything it started has ended", file=sys.stderr)
         return 130
     RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    RESULT.write_text(json.dumps(without_times(result), indent=2) + "\n")
     console.print(summary(result, fold(comparison.together.holders)))
     if picture:
         picture.write_text(without_fonts(console.export_svg(title="make demo")))
     print("demo: ok")
     return 0
+
+
+def without_times(result: JSON) -> JSON:
+    """Leave times of the fake GPU out; those of other devices stay."""
+    if not IS_FAKE_GPU:
+        return result
+    rows = [{k: v for k, v in row.items() if not OF_TIME.search(k)} for row in result["notebooks"]]
+    kept = {k: v for k, v in result.items() if not OF_TIME.search(k)}
+    return {**kept, "notebooks": rows}
 
 
 def without_fonts(svg: str) -> str:

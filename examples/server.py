@@ -35,8 +35,10 @@ class ServerError(Exception):
 class Server:
     """A running Jupyter server with its own configuration, socket and broker, on loopback."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **settings: str) -> None:
+        """`settings` go to the broker and the kernels, by the names of their variables."""
         self.home = home
+        self._settings = settings
         self.token = secrets.token_hex(16)
         self.port = _free_port()
         self.log = home / "server.log"
@@ -72,7 +74,8 @@ class Server:
             "JUPYTER_GPUSHARE_ACCOUNTS": "accounts.sqlite",
         }
         ours = {name: str(self.home / path) for name, path in paths.items()}
-        return kept | ours | {"JUPYTER_TOKEN": self.token, "OMP_WAIT_POLICY": "PASSIVE"}
+        fixed = {"JUPYTER_TOKEN": self.token, "OMP_WAIT_POLICY": "PASSIVE"}
+        return kept | ours | fixed | self._settings
 
     async def ask(self, path: str, method: str = "GET", body: JSON | None = None) -> Any:
         """One call of the server's REST interface. Raises ServerError."""

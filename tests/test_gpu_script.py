@@ -124,6 +124,17 @@ def test_a_part_that_is_unknown_is_refused_in_one_sentence() -> None:
     assert ran.stderr.startswith("gpu.sh: there is no part everything; the parts are ")
 
 
+def test_main_memory_is_taken_for_no_card() -> None:
+    ran = subprocess.run(
+        [SCRIPT, "machine"],
+        env={**os.environ, "PYTHON": sys.executable, "FAKE_CUDA_BYTES": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode != 0
+    assert ran.stderr.startswith("gpu.sh: this GPU is main memory and has no figures")
+
+
 def test_each_package_that_is_brought_along_has_one_version() -> None:
     lines = (ROOT / "benchmarks" / "gpu" / "requirements.txt").read_text().splitlines()
     wanted = [line for line in lines if line and not line.startswith("#")]

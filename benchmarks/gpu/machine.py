@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .places import IS_REHEARSAL, say
+from .places import IS_HOST, say
 
 
 def system() -> dict[str, Any]:
@@ -76,7 +76,7 @@ LOOKS_AT_A_GPU: tuple[Callable[[], dict[str, Any]], ...] = (gpu, why_no_lane)
 
 def main() -> int:
     failed = 0
-    for look in LOOKS if IS_REHEARSAL else LOOKS + LOOKS_AT_A_GPU:
+    for look in LOOKS if IS_HOST else LOOKS + LOOKS_AT_A_GPU:
         try:
             say(machine=look())
         except Exception as error:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from .places import DEVICE, IS_REHEARSAL
+from .places import DEVICE, IS_HOST, IS_REHEARSAL
 
 Iterate = Callable[[], None]
 Loss = Callable[[], torch.Tensor]
@@ -44,24 +44,26 @@ MINIATURE = {
     "gpt": Sizes(4, 64, 2, 64),
     "perceptron": Sizes(256, 128, 4, 0),
 }
+FOR_A_LANE = 12  # times the batch: a GPU's lane has no tensors up to 1 MiB
 VOCABULARY = 256 if IS_REHEARSAL else 50304  # of GPT-2, rounded up
 CLASSES = 1000
 PATCH = 16
 
 
 def device() -> torch.device:
-    return torch.device("cpu" if IS_REHEARSAL else DEVICE)
+    return torch.device("cpu" if IS_HOST else DEVICE)
 
 
 def synchronize() -> None:
     """Return when the device has done this process's work."""
-    if not IS_REHEARSAL:
+    if not IS_HOST:
         torch.cuda.synchronize()
 
 
 def sizes(model: str) -> Sizes:
     if IS_REHEARSAL:
-        return MINIATURE[model]
+        chosen = MINIATURE[model]
+        return chosen if IS_HOST else chosen._replace(batch=chosen.batch * FOR_A_LANE)
     chosen = FULL[model]
     small = torch.cuda.get_device_properties(0).total_memory < LARGE_CARD
     return chosen._replace(batch=chosen.batch // 4) if small else chosen

@@ -16,7 +16,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .places import DRIVER, HERE, HOME, IS_REHEARSAL, ROOT, SITE, TAG, say
+from .places import DRIVER, HERE, HOME, IS_HOST, ROOT, SITE, TAG, say
 
 REQUIREMENTS = HERE / "requirements.txt"
 MOST_MB = 60
@@ -109,11 +109,11 @@ def module(folder: Path) -> None:
 
 
 def driver(folder: Path) -> None:
-    """Build the program that asks NVIDIA's driver; in a rehearsal, also the fake driver."""
+    """Build the program that asks NVIDIA's driver; on the device `host`, also the fake driver."""
     made = _first(_compiled_driver, folder / DRIVER.name)
     if made != DRIVER:
         shutil.copy(made, DRIVER)
-    if IS_REHEARSAL:
+    if IS_HOST:
         sources = [
             ROOT / "tests" / "fake_driver" / f"fake_{part}.cpp" for part in ("driver", "gpu")
         ]

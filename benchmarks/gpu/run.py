@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .places import DRIVER, FOLDER, HERE, HOME, ROOT, SITE
+from .places import DRIVER, FOLDER, HERE, HOME, IS_FAKE_GPU, REHEARSED, ROOT, SITE
 
 WORDS = 6000  # the last bytes that a failed part printed, which go into the results
 LEAST_SECONDS = 3.0  # with less left, a part is not begun
-REHEARSED = 4  # times as long may a part take where there are only a few cores
+SECONDS = 570.0  # in all
 OURS = ("-m", "gpu.packages")
 
 
@@ -214,34 +214,44 @@ def environment(part: Part, is_rehearsal: bool) -> dict[str, str]:
         # otherwise each of the many processes compiles what it imports
         "PYTHONDONTWRITEBYTECODE": "",
         "OMP_WAIT_POLICY": "PASSIVE",
-        "GPUSHARE_GPU_DEVICE": "host" if is_rehearsal else "cuda:0",
+        "GPUSHARE_GPU_DEVICE": "cuda:0",
     }
-    if is_rehearsal and part.command[0] == "{driver}":
+    return {**os.environ, **ours, **(rehearsal(part) if is_rehearsal else {})}
+
+
+def rehearsal(part: Part) -> dict[str, str]:
+    """Return what a rehearsal has: the fake GPU, one for all processes, or the device `host`."""
+    ours = {"GPUSHARE_GPU_REHEARSAL": "1"}
+    if IS_FAKE_GPU:
+        return {**ours, "FAKE_CUDA_HOST": f"rehearsal-{os.getpid()}"}
+    if part.command[0] == "{driver}":
         ours["LD_LIBRARY_PATH"] = str(HOME)  # the fake driver
-    return {**os.environ, **ours}
+    return {**ours, "GPUSHARE_GPU_DEVICE": "host"}
 
 
 # --- for people ---------------------------------------------------------------------------------
 
 
 def report(results: Results) -> str:
-    """Print every fact and figure in a line; the last output of a failed part is in the file."""
-    lines = []
+    """Print every fact and figure in a line; the last output of a failed part is in the file.
+    Figures of a rehearsal are compared with no promise."""
+    lines = ["a rehearsal: its figures say nothing"] if results.is_rehearsal else []
     for name, found in results.parts.items():
         lines.append(f"\n{name}: {found['state']} ({found.get('seconds', 0)} s)")
         for fact, said in found.get("facts", {}).items():
             answer = {True: "yes", False: "NO", None: "?"}[said["holds"]]
             note = f"  ({first_line(said['note'])})" if said["note"] else ""
             lines.append(f"  {answer:4}{fact}{note}")
-        lines += [f"  {figure_line(*entry)}" for entry in found.get("figures", {}).items()]
+        for figure, said in found.get("figures", {}).items():
+            lines.append(f"  {figure_line(figure, said, not results.is_rehearsal)}")
         lines += [f"  error: {first_line(text)}" for text in found.get("errors", [])]
         lines += [f"  {note}" for note in found.get("notes", [])]
     return "\n".join(lines)
 
 
-def figure_line(name: str, said: dict[str, Any]) -> str:
+def figure_line(name: str, said: dict[str, Any], counts: bool) -> str:
     line = f"{name:44}{said['value']:12.4g} {said.get('unit', '')}"
-    if "target" not in said:
+    if "target" not in said or not counts:
         return line
     sign = ">=" if said["at_least"] else "<="
     return f"{line:66}{sign} {said['target']:g}: {'met' if is_met(said) else 'MISSED'}"
@@ -291,7 +301,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--packages", default=FOLDER, type=Path, metavar="FOLDER")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU; no result counts")
     parser.add_argument("--skip", action="append", default=[], metavar="PART")
-    parser.add_argument("--seconds", default=570.0, type=float, help="in all (%(default)s)")
+    parser.add_argument("--seconds", type=float, help=f"in all ({SECONDS:g}; more in a rehearsal)")
     return parser.parse_args()
 
 
@@ -301,11 +311,15 @@ def main() -> int:
     if given.pack is not None:
         command = [sys.executable, *OURS, "pack", str(given.pack.absolute())]
         return subprocess.run(command, cwd=HERE.parent, env=environment(PARTS[0], True)).returncode
+    if IS_FAKE_GPU and not given.rehearse:
+        sys.exit("gpu.sh: this GPU is main memory and has no figures; --rehearse is for it")
     parts = chosen(given.parts, given.skip)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("gpu.sh: ended from outside"))
-    results = Results(given.rehearse, given.seconds)
+    usual = SECONDS * (REHEARSED if given.rehearse else 1)
+    seconds = usual if given.seconds is None else given.seconds
+    results = Results(given.rehearse, seconds)
     try:
-        Run(given.packages.absolute(), results, given.seconds).all_of(parts)
+        Run(given.packages.absolute(), results, seconds).all_of(parts)
     finally:
         results.write()
         print(report(results))

@@ -9,9 +9,9 @@ from typing import Any, TextIO
 
 import pytest
 
-from .places import ROOT
+from .places import IS_REHEARSAL, REHEARSED, ROOT
 
-TEST_SECONDS = 120
+TEST_SECONDS = 120 * (REHEARSED if IS_REHEARSAL else 1)
 
 
 class Reporter:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from measure import broker
 
 from .models import MODELS
-from .places import DEVICE, IS_REHEARSAL, figure, say
+from .places import DEVICE, IS_HOST, IS_REHEARSAL, figure, say
 from .trainer import MIB, Trainer, trainers
 
 COUNTS = (2,) if IS_REHEARSAL else (2, 4)
@@ -47,7 +47,7 @@ class Needs(NamedTuple):
 
 def used_bytes() -> int:
     """Return the used bytes of the card, by all processes."""
-    if IS_REHEARSAL:
+    if IS_HOST:
         return 0
     import pynvml
 
@@ -124,7 +124,8 @@ def measure(count: int) -> None:
                 figure(f"{count}_{name}_stock_at_once", ratio)
     needed = contexts + sum(each.live for each in needs)
     needed += max(each.peak - each.live for each in needs)
-    figure(f"{count}_contexts_MiB", contexts / MIB, "MiB")
+    if max(stock) > before:
+        figure(f"{count}_contexts_MiB", contexts / MIB, "MiB")
     share(count, models, needs, times, before, needed, max(stock) - before)
 
 
@@ -157,13 +158,15 @@ def share(
                 for s in device.sessions
             }
             say(note={f"{count} at the broker, MiB": {"lanes": lanes, "P and E": demands}})
+    if not stock:  # main memory, and the fake GPU
+        say(note="memory is skipped: NVML does not tell here what is in use")
+        return
     for name, size in (("learning", max(learning) - before), ("stock", stock)):
         figure(f"{count}_{name}_MiB", size / MIB, "MiB")
     figure(f"{count}_needed_MiB", needed / MIB, "MiB")
     figure(f"{count}_MiB", (max(steady) - before) / MIB, "MiB")
-    if needed:
-        figure(f"{count}_memory_ratio", (max(steady) - before) / needed, target=PROMISED_MEMORY)
-        figure(f"{count}_stock_memory_ratio", stock / needed)
+    figure(f"{count}_memory_ratio", (max(steady) - before) / needed, target=PROMISED_MEMORY)
+    figure(f"{count}_stock_memory_ratio", stock / needed)
 
 
 def main() -> int:

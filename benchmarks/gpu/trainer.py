@@ -24,7 +24,7 @@ from typing import Any
 
 from jupyter_gpushare.settings import Settings, as_environment
 
-from .places import DEVICE, IS_REHEARSAL
+from .places import DEVICE, IS_HOST, IS_REHEARSAL
 
 MIB = 1 << 20
 # bytes that survive an iteration, where that is asked
@@ -201,14 +201,14 @@ class Training:
     def _reset_peak(self) -> None:
         import torch
 
-        if not IS_REHEARSAL:
+        if not IS_HOST:
             torch.cuda.reset_peak_memory_stats()
 
     def _usage(self) -> dict[str, int]:
         """Return bytes of PyTorch's allocator; main memory does not matter here."""
         import torch
 
-        if IS_REHEARSAL:
+        if IS_HOST:
             return {"live": 0, "peak": 0, "reserved": 0}
         cuda = torch.cuda
         return {

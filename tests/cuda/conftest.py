@@ -11,7 +11,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,14 +22,17 @@ import psutil
 import pytest
 
 from jupyter_gpushare import settings as settings_module
+from jupyter_gpushare.errors import GpuShareError
 from jupyter_gpushare.settings import Settings, as_environment
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.snapshot import SessionView, Snapshot
 
 from ..conftest import FakeGpus, end_broker
+from .program import Bytes, has
 
 HERE = Path(__file__).resolve().parent
 GIB = 1 << 30
+LOOK_SECONDS = 0.1
 SECONDS = 800  # of one process; a safety net
 IS_HERE = "FAKE_CUDA_KERNELS" in os.environ
 collect_ignore_glob = [] if IS_HERE else ["test_*.py"]
@@ -126,19 +131,7 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpus:
     return gpus
 
 
-Bytes = dict[int, int]  # of a GPU's memory, by the number of the file that each is
 GivenAway = Callable[..., Bytes]
-
-
-def has(process: int, gpu: int, host: str) -> Bytes:
-    """What a process has of a GPU; nothing once it has ended."""
-    found = {}
-    with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{process}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed just now
-                if os.readlink(entry).startswith(f"/memfd:fake-gpu-{gpu}-{host} "):
-                    found[entry.stat().st_ino] = entry.stat().st_size
-    return found
 
 
 @pytest.fixture
@@ -155,7 +148,9 @@ def given_away(tmp_path: Path) -> GivenAway:
 
 
 @pytest.fixture
-def broker(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+def broker(
+    socket_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Settings]:
     """A private broker, whose turns end at each boundary where another session waits."""
     given = settings_module.load(
         {},
@@ -164,11 +159,58 @@ def broker(socket_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         device="cuda:0",
         quantum_seconds=1e-6,
         half_life_seconds=1e-6,
+        cuda_context_bytes=0,
     )
     for name, value in as_environment(given).items():
         monkeypatch.setenv(name, value)
-    yield given
+    with watched(given, tmp_path.name) as wrong:
+        yield given
     end_broker(given)
+    assert not wrong, wrong
+
+
+@contextmanager
+def watched(given: Settings, host: str) -> Iterator[list[str]]:
+    """Collect excesses that last, during the block."""
+    wrong: list[str] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        before: set[str] = set()
+        while not ended.wait(LOOK_SECONDS):
+            with contextlib.suppress(GpuShareError):  # there is no broker, or it was killed
+                with Client.connect(given, "watching", start=False) as client:
+                    after = set(excesses(client.look(), host))
+                wrong.extend(before & after)  # what is so only once may have changed meanwhile
+                before = after
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield wrong
+    ended.set()
+    thread.join()
+
+
+def has_of(process: int, gpu: int, host: str) -> Bytes:
+    """What a process has of this test's GPU, or of the one that it has for itself."""
+    return has(process, gpu, host) | has(process, gpu, "")
+
+
+def excesses(snapshot: Snapshot, host: str) -> Iterator[str]:
+    """GPUs of which sessions and lanes have more than there is: by what they have said, or by what
+    the driver has given to each session, and its lane's size."""
+    for device in snapshot.devices:
+        if device.name == "host":
+            continue
+        gpu = int(device.name.partition(":")[2])
+        of_lanes = has_of(snapshot.broker.pid, gpu, host).keys()
+        lost: Bytes = {}
+        for view in device.sessions:
+            lost |= has_of(view.pid, gpu, host)
+        private = sum(size for file, size in lost.items() if file not in of_lanes)
+        most = max(private, device.persistent_bytes) + sum(lane.bytes for lane in device.lanes)
+        if most > device.capacity_bytes:
+            yield f"{device.name}: {most} bytes, of which {private} are private"
 
 
 @pytest.fixture

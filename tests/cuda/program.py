@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
+import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
+Bytes = dict[int, int]  # of a GPU's memory, by the number of the file that each is
+
+
+def has(process: int, gpu: int, host: str) -> Bytes:
+    """What a process has of a GPU; nothing once it has ended."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed just now
+                if os.readlink(entry).startswith(f"/memfd:fake-gpu-{gpu}-{host} "):
+                    found[entry.stat().st_ino] = entry.stat().st_size
+    return found
 
 
 def say(line: str) -> None:

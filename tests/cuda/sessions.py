@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from program import MIB, main, say
+from program import MIB, has, main, say
 
 import jupyter_gpushare as gpushare
-from jupyter_gpushare import _core
+from jupyter_gpushare import _core, settings
+from jupyter_gpushare.wire.client import Client
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from gpu_memory import calls, training
@@ -71,9 +73,20 @@ def held(opened: Any) -> dict[str, int]:
         "persistent": demand.persistent_bytes - context,
         "ephemeral": demand.ephemeral_bytes,
         "private": private_bytes(),
+        "lost": lost_bytes(opened.memory.lane._index),
         "lane": opened.memory.lane._lane.size,
         "allocated": torch.cuda.memory_allocated(),
     }
+
+
+def lost_bytes(index: int) -> int:
+    """What the GPU has lost to this process beside lanes, by the driver's own count."""
+    number = torch.cuda.get_device_properties(index).uuid.bytes[0] - 1  # as the fake driver has it
+    with Client.connect(settings.load(), "tests", start=False) as client:
+        broker = client.look().broker.pid
+    host = os.environ["FAKE_CUDA_HOST"]
+    ours, of_lanes = (has(process, number, host) for process in (os.getpid(), broker))
+    return sum(ours[file] for file in ours.keys() - of_lanes.keys())
 
 
 def private_bytes() -> int:
@@ -96,6 +109,17 @@ def keeps_one(turns: bool, count: int) -> dict[str, Any]:
         assert all(is_all(tensor, 7) for tensor in kept)
         opened.memory.evacuate()
         return {"inside": inside, **held(opened)}
+
+
+def waits_for_a_lane() -> dict[str, int]:
+    """Each of the first iterations keeps 4 MiB; then the next one has not begun."""
+    with session() as opened:
+        kept = []
+        for _ in range(2):
+            with gpushare.turn():
+                step()
+                kept.append(memory(4, 7))
+        return held(opened)
 
 
 def loop(turns: bool, count: int) -> Iterator[int]:

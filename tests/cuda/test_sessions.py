@@ -81,6 +81,30 @@ def test_persistent_is_what_the_device_loses(run: Run) -> None:
     assert is_within(said["persistent"], said["private"]), said
 
 
+OF_FIRST = pytest.mark.xfail(strict=True, reason="what first iterations leave is not counted")
+FROM_BEFORE = pytest.mark.xfail(strict=True, reason="segments from before sharing are not counted")
+OF_CUBLAS = pytest.mark.xfail(strict=True, reason="chunks of workspaces are counted in part")
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("trains", []),
+        ("keeps_one", [True, 12]),
+        ("keeps_the_last", [50]),
+        pytest.param("waits_for_a_lane", [], marks=OF_FIRST),
+        pytest.param("trains_long", ["cnn", 10], marks=FROM_BEFORE),
+        pytest.param("multiplies_first_inside", [16], marks=OF_CUBLAS),
+    ],
+)
+def test_what_a_session_says_is_what_the_driver_counts(
+    function: str, arguments: list[object], run: Run
+) -> None:
+    more = {"CUBLAS_WORKSPACE_CONFIG": ":4096:2", **WITHOUT_KERNELS}
+    said = run(PROGRAM, function, *arguments, **more)
+    assert said["lost"] <= 1.05 * said["persistent"], said
+
+
 @pytest.mark.parametrize("model", ["cnn", "transformer"])
 def test_a_steady_loop_keeps_its_lane(model: str, run: Run) -> None:
     """More iterations than a demand looks back on; and the search for the lane's size has ended."""

@@ -2,6 +2,7 @@
 `benchmarks/gpu.sh` runs them where only PyTorch and a handful of packages are.
 
 Without a GPU they are skipped; with GPUSHARE_GPU_DEVICE=host the same cases run on main memory.
+A rehearsal of that script has a part of them.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ ALL_JOBS = (
 
 def device_name() -> str:
     return os.environ.get("GPUSHARE_GPU_DEVICE", "cuda:0")
+
+
+def is_rehearsal() -> bool:
+    return "GPUSHARE_GPU_REHEARSAL" in os.environ
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LEAST_SEED = 20 << 20  # bytes; for a smaller request PyTorch makes a segment of that size
 TIDY = 8  # times to empty the cache after an iteration outside; live blocks pin segments
 INACTIVE = "inactive"  # the caching allocator's state of a free block
-OLDEST = (2, 9)  # version of PyTorch; the sources of older ones were not read
+OLDEST = (2, 11)  # version of PyTorch; tests/cuda has run it and newer ones, and none before
 NEEDED = (  # private functions of PyTorch; no public one routes all threads
     "_cuda_beginAllocateToPool",
     "_cuda_endAllocateToPool",

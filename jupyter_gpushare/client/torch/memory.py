@@ -18,6 +18,7 @@ from .holdings import held_by
 from .host_lane import HostLane
 from .lane import Lane, NoLane, NoLaneOfSeveral
 from .pager import HostPager, Pager, lies_in_memory
+from .squeeze import hooks
 from .squeeze.page_file import NO_QUOTAS
 from .squeeze.squeeze import NoSqueeze, Squeeze
 
@@ -211,6 +212,8 @@ def _squeeze(
     quotas: PageQuotas,
 ) -> Squeeze | NoSqueeze:
     if isinstance(counter, CountedStorages):
+        if reason := hooks.why_not():
+            return NoSqueeze(reason)
         return Squeeze(counter, page_directory, tell, quotas)
     return NoSqueeze("that is possible on the device `host` only, and where tensors are counted")
 

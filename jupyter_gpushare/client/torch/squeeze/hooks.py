@@ -22,11 +22,21 @@ from .recorder import Recorder
 COMPILED = "the model is compiled; `torch._functorch.config.activation_memory_budget` is for that"
 LEAST = 16 << 10  # bytes; a smaller storage stays
 Packed = Handle | Plain
-_SAVES_FOR_USER = torch.autograd.Function.apply.__func__.__code__
+# The frame in which a user's own autograd function saves tensors; from PyTorch 2.14 on it has none.
+_OF_USERS = getattr(torch.autograd.Function.apply, "__func__", None)
+_SAVES_FOR_USER = None if _OF_USERS is None else _OF_USERS.__code__
 _WITHOUT_TORCH_FUNCTION = torch._C.DisableTorchFunction  # looked up once: these run for each tensor
 _is_inference = torch.is_inference_mode_enabled
 _is_functorch_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
 _RUNS_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
+
+
+def why_not() -> str:
+    """Return an empty string if this version of PyTorch shows what has to be known; else the
+    reason."""
+    if _SAVES_FOR_USER is not None:
+        return ""
+    return f"PyTorch {torch.__version__} does not tell which tensors a user's function saves"
 
 
 class Hooks:
