@@ -52,6 +52,7 @@ def test_each_fact_that_lanes_rest_on_holds_for_the_fake_driver(home: Path) -> N
     assert results["machine"]["is_rehearsal"] is True
 
 
+@pytest.mark.thorough
 def test_figures_come_from_real_sessions(home: Path) -> None:
     code, printed, results = rehearse(home, "changeover", "paging")
     assert code == 0, printed
@@ -91,6 +92,7 @@ def living_parts(home: Path) -> list[bytes]:
     return lines
 
 
+@pytest.mark.thorough
 def test_an_end_from_outside_ends_the_part_that_runs_and_keeps_its_results(
     home: Path,
 ) -> None:

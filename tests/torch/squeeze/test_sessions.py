@@ -99,6 +99,7 @@ def test_what_does_not_fit_the_device_is_squeezed_and_trains_the_same(
     assert squeezed.ephemeral == squeezed.options[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.unsqueezed("the size that the broker chooses")
 def test_two_squeezed_sessions_train_the_same_when_the_broker_is_killed(
     settings: Settings, replaced: Callable[[int], Settings]
