@@ -51,7 +51,8 @@ std::optional<RunQueueEntry> Admission::first_aged() const {
 }
 
 bool Admission::seeks_place(const Session& session) const {
-  return session.memory.residence() != Residence::out && !state_.has_place(session);
+  return session.admissible && session.memory.residence() != Residence::out &&
+         !state_.has_place(session);
 }
 
 // --- which one comes first -----------------------------------------------------------------------

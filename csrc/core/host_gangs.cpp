@@ -237,7 +237,9 @@ Decision HostGangs::settle(Decision decision) {
 }
 
 bool HostGangs::follow(Gang& gang, Decision& decision) {
-  if (!gang.wants() || gang.runs()) return false;
+  const bool waits = gang.wants() && !gang.runs();
+  if (stand_back(gang, waits && is_behind(gang), decision)) return true;
+  if (!waits) return false;
   if (is_kept(gang)) return seek_room(gang, decision);
   if (gang.stage != Stage::kept) return false;
   join_queue(gang, decision);
@@ -255,16 +257,50 @@ bool HostGangs::follow_queue(Decision& decision) {
 // Whether it cannot have all of its devices at once, for longer than the turns take that are ended
 // for it.
 bool HostGangs::is_kept(const Gang& gang) const {
-  const auto has_room = [&](DeviceNumber device) { return has_place(devices_, gang, device); };
-  return gang.paused || is_throttled(devices_, gang) ||
-         !std::ranges::all_of(gang.devices, has_room) || is_behind_overdue(devices_, gang, now_);
+  return !may_seek(gang) || lacks_room(gang) || is_behind_overdue(devices_, gang, now_);
+}
+
+bool HostGangs::lacks_room(const Gang& gang) const {
+  return !std::ranges::all_of(
+      gang.devices, [&](DeviceNumber device) { return has_place(devices_, gang, device); });
+}
+
+bool HostGangs::may_seek(const Gang& gang) const {
+  return !gang.paused && !is_throttled(devices_, gang);
+}
+
+// Whether an earlier gang waits for room, and has a device in common.
+bool HostGangs::is_behind(const Gang& gang) const {
+  if (!lacks_room(gang)) return false;
+  const auto shares = [&](DeviceNumber device) {
+    return std::ranges::find(gang.devices, device) != gang.devices.end();
+  };
+  for (const auto& [number, other] : gangs_) {
+    if (other.id == gang.id) return false;
+    if (other.wants() && !other.runs() && may_seek(other) && lacks_room(other) &&
+        std::ranges::any_of(other.devices, shares))
+      return true;
+  }
+  return false;
+}
+
+bool HostGangs::stand_back(Gang& gang, bool stands_back, Decision& decision) {
+  if (stands_back == gang.stands_back) return false;
+  if (stands_back) {
+    give_back(gang, decision);
+    gang.stage = Stage::kept;
+  }
+  gang.stands_back = stands_back;
+  tell(gang, decision,
+       [&](Scheduler& there) { return there.set_admissible(now_, gang.id, !stands_back); });
+  return true;
 }
 
 bool HostGangs::seek_room(Gang& gang, Decision& decision) {
   bool follows = gang.stage != Stage::kept;
   if (follows) give_back(gang, decision);
   gang.stage = Stage::kept;
-  const bool may = !gang.paused && !is_throttled(devices_, gang);
+  const bool may = may_seek(gang) && !gang.stands_back;
   for (const DeviceNumber device : gang.devices) {
     const bool seeks = may && !has_place(devices_, gang, device);
     const bool sought = std::erase(gang.seeks, device) > 0;
@@ -321,6 +357,10 @@ std::string HostGangs::agrees(const Gang& gang) const {
   });
   const auto expected = gang.runs() ? gang.devices.size() : gang.granted;
   if (static_cast<std::size_t>(has) != expected) return "has turns on other devices than it should";
+  if (gang.stands_back && std::ranges::any_of(gang.devices, [&](DeviceNumber device) {
+        return has_place(devices_, gang, device);
+      }))
+    return "has a place that it leaves to an earlier gang";
   return gang.runs() || !gang.told ? "" : "was asked to yield a turn that it has not got";
 }
 

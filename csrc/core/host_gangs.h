@@ -10,7 +10,9 @@
 // Only a gang that could not get all of its devices is called back, so that no device is kept idle:
 // one that is paused or throttled, that has no room on one of them, or where an overdue session has
 // one. Where it has no room it waits for memory like other sessions: so idle sessions are paged out
-// for it, and aging bounds backfill before it.
+// for it, and aging bounds backfill before it. Of gangs that lack room and have a device in common
+// the one that opened first may have places, and the others stand back and have none: two that each
+// keep the place that the other lacks would wait for ever.
 //
 // What must stay true, and is_valid() looks at: a gang that has its turn has a turn on each of its
 // devices, and one that is not called has one on none; and what must stay true of the queue.
@@ -46,6 +48,7 @@ class HostGangs {
     TurnNumber turn = 0;
     std::size_t granted = 0;           // devices, while it is called
     std::vector<DeviceNumber> seeks;   // where it waits for memory, while it is kept
+    bool stands_back = false;          // it is admitted nowhere, and leaves that to an earlier gang
     bool asked = false, told = false;  // by a device to yield; told so by us
     Seconds waited = 0;                // in waits that are over
     std::optional<Seconds> since;      // when the wait began that goes on
@@ -96,6 +99,10 @@ class HostGangs {
   bool follow(Gang& gang, Decision& decision);
   bool follow_queue(Decision& decision);
   bool is_kept(const Gang& gang) const;
+  bool lacks_room(const Gang& gang) const;
+  bool may_seek(const Gang& gang) const;
+  bool is_behind(const Gang& gang) const;
+  bool stand_back(Gang& gang, bool stands_back, Decision& decision);
   bool seek_room(Gang& gang, Decision& decision);
   void join_queue(Gang& gang, Decision& decision);
   void call(Gang& gang, Decision& decision);

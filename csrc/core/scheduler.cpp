@@ -164,6 +164,15 @@ Decision Scheduler::evict(Seconds now, const std::string& id) {
   return decision;
 }
 
+Decision Scheduler::set_admissible(Seconds now, const std::string& id, bool admissible) {
+  Session& changed = known(id);
+  require(admissible || !changed.turn, "a session that has a turn stays admitted");
+  happen(now);
+  changed.admissible = admissible;
+  if (!admissible && state_->has_place(changed)) state_->lanes.remove(changed.number);
+  return pass();
+}
+
 bool Scheduler::may_keep(const std::string& id, Bytes persistent) const {
   const Session& grows = state_->sessions.of(id);
   const LaneAllocator& lanes = state_->lanes;

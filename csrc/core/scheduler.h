@@ -55,6 +55,8 @@ class Scheduler {
   // one that runs a cell or is out already.
   Decision preempt(Seconds now, const std::string& id);
   Decision evict(Seconds now, const std::string& id);
+  // A session that is not admissible loses its place, and is not admitted; it must have no turn.
+  Decision set_admissible(Seconds now, const std::string& id, bool admissible);
   // Sets the throttled sessions, and why each is. One that runs is asked to
   // yield; one that waits is granted nothing, is not admitted and delays no other session, and
   // begins to wait anew once it is not throttled any more.

@@ -39,6 +39,7 @@ struct Session {
   int priority = 0;
   bool paused = false;
   bool alone = false;            // runs without others, and cannot be paged out
+  bool admissible = true;        // false: its gang leaves the room to an earlier one
   std::optional<Why> throttled;  // by a rule, which says why
   bool busy = true;
   Demand demand;

@@ -19,6 +19,7 @@ Session& Turns::open(const std::string& id, const SessionSpec& spec) {
   session.priority = spec.priority;
   session.paused = spec.paused;
   session.alone = spec.alone;
+  session.admissible = true;
   state_.sessions.set_demand(session, spec.demand);
   session.bears = spec.bears;
   session.remaining_iterations = spec.remaining_iterations;

@@ -450,6 +450,27 @@ def test_granted_devices_are_kept_until_the_last_device_has_granted() -> None:
     assert driver.has == {"both"}
 
 
+def test_two_gangs_that_each_lack_the_place_of_the_other_do_not_wait_for_ever() -> None:
+    """The later one finds room on one device while the earlier one has it on the other."""
+    driver = Driver(2)
+    first, second = driver.names
+    driver.close(second)
+    driver.open(first, [first], user="p", demand=Demand(9 * GIB, GIB))
+    driver.open("earlier", [first, second], demand=Demand(GIB, 13 * GIB))
+    driver.open("later", [first, second], demand=Demand(3 * GIB, GIB))
+    for id in (first, "earlier", "later"):
+        driver.request(id)
+    assert driver.state("later", first).why[-1].code == "other_gangs_first"
+    driver.finish(first)
+    driver.close(first)
+    driver.pass_time(1.0)
+    assert driver.has == {"earlier"}
+    driver.finish("earlier")
+    driver.close("earlier")
+    driver.pass_time(1.0)
+    assert driver.has == {"later"}
+
+
 def test_a_gang_that_is_lost_frees_all_its_devices_at_once() -> None:
     driver = Driver(2)
     driver.open("both", driver.names)
