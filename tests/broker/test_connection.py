@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from jupyter_gpushare.broker.accounting.accounts import Accounts
 from jupyter_gpushare.broker.service import Service
 from jupyter_gpushare.broker.transport.connection import Connection, computes
 from jupyter_gpushare.broker.transport.server import Endpoint
+from jupyter_gpushare.broker.transport.socket_file import SocketFile, listen
 from jupyter_gpushare.devices import Device
 from jupyter_gpushare.settings import load
 
@@ -58,6 +60,24 @@ def test_a_connection_ends_although_there_was_no_memory_to_close_it() -> None:
     outcomes = [asyncio.run(end_of_other_side(failing)) for failing in range(ALLOCATIONS)]
     assert [last for last, _ in outcomes] == [b""] * ALLOCATIONS
     assert any(has_failed for _, has_failed in outcomes)
+
+
+def test_a_broker_without_memory_ends(tmp_path: Path) -> None:
+    """A decision may have been lost, such as a request to yield, which is made once."""
+    path = tmp_path / "broker.sock"
+
+    def fails() -> None:
+        raise MemoryError
+
+    async def serve() -> None:
+        device = Device("host", 1 << 30, "main memory", partial(HostLaneMemory, 1 << 30))
+        service = Service(load({}), [device], started=0.0, accounts=Accounts())
+        endpoint = Endpoint(load({}), service)
+        listener = listen(path, load({}))
+        asyncio.get_running_loop().call_later(0.1, fails)
+        await asyncio.wait_for(endpoint.serve(listener, SocketFile(path)), TIMEOUT_SECONDS)
+
+    asyncio.run(serve())
 
 
 def test_a_process_computes_until_it_ends_and_may_end_while_it_is_looked_at() -> None:

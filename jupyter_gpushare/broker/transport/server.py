@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ...devices import find_all
 from ...errors import BrokerUnavailable, InvalidValue, LimitExceeded
@@ -69,6 +70,7 @@ class Endpoint:
         sessions then."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopped.set)
+        self._loop.set_exception_handler(self._failed)
         server = await self._loop.create_unix_server(
             lambda: Connection(self), sock=listener, backlog=ACCEPTED_AT_ONCE
         )
@@ -81,6 +83,14 @@ class Endpoint:
         for connection in tuple(self._connections):
             connection.close()
         return was_in_use
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+        """Without memory a decision may be lost between scheduler and sessions, such as a request
+        to yield, which is made once. The next broker asks the sessions for what they have."""
+        loop.default_exception_handler(about)
+        if isinstance(about.get("exception"), MemoryError):
+            log.error("this broker has no memory left, so it ends")
+            self._stopped.set()
 
     def _look_for(self, file: SocketFile) -> None:
         """A broker that cannot be found any more ends, so that there can be one that is found:
