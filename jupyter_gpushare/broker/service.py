@@ -194,7 +194,7 @@ class Service:
                 raise ProtocolError(f"the first message is Hello, not {type(message).__name__}")
             self._handlers[type(message)](peer, message, now)
         except (GpuShareError, KeyError, ValueError, OverflowError) as error:
-            is_answer = not isinstance(message, UNANSWERED)
+            is_answer = not (peer.greeted and isinstance(message, UNANSWERED))
             peer.send(Error(*_refusal(error), is_answer))
         self._builder.follow(now)
 
