@@ -38,7 +38,8 @@ KINDS = {
         ("libasan.so", "libubsan.so", "libstdc++.so"),
         {
             # Python and PyTorch keep much memory until their end, on purpose
-            "ASAN_OPTIONS": {**OF_ALL, "detect_leaks": 0},
+            # What was never touched is zero, as without it.
+            "ASAN_OPTIONS": {**OF_ALL, "detect_leaks": 0, "max_malloc_fill_size": 0},
             "UBSAN_OPTIONS": {"print_stacktrace": 1, "halt_on_error": 1},
         },
         "not fork and not heap",
