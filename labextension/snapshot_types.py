@@ -18,7 +18,7 @@ from jupyter_gpushare.wire.snapshot import Snapshot
 
 FILE = Path(__file__).resolve().parent / "src" / "snapshot.ts"
 HEADER = "// Written by snapshot_types.py from wire/snapshot.py; change it there.\n"
-SPARSE = {"Reason"}  # fields that have their default are left out
+SPARSE = {"Error", "Reason"}  # fields that have their default are left out
 SCALARS = {
     "string": "string",
     "integer": "number",

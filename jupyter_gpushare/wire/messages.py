@@ -440,7 +440,7 @@ class Accounts(Message, frozen=True):
     note: str = ""
 
 
-class Error(Message, frozen=True):
+class Error(Message, frozen=True, omit_defaults=True):
     """A message was refused and changed nothing; `code` is a key of errors.BY_CODE. Without
     `is_answer` the message was one of UNANSWERED, so no client waits for this."""
 

@@ -36,7 +36,7 @@ export interface IError {
   type: 'Error';
   code: string;
   message: string;
-  is_answer: boolean;
+  is_answer?: boolean;
 }
 
 export interface IGroupView {
