@@ -73,11 +73,11 @@ test: $(INSTALLED) $(MODULES)  ## every test there is; C++ is compiled while pyt
 test-cpp: $(TOOLS)  ## the C++ tests under the address, undefined-behaviour and thread sanitizers
 	cmake -S csrc -B build/sanitize -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	  -DGPUSHARE_SANITIZE=address,undefined
-	nice cmake --build build/sanitize
+	MAKEFLAGS= nice cmake --build build/sanitize
 	ctest --test-dir build/sanitize --output-on-failure
 	cmake -S csrc -B build/sanitize-thread -G Ninja -DGPUSHARE_TESTS=ON -D$(STRICT)=ON \
 	  -DGPUSHARE_SANITIZE=thread
-	nice cmake --build build/sanitize-thread --target core_test simulation_test memory_test cuda_test handoff_test
+	MAKEFLAGS= nice cmake --build build/sanitize-thread --target core_test simulation_test memory_test cuda_test handoff_test
 	for test in core simulation memory cuda handoff; do \
 	  build/sanitize-thread/tests/$${test}_test --test-case='$(THREADED)' || exit; \
 	done
@@ -95,7 +95,7 @@ test-frontend: $(MODULES)  ## the unit tests of the front end
 	cd labextension && jlpm test
 
 test-python: $(INSTALLED) $(MODULES)  ## pytest: kernels, servers, sockets, browser
-	$(BIN)/pytest
+	MAKEFLAGS= $(BIN)/pytest
 
 test-cuda: $(INSTALLED) $(CUDA_MADE)  ## lanes under PyTorch's own CUDA allocator, on a GPU that is main memory
 	tests/cuda/run -m pytest --timeout 1000 $(CUDA_TESTS)

@@ -205,7 +205,7 @@ class Clients {
     REQUIRE((state.paged_out_bytes > 0) == out_.contains(state.id));
     REQUIRE(!scheduler_.may_keep(state.id, 101));
     REQUIRE((state.state != State::throttled || held_.contains(state.id)));
-    if (held_.contains(state.id)) REQUIRE(!state.place);
+    if (held_.contains(state.id)) REQUIRE(!state.position);
     if (state.lane && state.state != State::running && state.state != State::overdue)
       REQUIRE(scheduler_.may_keep(state.id, 0));
   }
