@@ -94,9 +94,11 @@ class Turn:
         __tracebackhide__ = True
         while not self.holding and not self._link.closed.is_set():
             try:
-                news = self._link.connected().await_turn(self.number, self.handoff_slot)
-                if news is not None:
-                    self._link.take(news)
+                client = self._link.connected()
+                if client.has_news():
+                    self._link.take(client.receive())
+                elif given := self.handoff_slot.wait(client.fileno(), self.number):
+                    self._link.take(Grant(*given))
             except (ConnectionLost, ProtocolError):
                 self._restore_while_waiting()
             if not self.holding:

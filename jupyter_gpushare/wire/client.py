@@ -209,13 +209,6 @@ class Client:
         """As `has_news`; after it `handoff_slot` knows the successor of `turn`, if one is named."""
         return handoff_slot.look(self._socket.fileno(), turn) or bool(self._received)
 
-    def await_turn(self, turn: int, handoff_slot: HandoffSlot) -> ToClient | None:
-        """As `receive`, or the Grant of `turn` that comes into `handoff_slot` if that is first;
-        None if neither came, as after a signal."""
-        if not self._received and (given := handoff_slot.wait(self.fileno(), turn)) is not None:
-            return Grant(*given)
-        return self.receive() if self.has_news() else None
-
     def ask(
         self,
         message: Message,

@@ -64,7 +64,7 @@ class Chatterbox:
             self.messages -= 1
             self._budget.spend(SLICE_SECONDS)
         if self.messages:
-            self._rate_limiter.wait(self._budget, self)
+            self._rate_limiter.wait(self._budget, self.work)
 
 
 @pytest.fixture

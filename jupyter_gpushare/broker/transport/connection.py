@@ -8,12 +8,14 @@ import os
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import GpuShareError, LimitExceeded, ProtocolError
 from ...wire import framing
+from ...wire.framing import ToBroker
 from ...wire.launch import other_end
 from ...wire.messages import (
     Error,
@@ -68,52 +70,59 @@ class Connection(asyncio.BufferedProtocol, Peer):
         """Filled and emptied in one go, so that one buffer serves all connections."""
         return self._endpoint.buffer
 
-    def buffer_updated(self, nbytes: int) -> None:
-        self._take_chunks()  # they were sent before what was said afterwards
-        try:
-            self._heard += self._frames.feed(self._endpoint.buffer[:nbytes])
-        except LimitExceeded as error:
-            self._refuse(error)
-        self.work()
-
-    def work(self) -> None:
-        """Handle what there is, as long as its user is known and has time; the rest waits, and is
+    def buffer_updated(self, nbytes: int = 0) -> None:
+        """Handle what has come, as long as its user is known and has time; the rest waits, and is
         read no further: nothing is kept for a client that has shown nothing."""
         if self._budget is None:
             return  # it has gone
         self._budget.begin(time.monotonic())
-        now = self._endpoint.now()
-        used = time.thread_time()  # or a user would pay for what else runs on the processors
         try:
-            for _ in range(MESSAGES_AT_ONCE):
-                if not self._heard or self._greeting is not None or not self._budget.has_time:
-                    break
-                self._count(now)
-                message = framing.decode_from_client(self._heard.popleft())
+            self._cut(nbytes)
+            for message in self._due():
                 if isinstance(message, Hello):
-                    self._greet(message, now)
+                    self._greet(message)
                 else:
-                    self._endpoint.service.handle(self, message, now)
-                before, used, now = used, time.thread_time(), self._endpoint.now()
-                self._budget.spend(used - before)
+                    self._endpoint.service.handle(self, message, self._endpoint.now())
         except (ProtocolError, LimitExceeded) as error:
             self._refuse(error)
         except Exception:  # a border: others wait, whatever has become of this one
             log.exception("a message of process %d could not be handled", self.pid)
             self._transport.abort()
         self._wait_for_time()
-        self._endpoint.happened(now)
+        self._endpoint.happened(self._endpoint.now())
+
+    def _cut(self, nbytes: int) -> None:
+        """Cut messages from the bytes that have come."""
+        if nbytes:
+            self._take_chunks()  # they were sent before what was said afterwards
+            self._heard += self._frames.feed(self._endpoint.buffer[:nbytes])
+
+    def _due(self) -> Iterator[ToBroker]:
+        """Yield the messages that there is time for, and count that time to the user."""
+        used = time.thread_time()  # or a user would pay for what else runs on the processors
+        for _ in range(MESSAGES_AT_ONCE):
+            if not self._heard or self._greeting is not None or not self._has_time:
+                return
+            self._count(self._endpoint.now())
+            yield framing.decode_from_client(self._heard.popleft())
+            before, used = used, time.thread_time()
+            if self._budget is not None:
+                self._budget.spend(used - before)
+
+    @property
+    def _has_time(self) -> bool:
+        return self._budget is not None and self._budget.has_time
 
     def _wait_for_time(self) -> None:
         if self._greeting is not None:
             self._transport.pause_reading()
         elif self._heard and self._budget is not None:
             self._transport.pause_reading()
-            self._endpoint.rate_limiter.wait(self._budget, self)
+            self._endpoint.rate_limiter.wait(self._budget, self.buffer_updated)
         else:
             self._transport.resume_reading()
 
-    def _greet(self, hello: Hello, now: float) -> None:
+    def _greet(self, hello: Hello) -> None:
         """Take a Hello; what is behind it waits where the hub has to be asked first."""
         if not self.user and (hello.token or hello.ticket):
             self._endpoint.silent_connections.leave(self)
@@ -122,7 +131,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             return
         if self.user:
             self._enter()
-        self._endpoint.service.handle(self, hello, now)
+        self._endpoint.service.handle(self, hello, self._endpoint.now())
 
     def _identified(self, hello: Hello, done: asyncio.Task[Identity]) -> None:
         self._greeting = None
@@ -144,7 +153,7 @@ class Connection(asyncio.BufferedProtocol, Peer):
             self._check = self._endpoint.keep_checking(self, hello)
             self._check.add_done_callback(self._checked)
         self._endpoint.service.handle(self, hello, self._endpoint.now())
-        self.work()
+        self.buffer_updated()
 
     def _checked(self, done: asyncio.Task[None]) -> None:
         if not done.cancelled() and isinstance(error := done.exception(), GpuShareError):

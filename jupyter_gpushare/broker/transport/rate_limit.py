@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from ...errors import LimitExceeded
 
@@ -21,13 +21,8 @@ PART = 0.5  # of the loop, for a user that has nothing saved
 SAVED_SECONDS = 1.0  # of the loop at most: so all notebooks of a user come back at once
 MOST_SILENT = 32  # connections of a process that have not said Hello yet
 MAX_BACKLOG_BYTES = 32 << 20  # that all connections of a user leave unread, and one message
-
-
-class Speaker(Protocol):
-    """A connection that has said more than was handled."""
-
-    def work(self) -> None:
-        """Handle what its budget has time for; then it waits again, if anything is left."""
+# Handles what a connection has said and its budget has time for; the rest waits again.
+Handler: TypeAlias = Callable[[], None]
 
 
 class Reader(Protocol):
@@ -92,7 +87,7 @@ class Budget:
     def __init__(self, user: str) -> None:
         self.user = user
         self.connections = 0
-        self.waiting: deque[Speaker] = deque()
+        self.waiting: deque[Handler] = deque()
         self.behind: set[Reader] = set()  # that have not read all they were sent
         self.saved = SAVED_SECONDS
         self._since = self._used = 0.0
@@ -155,9 +150,9 @@ class RateLimiter:
         """The budget stays: a user that leaves and comes back has saved no more by it."""
         budget.connections -= 1
 
-    def wait(self, budget: Budget, speaker: Speaker) -> None:
+    def wait(self, budget: Budget, handle: Handler) -> None:
         """There is no time for what else this connection has said."""
-        budget.waiting.append(speaker)
+        budget.waiting.append(handle)
         self._waiting[budget] = None
         self._be_called()
 
@@ -174,7 +169,7 @@ class RateLimiter:
             budget.refresh(time.monotonic())
             for _ in range(len(budget.waiting)):
                 if budget.has_time:
-                    budget.waiting.popleft().work()
+                    budget.waiting.popleft()()
             if budget.waiting:
                 self._waiting[budget] = None
         self._is_due = False
