@@ -60,11 +60,17 @@ Eviction::Plan Eviction::for_aged(const Sessions& idle) const {
 }
 
 // Sessions that have a place and may be asked, the one used last first: the longest idle session
-// leaves first.
+// leaves first. A throttled one is as good as idle while its cell waits, since it gets no turn,
+// unless it was named as a successor before.
 Eviction::Sessions Eviction::idle_sessions() const {
+  const std::set<SessionNumber> named = state_.named_successors();
   Sessions idle;
-  for (const Session& session : state_.sessions)
-    if (may_be_paged_out(session) && state_.has_place(session)) idle.push_back(&session);
+  for (const Session& session : state_.sessions) {
+    const bool is_held_back = is_throttled(session) && session.request &&
+                              can_be_paged_out(session) && !named.contains(session.number);
+    if ((may_be_paged_out(session) || is_held_back) && state_.has_place(session))
+      idle.push_back(&session);
+  }
   std::ranges::sort(idle, [](const Session* a, const Session* b) {
     return std::pair(a->memory.last_used(), a->number) >
            std::pair(b->memory.last_used(), b->number);
@@ -72,17 +78,17 @@ Eviction::Sessions Eviction::idle_sessions() const {
   return idle;
 }
 
-// The order is that in which they stay. A session that was named as a successor is not among them.
-// A throttled one gets no turn, whatever the policy says of it, so it comes after all others.
+// The order is that in which they stay. A session that was named as a successor is not among them,
+// nor a throttled one, which is as good as idle.
 Eviction::Sessions Eviction::waiting_behind(const RunQueueEntry& first) const {
   const std::set<SessionNumber> named = state_.named_successors();
   const auto goes_before = [&](const RunQueueEntry& a, const RunQueueEntry& b) {
-    const bool a_throttled = is_throttled(*a.session), b_throttled = is_throttled(*b.session);
-    return a_throttled != b_throttled ? b_throttled : before(*state_.policy, a.view, b.view);
+    return before(*state_.policy, a.view, b.view);
   };
   std::vector<RunQueueEntry> behind;
   for (const Session& session : state_.sessions) {
-    if (!session.request || !can_be_paged_out(session) || !state_.has_place(session)) continue;
+    if (!session.request || is_throttled(session)) continue;
+    if (!can_be_paged_out(session) || !state_.has_place(session)) continue;
     const RunQueueEntry entry(state_, session, state_.now);
     if (!named.contains(session.number) && goes_before(first, entry)) behind.push_back(entry);
   }

@@ -224,11 +224,11 @@ def test_a_waiting_session_is_evicted_for_an_aged_one_before_it() -> None:
     assert (list(decision.page_ins), granted(decision)) == (["long"], ["long"])
 
 
-def test_a_throttled_session_is_evicted_for_an_aged_one_whatever_its_rank() -> None:
-    it = two_wait()
+@pytest.mark.parametrize("page_waiting", [False, True])
+def test_a_throttled_session_that_waits_is_evicted_as_an_idle_one_is(page_waiting: bool) -> None:
+    it = two_wait(page_waiting=page_waiting)
     it.throttle(1, {"long": [Reason("above_persistent", who="ann")]})
-    short(it, 2, left=50000)
-    assert list(it.assign(62).page_outs) == ["long"]
+    assert list(short(it, 2, left=50000).page_outs) == ["long"]
     it.paged_out(63, "long", GIB)
     assert where(it, 63) == {"runs": "in", "long": "nowhere", "short": "in"}
     assert look(it, "long", 63).state == "throttled"
@@ -273,6 +273,14 @@ def test_a_named_successor_stays() -> None:
     needy(it, 2, "first", 4, priority=2)
     assert not it.assign(62).page_outs
     assert granted(it.finish(63, "runs", 1)) == ["long"]
+
+
+def test_a_named_successor_stays_also_where_a_rule_throttles_it_by_now() -> None:
+    it = two_wait()
+    decision = it.change(2, "long", priority=1)
+    assert [asked.successor.session for asked in decision.yields if asked.successor] == ["long"]
+    it.throttle(3, {"long": [Reason("above_persistent", who="ann")]})
+    assert not short(it, 4).page_outs
 
 
 def test_a_session_that_is_asked_to_page_out_has_no_turn_before_it_has_answered() -> None:
