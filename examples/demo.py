@@ -94,7 +94,7 @@ class Run:
         if self.done:
             return "done"
         state = str(self.shown.get("state", "running"))
-        return f"waiting, place {self.shown['place']}" if state == "waiting" else state
+        return f"waiting, position {self.shown['place']}" if state == "waiting" else state
 
 
 class Phase:
@@ -321,11 +321,11 @@ def summary(result: JSON, holders: list[str | None]) -> Group:
     """Return the closing table; without times where they say nothing."""
     title = f"three notebooks, one device: {device_name(result)}"
     table = Table(title=title, title_justify="left")
-    table.add_column("notebook")
+    table.add_column("notebook", no_wrap=True)
     of_time = () if result["is_fake_gpu"] else ("alone", "shared", "waited", "device")
-    for column in (*of_time, "iterations", "persistent + ephemeral, MiB"):
+    for column in (*of_time, "iterations", "persistent +\nephemeral, MiB"):
         table.add_column(column, justify="right")
-    table.add_column("losses, weights")
+    table.add_column("losses,\nweights")
     for row in result["notebooks"]:
         same = "identical" if row["losses_identical"] else "different"
         name = Text(row["name"], COLOURS[row["name"]])
