@@ -284,13 +284,18 @@ bool HostGangs::is_behind(const Gang& gang) const {
   return false;
 }
 
+bool HostGangs::stands_back(const Gang& gang) const {
+  return std::ranges::any_of(gang.devices, [&](DeviceNumber device) {
+    return !session_of(devices_, gang, device).admissible;
+  });
+}
+
 bool HostGangs::stand_back(Gang& gang, bool stands_back, Decision& decision) {
-  if (stands_back == gang.stands_back) return false;
+  if (stands_back == this->stands_back(gang)) return false;
   if (stands_back) {
     give_back(gang, decision);
     gang.stage = Stage::kept;
   }
-  gang.stands_back = stands_back;
   tell(gang, decision,
        [&](Scheduler& there) { return there.set_admissible(now_, gang.id, !stands_back); });
   return true;
@@ -300,7 +305,7 @@ bool HostGangs::seek_room(Gang& gang, Decision& decision) {
   bool follows = gang.stage != Stage::kept;
   if (follows) give_back(gang, decision);
   gang.stage = Stage::kept;
-  const bool may = may_seek(gang) && !gang.stands_back;
+  const bool may = may_seek(gang) && !stands_back(gang);
   for (const DeviceNumber device : gang.devices) {
     const bool seeks = may && !has_place(devices_, gang, device);
     const bool sought = std::erase(gang.seeks, device) > 0;
@@ -357,7 +362,7 @@ std::string HostGangs::agrees(const Gang& gang) const {
   });
   const auto expected = gang.runs() ? gang.devices.size() : gang.granted;
   if (static_cast<std::size_t>(has) != expected) return "has turns on other devices than it should";
-  if (gang.stands_back && std::ranges::any_of(gang.devices, [&](DeviceNumber device) {
+  if (stands_back(gang) && std::ranges::any_of(gang.devices, [&](DeviceNumber device) {
         return has_place(devices_, gang, device);
       }))
     return "has a place that it leaves to an earlier gang";

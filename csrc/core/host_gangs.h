@@ -48,7 +48,6 @@ class HostGangs {
     TurnNumber turn = 0;
     std::size_t granted = 0;           // devices, while it is called
     std::vector<DeviceNumber> seeks;   // where it waits for memory, while it is kept
-    bool stands_back = false;          // it is admitted nowhere, and leaves that to an earlier gang
     bool asked = false, told = false;  // by a device to yield; told so by us
     Seconds waited = 0;                // in waits that are over
     std::optional<Seconds> since;      // when the wait began that goes on
@@ -66,6 +65,8 @@ class HostGangs {
   bool empty() const { return gangs_.empty(); }
   std::size_t size() const { return gangs_.size(); }
   const Gang* find(const std::string& id) const;  // nullptr: it is no gang
+  // Whether it is admitted on none of its devices, and leaves them to an earlier gang.
+  bool stands_back(const Gang& gang) const;
 
   // Events of a gang, as in scheduler.h.
   Decision open(Seconds now, const std::string& id, const std::vector<DeviceNumber>& devices,

@@ -75,7 +75,7 @@ Why HostSnapshot::obstacle(const Gang& gang, DeviceNumber device) const {
   const Session& here = there.sessions.of(gang.id);
   if (there.recovering) return {{.code = Code::device_recovering, .device = name}};
   if (is_throttled(here)) return throttled_on(name, *here.throttled);
-  if (gang.stands_back) return {};
+  if (gangs_.stands_back(gang)) return {};
   if (!there.has_place(here)) return {{.code = Code::device_too_full, .device = name}};
   for (const Holder& holder : devices_[device].scheduler.holders(now_)) {
     if (holder.id == gang.id) continue;

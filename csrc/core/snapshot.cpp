@@ -64,10 +64,10 @@ std::vector<SessionState> Snapshot::sessions() const {
     index[&session] = states.size();
     states.push_back(this->session(RunQueueEntry(state_, session, now_)));
   }
-  int place = 0;
+  int position = 0;
   for (const RunQueueEntry* waiting : queue()) {
     SessionState& state = states[index.at(waiting->session)];
-    state.position = ++place;
+    state.position = ++position;
     state.expected_wait = forecast_.wait(state_, *waiting->session, now_);
   }
   return states;

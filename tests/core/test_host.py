@@ -471,6 +471,20 @@ def test_two_gangs_that_each_lack_the_place_of_the_other_do_not_wait_for_ever() 
     assert driver.has == {"later"}
 
 
+def test_a_gang_that_leaves_room_to_an_earlier_one_does_so_also_after_it_has_opened_again() -> None:
+    driver = Driver(2)
+    first, second = driver.names
+    driver.open(first, [first], demand=Demand(9 * GIB, GIB))
+    driver.open("earlier", [first, second], demand=Demand(GIB, 13 * GIB))
+    driver.open("later", [first, second], demand=Demand(3 * GIB, GIB))
+    for id in (first, "earlier", "later"):
+        driver.request(id)
+    lanes = [driver.state("later", device).lane for device in driver.names]
+    driver.open("later", [first, second], demand=Demand(3 * GIB, GIB))
+    driver.request("later")
+    assert [driver.state("later", device).lane for device in driver.names] == lanes == [None, None]
+
+
 def test_a_gang_that_is_lost_frees_all_its_devices_at_once() -> None:
     driver = Driver(2)
     driver.open("both", driver.names)
