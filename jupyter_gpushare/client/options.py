@@ -1,22 +1,18 @@
-"""The options of a session: they are checked here, and applied to a session that is open."""
+"""The options of a session, and their checks."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from .. import refusals
-from ..errors import GpuShareError, InvalidValue, UnknownOption
+from ..errors import InvalidValue, UnknownOption
 from ..wire.messages import MAX_NAME_LENGTH
-
-if TYPE_CHECKING:
-    from .session import Session
 
 PLACE = ("device", "devices")  # fixed for the life of a session
 LIVE = ("weight", "priority")  # may change in an open session
@@ -91,49 +87,3 @@ def check_loop(loader: object, epochs: object) -> None:
         msgspec.convert(given, Loop)
     except msgspec.ValidationError:
         raise InvalidValue(refusals.in_value(given, Loop, "a loop")) from None
-
-
-@contextmanager
-def applied(session: Session, given: Mapping[str, Any]) -> Iterator[None]:
-    """Apply the options of a block in an open session: weight and priority hold within the block.
-
-    Raises InvalidValue for another device or number of devices. A name of its own is ignored, and
-    the session reports that: a script that names its session also runs in a notebook that shares.
-    """
-    check(given)
-    for name in PLACE:
-        _check_same(session, name, given.get(name))
-    if (name := given.get("name", session.name)) != session.name:
-        session.on_trouble(f"sharing is on already as {session.name}: the name {name!r} is ignored")
-    if "remaining_iterations" in given:
-        session.declare(given["remaining_iterations"])
-    live = {name: given[name] for name in LIVE if name in given}
-    before = {name: getattr(session, name) for name in live}
-    squeeze_before = session.squeeze
-    if live:
-        session.change(**live)
-    if "squeeze" in given:
-        session.squeeze_as(given["squeeze"])
-    try:
-        yield
-    finally:
-        if "squeeze" in given:
-            session.squeeze_as(squeeze_before)
-        if before:
-            _set_back(session, before)
-
-
-def _check_same(session: Session, name: str, wanted: Any) -> None:
-    has = getattr(session, name)
-    if wanted not in (None, has) and (name, wanted) != ("device", "auto"):
-        raise InvalidValue(
-            f"sharing is on already, with {name} {has!r}: leave {name}={wanted!r} out,"
-            " or end sharing first"
-        )
-
-
-def _set_back(session: Session, before: Mapping[str, Any]) -> None:
-    try:
-        session.change(**before)
-    except GpuShareError as error:
-        session.on_trouble(f"{' and '.join(before)} could not be set back: {error}")

@@ -17,7 +17,8 @@ from ..settings import Settings
 from ..wire.messages import MAX_NAME_LENGTH
 from .cells import Cells
 from .end_of_wait import hide_our_frames
-from .options import applied, check, check_loop
+from .options import check, check_loop
+from .overrides import applied
 from .session import Session
 
 if TYPE_CHECKING:
