@@ -109,6 +109,7 @@ with gpushare.session(name="one", device="host") as session:
     for _ in range(4):
         net(torch.ones(64, 64)).sum().backward()
 assert held == [True] * 4, held
+del net  # before its group, as PyTorch wants it
 dist.destroy_process_group()
 """
 
