@@ -103,6 +103,40 @@ def test_what_an_own_function_saves_is_told() -> None:
     assert 4 * MIB <= held.bytes < 5 * MIB
 
 
+class Odd:
+    """What a user's function leaves under a name like those of saved tensors."""
+
+    asked = 0
+
+    @property
+    def data(self) -> Any:
+        Odd.asked += 1
+        raise KeyError("user code")
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x.clone(), x.clone())
+        ctx._raw_saved_more = Odd()
+        return x.mean()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0] * torch.ones_like(ctx.saved_tensors[0])
+
+
+def test_a_graph_that_a_backward_has_freed_holds_nothing() -> None:
+    x = batch().requires_grad_()
+    indexed = (x * 1)[torch.arange(2048)].sum()
+    (held,) = holdings(x=x, loss=(loss := Twice.apply(x)))
+    assert held.bytes >= 8 * MIB
+    for one in (loss, indexed):
+        one.backward()
+    assert holdings(x=x, loss=loss, indexed=indexed) == []
+    assert Odd.asked == 0
+
+
 def test_what_is_squeezed_is_told_without_bringing_it_back(tmp_path: Path) -> None:
     squeezed = Squeezed(tmp_path)
     with squeezed.to(1, pace=0):

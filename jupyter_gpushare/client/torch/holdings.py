@@ -16,6 +16,7 @@ from .tensors import storage_of
 LEAST = 1 << 20  # bytes; less is not worth a sentence
 DEPTH = 3  # of lists and dictionaries in each other
 Storages = dict[int, int]  # bytes, by address
+SavedTensor = torch._C._autograd.SavedTensor
 
 
 def held_by(variables: Mapping[str, Any]) -> list[Held]:
@@ -99,10 +100,10 @@ def _saved_by(node: Any) -> Iterator[torch.Tensor]:
             continue
         try:
             saved = getattr(node, name)
-            parts = saved if isinstance(saved, tuple | list) else (saved,)
-            packed = [part.data for part in parts]
-        except Exception:  # a backward has freed it
+        except RuntimeError:  # a backward has freed it
             continue
+        parts = saved if isinstance(saved, tuple | list) else (saved,)
+        packed = [part.data for part in parts if isinstance(part, SavedTensor)]
         yield from (one for part in packed if (one := _in_memory(part)) is not None)
 
 

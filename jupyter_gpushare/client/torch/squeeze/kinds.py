@@ -29,7 +29,7 @@ class Needs:
         if need >= self.most.get(event, 0.0):
             self.most[event] = need
 
-    def has(self, number: int, size: int) -> bool:
+    def has(self, number: int, size: int, first: int) -> bool:
         """Whether its entry of that number has that many bytes."""
         return number < len(self.sizes) and self.sizes[number] == size
 
@@ -37,6 +37,12 @@ class Needs:
         """Whether its entry of that number has the share of its first one that `size` has of
         `first`."""
         return number < len(self.sizes) and self.sizes[number] * first == size * self.sizes[0]
+
+    def is_any(self, number: int, size: int, first: int) -> bool:
+        return True
+
+
+MEASURES = Needs.has, Needs.has_share, Needs.is_any  # of one kind, by order
 
 
 class Kinds:
@@ -56,23 +62,31 @@ class Kinds:
         if self.open.sizes:  # else it tells nothing
             self._latest.append(self.open)
         self.open = Needs()
-        self._same = self._alike = [*self._latest]
         self._choose()
 
     def _choose(self) -> None:
-        latest = [*self._latest]
-        self._chosen = (self._same or self._alike or latest)[-RECENT:]
+        sizes, latest = self.open.sizes, [*self._latest]
+        for measure in MEASURES:
+            self._is_of_kind = measure
+            of_kind = [one for one in latest if self._fits(one, sizes)]
+            if of_kind:
+                break
+        self._chosen = of_kind[-RECENT:]
         self._floor = max((one.floor for one in (*self._chosen[-1:], *latest[-1:])), default=0)
 
+    def _fits(self, one: Needs, sizes: list[int]) -> bool:
+        return all(self._is_of_kind(one, *each, sizes[0]) for each in enumerate(sizes))
+
     def add(self, size: int) -> None:
-        """The open iteration saves one more entry."""
-        number, before = len(self.open.sizes), (self._same, self._alike)
-        self.open.sizes.append(size)
-        first = self.open.sizes[0]
-        self._same = [one for one in self._same if one.has(number, size)]
-        self._alike = [one for one in self._alike if one.has_share(number, size, first)]
-        if before != (self._same, self._alike):
-            self._choose()
+        """The open iteration saves one more entry. This is done for each, so only those that count
+        are looked at."""
+        sizes = self.open.sizes
+        sizes.append(size)
+        number, first, is_of_kind = len(sizes) - 1, sizes[0], self._is_of_kind
+        for one in self._chosen:
+            if not is_of_kind(one, number, size, first):
+                return self._choose()
+        return None
 
     def need(self, event: Event) -> float | None:
         """Return the most that the event has needed; None if it is not known."""
