@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from jupyter_gpushare.client.torch.estimator import WINDOW
 from jupyter_gpushare.client.torch.memory import Memory
 from jupyter_gpushare.client.torch.squeeze import hooks
 from jupyter_gpushare.client.torch.squeeze.cache import TRIED
+from jupyter_gpushare.client.torch.squeeze.entries import Handle
 from jupyter_gpushare.client.torch.squeeze.kinds import Event, Kinds
 from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
+from jupyter_gpushare.client.torch.squeeze.squeeze import CALM_AFTER
 
 from .conftest import Squeezed
 from .networks import Residual, cnn, images, mlp, train, vectors
@@ -153,6 +156,43 @@ def test_recipes_are_noted_again_once_memory_does_not_suffice(squeezed: Squeezed
         train(model, (x[:512], y[:512]), TRIED)
     assert told[-1]
     assert squeezed.squeeze.cache.dropped > 0
+
+
+def handles(model: torch.nn.Module) -> list[int]:
+    """Return a list that tells of each later forward of the model how many entries there were."""
+    told: list[int] = []
+    model.register_forward_hook(lambda *args: told.append(_count(args[2])))
+    return told
+
+
+def _count(result: torch.Tensor) -> int:
+    ahead, found = [result.grad_fn], 0
+    while ahead:
+        node: Any = ahead.pop()
+        names = [name for name in dir(node) if name.startswith("_raw_saved_")]
+        found += sum(isinstance(getattr(node, name).data, Handle) for name in names)
+        ahead += [before for before, _ in getattr(node, "next_functions", ())]
+    return found
+
+
+def test_iterations_far_from_the_size_are_left_alone_until_one_comes_near(
+    squeezed: Squeezed,
+) -> None:
+    """That one saves plain tensors at first, and needs at most one of them more for that."""
+    model, (x, y) = network("mlp")
+    told = handles(model)
+    with squeezed.to(6 * MIB, 0.0):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, (x[:64], y[:64]), 2 + CALM_AFTER, optimizer)
+        assert told[0] > told[-1] == 0
+        train(model, (x, y), 1, optimizer)
+        assert squeezed.moved > 0
+        assert 0 < told[-1] < told[0]
+        train(model, (x, y), 2, optimizer)
+        assert told[-1] == told[0]
+        ended = [one.ephemeral for one in squeezed.memory.estimator.recent][-2:]
+        assert ended[0] <= 7 * MIB
+        assert ended[1] <= 6 * MIB
 
 
 def test_no_bytes_stay_behind(squeezed: Squeezed) -> None:

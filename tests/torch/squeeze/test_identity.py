@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from jupyter_gpushare.client.torch.squeeze import cache
+from jupyter_gpushare.client.torch.squeeze.squeeze import Squeeze
 
 from . import programs, tricks
 from .conftest import Program, Squeezed, is_same, run
@@ -50,6 +51,22 @@ def test_the_results_are_the_same_where_no_recipes_are_noted(
         result = run(program)
     assert is_same(result, stock)
     assert squeezed.squeeze.cache.dropped == 0
+
+
+@pytest.mark.parametrize(
+    "size", [64 << 10, pytest.param(1 << 40, marks=pytest.mark.thorough)], ids=["crossed", "far"]
+)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_the_results_are_the_same_where_iterations_are_taken_to_be_far_from_the_size(
+    program: Program, size: int, squeezed: Squeezed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A size that is crossed is so in the middle of iterations."""
+    monkeypatch.setattr(Squeeze, "_calm_below", lambda _: size // 2)
+    stock = run(program)
+    with squeezed.to(size, 0.0):
+        result = run(program)
+    assert is_same(result, stock)
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 
 @pytest.mark.thorough

@@ -15,6 +15,7 @@ from .page_file import PageFile, Place
 if TYPE_CHECKING:
     from .recipes import Node
 
+_count_modes = torch._C._len_torch_dispatch_stack
 CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace operation"
 )
@@ -182,7 +183,7 @@ def is_exposed(storage: torch.UntypedStorage) -> bool:
 def alias_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor without history that shares the version counter. The recorder sees nothing,
     but for a subclass, which makes its own aliases."""
-    if type(tensor) is not torch.Tensor:
+    if type(tensor) is not torch.Tensor or not _count_modes():  # leaving them takes a while
         return tensor.detach()
     with torch._C._DisableTorchDispatch():
         return tensor.detach()

@@ -26,6 +26,8 @@ Packed = Handle | Plain
 _OF_USERS = getattr(torch.autograd.Function.apply, "__func__", None)
 _SAVES_FOR_USER = None if _OF_USERS is None else _OF_USERS.__code__
 _WITHOUT_TORCH_FUNCTION = torch._C.DisableTorchFunction  # looked up once: these run for each tensor
+_count_function_modes = torch._C._len_torch_function_stack
+_TYPES = torch.Tensor, torch.nn.Parameter  # whose attributes are read without code of others
 _is_inference = torch.is_inference_mode_enabled
 _is_functorch_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
 _RUNS_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
@@ -151,9 +153,11 @@ class Hooks:
     # --- tensors -----------------------------------------------------------------------------
 
     def pack(self, tensor: torch.Tensor) -> Packed:
+        if self._cache.is_calm() and type(tensor) in _TYPES and not _count_function_modes():
+            return Plain(tensor)
         is_for_user = sys._getframe(1).f_code is _SAVES_FOR_USER
         with _WITHOUT_TORCH_FUNCTION():
-            if not _may_leave(tensor):
+            if self._cache.is_calm() or not _may_leave(tensor):
                 return Plain(tensor)
             with self._cache.lock:
                 handle = self._pack(tensor)
@@ -180,20 +184,20 @@ class Hooks:
         return entry
 
     def unpack(self, packed: Packed) -> torch.Tensor:
-        is_for_user = not _is_engine(sys._getframe())
         with _WITHOUT_TORCH_FUNCTION():
+            if isinstance(packed, Plain):
+                return packed.value()
+            is_for_user = not _is_engine(sys._getframe())
             if not _is_inference():
                 return self._value(packed, is_for_user)
             with torch.inference_mode(False):
                 return self._value(packed, is_for_user)
 
-    def _value(self, packed: Packed, is_for_user: bool) -> torch.Tensor:
-        if isinstance(packed, Plain):
-            return packed.value()
+    def _value(self, handle: Handle, is_for_user: bool) -> torch.Tensor:
         with self._cache.lock:
             if is_for_user:
-                self._cache.open_unpacked(packed.entry)
-            return self._unpack(packed)
+                self._cache.open_unpacked(handle.entry)
+            return self._unpack(handle)
 
     def _unpack(self, handle: Handle) -> torch.Tensor:
         entry = handle.entry

@@ -34,6 +34,9 @@ MISSES = 4  # of the latest iterations, after which a size counts as one that ca
 LATEST = 12  # iterations, of which a few may be of a kind that needs more than the others
 SHRUNK = 0.8  # of what the recorded iteration needed, below which one is recorded anew
 RECORDS = 8  # iterations that are recorded at most, to find one of those that need most
+CALM = 0.5  # of the target: what iterations need that are far from it
+CALM_AFTER = 3  # such iterations in a row, in which nothing has left memory
+CALM_GROWTH = 1.25  # of what they need, up to which the next one is taken to be like them
 GROWTH = 1.01  # of the budget, after an iteration that has fit
 
 
@@ -85,6 +88,8 @@ class Squeeze:
         self._trouble: str | None = None  # why the slower tier is of no use; None: not known yet
         # bytes of each of the latest iterations that has needed more than the target; 0: it has not
         self._misses: deque[int] = deque(maxlen=LATEST)
+        self._calm: list[int] = []  # bytes, of iterations in a row that were far from the target
+        self._moved = 0  # bytes, before the open iteration
         self._least = 0  # bytes below which no iteration can be squeezed, as was seen
         exports.watch()
         exports.watch_addresses()
@@ -112,7 +117,7 @@ class Squeeze:
         self.wanted, self.granted = wanted, granted
         if self.target != before:
             self._budget = SPARE * self.target
-            self._has_failed = False
+            self._has_failed, self._calm = False, []
         self._note_need()
 
     def _note_need(self) -> None:
@@ -130,10 +135,20 @@ class Squeeze:
             self._say(f"nothing is squeezed: {self._why_not()}")
         if self.is_active:
             self.profile.begin()
-            self.cache.begin(self._budget if is_squeezed else math.inf)
-            if not is_squeezed:
+            self._moved = self._moved_so_far()
+            if is_squeezed:
+                self.cache.begin(self._budget, self._calm_below())
+            else:
+                self.cache.begin(math.inf)
                 self.profile.tape = []
                 self._began = time.monotonic()
+
+    def _calm_below(self) -> float:
+        """Return the bytes up to which what the iteration saves may stay for good; minus infinity
+        where the latest ones tell nothing."""
+        if len(self._calm) < CALM_AFTER:
+            return -math.inf
+        return min(CALM * self._budget, CALM_GROWTH * max(self._calm))
 
     def end(self) -> None:
         """End the iteration; no transfer goes on afterwards."""
@@ -204,6 +219,8 @@ class Squeeze:
         """Take into account how many bytes the last iteration has needed, holes included. Return
         whether the options are others now."""
         target = self.target
+        is_calm = ephemeral < CALM * target and self._moved == self._moved_so_far()
+        self._calm = [*self._calm, ephemeral][-CALM_AFTER:] if is_calm else []
         excess = ephemeral - target
         self._misses.append(ephemeral if excess > 0 else 0)
         if excess <= 0:
@@ -241,10 +258,13 @@ class Squeeze:
     @property
     def how(self) -> str:
         """One sentence for people about what has been moved so far."""
-        if not (moved := self.tier.written + self.cache.dropped):
+        if not (moved := self._moved_so_far()):
             return "nothing has had to leave memory so far"
         written, dropped = size(self.tier.written), size(self.cache.dropped)
         return f"so far {size(moved)} have left memory: {written} were written, {dropped} made anew"
+
+    def _moved_so_far(self) -> int:
+        return self.tier.written + self.cache.dropped
 
     # --- trouble -----------------------------------------------------------------------------
 
