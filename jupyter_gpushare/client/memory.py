@@ -46,6 +46,10 @@ class Memory(Protocol):
         """An empty string, or why nothing is squeezed, whatever the user wants."""
 
     @property
+    def squeeze_progress(self) -> str:
+        """An empty string, or how much is known so far of how far iterations can be squeezed."""
+
+    @property
     def how_squeezed(self) -> str:
         """One sentence for people about what squeezing has done."""
 
@@ -112,7 +116,7 @@ class WholeProcess:
     """The memory of a process without finer counts: all of it counts as persistent."""
 
     how = "the whole process counts as model and data"
-    why_not_squeezed = ""
+    why_not_squeezed = squeeze_progress = ""
     how_squeezed = "this begins once PyTorch trains on the device `host`"
     has_news = False
     moves_aside = True

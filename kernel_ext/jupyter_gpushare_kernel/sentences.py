@@ -94,7 +94,9 @@ def state(session: Session | None) -> str:
         return "GPU sharing is off in this notebook; `%gpushare on` turns it on."
     aside = ", paused" if session.paused else ""
     shared = f"GPU sharing is on for {session.name}{aside}; {_device(session)}"
-    return f"{shared}; {totals(session)}; {session.memory.how}."
+    learns = session.memory.squeeze_progress
+    more = f" {learns[0].upper()}{learns[1:]}." if learns else ""
+    return f"{shared}; {totals(session)}; {session.memory.how}.{more}"
 
 
 def totals(session: Session) -> str:

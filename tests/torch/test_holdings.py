@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import mse_loss
 
 from jupyter_gpushare.client.memory import Held
 from jupyter_gpushare.client.torch.boundaries import Boundaries
@@ -14,6 +15,7 @@ from jupyter_gpushare.client.torch.memory import Memory
 
 from .conftest import Turns
 from .squeeze.conftest import Squeezed
+from .squeeze.networks import train
 
 pytestmark = pytest.mark.usefixtures("counted")
 MIB = 1 << 20
@@ -149,6 +151,33 @@ def test_what_is_squeezed_is_told_without_bringing_it_back(tmp_path: Path) -> No
         assert squeezed.squeeze.tier.read_bytes == 0
         assert squeezed.memory.live() <= live
     assert sum(one.bytes for one in held) < 8 * MIB
+
+
+@pytest.mark.parametrize("pace", [0.0, 1.0], ids=["moved", "made anew"])
+@pytest.mark.parametrize("is_used", [False, True], ids=["unused", "used"])
+def test_a_kept_graph_leaves_memory_once_an_iteration_has_not_used_it(
+    is_used: bool, pace: float, tmp_path: Path
+) -> None:
+    """Its gradients are the same to the last bit."""
+    kept, stock, other, squeezed = network(), network(), network(), Squeezed(tmp_path)
+    x, pair = batch(), (torch.randn(64, 512), torch.randn(64, 512))
+    stock(x).square().mean().backward()
+    with squeezed.to(64 * MIB, pace):
+        out = kept(x)
+        assert told(squeezed, out=out, x=x) >= 8 * MIB
+        for _ in range(3):
+            train(other, pair, 1, loss_of=mse_loss)
+            if is_used:
+                torch.autograd.grad(out.square().mean(), kept[0].weight, retain_graph=True)
+        assert (told(squeezed, out=out, x=x) < 5 * MIB) != is_used  # what is left is `out` itself
+        out.square().mean().backward()
+    for mine, theirs in zip(kept.parameters(), stock.parameters(), strict=True):
+        assert torch.equal(mine.grad, theirs.grad)
+
+
+def told(squeezed: Squeezed, **variables: Any) -> int:
+    squeezed.memory.end()
+    return sum(one.bytes for one in squeezed.memory.held_by(variables))
 
 
 def test_nothing_is_looked_at_while_an_iteration_is_open() -> None:

@@ -67,6 +67,8 @@ class Memory:
         """Begin an iteration in this thread; do nothing if one has begun."""
         if not self._inside:
             self._inside, self.is_torn, self._thread = True, False, get_ident()
+            if self.squeeze.is_needed:  # this may free memory
+                self.squeeze.begin(may_learn=self.estimator.first_is_over)
             live, peak = self._counter.take_peak()
             self._between = live if self.estimator.begins_anew else peak
             if self.lane.is_open:  # then all that this process has outside of the lane persists
@@ -75,8 +77,6 @@ class Memory:
                 self.lane.enter(self.estimator.needed)
             else:
                 self.lane.stay_out()
-            if self.squeeze.is_needed:
-                self.squeeze.begin(may_learn=self.estimator.first_is_over)
 
     def end(self) -> None:
         """End the iteration; do nothing if none has begun."""
@@ -127,6 +127,10 @@ class Memory:
     @property
     def why_not_squeezed(self) -> str:
         return self.squeeze.why_not
+
+    @property
+    def squeeze_progress(self) -> str:
+        return self.squeeze.progress
 
     @property
     def how_squeezed(self) -> str:

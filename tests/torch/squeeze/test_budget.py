@@ -16,7 +16,7 @@ from jupyter_gpushare.client.torch.squeeze.cache import TRIED
 from jupyter_gpushare.client.torch.squeeze.entries import Handle
 from jupyter_gpushare.client.torch.squeeze.kinds import Event, Kinds
 from jupyter_gpushare.client.torch.squeeze.prediction import Step, foretell, options_of
-from jupyter_gpushare.client.torch.squeeze.squeeze import CALM_AFTER
+from jupyter_gpushare.client.torch.squeeze.squeeze import CALM_AFTER, RECORDS
 
 from .conftest import Squeezed
 from .networks import Residual, cnn, images, mlp, train, vectors
@@ -116,6 +116,18 @@ def test_a_training_that_becomes_smaller_is_recorded_anew(squeezed: Squeezed) ->
         after = squeezed.memory.demand().options
     assert after[0].bytes < before[0].bytes / 2
     assert after[1].bytes < before[1].bytes / 2
+
+
+def test_people_are_told_how_far_the_learning_is_and_then_what_is_known(squeezed: Squeezed) -> None:
+    memory, (model, batch) = squeezed.memory, network("mlp")
+    with squeezed.automatically():
+        assert "is learned from the second one on" in memory.squeeze_progress
+        train(model, batch, 5)
+        assert memory.squeeze_progress == ""
+        assert "they can be squeezed to" in memory.how_squeezed
+        memory.want_squeeze("off")
+        assert memory.squeeze_progress == ""
+        assert memory.how_squeezed == "nothing has had to leave memory so far"
 
 
 def test_what_suffices_moves_nothing(squeezed: Squeezed) -> None:
@@ -408,14 +420,16 @@ def test_a_training_whose_largest_iteration_is_rare_is_recorded_a_few_times_only
     squeezed: Squeezed,
 ) -> None:
     large, small = kinds_by_turns()
-    recorded = 0
+    recorded, told = 0, set[str]()
     with squeezed.automatically():
         for number in range(40):
+            told.add(squeezed.memory.squeeze_progress)
             was_needed = squeezed.squeeze.is_needed
             (large if number % 20 == 5 else small)()
             recorded += was_needed
         options = squeezed.memory.demand().options
     assert recorded <= 12
+    assert any(f"1 of at most {RECORDS} are recorded" in sentence for sentence in told)
     assert options[1].bytes > options[0].bytes / 2
 
 

@@ -57,10 +57,13 @@ class Cache:
         starts_to_write = bool(self._written) and not self._written_before
         is_new = is_used or starts_to_write or budget < self.budget
         self._unused = 0 if is_new else self._unused + 1
-        self._dropped_before, self.budget = self.dropped, budget
-        self._calm_below = calm_below
+        self.budget, self._calm_below = budget, calm_below
         self.collect()
+        self._let_unused_leave()
+        self._dropped_before = self.dropped
         self._earlier = [weak for weak in (*self._earlier, *self._order) if weak() is not None]
+        for entry in self._living(self._earlier):
+            entry.is_unused = True
         self._found = {key: weak for key, weak in self._found.items() if weak() is not None}
         self._order = []  # of this iteration, by ordinal
         self._here: dict[int, Reference] = {}  # whose bytes are in memory, by ordinal
@@ -69,6 +72,15 @@ class Cache:
         self._latest: deque[int] = deque(maxlen=LATEST)
         self._last_gone = -1  # the largest ordinal that has left memory
         self.ended.clear()
+
+    def _let_unused_leave(self) -> None:
+        """Free the memory of what a whole iteration after its own has not used, since a variable or
+        a displayed result holds its graph. Who goes back to the graph finds the same bytes."""
+        if self.budget != math.inf:
+            with self.lock:
+                for entry in self._living(self._earlier):
+                    if entry.is_unused:
+                        self._free(entry)
 
     @property
     def takes_recipes(self) -> bool:
@@ -174,6 +186,7 @@ class Cache:
 
     def bring(self, entry: Entry) -> torch.UntypedStorage:
         """Return the storage of an entry, in memory. Raises RuntimeError if it cannot be read."""
+        entry.is_unused = False
         if entry.body is None:
             self._restore(entry)
         elif entry.filed.arriving is not None:
@@ -226,7 +239,16 @@ class Cache:
         return self._profile.used() + need <= limit
 
     def _leave(self, entry: Entry) -> bool:
-        """Free the memory of an entry; return False if it has to stay."""
+        """Free the memory of an entry of this iteration; return False if it has to stay."""
+        if not self._free(entry):
+            return False
+        self._here.pop(entry.ordinal, None)
+        self._last_gone = max(self._last_gone, entry.ordinal)
+        if entry.filed.place is not None:
+            self._written.add(entry.ordinal)
+        return True
+
+    def _free(self, entry: Entry) -> bool:
         body = entry.body
         if body is None or not body.is_private():
             return False
@@ -237,8 +259,6 @@ class Cache:
         elif entry.filed.place is None and not self._write(entry, body.storage):
             return False
         entry.is_open = not is_closed  # perhaps of bytes that others have changed
-        self._here.pop(entry.ordinal, None)
-        self._last_gone = max(self._last_gone, entry.ordinal)
         entry.body = None
         return True
 
@@ -323,7 +343,6 @@ class Cache:
             file.leave(place, None)
             raise
         entry.filed.file, entry.filed.place = file, place
-        self._written.add(entry.ordinal)
         return True
 
     def _read(self, entry: Entry, storage: torch.UntypedStorage) -> None:

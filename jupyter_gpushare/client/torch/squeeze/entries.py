@@ -134,7 +134,10 @@ class Entry:
     what its recipe makes, and from what other recipes have read.
     """
 
-    __slots__ = ("__weakref__", "body", "filed", "is_open", "nbytes", "node", "ordinal", "version")
+    __slots__ = (
+        *("__weakref__", "body", "filed", "is_open", "is_unused", "nbytes", "node", "ordinal"),
+        "version",
+    )
 
     def __init__(self, storage: torch.UntypedStorage, version: int, ordinal: int) -> None:
         self.body: Body | None = Body(storage, is_whole=False)
@@ -142,6 +145,7 @@ class Entry:
         self.version, self.ordinal = version, ordinal
         self.node: Node | None = None  # its recipe
         self.is_open = False
+        self.is_unused = False  # in an iteration after its own
         self.filed = Filed()
 
     def is_of(self, storage: torch.UntypedStorage, version: int) -> bool:

@@ -134,12 +134,13 @@ class Squeeze:
         if is_squeezed and not self.is_active:
             self._say(f"nothing is squeezed: {self._why_not()}")
         if self.is_active:
-            self.profile.begin()
-            self._moved = self._moved_so_far()
             if is_squeezed:
                 self.cache.begin(self._budget, self._calm_below())
             else:
                 self.cache.begin(math.inf)
+            self.profile.begin()  # after that, which may free memory
+            self._moved = self._moved_so_far()
+            if not is_squeezed:
                 self.profile.tape = []
                 self._began = time.monotonic()
 
@@ -256,8 +257,26 @@ class Squeeze:
         return STOPPED if self._has_failed else self._trouble or ""
 
     @property
+    def progress(self) -> str:
+        """Return an empty string, or how much is known so far of how far iterations can be
+        squeezed."""
+        if self.wanted != "auto" or self._is_learned or self.why_not:
+            return ""
+        return RECORDED.format(self._recorded, RECORDS) if self._recorded else UNKNOWN
+
+    @property
     def how(self) -> str:
-        """One sentence for people about what has been moved so far."""
+        """One sentence for people about what is known, and what has been moved so far."""
+        return "; ".join(filter(None, (self.progress or self._floor(), self._what_moved())))
+
+    def _floor(self) -> str:
+        if self.wanted != "auto" or not self._options:
+            return ""
+        least = self._options[-1]
+        bytes = size(max(least.bytes, self._least))
+        return f"they can be squeezed to {bytes}, about {least.slowdown - 1:.0%} slower"
+
+    def _what_moved(self) -> str:
         if not (moved := self._moved_so_far()):
             return "nothing has had to leave memory so far"
         written, dropped = size(self.tier.written), size(self.cache.dropped)
@@ -310,6 +329,11 @@ def _options_of(record: Record, needed: int, pace: float) -> tuple[SqueezeOption
     return tuple(SqueezeOption(int(more * one.bytes), one.slowdown) for one in options)
 
 
+UNKNOWN = "how far iterations can be squeezed is learned from the second one on"
+RECORDED = (
+    "how far iterations can be squeezed is being learned: {} of at most {} are recorded, to have"
+    " one that needs the most"
+)
 STOPPED = (
     "the page file could not be written; a size, or `%gpushare squeeze off` and then `auto`, tries"
     " it again"
@@ -328,7 +352,7 @@ class NoSqueeze:
     target = math.inf
     wanted: Wanted = "off"
     granted = 0
-    how = ""
+    how = progress = ""
 
     def __init__(self, why_not: str) -> None:
         self.why_not = why_not
