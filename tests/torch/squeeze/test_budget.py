@@ -382,6 +382,28 @@ def test_of_sizes_that_are_new_those_in_proportion_tell_and_else_all() -> None:
     assert kinds.need(Event(True, 1)) == 9.0
 
 
+def test_what_is_needed_after_a_tensor_is_saved_again_is_not_needed_the_first_time(
+    squeezed: Squeezed,
+) -> None:
+    """The second layer saves the output of the first one once more, and only then computes. Two
+    layers need little more than one."""
+    needs = []
+    for layers in (1, 2):
+        lstm = torch.nn.LSTM(64, 64, layers)
+        model = torch.nn.Sequential(lstm, Last(), torch.nn.Linear(64, 4))
+        batch = torch.randn(32, 64, 64), torch.randint(4, (64,))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with squeezed.to(1, 0.0):
+            train(model, batch, 7, optimizer)
+            needs += [squeezed.memory.estimator.recent[-1].ephemeral]
+    assert needs[1] <= 1.2 * needs[0]
+
+
+class Last(torch.nn.Module):
+    def forward(self, result: tuple[torch.Tensor, object]) -> torch.Tensor:
+        return result[0][-1]
+
+
 def test_the_floor_of_one_kind_serves_the_others_and_is_forgotten() -> None:
     kinds = Kinds()
     iteration(kinds, LARGE, 2.0, floor=700)

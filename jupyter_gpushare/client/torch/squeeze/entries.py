@@ -136,7 +136,7 @@ class Entry:
 
     __slots__ = (
         *("__weakref__", "body", "filed", "is_open", "is_unused", "nbytes", "node", "ordinal"),
-        "version",
+        *("saved", "version"),
     )
 
     def __init__(self, storage: torch.UntypedStorage, version: int, ordinal: int) -> None:
@@ -146,6 +146,7 @@ class Entry:
         self.node: Node | None = None  # its recipe
         self.is_open = False
         self.is_unused = False  # in an iteration after its own
+        self.saved = 0  # times, by autograd
         self.filed = Filed()
 
     def is_of(self, storage: torch.UntypedStorage, version: int) -> bool:

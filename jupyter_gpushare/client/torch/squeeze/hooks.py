@@ -170,7 +170,8 @@ class Hooks:
         entry = self._cache.find(storage, version) or self._add(storage, version)
         assert entry.body is not None
         handle = Handle(entry, entry.body, tensor)
-        event = Event(True, entry.ordinal)
+        event = Event(True, entry.ordinal, entry.saved)
+        entry.saved += 1
         self._cache.write_behind()
         self._cache.fit(event, entry.nbytes)
         self._open(event, entry)

@@ -15,6 +15,7 @@ class Event(NamedTuple):
 
     is_saved: bool
     ordinal: int  # of the entry in the iteration
+    times: int = 0  # that it has been saved before
 
 
 class Needs:
