@@ -155,3 +155,25 @@ def test_only_a_floor_above_the_device_is_refused_with_the_numbers(service: Serv
     assert refused.code == "does_not_fit"
     assert "13.0 GiB" in refused.message
     assert "squeezed as far as it can be" in refused.message
+
+
+def test_a_quota_counts_what_iterations_take_unsqueezed(tmp_path: Path) -> None:
+    """A notebook that has chosen a smaller size for itself needs no more than that."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[quotas]\nlane = "8 GiB"')
+    service = service_of(rulebook=str(rules))
+    [refused] = Notebook(service, "a", demand(4, *SQUEEZABLE)).heard_of(Error)
+    assert refused.code == "quota"
+    assert "10.0 GiB" in refused.message
+    assert not Notebook(service, "b", demand(4, (6, 1.0))).heard_of(Error)
+
+
+def test_no_notebook_is_squeezed_for_one_that_is_above_its_quota(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[quotas.users.bob]\npersistent = "4 GiB"')
+    service = service_of(rulebook=str(rules))
+    a = Notebook(service, "a", demand(4, *SQUEEZABLE))
+    b = Notebook(service, "b", demand(5, (2, 1.0)), user="bob")
+    assert [error.code for error in b.heard_of(Error)] == ["quota"]
+    a.says(Request(1), 1.0)
+    assert (a.granted, a.view("a").squeezed_bytes) == ([0], 0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Reason, Rules, Simulation
+from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Reason, Rules, Simulation, SqueezeOption
 from jupyter_gpushare._core_testing import ConcurrencyTuner
 from jupyter_gpushare.reasons import sentence
 
@@ -236,6 +236,28 @@ def test_pairs_that_gain_and_pairs_that_lose_are_told_apart(
     pair = [job("a", load), job("b", load)]
     times = {lanes: makespan(pair, lanes, contention) for lanes in (0, 1, 2)}
     assert min(times[1], times[2]) == times[better]
+    assert times[0] <= 1.03 * times[better]
+
+
+@pytest.mark.parametrize(("load", "contention", "better"), [(0.5, 0.0, 2), (1.0, 0.3, 1)])
+def test_squeezed_pairs_are_probed_within_the_memory_of_the_device(
+    load: float, contention: float, better: int
+) -> None:
+    """A third notebook leaves two that are squeezed to 3 GB each, in one lane or in two."""
+    options = [SqueezeOption(size * GB, slow) for size, slow in ((8, 1.0), (3, 1.05))]
+    squeezable = {"demand": Demand(GB, 8 * GB, options=options), "user": "ann"}
+    cells = [Cell(3000, 0.1)]
+    jobs = [Job(id, cells, load=load, **squeezable) for id in "ab"]
+    jobs.append(Job("c", [Cell(1, 0.1)], demand=Demand(7 * GB, GB), user="pat", stays=1e4))
+    times = {}
+    for lanes in (0, 1, 2):
+        conduct = Conduct(contention=contention, checks=True)
+        simulation = Simulation(jobs, 16 * GB, "pack", Rules(running_lanes=lanes), conduct)
+        simulation.run()
+        times[lanes] = max(outcome.ended or 0 for outcome in simulation.outcomes)
+        assert all(use.persistent + use.lanes <= 16 * GB for use in simulation.memory)
+        assert all(outcome.ended for outcome in simulation.outcomes)
+    assert times[better] == min(times[1], times[2])
     assert times[0] <= 1.03 * times[better]
 
 
