@@ -58,6 +58,7 @@ class Kinds:
         self._latest: deque[Needs] = deque(maxlen=REMEMBERED)
         self.open = Needs()
         self._begins_late = False
+        self._chosen: list[Needs] = []
         self.begin()
 
     def begin(self) -> None:
