@@ -3,8 +3,8 @@
 `python benchmarks/squeeze_compression.py [ROUNDS]` trains three networks for some iterations, takes
 what autograd has saved in the last forward, and moves each storage out and back in several ways, in
 turn. It tells for each way which part of the bytes stays in memory, and the CPU time out and back
-over that of the page file right before or after, as a median over rounds. The system's liblz4 and libzstd
-compress. Results go to build/squeeze_compression.json.
+over that of the page file right before or after, as a median over rounds. The system's liblz4 and
+libzstd compress. Results go to build/squeeze_compression.json.
 """
 
 from __future__ import annotations

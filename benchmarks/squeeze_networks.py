@@ -237,7 +237,7 @@ def _classifier(network: Callable[[], nn.Module], batch: Callable[[], Any]) -> C
 
 
 TRAININGS: dict[str, Callable[..., Training]] = {
-    "alexnet": _classifier(alexnet, lambda: images(16, 227)),
+    "alexnet": _classifier(alexnet, lambda: images(4, 227)),
     "vgg": _classifier(vgg, lambda: images(16, 64)),
     "resnet50": _classifier(resnet, lambda: images(4, 128)),
     "gpt": _classifier(Gpt, lambda: tokens(2, 256)),

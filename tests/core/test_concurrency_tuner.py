@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Cell, Conduct, Demand, Job, Reason, Rules, Simulation, SqueezeOption
+from jupyter_gpushare._core import (
+    Cell,
+    Conduct,
+    Demand,
+    Job,
+    Reason,
+    Rules,
+    Simulation,
+    SqueezeOption,
+)
 from jupyter_gpushare._core_testing import ConcurrencyTuner
 from jupyter_gpushare.reasons import sentence
 

@@ -75,7 +75,7 @@ class Cache:
 
     def _let_unused_leave(self) -> None:
         """Free the memory of what a whole iteration after its own has not used, since a variable or
-        a displayed result holds its graph. Who goes back to the graph finds the same bytes."""
+        a displayed result holds its graph. If that is used after all, the same bytes come back."""
         if self.budget != math.inf:
             with self.lock:
                 for entry in self._living(self._earlier):
