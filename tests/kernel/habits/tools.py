@@ -72,8 +72,8 @@ def rank(number, meeting, results):
             optimizer.step()
         if number == 0:
             results.put(sum(p.double().sum().item() for p in net.parameters()))
-        # the last reference to the group: its end would wait, with the GIL, for a thread of gloo that
-        # waits for the GIL, also without sharing
+        # it may have the last reference to the group, whose end would wait, with the GIL, for a
+        # thread of gloo that waits for the GIL, also without sharing
         del model
         dist.destroy_process_group()
 
