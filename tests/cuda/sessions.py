@@ -435,6 +435,25 @@ def neighbour(name: str, value: int, count: int) -> dict[str, Any]:
         }
 
 
+def crowded(name: str, value: int, count: int) -> dict[str, Any]:
+    """Each iteration needs 60 MiB beside 8 of weights, and the first one leaves 4, as an optimiser
+    does: how many ran in the lane, and whether memory ended."""
+    kept: list[torch.Tensor] = []
+    inside = 0
+    with session(name) as opened:
+        kept.append(memory(8, value))
+        say("opened")
+        try:
+            for _ in range(count):
+                with gpushare.turn():
+                    inside += step()
+                    kept += [memory(4, value)] if len(kept) < 2 else []
+        except torch.OutOfMemoryError as error:
+            return {"trouble": str(error), **held(opened)}
+        wrong = sum(not is_all(tensor, value) for tensor in kept)
+        return {"trouble": "", "inside": inside, "wrong": wrong, **held(opened)}
+
+
 def overwrites(count: int) -> int:
     """All of the lane is 0xFF in each of its turns; how many there were."""
     with session("neighbour"):
