@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -120,6 +121,21 @@ def waits_for_a_lane() -> dict[str, int]:
                 step()
                 kept.append(memory(4, 7))
         return held(opened)
+
+
+def ends_in_another_thread() -> dict[str, Any]:
+    """The turn of a first iteration, of which 4 MiB persist."""
+    with session() as opened:
+        memory(1)
+        opened.memory.begin()
+        step()
+        kept = memory(4, 7)
+        opened.memory.end()
+        address = kept.data_ptr()
+        thread = threading.Thread(target=opened.memory.evacuate)
+        thread.start()
+        thread.join()
+        return {"stayed": kept.data_ptr() == address, **held(opened)}
 
 
 def loop(turns: bool, count: int) -> Iterator[int]:

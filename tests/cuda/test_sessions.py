@@ -106,6 +106,7 @@ def test_persistent_is_what_the_device_loses(run: Run) -> None:
         ("keeps_one", [True, 12]),
         ("keeps_the_last", [50]),
         ("waits_for_a_lane", []),
+        ("ends_in_another_thread", []),
         ("trains_long", ["cnn", 10]),  # its model was made before sharing was on
         ("multiplies_first_inside", [16]),
     ],
@@ -116,6 +117,16 @@ def test_what_a_session_says_is_what_the_driver_counts(
     more = {"CUBLAS_WORKSPACE_CONFIG": ":4096:2", **WITHOUT_KERNELS}
     said = run(PROGRAM, function, *arguments, **more)
     assert said["lost"] <= 1.05 * said["persistent"], said
+
+
+def test_expandable_segments_are_counted(run: Run) -> None:
+    said = run(PROGRAM, "trains", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    assert said["lost"] <= 1.05 * said["persistent"], said
+
+
+def test_a_thread_that_does_not_compute_moves_nothing(run: Run) -> None:
+    """The one that computes may be using it: there is no iteration that it could be in."""
+    assert run(PROGRAM, "ends_in_another_thread")["stayed"]
 
 
 @pytest.mark.parametrize("model", ["cnn", "transformer"])

@@ -62,7 +62,7 @@ class Apart:
         if self._left is None and not self._places:
             return
         self._give_up_pools()
-        if self._thread == get_ident():
+        if self._places and self._thread == get_ident():
             packed = pools.new(self._index)
             with torch.cuda.use_mem_pool(packed, self._index):
                 self._move()
@@ -93,7 +93,7 @@ class Apart:
         self._places += [
             range(segment["address"], segment["address"] + segment["total_size"])
             for segment in segments
-            if segment["active_size"]
+            if segment["active_size"] and segment["device"] == self._index
         ]
 
     def _move(self) -> None:
