@@ -25,10 +25,13 @@ CUDA_PIP := $(CUDA_VENV)/bin/pip --disable-pip-version-check --quiet --quiet ins
 CUDA_INSTALLED := $(CUDA_VENV)/.torch-$(CUDA_TORCH)
 CUDA_LIBRARIES := build/cuda/libraries
 CUDA_TESTS := tests/cuda tests/gpu
-# The part of it that every change gets: with work done late, which finds more than work done at once.
-CUDA_QUICK := tests/cuda tests/gpu/test_lane.py 'tests/gpu/test_training.py::test_training_comes_to_the_same[cnn]' \
-  --ignore tests/cuda/test_faults.py --ignore tests/cuda/test_gangs.py --ignore tests/cuda/test_rehearsal.py \
-  -k 'not eager and not a_thousand_iterations'
+# The part of it that every change gets, in .ci/run as well: with work done late, which finds more than
+# work done at once. `make faults` has the rest.
+CUDA_QUICK := tests/cuda/test_iterations.py tests/cuda/test_lanes.py tests/cuda/test_sessions.py \
+  tests/cuda/test_notebooks.py::test_notebooks_train_in_turns_and_come_to_what_one_comes_to_without_sharing \
+  tests/gpu/test_lane.py 'tests/gpu/test_training.py::test_training_comes_to_the_same[cnn]' \
+  -k 'not eager and not transformer and not a_thousand_iterations and not statistics_of and not steady_loop \
+  and not persistent_is and not what_persists_keeps and not expandable_segments_are'
 CUDA_MADE := $(CUDA_LIBRARIES)/nvml
 FAKE_UUID := GPU-01010101-0101-0101-0101-010101010101
 # With DEVICE=cuda the demo has the GPU of this machine, or where there is none, one that is main memory.

@@ -592,6 +592,10 @@ class CudaLane:
         """Return the bytes in the lane that PyTorch's allocator has, whether tensors use them or
         not."""
     @staticmethod
+    def segment_bytes() -> int:
+        """Return the bytes of the segments of PyTorch's allocator that lie at addresses of lanes,
+        those that are promoted or trimmed included."""
+    @staticmethod
     def owns(address: int) -> bool:
         """Whether it is an address of lanes, used or not."""
     @staticmethod

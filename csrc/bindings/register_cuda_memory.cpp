@@ -86,6 +86,9 @@ void register_cuda_lane(py::module_& module) {
           "survivors", [] { return lane().survivor_bytes(); }, Unlocked(),
           "Bytes of the lane that PyTorch's allocator has, alive or kept.")
       .def_static(
+          "segment_bytes", [] { return cuda_memory().bytes_in_lane(); },
+          "Bytes of the segments of PyTorch's allocator that lie at addresses of the lane.")
+      .def_static(
           "owns",
           [](uintptr_t address) { return lane().owns(reinterpret_cast<const void*>(address)); },
           py::arg("address"))

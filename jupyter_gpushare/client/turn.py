@@ -194,7 +194,7 @@ class Turn:
         """Make a direct handoff at a boundary, before the messages that have come are received: the
         successor gets the turn sooner, and the messages find this turn over."""
         if self.handoff_slot.has_successor() and not self._lane_use.survivors():
-            self._lane_use.leave()
+            self._leave_lane()
             with self._said_after_interrupt():
                 if self.stop_holding():
                     self.handoff_slot.hand_off()
@@ -206,13 +206,20 @@ class Turn:
         the turn, so its end was not said yet."""
         if not self._lane_use.may_leave():
             return
-        self._lane_use.leave()
+        self._leave_lane()
         with self._said_after_interrupt():
             is_ours, asked = self.stop_holding(), self.asked
             if is_ours and asked is not None and (successor := asked.successor) is not None:
                 self.handoff_slot.send(successor.handoff_slot, successor.handoff_token)
             self._link.connected().send(Finish(self.number))
             self._ended = self.number
+
+    def _leave_lane(self) -> None:
+        """Leave the lane, and tell the broker what this process has of the device from now on, if
+        that is more than it knows: before another session has the turn, and its room."""
+        self._lane_use.leave()
+        if self._usage.has_news:
+            self._link.say(self._usage.report(time.monotonic(), self.holding))
 
     @contextlib.contextmanager
     def _said_after_interrupt(self) -> Iterator[None]:

@@ -104,6 +104,11 @@ class Usage:
         """Note that the registration has reported the iterations."""
         self._reported = self.iterations
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the demand has to be reported at once."""
+        return self._owner.memory.has_news
+
     def owes_report(self, now: float, holding: bool) -> bool:
         """Whether a report is due: in the middle of a long turn, else at its end. The first
         iteration and news of the demand are due at once."""
@@ -112,7 +117,7 @@ class Usage:
             is_due = now >= self._reported_at + seconds and now >= self.since + seconds
         else:
             is_due = now >= self._reported_at + AT_END_OF_TURN * self._report_seconds
-        return is_due or self._owner.memory.has_news
+        return is_due or self.has_news
 
     def report(self, now: float, holding: bool) -> Report:
         done = self.iterations - self._reported

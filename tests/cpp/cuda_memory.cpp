@@ -213,11 +213,13 @@ TEST_CASE("large segments of an iteration are the lane's, and all others private
   memory.lane().leave();
   CHECK(memory.lane().usage().footprint == 3 * kChunk);
   CHECK(memory.lane().usage().overflow_bytes == 2 * kChunk);
-  memory.free(large);
+  CHECK(memory.bytes_in_lane() == 3 * kChunk);
+  memory.free(large, 3 * kChunk);
   CHECK(memory.lane().survivor_bytes() == 0);
-  memory.free(overflow);
-  memory.free(small);
-  memory.free(before);
+  CHECK(memory.bytes_in_lane() == 0);
+  memory.free(overflow, 2 * kChunk);
+  memory.free(small, CudaMemory::kSmallSegment);
+  memory.free(before, 3 * kChunk);
   CHECK(memory.segments().bytes() == 0);
 }
 
@@ -237,7 +239,7 @@ TEST_CASE("a lane of larger chunks is shared and promoted as one of small ones")
   memory.lane().trim(std::array{Extent{segment.end() - 1, 1}});
   CHECK(memory.lane().promote() == 2 * kLarge);
   CHECK(segment.is_whole(kLarge, kChunk));
-  memory.free(segment.address);
+  memory.free(segment.address, segment.bytes);
   CHECK(memory.lane().is_valid() == "");
 }
 
@@ -260,7 +262,7 @@ TEST_CASE("the additional chunks of a lane are attached behind those that it has
   REQUIRE(all.address != nullptr);
   all.write();
   CHECK(lane.attach(kChunk) == "an iteration is using the lane");
-  memory.free(all.address);
+  memory.free(all.address, all.bytes);
   lane.leave();
   fake_driver::fail(2, 999);
   CHECK(pages.attach_from(0, more.descriptors()) != "");

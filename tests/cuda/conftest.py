@@ -116,9 +116,21 @@ def uuid_of(number: int) -> str:
     return f"GPU-{UUID(bytes=bytes([number + 1] * 16))}"
 
 
-def card(number: int) -> str:
-    """What the fake NVML is told of a GPU of 4 GiB."""
-    return f"gpu {uuid_of(number)} {4 * GIB} 0 NVIDIA L4"
+def card(number: int, size: int = 4 * GIB) -> str:
+    """What the fake NVML is told of a GPU."""
+    return f"gpu {uuid_of(number)} {size} 0 NVIDIA L4"
+
+
+@pytest.fixture
+def gpu_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """The host has a GPU of that many bytes, for the broker and all that is started from now on."""
+
+    def gpu_of(size: int) -> None:
+        FakeGpus(tmp_path / "nvml").say(card(0, size))
+        monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml"))
+        monkeypatch.setenv("FAKE_CUDA_BYTES", str(size))
+
+    return gpu_of
 
 
 @pytest.fixture

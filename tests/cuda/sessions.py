@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -120,6 +121,21 @@ def waits_for_a_lane() -> dict[str, int]:
                 step()
                 kept.append(memory(4, 7))
         return held(opened)
+
+
+def ends_in_another_thread() -> dict[str, Any]:
+    """The turn of a first iteration, of which 4 MiB persist."""
+    with session() as opened:
+        memory(1)
+        opened.memory.begin()
+        step()
+        kept = memory(4, 7)
+        opened.memory.end()
+        address = kept.data_ptr()
+        thread = threading.Thread(target=opened.memory.evacuate)
+        thread.start()
+        thread.join()
+        return {"stayed": kept.data_ptr() == address, **held(opened)}
 
 
 def loop(turns: bool, count: int) -> Iterator[int]:
@@ -433,6 +449,25 @@ def neighbour(name: str, value: int, count: int) -> dict[str, Any]:
             "most": most,
             **held(opened),
         }
+
+
+def crowded(name: str, value: int, count: int) -> dict[str, Any]:
+    """Each iteration needs 60 MiB beside 8 of weights, and the first one leaves 4, as an optimiser
+    does: how many ran in the lane, and whether memory ended."""
+    kept: list[torch.Tensor] = []
+    inside = 0
+    with session(name) as opened:
+        kept.append(memory(8, value))
+        say("opened")
+        try:
+            for _ in range(count):
+                with gpushare.turn():
+                    inside += step()
+                    kept += [memory(4, value)] if len(kept) < 2 else []
+        except torch.OutOfMemoryError as error:
+            return {"trouble": str(error), **held(opened)}
+        wrong = sum(not is_all(tensor, value) for tensor in kept)
+        return {"trouble": "", "inside": inside, "wrong": wrong, **held(opened)}
 
 
 def overwrites(count: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpushare.wire.client import Client
 from jupyter_gpushare.wire.messages import SetPolicy
 
-from ..patience import until
+from ..polling import until
 
 if TYPE_CHECKING:
     from jupyter_gpushare.settings import Settings

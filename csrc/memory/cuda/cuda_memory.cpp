@@ -36,7 +36,10 @@ bool CudaMemory::is_of(int ordinal) {
 void* CudaMemory::allocate(size_t bytes) {
   if (bytes <= kSmallSegment) return segments_.allocate(bytes);
   const Lane::Place place = lane_.allocate(bytes);
-  if (place.address != nullptr) return place.address;
+  if (place.address != nullptr) {
+    bytes_in_lane_ += bytes;
+    return place.address;
+  }
   void* address = segments_.allocate(bytes);
   if (address != nullptr && place.note != 0) lane_.made(place.note, bytes);
   return address;
@@ -44,13 +47,14 @@ void* CudaMemory::allocate(size_t bytes) {
 
 // Kernels of one stream may still use the memory that another stream gets next: cudaFree waits for
 // them, and PyTorch relies on it.
-void CudaMemory::free(void* address) {
+void CudaMemory::free(void* address, size_t bytes) {
   if (!lane_.owns(address)) {
     segments_.free(address);
     return;
   }
   device_.synchronize();
   lane_.free(address);
+  bytes_in_lane_ -= bytes;
 }
 
 CudaMemory& cuda_memory() {
@@ -65,7 +69,7 @@ void* gpushare_cuda_allocate(ssize_t bytes, int device, void*) {
   return memory.is_of(device) && bytes > 0 ? memory.allocate(static_cast<size_t>(bytes)) : nullptr;
 }
 
-void gpushare_cuda_free(void* address, size_t, int device, void*) {
+void gpushare_cuda_free(void* address, size_t bytes, int device, void*) {
   auto& memory = gpushare::cuda_memory();
-  if (memory.is_of(device)) memory.free(address);
+  if (memory.is_of(device)) memory.free(address, bytes);
 }

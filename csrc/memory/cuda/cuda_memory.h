@@ -1,6 +1,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <mutex>
 #include <optional>
@@ -43,7 +44,9 @@ class CudaMemory {
   // Allocates in the lane while an iteration runs, and in private memory otherwise and where the
   // lane has no room. Null where the GPU has none either.
   void* allocate(size_t bytes);
-  void free(void* address);
+  void free(void* address, size_t bytes);
+  // Of the segments that PyTorch's allocator has, these lie in the lane.
+  size_t bytes_in_lane() const { return bytes_in_lane_; }
 
  private:
   struct Expected {
@@ -60,6 +63,7 @@ class CudaMemory {
   CudaPages pages_;
   Lane lane_;
   CudaSegments segments_;
+  std::atomic<size_t> bytes_in_lane_ = 0;
 };
 
 // The one object of the process; it is alive until the process ends, since PyTorch frees until

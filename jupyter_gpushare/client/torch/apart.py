@@ -1,13 +1,15 @@
 """The memory of the first iterations on a GPU, which run outside of the lane.
 
-They have a pool of their own. What persists from then on, as an optimiser's state, moves out of it
-before the next one: otherwise it would keep segments that have room for all of an iteration.
-Import this after torch.
+They have a pool of their own. What persists from then on, as an optimiser's state, would keep
+segments of it that have room for all of an iteration. So it moves twice: at the end of a turn to a
+pool that packs it, since the session's memory then has to be what it says, and when the next
+iteration begins out of that one. Import this after torch.
 """
 
 from __future__ import annotations
 
 import contextlib
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -27,7 +29,10 @@ class Apart:
         self._to_come = MOST
         self._pool: Any = None  # of the open iteration
         self._left: Any = None  # of the last one
-        self._places: list[range] = []  # addresses of segments that it has left
+        self._packed: Any = None  # of what persists, while no iteration has begun
+        self._makes_all = False  # CUDA was not in use when the open iteration began
+        self._places: list[range] = []  # addresses of segments that iterations have left
+        self._thread = 0  # of the last iteration
 
     def begin(self) -> None:
         self.settle()
@@ -36,33 +41,68 @@ class Apart:
             self._pool = pools.new(self._index)
             pools.begin_routing(self._index, self._pool)
 
+    def begin_without_cuda(self) -> None:
+        """No pool can be made so far. Should the iteration use CUDA, all there is was made in
+        it."""
+        self._makes_all = True
+
     def end(self) -> None:
         if self._pool is not None:
             pools.end_routing(self._index, self._pool)
             self._left, self._pool = self._pool, None
+        elif self._makes_all and torch.cuda.is_initialized():
+            self._note_places(torch.cuda.memory_snapshot())
+        self._makes_all = False
+        self._thread = get_ident()
 
-    def release(self) -> None:
-        """Give up the pool of the last iteration. Segments in which something is alive stay."""
-        if self._left is None:
+    def pack(self) -> None:
+        """Move what persists of the last iteration to where it takes the least, since the turn
+        ends. Gradients are there as well, which are gone when the next iteration begins. Another
+        thread moves nothing: that of the iteration may be computing with it."""
+        if self._left is None and not self._places:
             return
-        pool, self._left = self._left, None
-        self._places += [
-            range(segment["address"], segment["address"] + segment["total_size"])
-            for segment in torch.cuda.memory_snapshot(pool.id)
-            if segment["active_size"]
-        ]
-        del pool
-        pools.empty_cache()
+        self._give_up_pools()
+        if self._places and self._thread == get_ident():
+            packed = pools.new(self._index)
+            with torch.cuda.use_mem_pool(packed, self._index):
+                self._move()
+            self._packed = packed
+            pools.empty_cache()
 
     def settle(self) -> None:
-        """Move what persists of the last iteration, unless a captured graph may use it. The later
-        that is, the more gradients are gone, which would leave holes between what persists."""
-        self.release()
-        places, self._places = self._places, []
-        if not places or captures.has_captured():
+        """Move what persists of the last iteration to PyTorch's own pool. The later that is, the
+        more gradients are gone, which would leave holes between what persists."""
+        self._give_up_pools()
+        if self._places:
+            self._move()
+            self._places = []  # also where there was no room
+            pools.empty_cache()
+
+    def _give_up_pools(self) -> None:
+        """Segments in which something is alive stay, and their addresses are noted."""
+        if self._left is None and self._packed is None:
             return
-        with contextlib.suppress(RuntimeError), peaks_of(self._index).unseen():  # or without room
-            torch.cuda.synchronize(self._index)
-            pools.move_storages(lambda address: any(address in place for place in places))
-            torch.cuda.synchronize(self._index)
+        for pool in (self._left, self._packed):
+            if pool is not None:
+                self._note_places(torch.cuda.memory_snapshot(pool.id))
+        del pool
+        self._left = self._packed = None
         pools.empty_cache()
+
+    def _note_places(self, segments: Any) -> None:
+        self._places += [
+            range(segment["address"], segment["address"] + segment["total_size"])
+            for segment in segments
+            if segment["active_size"] and segment["device"] == self._index
+        ]
+
+    def _move(self) -> None:
+        """Move what lies in the noted places, as far as there is room, unless a captured graph may
+        use it."""
+        if captures.has_captured():
+            return
+        with contextlib.suppress(RuntimeError), peaks_of(self._index).unseen():
+            torch.cuda.synchronize(self._index)
+            pools.move_storages(lambda address: any(address in place for place in self._places))
+            torch.cuda.synchronize(self._index)
+            self._places = []

@@ -36,7 +36,7 @@ class ByteCounter(Protocol):
 
     def kept(self) -> int:
         """Return the bytes of the device that this process has outside of lanes: at least `live`,
-        and the free memory that its allocator caches."""
+        and the free memory that its allocator caches, as `live` or `take_peak` found it last."""
 
     def settle(self) -> bool:
         """Wait for the work of this process on the device; return False if the device has failed
@@ -135,6 +135,7 @@ class CudaAllocator:
         self._context = CudaContext(device)
         self._index = index_of(device)
         self._peaks = peaks_of(self._index)
+        self._reserved = 0  # bytes of segments
 
     def live(self) -> int:
         return self._look()[0]
@@ -153,7 +154,7 @@ class CudaAllocator:
 
     def kept(self) -> int:
         """Return the bytes of the context and of whole segments, holes included."""
-        return self._context.bytes + private_bytes()
+        return self._context.bytes + private_bytes(self._reserved)
 
     def _look(self) -> tuple[int, int]:
         """Return live and peak bytes from one query, for which PyTorch makes some hundred
@@ -161,7 +162,8 @@ class CudaAllocator:
         if not self._cuda.is_initialized():
             return self._context.bytes, self._context.bytes
         figures = self._peaks.figures()
-        self._context.look(int(figures["reserved_bytes"]["all"]["current"]))
+        self._reserved = int(figures["reserved_bytes"]["all"]["current"])
+        self._context.look(self._reserved)
         allocated = figures["allocated_bytes"]["all"]
         context = self._context.bytes
         return int(allocated["current"]) + context, int(allocated["peak"]) + context

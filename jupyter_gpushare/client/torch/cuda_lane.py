@@ -210,8 +210,12 @@ class PooledLane:
     def stay_out(self) -> None:
         """Begin an iteration that does not use the lane."""
         self._to_tidy = TIDY
-        if self._apart is not None and self._may_route():
+        if self._apart is None:
+            return
+        if self._may_route():
             self._apart.begin()
+        elif not self._torch.cuda.is_initialized():
+            self._apart.begin_without_cuda()
 
     def leave(self) -> tuple[int, bool]:
         """Leave the lane. Return the bytes that this iteration would have taken of it, and whether
@@ -262,7 +266,7 @@ class PooledLane:
         """Empty the lane, and let PyTorch give back its cached memory of iterations outside of it.
         The GPU must have done the work of this process before."""
         if self._apart is not None:
-            self._apart.release()
+            self._apart.pack()
         self._tidy()
         if self.survivors():
             self._promote()
@@ -338,10 +342,12 @@ def why_not_paged() -> str:
     return ""
 
 
-def private_bytes() -> int:
-    """Return the bytes of this process's own segments, and of pages promoted out of its lane."""
-    segments = _core.CudaSegments.bytes() + _core.CudaSegments.shareable_bytes()
-    return segments + _core.CudaLane.usage().living_promoted_bytes
+def private_bytes(reserved: int) -> int:
+    """Return what this process has of the GPU beside its lane, where its allocator has `reserved`
+    bytes of segments: all of these, also from before sharing was on, but for those in the lane; and
+    the pages that were promoted out of it."""
+    promoted = int(_core.CudaLane.usage().living_promoted_bytes)
+    return reserved - int(_core.CudaLane.segment_bytes()) + promoted
 
 
 def allocator_settings() -> dict[str, Any]:

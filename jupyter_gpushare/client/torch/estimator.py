@@ -96,13 +96,13 @@ class Estimator:
         unknown."""
         return max((iteration.ephemeral for iteration in self.recent), default=0)
 
-    def demand(self, capacity: int) -> Demand | None:
-        """Return the demand on a device of `capacity` bytes; None until two iterations have
-        ended."""
+    def demand(self, capacity: int, kept: int = 0) -> Demand | None:
+        """Return the demand on a device of `capacity` bytes, of a process that has at least `kept`
+        of them; None until two iterations have ended."""
         recent = tuple(self.recent)
         if not recent:
             return None
-        persistent = max(iteration.persistent for iteration in recent)
+        persistent = max(kept, *(iteration.persistent for iteration in recent))
         return Demand(persistent, _ephemeral(recent, capacity - persistent), measured=True)
 
     def unlimited(self, demand: Demand, capacity: int) -> int:

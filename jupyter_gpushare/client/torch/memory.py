@@ -61,12 +61,15 @@ class Memory:
         self._thread = 0  # the thread that began the iteration
         self.is_torn = False
         self._between = 0
+        self._kept = 0  # bytes outside of the lane since the last turn ended; 0 in an iteration
+        self._said = 0  # persistent bytes of the last demand
         self._capacity = capacity
 
     def begin(self) -> None:
         """Begin an iteration in this thread; do nothing if one has begun."""
         if not self._inside:
             self._inside, self.is_torn, self._thread = True, False, get_ident()
+            self._kept = 0
             if self.squeeze.is_needed:  # this may free memory
                 self.squeeze.begin(may_learn=self.estimator.first_is_over)
             live, peak = self._counter.take_peak()
@@ -116,9 +119,14 @@ class Memory:
     def demand(self) -> Demand:
         """Return the measured demand; until two iterations have ended, all memory is persistent."""
         self.has_news = False
-        demand = self.estimator.demand(self._capacity)
+        demand = self._measured()
+        self._said = demand.persistent_bytes
+        return demand
+
+    def _measured(self) -> Demand:
+        demand = self.estimator.demand(self._capacity, self._kept)
         if demand is None:
-            return Demand(self.peak(), 0, measured=False)
+            return Demand(max(self.peak(), self._kept), 0, measured=False)
         options = self.squeeze.options(self.estimator.unlimited(demand, self._capacity))
         if not options:
             return demand
@@ -201,12 +209,18 @@ class Memory:
         nothing."""
         if self._counter.settle():
             self._counter.give_back()
+            self._kept = min(self._kept, self._has_outside())
 
     def evacuate(self) -> None:
         """Wait for this process's work on the device, and move survivors of the lane to private
-        pages."""
+        pages. What this process then has is news where it is more than was said."""
         if self._counter.settle():
             self.lane.evacuate()
+            self._kept = self._has_outside()
+            self.has_news = self.has_news or self._kept > self._said
+
+    def _has_outside(self) -> int:
+        return max(self._counter.live(), self._counter.kept())
 
 
 def _squeeze(
