@@ -511,6 +511,28 @@ class LaneUsage:
     living_promoted_bytes: int
     """Promoted blocks that are alive now."""
 
+class LaneEnd:
+    """One end of a lane that two processes fill at once.
+
+    `ledger` is a descriptor that both processes have, and stays the caller's. What has to leave the
+    lane in the middle of an iteration goes to a file in `page_directory`; where that is empty, to
+    private memory. A thread that has Python's lock does not wait for the other process: what it
+    allocates is private where there is no room.
+    """
+
+    def __init__(self, ledger: int, end: int, page_directory: str = "") -> None: ...
+
+class CoLaneUsage:
+    """How this process has shared its lane with another one that computes at the same time."""
+
+    wait_seconds: float
+    """Seconds that allocations have waited for the other process, so far."""
+    is_lost: bool
+    """What the ledger says cannot be true, so the lane is not used any more."""
+
+def make_ledger() -> int:
+    """Return the descriptor of a new ledger of a lane with two ends. Raises OSError."""
+
 class Lane:
     """The lane of this process: memory that it uses in turn with others, for blocks of 64 KiB and
     more that live inside one iteration.
@@ -524,8 +546,9 @@ class Lane:
         """Reserve addresses, more than a lane will have bytes. It may be called once per
         process."""
     @staticmethod
-    def attach(descriptor: int, bytes: int) -> str:
-        """Use `bytes` of this memory; a further call changes the size or replaces the memory.
+    def attach(descriptor: int, bytes: int, end: LaneEnd | None = None) -> str:
+        """Use `bytes` of this memory, all of it or from one end; a further call changes the size or
+        replaces the memory.
 
         It may be called between iterations only, and with nothing alive in the lane. The descriptor
         stays the caller's.
@@ -550,6 +573,8 @@ class Lane:
         """
     @staticmethod
     def usage() -> LaneUsage: ...
+    @staticmethod
+    def co_lane_usage() -> CoLaneUsage: ...
     @staticmethod
     def is_valid() -> str:
         """Empty, or the first broken invariant in words."""
