@@ -36,8 +36,8 @@ class Rules:
     of its user, its group or itself is further than `boost` ahead of that of the others; 0
     disables this. With `page_waiting`, a session that waits for its turn is also asked to page out
     for one that comes before it and has waited for memory for longer than `aging`. `report` is the
-    interval at which a session reports in its turn. Without `squeeze` no session is squeezed.
-    `names` lists the names of all rules.
+    interval at which a session reports in its turn. Without `squeeze` no session is squeezed; with
+    `share_lanes`, two sessions may use a lane at once. `names` lists the names of all rules.
     """
 
     names: ClassVar[list[str]]
@@ -53,6 +53,7 @@ class Rules:
         page_waiting: bool = False,
         report: float = 0.5,
         squeeze: bool = True,
+        share_lanes: bool = True,
     ) -> None: ...
     quantum: float
     half_life: float
@@ -63,6 +64,7 @@ class Rules:
     page_waiting: bool
     report: float
     squeeze: bool
+    share_lanes: bool
 
 class SessionSpec:
     """What a session says of itself when it opens. `holding`: it comes back from a lost broker.
@@ -71,7 +73,8 @@ class SessionSpec:
     of one trust domain pass turns by direct handoff; "" is the user's own domain. A session that is
     `alone` has the whole device in its turn, and is not paged out. It may be squeezed for others
     until it is slowed by a factor of `bears`. In the turn that it brings back, an iteration takes
-    `squeezed_bytes` at most, one of its options; 0: it is not squeezed.
+    `squeezed_bytes` at most, one of its options; 0: it is not squeezed. One that `shares` can fill
+    a lane from one end while another session fills it from the other.
     """
 
     def __init__(
@@ -95,12 +98,16 @@ class SessionSpec:
         alone: bool = False,
         bears: float = 1.0,
         squeezed_bytes: int = 0,
+        shares: bool = False,
     ) -> None: ...
 
 class Grant:
+    """A turn in a lane, at one `end` of it, 0 or 1, where it has two; else that is -1."""
+
     session: str
     turn: int
     lane: int
+    end: int
 
 class Yield:
     session: str
@@ -181,10 +188,17 @@ class SessionState:
     slowdown: float
 
 class LaneState:
+    """A lane; while two sessions use it at once, `beside` has its other end, and `width` is not 0.
+
+    A lane keeps its width, to which both go, until none of the two holds it any more.
+    """
+
     id: int
     bytes: int
     holder: str | None
     members: Sequence[str]
+    beside: str | None
+    width: int
 
 class DeviceSnapshot:
     """The state of the scheduler at one moment; sessions are in the order in which they opened.
@@ -511,6 +525,28 @@ class LaneUsage:
     living_promoted_bytes: int
     """Promoted blocks that are alive now."""
 
+class LaneEnd:
+    """One end of a lane that two processes fill at once.
+
+    `ledger` is a descriptor that both processes have, and stays the caller's. What has to leave the
+    lane in the middle of an iteration goes to a file in `page_directory`; where that is empty, to
+    private memory. A thread that has Python's lock does not wait for the other process: what it
+    allocates is private where there is no room.
+    """
+
+    def __init__(self, ledger: int, end: int, page_directory: str = "") -> None: ...
+
+class CoLaneUsage:
+    """How this process has shared its lane with another one that computes at the same time."""
+
+    wait_seconds: float
+    """Seconds that allocations have waited for the other process, so far."""
+    is_lost: bool
+    """What the ledger says cannot be true, so the lane is not used any more."""
+
+def make_ledger() -> int:
+    """Return the descriptor of a new ledger of a lane with two ends. Raises OSError."""
+
 class Lane:
     """The lane of this process: memory that it uses in turn with others, for blocks of 64 KiB and
     more that live inside one iteration.
@@ -524,8 +560,9 @@ class Lane:
         """Reserve addresses, more than a lane will have bytes. It may be called once per
         process."""
     @staticmethod
-    def attach(descriptor: int, bytes: int) -> str:
-        """Use `bytes` of this memory; a further call changes the size or replaces the memory.
+    def attach(descriptor: int, bytes: int, end: LaneEnd | None = None) -> str:
+        """Use `bytes` of this memory, all of it or from one end; a further call changes the size or
+        replaces the memory.
 
         It may be called between iterations only, and with nothing alive in the lane. The descriptor
         stays the caller's.
@@ -550,6 +587,8 @@ class Lane:
         """
     @staticmethod
     def usage() -> LaneUsage: ...
+    @staticmethod
+    def co_lane_usage() -> CoLaneUsage: ...
     @staticmethod
     def is_valid() -> str:
         """Empty, or the first broken invariant in words."""

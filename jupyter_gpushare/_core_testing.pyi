@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ._core import (
     Cell,
+    CoLaneUsage,
     Decision,
     Demand,
     DeviceSnapshot,
@@ -26,6 +27,12 @@ def overflows(usage: LaneUsage) -> int:
 
 def promoted_pages(usage: LaneUsage) -> int:
     """Return the number of pages that were promoted, since the process began."""
+
+def waits(usage: CoLaneUsage) -> int:
+    """Return the number of allocations that had to wait for the other process, so far."""
+
+def spills(usage: CoLaneUsage) -> int:
+    """Return how often what was alive had to leave the lane in the middle of an iteration."""
 
 class ConcurrencyTuner:
     """Measures whether several lanes that run at once get more done than one. Sessions are numbers.

@@ -45,6 +45,7 @@ TEXTS = {
     "ask_contact": "ask {who}",
     "ask_operator": "ask the administrator of this machine",
     "runs": "runs",
+    "runs_beside": "computes beside {other}",
     "runs_until_measured": "runs alone until its memory is measured",
     "runs_with_whole_device": "runs, and has the whole device",
     "runs_with_whole_devices": "runs, and has {count} whole devices: {device}",

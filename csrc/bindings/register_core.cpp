@@ -63,8 +63,8 @@ void register_types(py::module_& module) {
                        const py::int_& turn, bool holding, bool waiting, bool paused,
                        Seconds device_seconds, Seconds waited_seconds, const py::int_& iterations,
                        const py::int_& paged_out_bytes, bool busy, std::string group,
-                       std::string domain, bool alone, double bears,
-                       const py::int_& squeezed_bytes) {
+                       std::string domain, bool alone, double bears, const py::int_& squeezed_bytes,
+                       bool shares) {
              return SessionSpec{std::move(user),
                                 weight,
                                 whole<int>(priority, "priority"),
@@ -83,7 +83,8 @@ void register_types(py::module_& module) {
                                 std::move(domain),
                                 alone,
                                 bears,
-                                whole<Bytes>(squeezed_bytes, "squeezed_bytes")};
+                                whole<Bytes>(squeezed_bytes, "squeezed_bytes"),
+                                shares};
            }),
            py::arg("user"), py::arg("weight") = 1.0, py::arg("priority") = 0,
            py::arg("demand") = Demand{}, py::arg("remaining_iterations") = py::none(),
@@ -92,12 +93,13 @@ void register_types(py::module_& module) {
            py::arg("waited_seconds") = 0.0, py::arg("iterations") = 0,
            py::arg("paged_out_bytes") = 0, py::arg("busy") = true, py::arg("group") = "",
            py::arg("domain") = "", py::arg("alone") = false, py::arg("bears") = 1.0,
-           py::arg("squeezed_bytes") = 0);
+           py::arg("squeezed_bytes") = 0, py::arg("shares") = false);
 
   py::class_<Grant>(module, "Grant")
       .def_readonly("session", &Grant::session)
       .def_readonly("turn", &Grant::turn)
-      .def_readonly("lane", &Grant::lane);
+      .def_readonly("lane", &Grant::lane)
+      .def_readonly("end", &Grant::end);
   py::class_<Yield>(module, "Yield")
       .def_readonly("session", &Yield::session)
       .def_readonly("turn", &Yield::turn)
@@ -179,7 +181,9 @@ void register_device_snapshot(py::module_& module) {
       .def_readonly("id", &LaneState::id)
       .def_readonly("bytes", &LaneState::bytes)
       .def_readonly("holder", &LaneState::holder)
-      .def_readonly("members", &LaneState::members);
+      .def_readonly("members", &LaneState::members)
+      .def_readonly("beside", &LaneState::beside)
+      .def_readonly("width", &LaneState::width);
   py::class_<DeviceSnapshot>(module, "DeviceSnapshot")
       .def_readonly("policy", &DeviceSnapshot::policy)
       .def_readonly("capacity", &DeviceSnapshot::capacity)

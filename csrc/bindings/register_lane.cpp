@@ -1,6 +1,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "bindings/register.h"
 #include "memory/host/allocation_hook.h"
 #include "memory/host/host_lane_memory.h"
@@ -13,6 +15,33 @@ namespace {
 struct ProcessLane {};  // the Python name for an object that a process has only once
 
 using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+// Other threads of this process may need Python's lock, so the thread that has it does not wait for
+// another process; and it cannot give it back in an allocation, since it may have locks of PyTorch
+// as well.
+bool is_without_gil() { return PyGILState_Check() == 0; }
+
+int make_ledger() {
+  const int descriptor = Ledger::make();
+  if (descriptor >= 0) return descriptor;
+  PyErr_SetFromErrno(PyExc_OSError);
+  throw py::error_already_set();
+}
+
+void register_co_lane(py::module_& module) {
+  py::class_<LaneEnd>(module, "LaneEnd", "One end of a lane that two processes fill at once.")
+      .def(py::init([](int ledger, int end, const std::string& page_directory) {
+             return LaneEnd{ledger, end, page_directory, &is_without_gil};
+           }),
+           py::arg("ledger"), py::arg("end"), py::arg("page_directory") = "");
+  py::class_<CoLaneUsage>(module, "CoLaneUsage", "How this process has shared its lane.")
+      .def_readonly("wait_seconds", &CoLaneUsage::wait_seconds,
+                    "That allocations have waited for the other process, so far.")
+      .def_readonly("is_lost", &CoLaneUsage::is_lost,
+                    "What the ledger says cannot be true, so the lane is not used any more.");
+  module.def("make_ledger", &make_ledger,
+             "A descriptor of a new ledger of a lane with two ends, which the caller closes.");
+}
 
 void register_usage(py::module_& module) {
   py::class_<LaneUsage>(module, "LaneUsage", "What the lane of this process was used for.")
@@ -40,6 +69,7 @@ void register_host_lane_memory(py::module_& module) {
 
 void register_lane(py::module_& module) {
   register_usage(module);
+  register_co_lane(module);
   register_host_lane_memory(module);
   py::class_<ProcessLane>(
       module, "Lane",
@@ -50,9 +80,13 @@ void register_lane(py::module_& module) {
           py::arg("window_bytes"),
           "Reserve addresses, more than a lane will have bytes. Once per process.")
       .def_static(
-          "attach", [](int descriptor, size_t bytes) { return lane().attach(descriptor, bytes); },
-          py::arg("descriptor"), py::arg("bytes"), Unlocked(),
-          "Use `bytes` of this memory; a further call changes the size or replaces the memory.")
+          "attach",
+          [](int descriptor, size_t bytes, const std::optional<LaneEnd>& end) {
+            return end ? lane().attach(descriptor, bytes, *end) : lane().attach(descriptor, bytes);
+          },
+          py::arg("descriptor"), py::arg("bytes"), py::arg("end") = std::nullopt, Unlocked(),
+          "Use `bytes` of this memory, all of it or from one end; a further call changes the size "
+          "or replaces the memory.")
       .def_static(
           "detach", [] { return lane().detach(); }, Unlocked())
       .def_static(
@@ -66,6 +100,7 @@ void register_lane(py::module_& module) {
           "promote", [] { return lane().promote(); }, Unlocked(),
           "Empty the lane before it is another's; returns the bytes that were alive in it.")
       .def_static("usage", [] { return lane().usage(); })
+      .def_static("co_lane_usage", [] { return lane().co_lane_usage(); })
       .def_static(
           "is_valid", [] { return lane().is_valid(); },
           "Empty, or the first broken invariant in words.");

@@ -37,7 +37,7 @@ class NamedLanes {
   std::vector<LaneState> lanes() const {
     std::vector<LaneState> states;
     for (const auto& [id, lane] : lanes_.table().lanes()) {
-      states.push_back({id, lane.bytes(), std::nullopt, {}});
+      states.push_back({id, lane.bytes(), std::nullopt, {}, std::nullopt, lane.width});
       for (const auto& [bytes, member] : lane.members)
         states.back().members.push_back(ids_.at(member));
     }

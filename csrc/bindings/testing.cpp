@@ -19,6 +19,8 @@ void register_readings(py::module_& module) {
   module.def(
       "promoted_pages", [](const LaneUsage& usage) { return usage.promoted_pages; },
       py::arg("usage"));
+  module.def("waits", [](const CoLaneUsage& usage) { return usage.waits; }, py::arg("usage"));
+  module.def("spills", [](const CoLaneUsage& usage) { return usage.spills; }, py::arg("usage"));
 }
 
 }  // namespace

@@ -90,8 +90,9 @@ Seconds Admission::ages_at(const DeviceState& state, const Session& session) {
 
 // --- several lanes -------------------------------------------------------------------------------
 
-// Held lanes do not merge, nor are holders squeezed. If that would free the memory that a waiting
-// session needs, the first such session waits for all holders, so that their turns end.
+// Held lanes do not merge, those with ends keep their width, and holders are not squeezed. If that
+// would free the memory that a waiting session needs, the first such session waits for all holders,
+// so that their turns end.
 void Admission::mark(std::vector<RunQueueEntry>& waiting) const {
   if (state_.lanes.table().held() == 0 || state_.all_have_places()) return;
   const Fitting fitting(state_);
@@ -101,7 +102,8 @@ void Admission::mark(std::vector<RunQueueEntry>& waiting) const {
       first = &entry;
   if (!first) return;
   first->everywhere = true;
-  first->drains = !fitting.has_room_beside_those_that_run(*first->session);
+  first->drains = state_.lanes.table().with_ends() > 0 ||
+                  !fitting.has_room_beside_those_that_run(*first->session);
 }
 
 bool Admission::needs_holders_to_end(const RunQueueEntry& waiting, const Fitting& fitting) const {

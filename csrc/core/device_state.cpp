@@ -57,6 +57,32 @@ bool DeviceState::has_outgrown(const Session& session) const {
          !option_of(demand, place.ephemeral);
 }
 
+bool DeviceState::has_outgrown_end(const Session& session) const {
+  if (lanes.table().end_of(session.number) == kNoEnd) return false;
+  const LaneTable::Lane& lane = lanes.table().lane_with(session.number);
+  return lanes.table().demand_of(session.number).ephemeral > lane.width;
+}
+
+const Session* DeviceState::beside(const Session& holder) const {
+  if (!has_place(holder)) return nullptr;
+  return sessions.find(lanes.table().other_holder(holder.number));
+}
+
+bool DeviceState::may_join(const Session& waiting) const {
+  if (!rules.share_lanes || !waiting.can_share || !has_place(waiting)) return false;
+  const Session* holder = beside(waiting);
+  // A successor that was named before may begin at any time, and without an end.
+  if (!holder || holder->turn->asked) return false;
+  return may_share(waiting, *holder) && lanes.can_hold_beside(waiting.number);
+}
+
+bool DeviceState::may_take_end(const Session& successor) const {
+  const LaneTable::Lane& lane = lanes.table().lane_with(successor.number);
+  const Session* holder = beside(successor);
+  return lane.width > 0 && holder && may_share(successor, *holder) &&
+         lanes.can_hold_beside(successor.number);
+}
+
 bool DeviceState::promises(const Session::Turn& turn, const Session::Successor& waiting,
                            Seconds at) const {
   return turn.successor == waiting && at < *turn.asked + rules.lease - kSoon;
@@ -81,8 +107,8 @@ std::set<SessionNumber> DeviceState::named_successors() const {
 
 std::string DeviceState::is_valid() const {
   for (const std::string& broken :
-       {sessions.is_valid(), lanes.is_valid(), lanes_agree(), shares.is_valid(), tuner.is_valid(),
-        shares_agree(), squeezes_agree(), throttled_agree(), paging_agrees()})
+       {sessions.is_valid(), lanes.is_valid(), lanes_agree(), ends_agree(), shares.is_valid(),
+        tuner.is_valid(), shares_agree(), squeezes_agree(), throttled_agree(), paging_agrees()})
     if (!broken.empty()) return broken;
   return "";
 }
@@ -98,6 +124,24 @@ std::string DeviceState::lanes_agree() const {
     if (!session.turn && has_outgrown(session)) return "a place has another size";
   }
   return placed == lanes.table().size() ? "" : "a session has a place and is not open";
+}
+
+std::string DeviceState::ends_agree() const {
+  if (lanes.table().with_ends() == 0) return "";
+  for (const auto& [id, lane] : lanes.table().lanes())
+    if (lane.width > 0 && !lane.is_held()) return "a lane that is not held has ends";
+  for (const Session& session : sessions) {
+    if (!session.turn || lanes.table().end_of(session.number) == kNoEnd) continue;
+    if (has_outgrown_end(session) && !session.turn->asked)
+      return "a session runs unasked in a lane that is too narrow for it";
+    const Session* other = beside(session);
+    if (!other) continue;
+    if (!rules.share_lanes || !session.can_share || session.alone || !trust(session, *other))
+      return "two sessions use a lane at once that may not";
+    if (!session.demand.measured && !session.turn->asked)
+      return "a session whose memory is not known runs beside another one";
+  }
+  return "";
 }
 
 std::string DeviceState::shares_agree() const {

@@ -7,7 +7,9 @@
 // What must stay true, and is_valid() looks at:
 //   - the safety rule of lane_allocator.h, over all sessions that have a place, and that these use
 //     no more than unmanaged memory leaves, or than they did when that became less;
-//   - a lane is held by one session at most, and only by one that runs;
+//   - a lane is held by one session at most, and only by one that runs; or by two that may share
+//   it,
+//     and each that it is too narrow for was asked to yield;
 //   - a session that does not run has the largest of its squeeze options that may be and that fits;
 //   - a throttled session was asked to yield if it runs, and earns no credit by waiting;
 //   - a session that is paged out has no place and no turn, and one that is asked to page out has
@@ -49,6 +51,14 @@ struct DeviceState {
   bool has_place(const Session& session) const { return lanes.table().contains(session.number); }
   bool all_have_places() const { return lanes.table().size() + residency.out() == sessions.size(); }
   bool has_outgrown(const Session& session) const;  // its place
+  // Its end: the lane has ends, and is too narrow for it.
+  bool has_outgrown_end(const Session& session) const;
+  // The session that uses the same lane at the same time; nullptr: there is none.
+  const Session* beside(const Session& holder) const;
+  // Whether it may use its lane now beside the one that does, which goes on.
+  bool may_join(const Session& waiting) const;
+  // Whether it may have the end of its lane that its predecessor had, whatever the other one does.
+  bool may_take_end(const Session& successor) const;
   // When its memory is on the device; in the past, it is there already; absent where unknown.
   std::optional<Seconds> is_in_by(const Session& session) const {
     return residency.is_in_by(session.memory);
@@ -75,6 +85,7 @@ struct DeviceState {
 
  private:
   std::string lanes_agree() const;
+  std::string ends_agree() const;
   std::string shares_agree() const;
   std::string squeezes_agree() const;
   std::string throttled_agree() const;

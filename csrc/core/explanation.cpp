@@ -70,6 +70,8 @@ Why Explanation::of_running(const Session& session) const {
   if (session.turn->asked)
     return {{run_queue_.waiting.empty() ? Code::asked_to_yield : Code::yields_to_others}};
   if (session.alone) return {{Code::runs_with_whole_device}};
+  if (const Session* other = state_.beside(session))
+    return {{.code = Code::runs_beside, .other = other->id}};
   return {{session.demand.measured ? Code::runs : Code::runs_until_measured}};
 }
 

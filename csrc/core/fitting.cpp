@@ -49,7 +49,8 @@ bool Fitting::has_room(const Session& newcomer) const {
   const Demand& demand = newcomer.demand;
   if (!squeeze_.admits(demand, waits(newcomer))) return false;
   if (state_.lanes.fits(room_for(newcomer, squeeze_.left_with(demand)))) return true;
-  return state_.lanes.table().held() <= 1 && has_room_beside_those_that_run(newcomer);
+  const LaneTable& table = state_.lanes.table();
+  return table.held() <= 1 && table.with_ends() == 0 && has_room_beside_those_that_run(newcomer);
 }
 
 // --- places --------------------------------------------------------------------------------------

@@ -58,6 +58,38 @@ bool LaneAllocator::resize(SessionNumber session, const Demand& demand) {
   return true;
 }
 
+void LaneAllocator::release(SessionNumber session) {
+  table_.release(session);
+  settle_ends();
+}
+
+void LaneAllocator::settle_ends() {
+  if (table_.with_ends() == 0) return;
+  for (const auto& [id, lane] : table_.lanes())
+    if (lane.width > 0 && !lane.is_held()) table_.take_ends(id);
+}
+
+bool LaneAllocator::can_hold_beside(SessionNumber session) const {
+  const LaneTable::Lane& lane = table_.lane_with(session);
+  const SessionNumber holder = table_.other_holder(session);
+  if (lane.held() != 1 || holder == kNoSession) return false;
+  const Bytes larger =
+      std::max(table_.demand_of(session).ephemeral, table_.demand_of(holder).ephemeral);
+  return larger > 0 && larger <= width_for_two(lane);
+}
+
+void LaneAllocator::hold_beside(SessionNumber session) {
+  if (!can_hold_beside(session)) throw std::logic_error("there is no end of its lane for it");
+  const LaneTable::Lane& lane = table_.lane_with(session);
+  if (lane.width == 0) table_.give_ends(table_.lane_of(session), width_for_two(lane));
+  table_.hold(session);
+}
+
+Bytes LaneAllocator::width_for_two(const LaneTable::Lane& lane) const {
+  if (lane.width > 0) return lane.width;
+  return std::min(std::max(lane.largest(), lane.two_largest()), lane.bytes() + free());
+}
+
 bool LaneAllocator::can_move(SessionNumber session, int max_lanes) const {
   const Bytes others = table_.used_without(session);
   return choose(table_.demand_of(session), others, max_lanes, Among::idle).has_value();
@@ -122,7 +154,7 @@ void LaneAllocator::merge_until_safe() {
   std::vector<LaneId> lanes;
   for (const auto& [id, lane] : table_.lanes()) lanes.push_back(id);
   std::ranges::stable_sort(lanes, std::greater<>(), [&](LaneId id) { return table_.bytes_of(id); });
-  const auto is_held = [&](LaneId id) { return table_.holder_of(id) != kNoSession; };
+  const auto is_held = [&](LaneId id) { return table_.lanes().at(id).is_held(); };
   LaneId largest = lanes.front();
   for (std::size_t i = 1; i < lanes.size() && used() > room(); ++i) {
     LaneId other = lanes[i];

@@ -4,8 +4,10 @@
 //
 // The lanes are those of a LaneTable: each is as large as the largest of its members, and none is
 // sized by hand. Members that do not hold their lane have nothing in it, so moving them to another
-// one copies nothing. A member that holds its lane stays in it, and no lane is held twice: two held
-// lanes never merge.
+// one copies nothing. A member that holds its lane stays in it: two held lanes never merge.
+//
+// Two members may hold a lane at once, each one end. The lane is then as wide as both of its
+// largest members together, or as far as there is memory, and stays so while it is held.
 //
 // Programs that are not sessions may have memory of the device as well. No session is placed in
 // this unmanaged memory, but none that has a place loses it to them: then the used bytes and the
@@ -37,7 +39,14 @@ class LaneAllocator {
   void remove(SessionNumber session) { table_.remove(session); }
 
   void hold(SessionNumber session) { table_.hold(session); }
-  void release(SessionNumber session) { table_.release(session); }
+  void release(SessionNumber session);
+  // The same, where a successor may hold its lane now: the lane keeps its ends until `settle_ends`.
+  void release_to_successor(SessionNumber session) { table_.release(session); }
+  void settle_ends();
+
+  // Whether a session can hold its lane beside the one that holds it; and that it does.
+  bool can_hold_beside(SessionNumber session) const;
+  void hold_beside(SessionNumber session);
 
   // Whether a session whose lane is held can start in another one now; and the move.
   bool can_move(SessionNumber session, int max_lanes) const;
@@ -80,6 +89,7 @@ class LaneAllocator {
   Bytes room() const { return capacity_ - unmanaged_; }    // that is not unmanaged
   Bytes most() const { return std::max(room(), used()); }  // bound after a change
   void merge_until_safe();
+  Bytes width_for_two(const LaneTable::Lane& lane) const;
 
   Bytes capacity_;
   Bytes unmanaged_ = 0;

@@ -16,6 +16,7 @@ Decision Pass::run(Successor due) {
   seen_.reset();
   Decision decision;
   start_successor(due, decision);
+  state_->lanes.settle_ends();
   give_up_page_outs();
   follow_tuner();
   state_->lanes.merge_down(state_->limit());
@@ -126,27 +127,32 @@ void Pass::grant(RunQueue& run_queue, Decision& decision) {
 }
 
 // The best of the sessions that can start. If the best of all has to run alone, the device drains
-// for it.
+// for it. One that could only join another in its lane does so where none that waits goes before
+// it: else the lane might never be free for that one.
 RunQueueEntry* Pass::next_to_start(RunQueue& run_queue) const {
-  if (state_->limit() != 0 && state_->lanes.table().held() >= state_->limit()) return nullptr;
+  if (state_->limit() != 0 && state_->lanes.table().holders() >= state_->limit()) return nullptr;
   if (std::ranges::any_of(run_queue.running, &RunQueueEntry::everywhere)) return nullptr;
   const auto goes_before = [&](const RunQueueEntry& a, const RunQueueEntry& b) {
     return before(*state_->policy, a.view, b.view);
   };
-  RunQueueEntry *best = nullptr, *able = nullptr;
+  RunQueueEntry *best = nullptr, *first = nullptr, *able = nullptr;
   for (RunQueueEntry& waiting : run_queue.waiting) {
     if ((waiting.lane == kNoLane && !waiting.drains) || waiting.session->turn) continue;
     if (!best || goes_before(waiting, *best)) best = &waiting;
+    if (!waiting.promised && (!first || goes_before(waiting, *first))) first = &waiting;
     if ((!able || goes_before(waiting, *able)) && can_start(waiting)) able = &waiting;
   }
-  return best && best->everywhere && able != best ? nullptr : able;
+  if (best && best->everywhere && able != best) return nullptr;
+  const bool joins = first && first != able && !first->everywhere && first->lane != kNoLane &&
+                     state_->may_join(*first->session);
+  return joins ? first : able;
 }
 
 bool Pass::can_start(const RunQueueEntry& waiting) const {
   if (waiting.promised || waiting.drains) return false;
   const LaneAllocator& lanes = state_->lanes;
   if (waiting.everywhere) return lanes.table().held() == 0;
-  return lanes.table().holder_of(waiting.lane) == kNoSession ||
+  return !lanes.table().lanes().at(waiting.lane).is_held() ||
          lanes.can_move(waiting.session->number, state_->limit());
 }
 

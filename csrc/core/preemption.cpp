@@ -28,7 +28,7 @@ bool Preemption::must_end(const RunQueueEntry& holder, bool runs_among_others) c
   const Session& session = *holder.session;
   return session.paused || is_throttled(session) || session.turn->preempted ||
          holder.lane == kNoLane || state_.has_outgrown(session) ||
-         (holder.everywhere && runs_among_others);
+         state_.has_outgrown_end(session) || (holder.everywhere && runs_among_others);
 }
 
 // A session that was named as successor may have begun by now, in the lane of its predecessor, and
@@ -94,15 +94,28 @@ void Preemption::choose_successor(RunQueueEntry& holder, std::vector<const RunQu
       });
   if (best == left.end() || !follows(**best, holder, room)) return;
   holder.successor = *best;
-  left.erase(best);
+  if (follows_beside(*(*best)->session, *holder.session)) left.erase(best);
+}
+
+// Else the other holder has to end for it as well.
+bool Preemption::follows_beside(const Session& other, const Session& holder) const {
+  const Session* beside = state_.beside(holder);
+  if (!beside) return true;
+  const LaneTable& table = state_.lanes.table();
+  const Bytes needs = table.demand_of(other.number).ephemeral;
+  return may_share(other, *beside) && needs <= table.lane_with(holder.number).width;
 }
 
 // A direct handoff is made only within a trust domain, where the lane stays as it is, and if no
-// waiting session comes first: not even one for which the device has to drain.
+// waiting session comes first: not even one for which the device has to drain. A lane with ends
+// that only one session holds loses them at this switch.
 const Session* Preemption::heir(const RunQueueEntry& holder, const RunQueue& run_queue) const {
   const RunQueueEntry* to = holder.successor;
   if (!to || !trust(*holder.session, *to->session)) return nullptr;
   if (holder.lane != to->lane || state_.has_outgrown(*holder.session)) return nullptr;
+  const bool has_end = state_.lanes.table().end_of(holder.session->number) != kNoEnd;
+  if (has_end && !state_.beside(*holder.session)) return nullptr;
+  if (!follows_beside(*to->session, *holder.session)) return nullptr;
   const bool drains = std::ranges::any_of(run_queue.waiting, [&](const RunQueueEntry& other) {
     return other.everywhere && goes_before(other, *to);
   });

@@ -32,6 +32,8 @@ class Preemption {
   void time_turn(RunQueueEntry& holder, std::vector<const RunQueueEntry*>& left) const;
   // Whether it could have the holder's lane, which can grow to `room`.
   bool follows(const RunQueueEntry& other, const RunQueueEntry& holder, Bytes room) const;
+  // Whether it could have what the holder has of its lane while the other holder goes on.
+  bool follows_beside(const Session& other, const Session& holder) const;
   void choose_successor(RunQueueEntry& holder, std::vector<const RunQueueEntry*>& left,
                         Bytes room) const;
 

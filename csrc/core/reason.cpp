@@ -23,6 +23,7 @@ constexpr std::array<const char*, kCodes> kNames = {
     "ask_contact",
     "ask_operator",
     "runs",
+    "runs_beside",
     "runs_until_measured",
     "runs_with_whole_device",
     "runs_with_whole_devices",

@@ -29,6 +29,7 @@ enum class Code {
   ask_operator,
 
   runs,
+  runs_beside,          // `other`, in one lane
   runs_until_measured,  // alone
   runs_with_whole_device,
   runs_with_whole_devices,  // a gang: `count` devices, `device` has their names

@@ -24,6 +24,13 @@ bool trust(const Session& a, const Session& b) {
   return a.domain == b.domain && (!a.domain.empty() || a.user == b.user);
 }
 
+bool may_share(const Session& a, const Session& b) {
+  const auto can = [](const Session& session) {
+    return session.can_share && !session.alone && session.demand.measured;
+  };
+  return can(a) && can(b) && trust(a, b);
+}
+
 bool can_be_paged_out(const Session& session) {
   return session.memory.residence() == Residence::in && !session.memory.refused() &&
          !session.alone && !session.turn && session.demand.persistent > 0;

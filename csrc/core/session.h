@@ -39,6 +39,7 @@ struct Session {
   int priority = 0;
   bool paused = false;
   bool alone = false;            // runs without others, and cannot be paged out
+  bool can_share = false;        // can use a lane beside another session
   bool admissible = true;        // false: its gang leaves the room to an earlier one
   std::optional<Why> throttled;  // by a rule, which says why
   bool busy = true;
@@ -81,6 +82,8 @@ const Wait* wait_of(const Session& session);  // nullptr: it waits for nothing
 Demand room_for(const Session& session, Bytes left);
 // Whether a direct handoff between them is allowed.
 bool trust(const Session& a, const Session& b);
+// Whether they may use one lane at once.
+bool may_share(const Session& a, const Session& b);
 // Whether it may be paged out while idle, and even while it waits for a turn.
 bool may_be_paged_out(const Session& session);
 bool can_be_paged_out(const Session& session);

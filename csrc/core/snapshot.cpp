@@ -45,8 +45,10 @@ DeviceSnapshot Snapshot::take() const {
 std::vector<LaneState> Snapshot::lanes() const {
   std::vector<LaneState> states;
   for (const auto& [id, lane] : state_.lanes.table().lanes()) {
-    LaneState state{id, lane.bytes(), std::nullopt, {}};
-    if (lane.holder != kNoSession) state.holder = state_.sessions.at(lane.holder).id;
+    LaneState state{id, lane.bytes(), std::nullopt, {}, std::nullopt, lane.width};
+    for (const SessionNumber holder : lane.holders)
+      if (holder != kNoSession)
+        (state.holder ? state.beside : state.holder) = state_.sessions.at(holder).id;
     std::vector<SessionNumber> members;
     for (const auto& [bytes, session] : lane.members) members.push_back(session);
     std::ranges::sort(members);

@@ -19,6 +19,7 @@ Session& Turns::open(const std::string& id, const SessionSpec& spec) {
   session.priority = spec.priority;
   session.paused = spec.paused;
   session.alone = spec.alone;
+  session.can_share = spec.shares;
   session.admissible = true;
   state_.sessions.set_demand(session, spec.demand);
   session.bears = spec.bears;
@@ -111,18 +112,24 @@ Grant Turns::grant(Session& session) {
   const SessionNumber number = session.number;
   const TurnNumber turn = session.request->number;
   LaneAllocator& lanes = state_.lanes;
-  if (lanes.table().has_held_lane(number)) lanes.move(number, state_.limit());
+  if (lanes.table().has_held_lane(number) && lanes.can_move(number, state_.limit()))
+    lanes.move(number, state_.limit());
   end_wait(session);
   begin(session, turn);
-  lanes.hold(number);
-  return {session.id, turn, lanes.table().lane_of(number)};
+  lanes.table().has_held_lane(number) ? lanes.hold_beside(number) : lanes.hold(number);
+  return made(session, turn);
+}
+
+Grant Turns::made(const Session& session, TurnNumber turn) const {
+  const LaneTable& table = state_.lanes.table();
+  return {session.id, turn, table.lane_of(session.number), table.end_of(session.number)};
 }
 
 Grant Turns::take_over(Session& session) {
   const TurnNumber turn = session.request->number;
   end_wait(session);
   adopt(session, turn, room_for(session, state_.lanes.left() - session.demand.persistent));
-  return {session.id, turn, state_.lanes.table().lane_of(session.number)};
+  return made(session, turn);
 }
 
 // The session runs already, whatever the rules say. If there is no lane for it, it is asked to
@@ -132,14 +139,16 @@ void Turns::adopt(Session& session, TurnNumber turn, const Demand& room) {
   begin(session, turn);
 }
 
-// Takes the lane in which it has its place, or another, of the same size, if that is held; without
-// a place, one with `room`.
+// Takes the lane in which it has its place, or the end of it that its predecessor had; or another,
+// of the same size, if that is held; without a place, one with `room`.
 void Turns::take_lane(const Session& session, const Demand& room) {
   LaneAllocator& lanes = state_.lanes;
   const SessionNumber number = session.number;
   if (!lanes.table().contains(number)) {
     lanes.adopt(number, room, state_.limit());
   } else if (!lanes.table().has_held_lane(number)) {
+    lanes.hold(number);
+  } else if (state_.may_take_end(session)) {
     lanes.hold(number);
   } else {
     const Demand same = lanes.table().demand_of(number);
@@ -162,7 +171,8 @@ Yield Turns::ask_to_yield(Session& session, const Session* successor, LaneId lan
   Yield yield{session.id, session.turn->number, std::nullopt};
   if (!successor) return yield;
   session.turn->successor = successor_of(*successor);
-  yield.successor = Grant{successor->id, successor->request->number, lane};
+  const int end = state_.lanes.table().end_of(session.number);
+  yield.successor = Grant{successor->id, successor->request->number, lane, end};
   return yield;
 }
 
@@ -176,7 +186,10 @@ Turns::Successor Turns::end(Session& session) {
   session.turn.reset();
   state_.residency.use(session.memory);
   if (!state_.has_place(session)) return successor;
-  state_.lanes.release(session.number);
+  if (successor.number == kNoSession)
+    state_.lanes.release(session.number);
+  else
+    state_.lanes.release_to_successor(session.number);
   if (state_.has_outgrown(session)) state_.lanes.remove(session.number);
   return successor;
 }

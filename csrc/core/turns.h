@@ -45,6 +45,7 @@ class Turns {
   void adopt(Session& session, TurnNumber turn, const Demand& room);
   void take_lane(const Session& session, const Demand& room);
   void begin(Session& session, TurnNumber turn);
+  Grant made(const Session& session, TurnNumber turn) const;
 
   DeviceState& state_;
   Paging paging_;

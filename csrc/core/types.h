@@ -7,6 +7,9 @@
 //
 //     sum of persistent + sum over lanes of the largest ephemeral in it <= capacity     (safety)
 //
+// Two sessions may also use a lane at once, each from its own end (a co-lane): then it is as wide
+// as the memory that was left when the second one came, and no narrower than its largest member.
+//
 // Time is an argument, in seconds of any clock that does not go back. The core has no I/O, no
 // thread, no clock and no Python: what is simulated in virtual time is what users get.
 #pragma once
@@ -68,6 +71,7 @@ struct Rules {
   bool page_waiting = false;   // queued sessions are evicted for an aged one before them
   Seconds report = 0.5;        // a session in its turn reports at least this often
   bool squeeze = true;         // sessions may be squeezed
+  bool share_lanes = true;     // two sessions may use a lane at once
 };
 
 // What a session says of itself when it opens. The fields from `turn` to `iterations` bring its
@@ -96,12 +100,18 @@ struct SessionSpec {
   bool alone = false;  // runs without others, whatever its memory is
   double bears = 1.0;  // the slowdown up to which it may be squeezed for others
   Bytes squeezed_bytes = 0;
+  bool shares =
+      false;  // can fill a lane from one end while another session fills it from the other
 };
+
+// A lane has the ends 0 and 1; a session that is alone in it has no end.
+inline constexpr int kNoEnd = -1;
 
 struct Grant {
   std::string session;
   TurnNumber turn = 0;
   LaneId lane = kNoLane;
+  int end = kNoEnd;
 };
 
 // `successor` is absent where the next turn has to be decided anew once this one is over.
@@ -159,6 +169,8 @@ struct LaneState {
   Bytes bytes = 0;
   std::optional<std::string> holder;
   std::vector<std::string> members;
+  std::optional<std::string> beside;  // the holder of the other end
+  Bytes width = 0;                    // while it has ends; else 0
 };
 
 // A session that has a turn.

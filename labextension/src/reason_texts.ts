@@ -19,6 +19,7 @@ export function texts(trans: ITranslate): Record<string, string> {
     ask_contact: trans.__('ask {who}'),
     ask_operator: trans.__('ask the administrator of this machine'),
     runs: trans.__('runs'),
+    runs_beside: trans.__('computes beside {other}'),
     runs_until_measured: trans.__('runs alone until its memory is measured'),
     runs_with_whole_device: trans.__('runs, and has the whole device'),
     runs_with_whole_devices: trans.__('runs, and has {count} whole devices: {device}'),

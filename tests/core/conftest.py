@@ -40,9 +40,11 @@ class Job:
     demand: Demand = field(default_factory=lambda: Demand(GB // 10, GB))
     declares: bool = False
     interactive: bool = False
+    shares: bool = False
     random: Random | None = None
 
     turn: int = 0
+    takes: float = 0.0  # the iteration that goes on
     left_in_cell: int = 0
     cells_done: int = 0
     seconds: float = 0.0
@@ -67,7 +69,11 @@ class Simulation:
         policy: str = "fair",
         capacity: int = 16 * GB,
         rules: Rules | None = None,
+        crowded: float = 1.0,
     ) -> None:
+        """Beside another turn that runs, each iteration takes `crowded` times as long."""
+        self.crowded = crowded
+        self.running: set[str] = set()
         self.jobs = {job.id: job for job in jobs}
         self.scheduler = Scheduler(capacity, policy, rules or Rules())
         self.now = 0.0
@@ -102,9 +108,8 @@ class Simulation:
             assert grant.turn == job.turn
             job.asked = False
             job.grants.append(self.now)
-            self.at(
-                self.now + job.iteration, lambda job=job, turn=job.turn: self._boundary(job, turn)
-            )
+            self.running.add(job.id)
+            self._iterate(job)
         for asked in decision.yields:
             job = self.jobs[asked.session]
             assert asked.turn == job.turn
@@ -114,7 +119,12 @@ class Simulation:
     def change(self, id: str, **what: object) -> None:
         self.enact(self.scheduler.change(self.now, id, **what))
 
+    def _iterate(self, job: Job) -> None:
+        job.takes = job.iteration * (self.crowded if len(self.running) > 1 else 1)
+        self.at(self.now + job.takes, lambda turn=job.turn: self._boundary(job, turn))
+
     def close(self, id: str) -> None:
+        self.running.discard(id)
         self.jobs[id].turn += 1  # its present activity is of no account any more
         self.enact(self.scheduler.close(self.now, id))
 
@@ -136,6 +146,7 @@ class Simulation:
             demand=job.demand,
             remaining_iterations=job.cell * job.cells if job.declares else None,
             busy=not job.interactive,
+            shares=job.shares,
         )
         self.enact(self.scheduler.open(self.now, job.id, spec))
         self._begin_cell(job)
@@ -161,10 +172,11 @@ class Simulation:
         if job.pressed is not None:
             job.first_progress.append(self.now - job.pressed)
             job.pressed = None
-        job.seconds += job.iteration
+        job.seconds += job.takes
         job.left_in_cell -= 1
         parts = job.asked or job.left_in_cell == 0
         if parts:
+            self.running.discard(job.id)
             self.enact(self.scheduler.finish(self.now, job.id, turn))
         self._report(job)
         if job.left_in_cell == 0:
@@ -172,7 +184,7 @@ class Simulation:
         elif parts:
             self._request(job)
         else:
-            self.at(self.now + job.iteration, lambda: self._boundary(job, turn))
+            self._iterate(job)
 
     def _report(self, job: Job) -> None:
         left = job.left if job.declares else None

@@ -131,7 +131,7 @@ TEST_CASE("a merged lane has the members of both, and the holder of the one that
   CHECK(table.lanes().size() == 1);
   CHECK(table.lane_of(1) == 2);
   CHECK(table.bytes_of(2) == 10);
-  CHECK(table.holder_of(2) == 3);
+  CHECK(table.holds(3));
   CHECK(table.is_valid() == "");
 }
 

@@ -73,6 +73,89 @@ TEST_CASE("a holder that grows stays in its lane") {
   CHECK(lanes.is_valid() == "");
 }
 
+TEST_CASE("two hold one lane in what is left, from the larger of them to both together") {
+  for (const Bytes capacity : {8, 10, 12, 14, 20}) {
+    LaneAllocator lanes(capacity);
+    lanes.place(1, {1, 6}, 1);
+    lanes.place(2, {1, 4}, 1);
+    lanes.hold(1);
+    CHECK(lanes.table().end_of(1) == kNoEnd);
+    REQUIRE(lanes.can_hold_beside(2));
+    lanes.hold_beside(2);
+    const LaneTable::Lane& lane = lanes.table().lane_with(1);
+    CHECK(lane.width == std::min<Bytes>(capacity - 2, 10));
+    CHECK(lanes.used() == 2 + lane.width);
+    CHECK(lanes.table().end_of(1) + lanes.table().end_of(2) == 1);
+    CHECK(lanes.table().other_holder(1) == 2);
+    CHECK(lanes.table().held() == 1);
+    CHECK(lanes.table().holders() == 2);
+    CHECK(lanes.is_valid() == "");
+  }
+}
+
+TEST_CASE("a lane is held at each of its ends once, and by no member that needs more") {
+  LaneAllocator lanes(20);
+  lanes.place(1, {1, 4}, 1);
+  lanes.place(2, {1, 4}, 1);
+  lanes.place(3, {1, 4}, 1);
+  CHECK_FALSE(lanes.can_hold_beside(1));  // it is not held
+  lanes.hold(1);
+  CHECK_FALSE(lanes.can_hold_beside(1));
+  lanes.hold_beside(2);
+  CHECK_FALSE(lanes.can_hold_beside(3));
+  CHECK_THROWS_AS(lanes.hold_beside(3), std::logic_error);
+  CHECK_THROWS_AS(lanes.hold(3), std::logic_error);
+  lanes.release(1);
+  CHECK(lanes.resize(3, {1, 12}));  // above the width, 8
+  CHECK_FALSE(lanes.can_hold_beside(3));
+  CHECK(lanes.resize(3, {1, 8}));
+  CHECK(lanes.can_hold_beside(3));
+  CHECK(lanes.is_valid() == "");
+}
+
+TEST_CASE("a lane keeps its width while one of the two holds it, and for a successor") {
+  LaneAllocator lanes(20);
+  for (const SessionNumber session : {1, 2, 3}) lanes.place(session, {1, 4}, 1);
+  lanes.hold(1);
+  lanes.hold_beside(2);
+  const int end = lanes.table().end_of(2);
+  lanes.release(1);
+  CHECK(lanes.used() == 3 + 8);
+  CHECK(lanes.table().end_of(2) == end);
+  lanes.release_to_successor(2);
+  CHECK(lanes.used() == 3 + 8);
+  lanes.hold(3);
+  CHECK(lanes.table().end_of(3) == end);
+  lanes.settle_ends();
+  CHECK(lanes.used() == 3 + 8);
+  lanes.release_to_successor(3);  // which has gone
+  lanes.settle_ends();
+  CHECK(lanes.used() == 3 + 4);
+  CHECK(lanes.table().with_ends() == 0);
+  lanes.hold(2);
+  CHECK(lanes.table().end_of(2) == kNoEnd);
+  lanes.hold_beside(1);
+  CHECK(lanes.table().end_of(2) == end);  // as before: nothing is mapped anew
+  CHECK(lanes.is_valid() == "");
+}
+
+TEST_CASE("the width of a lane counts: nothing is placed in it, and what leaves does not free it") {
+  LaneAllocator lanes(12);
+  lanes.place(1, {1, 4}, 1);
+  lanes.place(2, {1, 4}, 1);
+  lanes.hold(1);
+  CHECK(lanes.fits({3, 4}));
+  lanes.hold_beside(2);
+  CHECK(lanes.fits({2, 8}));
+  CHECK_FALSE(lanes.fits({3, 4}));
+  CHECK_FALSE(lanes.resize(1, {4, 4}));
+  lanes.remove(2);
+  CHECK_FALSE(lanes.fits({4, 4}));
+  lanes.release(1);
+  CHECK(lanes.fits({4, 4}));
+  CHECK(lanes.is_valid() == "");
+}
+
 TEST_CASE("unmanaged memory takes room from newcomers, and nothing from present sessions") {
   LaneAllocator lanes(20);
   lanes.place(1, {2, 6});
@@ -101,6 +184,7 @@ TEST_CASE("no random path breaks an invariant") {
   std::mt19937 random(20);
   LaneAllocator lanes(1000);
   const auto below = [&](int n) { return static_cast<Bytes>(random() % n); };
+  int shared = 0;
   for (int i = 0; i < 300'000; ++i) {
     const SessionNumber session = 1 + random() % 10;
     const Demand demand{below(120), below(500)};
@@ -108,7 +192,7 @@ TEST_CASE("no random path breaks an invariant") {
     const Bytes used = lanes.used();
     const bool placed = lanes.table().contains(session);
     const bool holds = placed && lanes.table().holds(session);
-    switch (random() % 9) {
+    switch (random() % 11) {
       case 0:
         if (!placed) {
           const bool fits = lanes.fits(demand);
@@ -122,7 +206,12 @@ TEST_CASE("no random path breaks an invariant") {
         if (placed) lanes.resize(session, demand);
         break;
       case 3:
-        if (placed) lanes.remove(session);
+        if (placed) {
+          const Bytes without = lanes.table().used_without(session);
+          lanes.remove(session);
+          REQUIRE(lanes.used() == without);
+          lanes.settle_ends();
+        }
         break;
       case 4:
         if (placed && !lanes.table().has_held_lane(session)) lanes.hold(session);
@@ -141,9 +230,34 @@ TEST_CASE("no random path breaks an invariant") {
       case 8:
         lanes.set_unmanaged(random() % 3 == 0 ? below(1200) : 0);
         break;
+      case 9:
+        if (placed && lanes.can_hold_beside(session)) {
+          const LaneTable::Lane& lane = lanes.table().lane_with(session);
+          const bool is_new = lane.width == 0;
+          lanes.hold_beside(session);
+          ++shared;
+          REQUIRE(lanes.table().end_of(session) != kNoEnd);
+          if (is_new) {
+            REQUIRE(lane.width >= lane.largest());
+            REQUIRE(lane.width <= lane.two_largest());
+          }
+        }
+        break;
+      case 10:
+        if (holds) {
+          const int end = lanes.table().end_of(session);
+          lanes.release_to_successor(session);
+          if (placed && end != kNoEnd && !lanes.table().has_held_lane(session)) {
+            lanes.hold(session);
+            REQUIRE(lanes.table().end_of(session) == end);
+          }
+          lanes.settle_ends();
+        }
+        break;
     }
     REQUIRE(lanes.is_valid() == "");
     REQUIRE(lanes.free() == std::max<Bytes>(0, 1000 - lanes.unmanaged() - lanes.used()));
     if (lanes.used() > 1000 - lanes.unmanaged()) REQUIRE(lanes.used() <= used);
   }
+  CHECK(shared > 1000);
 }

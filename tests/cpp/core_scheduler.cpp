@@ -23,7 +23,10 @@ constexpr int kSessions = 6;
 // and where their memory is. They also send messages that make no sense.
 class Clients {
  public:
-  explicit Clients(unsigned seed) : random_(seed), scheduler_(100, "fair", rules(seed)) {}
+  explicit Clients(unsigned seed, bool shares = false)
+      : random_(seed), shares_(shares), scheduler_(100, "fair", rules(seed)) {}
+
+  int pairs() const { return pairs_; }  // that began in one lane
 
   void run(int events) {
     for (int i = 0; i < events; ++i) {
@@ -96,10 +99,12 @@ class Clients {
     spec.waiting = !spec.holding && below(2) == 0;
     spec.paused = below(10) == 0;
     spec.busy = below(2) == 0;
+    spec.shares = shares_ && below(8) != 0;
     spec.paged_out_bytes = below(6) == 0 ? 1 + below(20) : 0;
     if (scheduler_.contains(id) && places_[id] != std::pair(spec.group, spec.user)) held_.erase(id);
     places_[id] = {spec.group, spec.user};
     forget(id);
+    named_.erase(id);  // a session that opens again has lost its successor
     busy_[id] = spec.busy;
     if (spec.paged_out_bytes > 0) out_.insert(id);
     return scheduler_.open(now_, id, spec);
@@ -174,11 +179,18 @@ class Clients {
     for (const Grant& grant : decision.grants) {
       REQUIRE(grant.turn == turns_[grant.session]);
       asked_.erase(grant.session);
+      pairs_ += grant.end != kNoEnd;
+      for (const auto& [holder, named] : named_)
+        if (named.session == grant.session && named.turn == grant.turn && named.lane == grant.lane)
+          REQUIRE(named.end == grant.end);  // it may have begun by then
     }
     for (const Yield& yield : decision.yields) {
       REQUIRE(asked_[yield.session] != yield.turn);
       asked_[yield.session] = yield.turn;
+      named_.erase(yield.session);
+      if (yield.successor) named_[yield.session] = *yield.successor;
     }
+    check_ends();
     for (const Grant& grant : decision.grants)  // it was named before, and gives the turn back
       if (held_.contains(grant.session)) REQUIRE(asked_[grant.session] == grant.turn);
     for (const std::string& id : decision.page_ins) REQUIRE(out_.erase(id) == 1);
@@ -187,6 +199,36 @@ class Clients {
       REQUIRE(!out_.contains(id));
       REQUIRE(leaving_.insert(id).second);  // no session is asked twice
     }
+  }
+
+  // Two sessions use one lane at once only from two ends, and only if they trust each other; and a
+  // successor may begin at any time, in the place that was named to it.
+  void check_ends() {
+    const DeviceState& state = scheduler_.state();
+    std::map<LaneId, std::vector<const Session*>> holders;
+    for (const Session& session : state.sessions)
+      if (session.turn && state.has_place(session))
+        holders[state.lanes.table().lane_of(session.number)].push_back(&session);
+    for (const auto& [lane, those] : holders) {
+      REQUIRE(those.size() <= 2);
+      if (those.size() == 1) continue;
+      REQUIRE(shares_);
+      REQUIRE(trust(*those[0], *those[1]));
+      REQUIRE(state.lanes.table().end_of(those[0]->number) +
+                  state.lanes.table().end_of(those[1]->number) ==
+              1);
+    }
+    std::erase_if(named_, [&](const auto& entry) {
+      if (!scheduler_.contains(entry.first)) return true;
+      const Session& session = state.sessions.of(entry.first);
+      return !session.turn || session.turn->number != asked_[entry.first];
+    });
+    for (const auto& [id, named] : named_)
+      for (const Session* other : holders[named.lane]) {
+        if (other->id == id) continue;
+        REQUIRE(named.end != kNoEnd);
+        REQUIRE(state.lanes.table().end_of(other->number) == 1 - named.end);
+      }
   }
 
   // Waking at the next event must do something or lie ahead, or a broker would spin.
@@ -211,7 +253,10 @@ class Clients {
   }
 
   std::mt19937 random_;
+  const bool shares_;
   Scheduler scheduler_;
+  int pairs_ = 0;
+  std::map<std::string, Grant> named_;  // by the holder that was asked to yield
   Seconds now_ = 0;
   std::map<std::string, TurnNumber> turns_;
   std::map<std::string, TurnNumber> asked_;
@@ -227,6 +272,55 @@ TEST_CASE("no random path breaks an invariant of the scheduler") {
     CAPTURE(seed);
     Clients(seed).run(kEvents / 10);
   }
+}
+
+TEST_CASE("no random path breaks an invariant where two may use a lane at once") {
+  int pairs = 0;
+  for (unsigned seed = 20; seed < 30; ++seed) {
+    CAPTURE(seed);
+    Clients clients(seed, true);
+    clients.run(kEvents / 10);
+    pairs += clients.pairs();
+  }
+  CHECK(pairs > 1000);
+}
+
+// Two of one user, whose turns end at different times, and one of another user, in memory for one
+// lane: if each of the two joined the other one again, the lane would never be free.
+TEST_CASE("a session that may not join the two that use its lane has its turn in time") {
+  Scheduler scheduler(12, "fair", {.running_lanes = 2});
+  std::map<std::string, TurnNumber> turns;
+  std::map<std::string, int> begun;
+  std::set<std::string> asked;
+  const auto enact = [&](const Decision& decision) {
+    for (const Grant& grant : decision.grants) ++begun[grant.session];
+    for (const Yield& yield : decision.yields) asked.insert(yield.session);
+  };
+  for (const auto& [id, user] : {std::pair("a", "u"), std::pair("b", "u"), std::pair("c", "v")}) {
+    SessionSpec spec;
+    spec.user = user;
+    spec.demand = {1, 6};
+    spec.shares = true;
+    enact(scheduler.open(0, id, spec));
+  }
+  for (const auto& [id, at] : {std::pair("a", 0.0), std::pair("b", 0.15), std::pair("c", 0.15)})
+    enact(scheduler.request(at, id, ++turns[id]));
+  CHECK(begun == std::map<std::string, int>{{"a", 1}, {"b", 1}});
+  for (int boundary = 4; boundary <= 1000; ++boundary) {
+    const Seconds now = 0.05 * boundary;
+    enact(scheduler.assign(now));
+    const std::set<std::string> parting = std::exchange(asked, {});
+    for (const std::string& id : parting) {
+      enact(scheduler.finish(now, id, turns[id]));
+      enact(scheduler.request(now, id, ++turns[id]));
+    }
+    REQUIRE(scheduler.is_valid() == "");
+  }
+  const auto sessions = scheduler.snapshot(50).sessions;
+  const Seconds its = std::ranges::find(sessions, "c", &SessionState::id)->device_seconds;
+  CHECK(its > 50.0 / 4);
+  CHECK(begun["c"] > 20);
+  CHECK(begun["a"] + begun["b"] > begun["c"]);
 }
 
 TEST_CASE("a call that raises has changed nothing") {

@@ -227,6 +227,53 @@ TEST_CASE("co-lane: each end sees all chunks, and the second one in the reverse 
   munmap(view, shared.bytes);
 }
 
+// Of random lanes, of which each end holds survivors at some addresses: a page that one end has
+// below its extent is no page that the other one has.
+TEST_CASE("co-lane: what the two layouts show below two extents that fit are different pages") {
+  std::mt19937 random(3);
+  const auto below = [&](Page n) { return static_cast<Page>(random() % n); };
+  for (int round = 0; round < 200; ++round) {
+    const Page chunk_pages = Page{1} << below(4), chunks = 1 + below(24);
+    const Page pages = chunks * chunk_pages;
+    const Shared shared(pages * kPage / kBlock + 1);
+    const Page extent = below(chunks + 1);
+    const Page extents[] = {extent, chunks - extent};
+    HostPages ends[2];
+    std::vector<Stretch> shown[2];
+    std::byte* windows[2];
+    for (int end = 0; end < 2; ++end) {
+      std::vector<Run> held;
+      for (Page at = below(pages); at < pages && below(3) > 0; at += 1 + below(pages)) {
+        held.push_back({at, 1 + below(std::min<Page>(4, pages - at))});
+        at = held.back().end();
+      }
+      windows[end] = static_cast<std::byte*>(ends[end].reserve(pages));
+      REQUIRE(ends[end].attach(std::span(&shared.memory, 1)) == "");
+      shown[end] = layout_from(end, pages, chunk_pages, held);
+      CHECK(outside(shown[end], held) == shown[end]);
+      Page count = 0;
+      for (const Run& run : held) count += run.count;
+      for (const Stretch& stretch : shown[end]) {
+        REQUIRE(ends[end].map(stretch));
+        count += stretch.count;
+      }
+      CHECK(count == pages);  // all but what is held
+    }
+    const auto for_each_page = [&](auto visit) {
+      for (int end = 0; end < 2; ++end) {
+        for (const Stretch& stretch : shown[end]) {
+          for (Page page = stretch.first; page < stretch.end(); ++page) {
+            if (page >= extents[end] * chunk_pages) continue;
+            visit(reinterpret_cast<uint64_t*>(windows[end] + page * kPage), 2 * page + end + 1);
+          }
+        }
+      }
+    };
+    for_each_page([](uint64_t* at, uint64_t stamp) { *at = stamp; });
+    for_each_page([](const uint64_t* at, uint64_t stamp) { REQUIRE(*at == stamp); });
+  }
+}
+
 TEST_CASE("co-lane: two processes never have one page, whatever they need") {
   const Shared shared(64);
   pid_t children[2];

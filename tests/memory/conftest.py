@@ -51,7 +51,14 @@ class SharedLane:
 
 
 def in_child(check: Callable[[], bool]) -> None:
-    """Fork; the child runs `check` and must find it true. A child that hangs ends with the test."""
+    """Fork; the child runs `check` and must find it true."""
+    with beside_child(check):
+        pass
+
+
+@contextlib.contextmanager
+def beside_child(check: Callable[[], bool]) -> Iterator[None]:
+    """The same, while this process goes on. A child that hangs ends with the test."""
     pid = os.fork()
     if pid == 0:
         good = False
@@ -60,6 +67,7 @@ def in_child(check: Callable[[], bool]) -> None:
         os._exit(0 if good else 1)
     process = os.pidfd_open(pid)
     try:
+        yield
         assert os.waitpid(pid, 0)[1] == 0
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -1,0 +1,214 @@
+"""Two sessions use one lane at once: which may, what memory it takes, and whether it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
+from jupyter_gpushare._core_testing import Scheduler
+
+from .conftest import GB
+from .looks import asked, granted, look, why
+
+DEMAND = Demand(1, 6)
+
+
+def scheduler(capacity: int, *ids: str, policy: str = "fair", **rules: float) -> Scheduler:
+    """A device on which these sessions are open, of which two may run at once."""
+    it = Scheduler(capacity, policy, Rules(**{"running_lanes": 2, **rules}))
+    for id in ids:
+        it.open(0, id, SessionSpec("u", demand=DEMAND, shares=True))
+    return it
+
+
+def both(it: Scheduler, now: float = 0) -> tuple[Decision, Decision]:
+    """`a` and `b` ask for their turns."""
+    return it.request(now, "a", 1), it.request(now, "b", 1)
+
+
+# --- which may ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("capacity", "width"), [(8, 6), (11, 9), (13, 11)])
+def test_where_memory_is_for_one_lane_two_use_it_at_once_in_all_that_is_left(
+    capacity: int, width: int
+) -> None:
+    it = scheduler(capacity, "a", "b")
+    first, second = both(it)
+    assert [(grant.session, grant.end) for grant in first.grants] == [("a", -1)]
+    assert [(grant.session, grant.end) for grant in second.grants] == [("b", 1)]
+    (lane,) = it.snapshot(0).lanes
+    assert (lane.holder, lane.beside, lane.width, lane.bytes) == ("a", "b", width, width)
+    assert it.snapshot(0).free == capacity - 2 - width
+    assert why(look(it, "a", 0)) == "computes beside b"
+    assert why(look(it, "b", 0)) == "computes beside a"
+
+
+def test_a_lane_of_its_own_goes_before_an_end() -> None:
+    it = scheduler(14, "a", "b")
+    first, second = both(it)
+    assert [grant.end for grant in (*first.grants, *second.grants)] == [-1, -1]
+    assert len(it.snapshot(0).lanes) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"shares": False},
+        {"user": "v"},
+        {"domain": "group"},
+        {"demand": Demand(1, 6, measured=False)},
+        {"alone": True},
+    ],
+)
+def test_none_joins_another_that_may_not(other: dict[str, object]) -> None:
+    it = scheduler(8, "a")
+    spec = {"user": "u", "demand": DEMAND, "shares": True, **other}
+    it.open(0, "b", SessionSpec(**spec))
+    _, second = both(it)
+    assert granted(second) == []
+    assert it.snapshot(0).lanes[0].width == 0
+
+
+@pytest.mark.parametrize("rules", [{"share_lanes": False}, {"running_lanes": 1}])
+def test_no_two_use_a_lane_at_once_where_the_rules_are_against_it(rules: dict[str, float]) -> None:
+    it = scheduler(8, "a", "b", **rules)
+    _, second = both(it)
+    assert granted(second) == []
+
+
+def test_a_trusted_group_shares_lanes_between_its_users() -> None:
+    it = scheduler(8)
+    for id in "ab":
+        it.open(0, id, SessionSpec(id, demand=DEMAND, shares=True, domain="group"))
+    _, second = both(it)
+    assert granted(second) == ["b"]
+
+
+def test_none_joins_a_holder_whose_successor_may_have_begun() -> None:
+    it = scheduler(9, "a", "b", "c", running_lanes=1)
+    it.request(0, "a", 1)
+    it.request(0, "b", 1)
+    (yields,) = it.assign(1).yields
+    assert (yields.successor.session, yields.successor.end) == ("b", -1)
+    it.set_running_lanes(1, 2)
+    assert granted(it.request(1, "c", 1)) == []
+    decision = it.finish(1, "a", 1)
+    assert [(grant.session, grant.end) for grant in decision.grants] == [("b", -1), ("c", 1)]
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def test_a_third_one_gets_an_end_by_direct_handoff_and_the_width_stays() -> None:
+    it = scheduler(12, "a", "b", "c")
+    both(it)
+    it.request(0, "c", 1)
+    (yields,) = it.assign(1).yields
+    stays = "b" if yields.session == "a" else "a"
+    end = 0 if yields.session == "a" else 1
+    assert (yields.successor.session, yields.successor.end) == ("c", end)
+    (grant,) = it.finish(1, yields.session, 1).grants
+    assert (grant.session, grant.end) == ("c", end)
+    (lane,) = it.snapshot(1).lanes
+    assert {lane.holder, lane.beside} == {"c", stays}
+    assert lane.width == 9
+
+
+def test_a_lane_has_its_size_again_once_none_of_the_two_holds_it() -> None:
+    it = scheduler(11, "a", "b")
+    both(it)
+    it.finish(1, "a", 1)
+    assert it.snapshot(1).lanes[0].width == 9
+    assert look(it, "b", 1).why[0].code == "runs"
+    (grant,) = it.request(2, "a", 2).grants
+    assert grant.end == 0  # as before
+    it.finish(3, "a", 2)
+    it.finish(3, "b", 1)
+    (lane,) = it.snapshot(3).lanes
+    assert (lane.width, lane.bytes) == (0, 6)
+
+
+def test_one_that_needs_more_than_the_width_ends_its_turn_at_once() -> None:
+    it = scheduler(8, "a", "b")
+    both(it)
+    it.set_unmanaged(1, 0)
+    decision = it.report(1, "b", 1, Demand(0, 7))
+    assert asked(decision) == ["b"]
+    assert look(it, "a", 1).state == "running"
+
+
+def test_a_newcomer_for_which_the_width_leaves_no_room_is_admitted_when_both_turns_end() -> None:
+    it = scheduler(11, "a", "b")
+    both(it)
+    it.open(1, "new", SessionSpec("v", demand=Demand(3, 6)))
+    decision = it.request(1, "new", 1)
+    assert why(look(it, "new", 1)).startswith("waits for memory")
+    assert sorted(asked(decision)) == ["a", "b"]
+    it.finish(1, "a", 1)
+    assert granted(it.request(1, "a", 2)) == []
+    assert granted(it.finish(1, "b", 1)) == ["new"]
+
+
+# --- whether it gains -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("crowded", "at_once"), [(1.2, 2), (2.3, 1)])
+def test_pack_keeps_two_in_one_lane_only_where_that_gains(
+    crowded: float, at_once: int, simulate: Callable, new_job: Callable
+) -> None:
+    jobs = [new_job(id, shares=True, demand=Demand(GB, 6 * GB)) for id in "ab"]
+    run = simulate(jobs, policy="pack", capacity=9 * GB, crowded=crowded).run(300)
+    running = [state.state for state in run.scheduler.snapshot(300).sessions].count("running")
+    assert running == at_once
+    finding = run.scheduler.snapshot(300).concurrency_tuner
+    assert finding.code == ("lanes_gain" if at_once == 2 else "lanes_lost")
+    assert finding.count == 2
+
+
+# --- where none shares ----------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 40)), max_size=80),
+    st.sampled_from(["fair", "pack"]),
+)
+def test_nothing_changes_where_lanes_are_not_shared(
+    events: list[tuple[int, int, int]], policy: str
+) -> None:
+    def decisions(shares: bool) -> list[object]:
+        it = Scheduler(40, policy, Rules(running_lanes=2, share_lanes=not shares))
+        now, seen = 0.0, []
+        turns = [0] * 4
+        for kind, session, size in events:
+            id, now = f"s{session}", now + 0.11
+            if id not in it:
+                spec = SessionSpec("u", demand=Demand(size // 4, size // 2), shares=shares)
+                decision = it.open(now, id, spec)
+            elif kind < 2:
+                turns[session] += 1
+                decision = it.request(now, id, turns[session])
+            elif kind < 4:
+                decision = it.finish(now, id, turns[session])
+            elif kind < 5:
+                decision = it.report(now, id, 1, Demand(size // 4, size // 2))
+            else:
+                decision = it.assign(now)
+            seen.append(
+                (
+                    [
+                        (grant.session, grant.turn, grant.lane, grant.end)
+                        for grant in decision.grants
+                    ],
+                    [(each.session, each.turn, each.successor is None) for each in decision.yields],
+                )
+            )
+            assert it.is_valid() == ""
+            assert all(grant.end == -1 for grant in decision.grants)
+        return seen
+
+    assert decisions(shares=True) == decisions(shares=False)
