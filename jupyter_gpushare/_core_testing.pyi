@@ -158,7 +158,7 @@ class Gang:
     skew: float
 
 class GangRules:
-    """The tunables of the gang scheduler. Service is devices times seconds.
+    """The tunables of the queue of a cluster. Service is devices times seconds.
 
     A gang whose attained service crosses one of the `thresholds` goes to the tail of the next
     queue; one that has waited `knob` times as long as it has run goes to the tail of the first one

@@ -88,10 +88,10 @@ struct GangDecision {
 // 0 where none of the known jobs got further than `attained`.
 double gittins_index(const std::vector<Service>& known, Service attained, Service quantum);
 
-class GangScheduler {
+class ClusterQueue {
  public:
   // `hosts` has the number of devices of each host. Raises std::invalid_argument.
-  GangScheduler(std::vector<int> hosts, std::string_view policy, GangRules rules);
+  ClusterQueue(std::vector<int> hosts, std::string_view policy, GangRules rules);
 
   // The gang wants its devices; harmless if it has them. What it has attained before counts. Raises
   // std::invalid_argument for a gang that there can never be.

@@ -1,4 +1,4 @@
-#include "core/gang_scheduler.h"
+#include "core/cluster_queue.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 namespace gpushare {
 
 // Lower goes first, within a queue.
-struct GangScheduler::Policy {
+struct ClusterQueue::Policy {
   std::string_view name;
   bool queues;
   double (*score)(const GangProgress&, const GangRules&);
@@ -35,7 +35,7 @@ double gittins(const GangProgress& gang, const GangRules& rules) {
   return -gittins_index(rules.known, gang.attained(), rules.quantum);
 }
 
-constexpr std::array<GangScheduler::Policy, 3> kPolicies{{
+constexpr std::array<ClusterQueue::Policy, 3> kPolicies{{
     {"gittins", true, gittins},
     {"las", true, las},
     {"srsf", false, srsf},
@@ -43,8 +43,8 @@ constexpr std::array<GangScheduler::Policy, 3> kPolicies{{
 
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
 
-const GangScheduler::Policy* policy_of(std::string_view name) {
-  const auto found = std::ranges::find(kPolicies, name, &GangScheduler::Policy::name);
+const ClusterQueue::Policy* policy_of(std::string_view name) {
+  const auto found = std::ranges::find(kPolicies, name, &ClusterQueue::Policy::name);
   require(found != kPolicies.end(), "gangs know no policy '" + std::string(name) + "'");
   return &*found;
 }
@@ -84,14 +84,14 @@ double gittins_index(const std::vector<Service>& known, Service attained, Servic
   return expected > 0 ? ends / expected : 0;
 }
 
-GangScheduler::GangScheduler(std::vector<int> hosts, std::string_view policy, GangRules rules)
+ClusterQueue::ClusterQueue(std::vector<int> hosts, std::string_view policy, GangRules rules)
     : devices_(std::move(hosts)), policy_(policy_of(policy)), rules_(std::move(rules)) {
   gpushare::check(rules_, policy);
 }
 
 // --- events --------------------------------------------------------------------------------------
 
-void GangScheduler::request(Seconds now, const Gang& gang) {
+void ClusterQueue::request(Seconds now, const Gang& gang) {
   check(gang);
   advance(now);
   const auto [known, is_new] = numbers_.try_emplace(gang.id, last_number_ + 1);
@@ -107,7 +107,7 @@ void GangScheduler::request(Seconds now, const Gang& gang) {
   present_.push_back(known->second);
 }
 
-void GangScheduler::finish(Seconds now, const std::string& id) {
+void ClusterQueue::finish(Seconds now, const std::string& id) {
   const Number number = number_of(id);
   advance(now);
   GangProgress& gang = gangs_.at(number);
@@ -116,34 +116,34 @@ void GangScheduler::finish(Seconds now, const std::string& id) {
   std::erase(present_, number);
 }
 
-void GangScheduler::close(Seconds now, const std::string& id) {
+void ClusterQueue::close(Seconds now, const std::string& id) {
   finish(now, id);
   gangs_.erase(number_of(id));
   numbers_.erase(id);
 }
 
-void GangScheduler::check(const Gang& gang) const { gpushare::check(gang, devices_.size()); }
+void ClusterQueue::check(const Gang& gang) const { gpushare::check(gang, devices_.size()); }
 
-GangScheduler::Number GangScheduler::number_of(const std::string& id) const {
+ClusterQueue::Number ClusterQueue::number_of(const std::string& id) const {
   const auto number = numbers_.find(id);
   if (number == numbers_.end()) throw UnknownSession("no gang '" + id + "' is known");
   return number->second;
 }
 
-const GangProgress& GangScheduler::progress(const std::string& id) const {
+const GangProgress& ClusterQueue::progress(const std::string& id) const {
   return gangs_.at(number_of(id));
 }
 
 // --- time ----------------------------------------------------------------------------------------
 
-Seconds GangScheduler::next_event() const {
+Seconds ClusterQueue::next_event() const {
   Seconds next = next_tick();
   for (const Number each : present_) next = std::min(next, now_ + next_of(gangs_.at(each)));
   return next;
 }
 
 // Where no gang waits, the order changes nothing.
-Seconds GangScheduler::next_tick() const {
+Seconds ClusterQueue::next_tick() const {
   const bool waits =
       std::ranges::any_of(present_, [&](Number each) { return gangs_.at(each).wants; });
   if (!waits || rules_.tick == 0) return kNever;
@@ -151,13 +151,13 @@ Seconds GangScheduler::next_tick() const {
 }
 
 // Seconds until time alone changes its queue.
-Seconds GangScheduler::next_of(const GangProgress& gang) const {
+Seconds ClusterQueue::next_of(const GangProgress& gang) const {
   if (gang.wants) return can_starve(gang) ? rules_.knob * gang.run - gang.waited : kNever;
   if (!policy_->queues || gang.queue == rules_.thresholds.size()) return kNever;
   return gang.resumes + rules_.thresholds[gang.queue] / gang.gang.devices - gang.run;
 }
 
-void GangScheduler::advance(Seconds now) {
+void ClusterQueue::advance(Seconds now) {
   now = std::max(now, now_);
   const Seconds passed = now - std::exchange(now_, now);
   for (const Number each : present_) {
@@ -176,7 +176,7 @@ void GangScheduler::advance(Seconds now) {
 
 // --- queues --------------------------------------------------------------------------------------
 
-void GangScheduler::demote(GangProgress& gang) {
+void ClusterQueue::demote(GangProgress& gang) {
   if (!policy_->queues) return;
   const auto below =
       std::ranges::upper_bound(rules_.thresholds, gang.attained() + kInstant * gang.gang.devices);
@@ -184,18 +184,18 @@ void GangScheduler::demote(GangProgress& gang) {
   if (queue > gang.queue) enter(gang, queue);
 }
 
-void GangScheduler::promote(GangProgress& gang) {
+void ClusterQueue::promote(GangProgress& gang) {
   if (!can_starve(gang) || rules_.knob * gang.run - gang.waited > kInstant) return;
   gang.run = gang.waited = 0;
   ++gang.promoted;
   enter(gang, 0);
 }
 
-bool GangScheduler::can_starve(const GangProgress& gang) const {
+bool ClusterQueue::can_starve(const GangProgress& gang) const {
   return rules_.knob > 0 && gang.wants && gang.queue > 0;
 }
 
-void GangScheduler::enter(GangProgress& gang, std::size_t queue) {
+void ClusterQueue::enter(GangProgress& gang, std::size_t queue) {
   gang.queue = queue;
   gang.ticket = ++tickets_;
 }
@@ -204,7 +204,7 @@ void GangScheduler::enter(GangProgress& gang, std::size_t queue) {
 
 // From the first queue on, each gang that still fits is chosen; one that does not is skipped. The
 // chosen gangs fit together, so each of them starts as soon as it finds enough free devices.
-GangDecision GangScheduler::assign(Seconds now) {
+GangDecision ClusterQueue::assign(Seconds now) {
   advance(now);
   for (const Number each : present_) demote(gangs_.at(each));
   for (const Number each : present_) promote(gangs_.at(each));
@@ -225,7 +225,7 @@ GangDecision GangScheduler::assign(Seconds now) {
 }
 
 // Each score is computed once: an index reads all known service.
-void GangScheduler::sort() {
+void ClusterQueue::sort() {
   std::vector<std::tuple<std::size_t, double, std::uint64_t, Number>> order;
   for (const Number each : present_) {
     const GangProgress& gang = gangs_.at(each);
@@ -236,19 +236,19 @@ void GangScheduler::sort() {
 }
 
 // A skewed model sends few large messages and suffers from a network between its devices.
-void GangScheduler::place(GangProgress& gang) {
+void ClusterQueue::place(GangProgress& gang) {
   gang.holds = devices_.take(gang.gang.devices, gang.gang.skew > rules_.consolidates);
   gang.wants = gang.asked = false;
   gang.granted = now_;
   gang.resumes = std::exchange(gang.started, true) ? rules_.resume : 0;
 }
 
-void GangScheduler::stop(GangProgress& gang) {
+void ClusterQueue::stop(GangProgress& gang) {
   devices_.give_back(gang.holds);
   gang.holds.clear();
 }
 
-std::string GangScheduler::is_valid() const {
+std::string ClusterQueue::is_valid() const {
   std::vector<std::vector<int>> holds;
   for (const auto& [number, gang] : gangs_) {
     if (gang.wants && !gang.holds.empty()) return "'" + gang.gang.id + "' waits and runs at once";
