@@ -64,6 +64,7 @@ void check(const GangRules& rules, std::string_view policy) {
   require(is_amount(rules.knob), "the knob must be finite and not negative");
   require(is_amount(rules.tick), "the tick must be finite seconds and not negative");
   require(is_amount(rules.resume), "resuming must take finite seconds, and not below 0");
+  require(is_amount(rules.least), "the least of a turn must be finite seconds and not negative");
   require(std::isfinite(rules.quantum) && rules.quantum > 0,
           "the quantum must be finite device-seconds above 0");
   require(std::ranges::all_of(rules.known, [](Service s) { return s > 0; }),
@@ -105,6 +106,18 @@ void ClusterQueue::request(Seconds now, const Gang& gang) {
   progress.gang = gang;
   progress.wants = true;
   present_.push_back(known->second);
+}
+
+void ClusterQueue::served(Seconds now, const std::string& id, Service more) {
+  const Number number = number_of(id);
+  require(rules_.told, "service is told only where the rules say so");
+  require(is_amount(more), "the service of '" + id + "' must be finite and not negative");
+  advance(now);
+  GangProgress& gang = gangs_.at(number);
+  const Seconds computed = more / gang.gang.devices;
+  gang.executed += computed;
+  gang.run += computed;
+  if (!gang.holds.empty()) gang.served += computed;
 }
 
 void ClusterQueue::finish(Seconds now, const std::string& id) {
@@ -150,11 +163,18 @@ Seconds ClusterQueue::next_tick() const {
   return (std::floor((now_ + kInstant) / rules_.tick) + 1) * rules_.tick;
 }
 
-// Seconds until time alone changes its queue.
+// Seconds until time alone changes its queue, or whether it may be asked to yield.
 Seconds ClusterQueue::next_of(const GangProgress& gang) const {
   if (gang.wants) return can_starve(gang) ? rules_.knob * gang.run - gang.waited : kNever;
-  if (!policy_->queues || gang.queue == rules_.thresholds.size()) return kNever;
-  return gang.resumes + rules_.thresholds[gang.queue] / gang.gang.devices - gang.run;
+  if (rules_.told) return kNever;
+  const Seconds young = is_young(gang) ? gang.resumes + rules_.least - gang.served : kNever;
+  if (!policy_->queues || gang.queue == rules_.thresholds.size()) return young;
+  return std::min(young,
+                  gang.resumes + rules_.thresholds[gang.queue] / gang.gang.devices - gang.run);
+}
+
+bool ClusterQueue::is_young(const GangProgress& gang) const {
+  return rules_.least - gang.served > kInstant;
 }
 
 void ClusterQueue::advance(Seconds now) {
@@ -165,11 +185,12 @@ void ClusterQueue::advance(Seconds now) {
     if (gang.wants) {
       gang.waited_in_all += passed;
       if (gang.run > 0) gang.waited += passed;
-    } else {
+    } else if (!rules_.told) {
       const Seconds resumed = std::min(gang.resumes, passed);
       gang.resumes -= resumed;
       gang.executed += passed - resumed;
       gang.run += passed - resumed;
+      gang.served += passed - resumed;
     }
   }
 }
@@ -211,8 +232,11 @@ GangDecision ClusterQueue::assign(Seconds now) {
   sort();
   GangDecision decision;
   int left = devices_.size();
+  for (const Number each : present_)
+    if (keeps(gangs_.at(each))) left -= gangs_.at(each).gang.devices;
   for (const Number each : present_) {
     GangProgress& gang = gangs_.at(each);
+    if (keeps(gang)) continue;
     const bool fits = gang.gang.devices <= left;
     if (fits) left -= gang.gang.devices;
     if (!fits && !gang.wants && !std::exchange(gang.asked, true))
@@ -222,6 +246,11 @@ GangDecision ClusterQueue::assign(Seconds now) {
     decision.grants.push_back({gang.gang.id, gang.holds});
   }
   return decision;
+}
+
+// Its devices are not for others yet.
+bool ClusterQueue::keeps(const GangProgress& gang) const {
+  return !gang.holds.empty() && !gang.asked && is_young(gang);
 }
 
 // Each score is computed once: an index reads all known service.
@@ -240,6 +269,7 @@ void ClusterQueue::place(GangProgress& gang) {
   gang.holds = devices_.take(gang.gang.devices, gang.gang.skew > rules_.consolidates);
   gang.wants = gang.asked = false;
   gang.granted = now_;
+  gang.served = 0;
   gang.resumes = std::exchange(gang.started, true) ? rules_.resume : 0;
 }
 

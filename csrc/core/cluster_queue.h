@@ -53,6 +53,10 @@ struct GangRules {
   Service quantum = 1;         // for `gittins`
   double consolidates = 0.5;   // gangs of more skew get as few hosts as can be
   Seconds resume = 0;          // time on its devices before a stopped gang computes again
+  // What a gang has computed is told by served(), and time alone makes no gang older: starting,
+  // saving, and waiting for others on the same device are no service.
+  bool told = false;
+  Seconds least = 0;  // a turn computes for this time before the gang is asked to yield
 };
 
 // What a gang is doing. `run` and `waited` count since it came into the first queue; it has
@@ -64,6 +68,7 @@ struct GangProgress {
   Seconds executed = 0;      // of its duration
   Seconds run = 0, waited = 0;
   Seconds granted = 0;     // its turn; before its first one, when it came
+  Seconds served = 0;      // it has computed in this turn
   Seconds resumes = 0;     // from now on, until it computes
   std::vector<int> holds;  // devices of each host; empty: none
   bool wants = false, asked = false, started = false;
@@ -96,6 +101,9 @@ class ClusterQueue {
   // The gang wants its devices; harmless if it has them. What it has attained before counts. Raises
   // std::invalid_argument for a gang that there can never be.
   void request(Seconds now, const Gang& gang);
+  // The gang has computed on its devices for this service more, in this turn or in the one that has
+  // ended. Raises std::invalid_argument where service is not told.
+  void served(Seconds now, const std::string& id, Service more);
   // The gang has its devices no more, or does not want them any more.
   void finish(Seconds now, const std::string& id);
   // The same, and the gang is forgotten.
@@ -107,6 +115,7 @@ class ClusterQueue {
   void advance(Seconds now);
 
   void check(const Gang& gang) const;
+  const GangRules& rules() const { return rules_; }
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   // Raises UnknownSession.
   const GangProgress& progress(const std::string& id) const;
@@ -120,11 +129,13 @@ class ClusterQueue {
   Number number_of(const std::string& id) const;
   Seconds next_tick() const;
   Seconds next_of(const GangProgress& gang) const;
+  bool is_young(const GangProgress& gang) const;
   void demote(GangProgress& gang);
   void promote(GangProgress& gang);
   void enter(GangProgress& gang, std::size_t queue);
   bool can_starve(const GangProgress& gang) const;
   void sort();
+  bool keeps(const GangProgress& gang) const;
   void place(GangProgress& gang);
   void stop(GangProgress& gang);
 

@@ -19,6 +19,7 @@ constexpr Seconds kInstant = 1e-6;
 GangSimulation::GangSimulation(const std::vector<Gang>& gangs, std::vector<int> hosts,
                                std::string_view policy, GangRules rules)
     : queue_(std::move(hosts), policy, std::move(rules)), gangs_(gangs) {
+  require(!queue_.rules().told, "in virtual time a gang's service is not told");
   for (const Gang& gang : gangs_) {
     queue_.check(gang);
     require(std::isfinite(gang.arrival) && gang.arrival >= 0,
