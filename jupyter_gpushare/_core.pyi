@@ -284,7 +284,9 @@ class Host:
 class Gang:
     """A job of `duration` seconds on this number of whole `devices` at once.
 
-    `skew` is the size of its largest tensor, as a part of its model.
+    `skew` is the size of its largest tensor, as a part of its model. Its devices are of at most
+    this number of `hosts`, even if it waits for them; 0: of any. A gang that `stays` cannot be
+    stopped and resumed, so it keeps its devices until it ends.
     """
 
     def __init__(
@@ -295,12 +297,16 @@ class Gang:
         *,
         arrival: float = 0.0,
         skew: float = 0.0,
+        hosts: int = 0,
+        stays: bool = False,
     ) -> None: ...
     id: str
     devices: int
     duration: float
     arrival: float
     skew: float
+    hosts: int
+    stays: bool
 
 class GangRules:
     """The tunables of the queue of a cluster. Service is devices times seconds.
@@ -372,7 +378,7 @@ class GangDecision:
 class ClusterQueue:
     """The gangs of a cluster, after Tiresias: which of them has its turn, on which devices.
 
-    `hosts` has the number of devices of each host. Events say what has happened, with its time in
+    `hosts` has the number of devices of each host, 0 of one that is lost. Events say what has happened, with its time in
     seconds of any clock; `assign` decides. `policy` is `srsf` (the least service left first), `las`
     (the least attained) or `gittins` (the highest index). Raises ValueError for what cannot be, and
     KeyError for a gang that is not known; a call that raises has changed nothing.
@@ -383,6 +389,9 @@ class ClusterQueue:
     ) -> None: ...
     def request(self, now: float, gang: Gang) -> None:
         """The gang wants its devices; harmless if it has them. What it has attained counts."""
+    def set_hosts(self, now: float, hosts: Sequence[int]) -> None:
+        """The hosts have these devices from now on; new hosts come last. A gang that has devices
+        which are there no more is asked to yield, even if it stays."""
     def served(self, now: float, id: str, more: float) -> None:
         """The gang has computed on its devices for `more` device-seconds, in its turn or in the
         one that has ended."""

@@ -16,17 +16,20 @@ namespace {
 void register_gang(py::module_& module) {
   const Gang gang;
   py::class_<Gang>(module, "Gang")
-      .def(
-          py::init([](std::string id, int devices, Seconds duration, Seconds arrival, double skew) {
-            return Gang{std::move(id), devices, duration, arrival, skew};
-          }),
-          py::arg("id"), py::arg("devices") = gang.devices, py::arg("duration") = gang.duration,
-          py::kw_only(), py::arg("arrival") = gang.arrival, py::arg("skew") = gang.skew)
+      .def(py::init([](std::string id, int devices, Seconds duration, Seconds arrival, double skew,
+                       int hosts, bool stays) {
+             return Gang{std::move(id), devices, duration, arrival, skew, hosts, stays};
+           }),
+           py::arg("id"), py::arg("devices") = gang.devices, py::arg("duration") = gang.duration,
+           py::kw_only(), py::arg("arrival") = gang.arrival, py::arg("skew") = gang.skew,
+           py::arg("hosts") = gang.hosts, py::arg("stays") = gang.stays)
       .def_readonly("id", &Gang::id)
       .def_readonly("devices", &Gang::devices)
       .def_readonly("duration", &Gang::duration)
       .def_readonly("arrival", &Gang::arrival)
-      .def_readonly("skew", &Gang::skew);
+      .def_readonly("skew", &Gang::skew)
+      .def_readonly("hosts", &Gang::hosts)
+      .def_readonly("stays", &Gang::stays);
 }
 
 void register_gang_rules(py::module_& module) {
@@ -99,6 +102,7 @@ void register_cluster_queue(py::module_& module) {
       .def(py::init<std::vector<int>, const std::string&, GangRules>(), py::arg("hosts"),
            py::arg("policy") = "las", py::arg("rules") = GangRules{})
       .def("request", &ClusterQueue::request, now, py::arg("gang"))
+      .def("set_hosts", &ClusterQueue::set_hosts, now, py::arg("hosts"))
       .def("served", &ClusterQueue::served, now, id, py::arg("more"))
       .def("finish", &ClusterQueue::finish, now, id)
       .def("close", &ClusterQueue::close, now, id)

@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <ranges>
 #include <tuple>
 #include <utility>
 
+#include "core/cluster_pass.h"
 #include "core/validation.h"
 
 namespace gpushare {
@@ -49,9 +49,13 @@ const ClusterQueue::Policy* policy_of(std::string_view name) {
   return &*found;
 }
 
-void check(const Gang& gang, int devices) {
+void check(const Gang& gang, const DevicePool& pool) {
   require(gang.devices > 0, "'" + gang.id + "' must have a device");
-  require(gang.devices <= devices, "'" + gang.id + "' wants more devices than there are");
+  require(gang.hosts >= 0, "'" + gang.id + "' must want no number of hosts below 0");
+  require(pool.has_held({gang.devices}), "'" + gang.id + "' wants more devices than there are");
+  require(pool.has_held({gang.devices, gang.hosts}),
+          "'" + gang.id + "' wants more devices than " + std::to_string(gang.hosts) +
+              (gang.hosts == 1 ? " host has" : " hosts have"));
   require(std::isfinite(gang.duration) && gang.duration > 0,
           "'" + gang.id + "' must last longer than 0 seconds");
   require(gang.skew >= 0 && gang.skew <= 1, "the skew of '" + gang.id + "' must be from 0 to 1");
@@ -85,7 +89,11 @@ double gittins_index(const std::vector<Service>& known, Service attained, Servic
   return expected > 0 ? ends / expected : 0;
 }
 
-ClusterQueue::ClusterQueue(std::vector<int> hosts, std::string_view policy, GangRules rules)
+bool is_young(const GangProgress& gang, const GangRules& rules) {
+  return rules.least - gang.served > kInstant;
+}
+
+ClusterQueue::ClusterQueue(DeviceCounts hosts, std::string_view policy, GangRules rules)
     : devices_(std::move(hosts)), policy_(policy_of(policy)), rules_(std::move(rules)) {
   gpushare::check(rules_, policy);
 }
@@ -106,6 +114,13 @@ void ClusterQueue::request(Seconds now, const Gang& gang) {
   progress.gang = gang;
   progress.wants = true;
   present_.push_back(known->second);
+}
+
+void ClusterQueue::set_hosts(Seconds now, const DeviceCounts& hosts) {
+  devices_.set_hosts(hosts);
+  advance(now);
+  for (auto& [number, gang] : gangs_)
+    if (!gang.holds.empty()) gang.holds.resize(hosts.size(), 0);
 }
 
 void ClusterQueue::served(Seconds now, const std::string& id, Service more) {
@@ -135,7 +150,7 @@ void ClusterQueue::close(Seconds now, const std::string& id) {
   numbers_.erase(id);
 }
 
-void ClusterQueue::check(const Gang& gang) const { gpushare::check(gang, devices_.size()); }
+void ClusterQueue::check(const Gang& gang) const { gpushare::check(gang, devices_); }
 
 ClusterQueue::Number ClusterQueue::number_of(const std::string& id) const {
   const auto number = numbers_.find(id);
@@ -167,14 +182,10 @@ Seconds ClusterQueue::next_tick() const {
 Seconds ClusterQueue::next_of(const GangProgress& gang) const {
   if (gang.wants) return can_starve(gang) ? rules_.knob * gang.run - gang.waited : kNever;
   if (rules_.told) return kNever;
-  const Seconds young = is_young(gang) ? gang.resumes + rules_.least - gang.served : kNever;
+  const Seconds young = is_young(gang, rules_) ? gang.resumes + rules_.least - gang.served : kNever;
   if (!policy_->queues || gang.queue == rules_.thresholds.size()) return young;
   return std::min(young,
                   gang.resumes + rules_.thresholds[gang.queue] / gang.gang.devices - gang.run);
-}
-
-bool ClusterQueue::is_young(const GangProgress& gang) const {
-  return rules_.least - gang.served > kInstant;
 }
 
 void ClusterQueue::advance(Seconds now) {
@@ -223,34 +234,26 @@ void ClusterQueue::enter(GangProgress& gang, std::size_t queue) {
 
 // --- devices -------------------------------------------------------------------------------------
 
-// From the first queue on, each gang that still fits is chosen; one that does not is skipped. The
-// chosen gangs fit together, so each of them starts as soon as it finds enough free devices.
 GangDecision ClusterQueue::assign(Seconds now) {
   advance(now);
   for (const Number each : present_) demote(gangs_.at(each));
   for (const Number each : present_) promote(gangs_.at(each));
   sort();
+  std::vector<const GangProgress*> order;
+  for (const Number each : present_) order.push_back(&gangs_.at(each));
+  const ClusterPass pass(devices_, rules_, std::move(order));
   GangDecision decision;
-  int left = devices_.size();
-  for (const Number each : present_)
-    if (keeps(gangs_.at(each))) left -= gangs_.at(each).gang.devices;
-  for (const Number each : present_) {
-    GangProgress& gang = gangs_.at(each);
-    if (keeps(gang)) continue;
-    const bool fits = gang.gang.devices <= left;
-    if (fits) left -= gang.gang.devices;
-    if (!fits && !gang.wants && !std::exchange(gang.asked, true))
-      decision.yields.push_back(gang.gang.id);
-    if (!fits || !gang.wants || gang.gang.devices > devices_.free()) continue;
-    place(gang);
-    decision.grants.push_back({gang.gang.id, gang.holds});
+  for (const auto& [index, devices] : pass.starts()) {
+    GangProgress& gang = gangs_.at(present_[index]);
+    place(gang, devices);
+    decision.grants.push_back({gang.gang.id, devices});
+  }
+  for (const std::size_t index : pass.yields()) {
+    GangProgress& gang = gangs_.at(present_[index]);
+    gang.asked = true;
+    decision.yields.push_back(gang.gang.id);
   }
   return decision;
-}
-
-// Its devices are not for others yet.
-bool ClusterQueue::keeps(const GangProgress& gang) const {
-  return !gang.holds.empty() && !gang.asked && is_young(gang);
 }
 
 // Each score is computed once: an index reads all known service.
@@ -264,9 +267,9 @@ void ClusterQueue::sort() {
   std::ranges::copy(order | std::views::elements<3>, present_.begin());
 }
 
-// A skewed model sends few large messages and suffers from a network between its devices.
-void ClusterQueue::place(GangProgress& gang) {
-  gang.holds = devices_.take(gang.gang.devices, gang.gang.skew > rules_.consolidates);
+void ClusterQueue::place(GangProgress& gang, const DeviceCounts& devices) {
+  devices_.take(devices);
+  gang.holds = devices;
   gang.wants = gang.asked = false;
   gang.granted = now_;
   gang.served = 0;
@@ -279,11 +282,11 @@ void ClusterQueue::stop(GangProgress& gang) {
 }
 
 std::string ClusterQueue::is_valid() const {
-  std::vector<std::vector<int>> holds;
+  std::vector<DeviceCounts> holds;
   for (const auto& [number, gang] : gangs_) {
     if (gang.wants && !gang.holds.empty()) return "'" + gang.gang.id + "' waits and runs at once";
     if (gang.holds.empty()) continue;
-    if (std::accumulate(gang.holds.begin(), gang.holds.end(), 0) != gang.gang.devices)
+    if (sum(gang.holds) != gang.gang.devices)
       return "'" + gang.gang.id + "' has a part of its devices";
     holds.push_back(gang.holds);
   }

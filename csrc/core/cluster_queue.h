@@ -40,7 +40,9 @@ struct Gang {
   int devices = 1;
   Seconds duration = 1;  // with all its devices
   Seconds arrival = 0;
-  double skew = 0;  // its largest tensor, as a part of its model
+  double skew = 0;     // its largest tensor, as a part of its model
+  int hosts = 0;       // of at most this number of hosts, even if it waits for them; 0: of any
+  bool stays = false;  // it cannot be stopped and resumed, so it keeps its devices until it ends
 };
 
 struct GangRules {
@@ -67,10 +69,10 @@ struct GangProgress {
   std::uint64_t ticket = 0;  // counts entries into queues
   Seconds executed = 0;      // of its duration
   Seconds run = 0, waited = 0;
-  Seconds granted = 0;     // its turn; before its first one, when it came
-  Seconds served = 0;      // it has computed in this turn
-  Seconds resumes = 0;     // from now on, until it computes
-  std::vector<int> holds;  // devices of each host; empty: none
+  Seconds granted = 0;  // its turn; before its first one, when it came
+  Seconds served = 0;   // it has computed in this turn
+  Seconds resumes = 0;  // from now on, until it computes
+  DeviceCounts holds;   // empty: none
   bool wants = false, asked = false, started = false;
   Seconds waited_in_all = 0;
   int promoted = 0;
@@ -81,7 +83,7 @@ struct GangProgress {
 
 struct GangGrant {
   std::string gang;
-  std::vector<int> devices;  // of each host
+  DeviceCounts devices;
 };
 
 struct GangDecision {
@@ -93,14 +95,22 @@ struct GangDecision {
 // 0 where none of the known jobs got further than `attained`.
 double gittins_index(const std::vector<Service>& known, Service attained, Service quantum);
 
+// Its turn has not computed for its least.
+bool is_young(const GangProgress& gang, const GangRules& rules);
+
 class ClusterQueue {
  public:
-  // `hosts` has the number of devices of each host. Raises std::invalid_argument.
-  ClusterQueue(std::vector<int> hosts, std::string_view policy, GangRules rules);
+  // `hosts` has the number of devices of each host, 0 of one that is lost. Raises
+  // std::invalid_argument.
+  ClusterQueue(DeviceCounts hosts, std::string_view policy, GangRules rules);
 
   // The gang wants its devices; harmless if it has them. What it has attained before counts. Raises
-  // std::invalid_argument for a gang that there can never be.
+  // std::invalid_argument for a gang that the hosts could never hold, at their largest.
   void request(Seconds now, const Gang& gang);
+  // The hosts have these devices from now on: fewer where others use some, none of a host that is
+  // lost or to be emptied. New hosts come last. A gang that has devices which are there no more is
+  // asked to yield, even if it stays. Raises std::invalid_argument.
+  void set_hosts(Seconds now, const DeviceCounts& hosts);
   // The gang has computed on its devices for this service more, in this turn or in the one that has
   // ended. Raises std::invalid_argument where service is not told.
   void served(Seconds now, const std::string& id, Service more);
@@ -129,14 +139,12 @@ class ClusterQueue {
   Number number_of(const std::string& id) const;
   Seconds next_tick() const;
   Seconds next_of(const GangProgress& gang) const;
-  bool is_young(const GangProgress& gang) const;
   void demote(GangProgress& gang);
   void promote(GangProgress& gang);
   void enter(GangProgress& gang, std::size_t queue);
   bool can_starve(const GangProgress& gang) const;
   void sort();
-  bool keeps(const GangProgress& gang) const;
-  void place(GangProgress& gang);
+  void place(GangProgress& gang, const DeviceCounts& devices);
   void stop(GangProgress& gang);
 
   DevicePool devices_;

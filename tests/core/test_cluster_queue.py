@@ -141,7 +141,7 @@ class Reference:
 def chosen(gang: Gang, there: Sequence[int]) -> list[int]:
     """The devices of each host that the gang gets of those that are there."""
     order = sorted(range(len(there)), key=lambda host: there[host])
-    if gang.skew > 0.5:
+    if gang.skew > 0.5 or gang.hosts > 0:
         holding = [host for host in order if there[host] >= gang.devices]
         order = holding or sorted(range(len(there)), key=lambda host: -there[host])
     holds = [0] * len(there)
@@ -150,6 +150,95 @@ def chosen(gang: Gang, there: Sequence[int]) -> list[int]:
         holds[host] = min(missing, there[host])
         missing -= holds[host]
     return holds
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return [max(0, min(pair)) for pair in zip(one, other, strict=True)]
+
+
+def fits(gang: Gang, there: Sequence[int]) -> bool:
+    return sum(sorted(there)[-gang.hosts :]) >= gang.devices  # 0: of all
+
+
+class WithPlaces(Reference):
+    """Hosts come and go, gangs stay or want few hosts, and places are reserved."""
+
+    left: list[int]  # of each host, what no chosen gang has and is not reserved
+    in_all: int  # the same, less what gangs of any hosts wait for
+    free: list[int]
+    reserved: list[int]
+    is_chosen: list[Member]
+
+    def set_hosts(self, now: float, hosts: Sequence[int]) -> None:
+        self.advance(now)
+        self.hosts = list(hosts)
+        for each in self.present:
+            each.holds += [0] * (len(hosts) - len(each.holds)) if each.holds else []
+
+    def used(self) -> list[int]:
+        holders = [each.holds for each in self.present if each.holds]
+        return [sum(holds[host] for holds in holders) for host in self.indices()]
+
+    def assign(self, now: float) -> tuple[dict[str, list[int]], list[str]]:
+        self.advance(now)
+        self.requeue()
+        self.left, self.in_all = list(self.hosts), sum(self.hosts)
+        self.free = [max(0, h - u) for h, u in zip(self.hosts, self.used(), strict=True)]
+        self.reserved = [0] * len(self.hosts)
+        self.is_chosen = []
+        for each in self.present:
+            if each.holds and not each.asked and (each.gang.stays or self.is_young(each)):
+                self.choose(each)
+        grants: dict[str, list[int]] = {}
+        yields = []
+        for each in [each for each in self.present if each not in self.is_chosen]:
+            if each.wants:
+                self.wait(each, grants)
+            elif not self.choose(each) and not each.asked:
+                each.asked = True
+                yields.append(each.gang.id)
+        return grants, yields
+
+    def choose(self, member: Member) -> bool:
+        there = all(holds <= left for holds, left in zip(member.holds, self.left, strict=True))
+        if not there or member.gang.devices > self.in_all:
+            return False
+        self.left = [left - holds for left, holds in zip(self.left, member.holds, strict=True)]
+        self.in_all -= member.gang.devices
+        self.is_chosen.append(member)
+        return True
+
+    def wait(self, member: Member, grants: dict[str, list[int]]) -> None:
+        gang = member.gang
+        if gang.devices > self.in_all or not fits(gang, self.left):
+            return
+        self.in_all -= gang.devices
+        now_free = common(self.free, self.left)
+        if fits(gang, now_free):
+            member.holds = grants[gang.id] = chosen(gang, now_free)
+            member.wants = member.asked = False
+            member.served = 0
+            self.is_chosen.append(member)
+            self.free = [f - h for f, h in zip(self.free, member.holds, strict=True)]
+            self.left = [left - h for left, h in zip(self.left, member.holds, strict=True)]
+        elif gang.hosts > 0:
+            places = self.reserve(member)
+            self.reserved = [r + p for r, p in zip(self.reserved, places, strict=True)]
+            self.left = [left - p for left, p in zip(self.left, places, strict=True)]
+
+    def reserve(self, member: Member) -> list[int]:
+        """Of what is free, of gangs that are asked, then of one more of the last ones each time."""
+        behind = self.present[self.present.index(member) :]
+        holders = [each for each in self.present if each.holds and each not in self.is_chosen]
+        asked = [each for each in holders if each.asked]
+        others = [each for each in behind if each in holders and each not in asked]
+        for count in range(len(others) + 1):
+            reach = [f - r for f, r in zip(self.free, self.reserved, strict=True)]
+            for each in asked + others[len(others) - count :]:
+                reach = [r + h for r, h in zip(reach, each.holds, strict=True)]
+            if fits(member.gang, common(reach, self.left)):
+                return chosen(member.gang, common(reach, self.left))
+        raise AssertionError("what is left is of gangs that are asked or come later, or is free")
 
 
 def shown(decision: GangDecision) -> tuple[dict[str, list[int]], list[str]]:
@@ -172,6 +261,20 @@ def gangs_on_hosts(draw: st.DrawFn) -> tuple[list[Gang], list[int]]:
     hosts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     widths = st.integers(1, sum(hosts))
     gangs = [Gang(str(n), draw(widths), skew=draw(st.sampled_from([0.1, 0.9]))) for n in range(8)]
+    return gangs, hosts
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Gang], list[int]]:
+    """Gangs of which some stay, and some want few hosts."""
+    hosts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    gangs = []
+    for number in range(8):
+        few = draw(st.sampled_from([0, 0, 1, 2]))
+        most = sum(sorted(hosts)[-few:])
+        skew, stays = draw(st.sampled_from([0.1, 0.9])), draw(st.integers(0, 9)) == 0
+        devices = draw(st.integers(1, most))
+        gangs.append(Gang(str(number), devices, skew=skew, hosts=few, stays=stays))
     return gangs, hosts
 
 
@@ -222,6 +325,88 @@ def test_gangs_of_any_hosts_are_chosen_by_their_number_of_devices(
             assert (progress.holds, progress.asked) == (member.holds, member.asked)
 
 
+# The same, and a host that has a number of devices of its own from then on, or a new one.
+HOST_EVENTS = st.lists(
+    st.one_of(
+        EVENTS.filter(bool).map(lambda events: events[0]),
+        st.tuples(st.just("host"), st.integers(0, 4), st.integers(0, 4)),
+    ),
+    max_size=60,
+)
+
+
+def hosts_are(both: Sequence[Any], now: float, hosts: list[int], number: int, devices: int) -> None:
+    hosts[number : number + 1] = [devices]
+    for each in both:
+        each.set_hosts(now, hosts)
+
+
+@settings(max_examples=400, deadline=None)
+@given(clusters(), RULES, HOST_EVENTS)
+def test_places_are_chosen_and_reserved_where_hosts_come_and_go(
+    there: tuple[list[Gang], list[int]],
+    rules: dict[str, Any],
+    events: list[tuple[str, int, int]],
+) -> None:
+    gangs, hosts = there
+    queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
+    reference = WithPlaces(hosts, rules)
+    now = 0.0
+    for event, number, quarters in events:
+        now += quarters * 0.25
+        if event == "host":
+            hosts_are([queue, reference], now, hosts, number, quarters)
+        else:
+            happens([queue, reference], now, event, gangs[number], quarters)
+        before = over_committed(reference)
+        decision = queue.assign(now)
+        assert shown(decision) == reference.assign(now)
+        assert queue.is_valid() == ""
+        for grant in decision.grants:
+            gang = gangs[int(grant.gang)]
+            assert sum(grant.devices) == gang.devices
+            assert not gang.hosts or sum(each > 0 for each in grant.devices) <= gang.hosts
+        assert over_committed(reference) == before  # no grant takes what is not there
+        if not any(before):
+            assert not any(gangs[int(id)].stays for id in decision.yields)
+
+
+def over_committed(reference: WithPlaces) -> list[int]:
+    used = zip(reference.used(), reference.hosts, strict=True)
+    return [max(0, use - there) for use, there in used]
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters(), RULES, EVENTS)
+def test_for_the_gang_that_is_first_no_second_victim_is_asked(
+    there: tuple[list[Gang], list[int]],
+    rules: dict[str, Any],
+    events: list[tuple[str, int, int]],
+) -> None:
+    """It starts once the gangs have yielded that were asked at once."""
+    gangs, hosts = there
+    queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
+    reference = WithPlaces(hosts, rules)
+    now = 0.0
+    for event, number, quarters in events:
+        now += quarters * 0.25
+        happens([queue, reference], now, event, gangs[number], quarters)
+        queue.assign(now)
+        reference.assign(now)
+    waiting = [each for each in reference.present if each.wants]
+    if not waiting or waiting[0] is not reference.present[0]:
+        return
+    if any(each.gang.stays or reference.is_young(each) for each in reference.present if each.holds):
+        return
+    for each in waiting[1:]:
+        happens([queue, reference], now, "finish", each.gang, 0)
+    assert shown(queue.assign(now)) == reference.assign(now)
+    for each in [each for each in reference.present if each.asked]:
+        queue.finish(now, each.gang.id)
+        assert queue.assign(now).yields == []
+    assert queue.progress(waiting[0].gang.id).holds
+
+
 def told(hosts: Sequence[int] = (2,), **rules: Any) -> ClusterQueue:
     return ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
 
@@ -269,9 +454,67 @@ def test_the_least_of_a_turn_is_an_event_where_time_is_service() -> None:
     assert shown(queue.assign(3)) == ({}, ["a"])
 
 
+def test_a_gang_of_few_hosts_waits_for_them_and_no_gang_behind_it_takes_its_places() -> None:
+    """A number of devices says little: one is free, on the host that is reserved."""
+    queue = told([2, 2], thresholds=[100.0])
+    queue.request(0, Gang("first"))
+    assert shown(queue.assign(0)) == ({"first": [1, 0]}, [])
+    queue.request(0, Gang("wide", 3))
+    assert shown(queue.assign(0)) == ({"wide": [1, 2]}, [])
+    queue.finish(1, "first")
+    queue.served(1, "wide", 300)
+    queue.request(1, Gang("whole", 2, hosts=1))
+    queue.request(1, Gang("narrow"))
+    assert shown(queue.assign(1)) == ({}, ["wide"])
+    queue.finish(2, "wide")
+    assert shown(queue.assign(2)) == ({"whole": [2, 0], "narrow": [0, 1]}, [])
+
+
+def test_a_gang_that_stays_keeps_its_devices_while_its_host_has_them() -> None:
+    queue = told([2, 1], thresholds=[1.0])
+    queue.request(0, Gang("stays", 2, stays=True))
+    assert shown(queue.assign(0)) == ({"stays": [1, 1]}, [])
+    queue.served(1, "stays", 50)
+    queue.request(1, Gang("young", 3))
+    assert shown(queue.assign(1)) == ({}, [])
+    queue.set_hosts(2, [2, 0])
+    assert shown(queue.assign(2)) == ({}, ["stays"])
+
+
+def test_a_gang_on_a_host_that_is_lost_goes_to_another_one() -> None:
+    queue = told([2, 0])
+    queue.request(0, Gang("a", 2))
+    assert shown(queue.assign(0)) == ({"a": [2, 0]}, [])
+    queue.set_hosts(1, [0, 2])
+    assert shown(queue.assign(1)) == ({}, ["a"])
+    queue.finish(2, "a")
+    queue.request(2, Gang("a", 2))
+    assert shown(queue.assign(2)) == ({"a": [0, 2]}, [])
+
+
+def test_gangs_wait_where_there_is_no_host_yet() -> None:
+    queue = told([])
+    queue.set_hosts(1, [0, 2])
+    queue.request(1, Gang("a", 2))
+    queue.set_hosts(2, [0, 0])
+    queue.request(2, Gang("b", 2))  # there have been two
+    assert shown(queue.assign(2)) == ({}, [])
+    queue.set_hosts(3, [2, 0])
+    assert shown(queue.assign(3)) == ({"a": [2, 0]}, [])
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
+        (lambda: told([0]).request(0, Gang("a")), "'a' wants more devices than there are"),
+        (
+            lambda: told([2, 1]).request(0, Gang("a", 3, hosts=1)),
+            "'a' wants more devices than 1 host has",
+        ),
+        (lambda: told().request(0, Gang("a", hosts=-1)), "no number of hosts below 0"),
+        (lambda: told([2, 1]).set_hosts(0, [2]), "a host is never forgotten"),
+        (lambda: told().set_hosts(0, [-1]), "a host must not have fewer devices than none"),
+        (lambda: told().set_hosts(0, [10**6 + 1]), "at most 1000000 devices"),
         (lambda: told(least=-1), "the least of a turn"),
         (lambda: told().served(0, "a", 1), "no gang 'a' is known"),
         (lambda: with_one().served(0, "a", -1), "the service of 'a' must be finite"),
