@@ -295,6 +295,133 @@ class Host:
     def recovering(self) -> bool: ...
     def __contains__(self, id: str) -> bool: ...
 
+class Gang:
+    """A job of `duration` seconds on this number of whole `devices` at once.
+
+    `skew` is the size of its largest tensor, as a part of its model. Its devices are of at most
+    this number of `hosts`, even if it waits for them; 0: of any. A gang that `stays` cannot be
+    stopped and resumed, so it keeps its devices until it ends.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        devices: int = 1,
+        duration: float = 1.0,
+        *,
+        arrival: float = 0.0,
+        skew: float = 0.0,
+        hosts: int = 0,
+        stays: bool = False,
+    ) -> None: ...
+    id: str
+    devices: int
+    duration: float
+    arrival: float
+    skew: float
+    hosts: int
+    stays: bool
+
+class GangRules:
+    """The tunables of the queue of a cluster. Service is devices times seconds.
+
+    A gang whose attained service crosses one of the `thresholds` goes to the tail of the next
+    queue; one that has waited `knob` times as long as it has run goes to the tail of the first one
+    (0: none does). The order is computed anew whenever a gang comes, ends or changes its queue, and
+    each `tick` seconds while one waits. The policy `gittins` takes the service that `known` former
+    jobs took, infinite where one did not end, and looks a `quantum` of service ahead. Gangs with
+    more skew than `consolidates` get as few hosts as can be. A gang that was stopped computes
+    `resume` seconds after it has its devices again.
+
+    With `told`, service is what `ClusterQueue.served` has been told, and time alone makes no gang
+    older. A turn computes for `least` seconds before the gang is asked to yield.
+    """
+
+    def __init__(
+        self,
+        *,
+        thresholds: Sequence[float] = (),
+        knob: float = 0.0,
+        tick: float = 1.0,
+        known: Sequence[float] = (),
+        quantum: float = 1.0,
+        consolidates: float = 0.5,
+        resume: float = 0.0,
+        told: bool = False,
+        least: float = 0.0,
+    ) -> None: ...
+
+class GangProgress:
+    """What a gang is doing.
+
+    `run` and `waited` are seconds since it came into the first `queue`, and `attained` is `run` on
+    all its devices; it has `served` seconds in its turn. `ticket` counts entries into queues.
+    `holds` has its devices of each host, and is empty where it has none.
+    """
+
+    gang: Gang
+    queue: int
+    ticket: int
+    executed: float
+    run: float
+    waited: float
+    granted: float
+    served: float
+    resumes: float
+    holds: list[int]
+    wants: bool
+    asked: bool
+    started: bool
+    waited_in_all: float
+    promoted: int
+    @property
+    def attained(self) -> float: ...
+
+class GangGrant:
+    """The gang of this id has these devices of each host from now on."""
+
+    gang: str
+    devices: list[int]
+
+class GangDecision:
+    """`yields` are ids of gangs that are asked to yield, once for each turn."""
+
+    grants: list[GangGrant]
+    yields: list[str]
+
+class ClusterQueue:
+    """The gangs of a cluster, after Tiresias: which of them has its turn, on which devices.
+
+    `hosts` has the number of devices of each host, 0 of one that is lost. Events say what has happened, with its time in
+    seconds of any clock; `assign` decides. `policy` is `srsf` (the least service left first), `las`
+    (the least attained) or `gittins` (the highest index). Raises ValueError for what cannot be, and
+    KeyError for a gang that is not known; a call that raises has changed nothing.
+    """
+
+    def __init__(
+        self, hosts: Sequence[int], policy: str = "las", rules: GangRules = ...
+    ) -> None: ...
+    def request(self, now: float, gang: Gang) -> None:
+        """The gang wants its devices; harmless if it has them. What it has attained counts."""
+    def set_hosts(self, now: float, hosts: Sequence[int]) -> None:
+        """The hosts have these devices from now on; new hosts come last. A gang that has devices
+        which are there no more is asked to yield, even if it stays."""
+    def served(self, now: float, id: str, more: float) -> None:
+        """The gang has computed on its devices for `more` device-seconds, in its turn or in the
+        one that has ended."""
+    def finish(self, now: float, id: str) -> None:
+        """The gang has its devices no more, or does not want them any more."""
+    def close(self, now: float, id: str) -> None:
+        """The same, and the gang is forgotten."""
+    def assign(self, now: float) -> GangDecision:
+        """A gang that is asked to yield keeps its devices until it finishes."""
+    def next_event(self) -> float | None:
+        """When time alone changes something, and `assign` should be called; None: it does not."""
+    def progress(self, id: str) -> GangProgress: ...
+    def is_valid(self) -> str:
+        """Return an empty string, or what is wrong."""
+    def __contains__(self, id: str) -> bool: ...
+
 def policies() -> list[tuple[str, str]]:
     """Return the name and one sentence of each policy, in the order of the table."""
 

@@ -8,6 +8,8 @@ from ._core import (
     Decision,
     Demand,
     DeviceSnapshot,
+    Gang,
+    GangRules,
     LaneState,
     LaneUsage,
     Outcome,
@@ -142,51 +144,6 @@ class Scheduler:
     def recovering(self) -> bool: ...
     def __contains__(self, id: str) -> bool: ...
     def __len__(self) -> int: ...
-
-class Gang:
-    """A job of `duration` seconds on this number of whole `devices` at once.
-
-    `skew` is the size of its largest tensor, as a part of its model.
-    """
-
-    def __init__(
-        self,
-        id: str,
-        devices: int = 1,
-        duration: float = 1.0,
-        *,
-        arrival: float = 0.0,
-        skew: float = 0.0,
-    ) -> None: ...
-    id: str
-    devices: int
-    duration: float
-    arrival: float
-    skew: float
-
-class GangRules:
-    """The tunables of the gang scheduler. Service is devices times seconds.
-
-    A gang whose attained service crosses one of the `thresholds` goes to the tail of the next
-    queue; one that has waited `knob` times as long as it has run goes to the tail of the first one
-    (0: none does). The order is computed anew whenever a gang comes, ends or changes its queue, and
-    each `tick` seconds while one waits. The policy `gittins` takes the service that `known` former
-    jobs took, infinite where one did not end, and looks a `quantum` of service ahead. Gangs with
-    more skew than `consolidates` get as few hosts as can be. A gang that was stopped computes
-    `resume` seconds after it has its devices again.
-    """
-
-    def __init__(
-        self,
-        *,
-        thresholds: Sequence[float] = (),
-        knob: float = 0.0,
-        tick: float = 1.0,
-        known: Sequence[float] = (),
-        quantum: float = 1.0,
-        consolidates: float = 0.5,
-        resume: float = 0.0,
-    ) -> None: ...
 
 class GangOutcome:
     """What became of a gang; times are in seconds. `preempted` counts how often it was stopped, and

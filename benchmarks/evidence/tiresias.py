@@ -16,7 +16,8 @@ from functools import partial
 import document
 from document import NOTES, Published, Section, beside, spread, table
 
-from jupyter_gpushare._core_testing import Gang, GangRules, GangSimulation
+from jupyter_gpushare._core import Gang, GangRules
+from jupyter_gpushare._core_testing import GangSimulation
 
 # Devices and seconds; all jobs are there from the beginning, on two devices.
 EXAMPLE = [Gang("1", 2, 2), Gang("2", 1, 8), Gang("3", 2, 6)]

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module, pybind11::mod_gil_not_used()) {
   gpushare::register_rules(module);
   gpushare::register_core(module);
   gpushare::register_host(module);
+  gpushare::register_cluster_queue(module);
   gpushare::register_lane(module);
   gpushare::register_cuda_memory(module);
   gpushare::register_memory(module);

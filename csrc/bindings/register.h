@@ -4,6 +4,7 @@
 namespace gpushare {
 
 void register_block_allocator(pybind11::module_& module);
+void register_cluster_queue(pybind11::module_& module);
 void register_core(pybind11::module_& module);
 void register_cuda_memory(pybind11::module_& module);
 void register_gangs(pybind11::module_& module);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -12,55 +13,92 @@ namespace {
 
 constexpr std::int64_t kMostDevices = 1'000'000;  // so that no sum of them overflows
 
-}  // namespace
-
-DevicePool::DevicePool(std::vector<int> hosts) : hosts_(std::move(hosts)), free_(hosts_) {
-  require(std::ranges::all_of(hosts_, [](int devices) { return devices > 0; }),
-          "a host must have a device");
-  const std::int64_t devices = std::accumulate(hosts_.begin(), hosts_.end(), std::int64_t{0});
-  require(devices > 0 && devices <= kMostDevices,
-          "there must be a host, and at most " + std::to_string(kMostDevices) + " devices");
+void check(const DeviceCounts& hosts) {
+  require(std::ranges::all_of(hosts, [](int devices) { return devices >= 0; }),
+          "a host must not have fewer devices than none");
+  require(std::accumulate(hosts.begin(), hosts.end(), std::int64_t{0}) <= kMostDevices,
+          "there must be at most " + std::to_string(kMostDevices) + " devices");
 }
 
-int DevicePool::size() const { return std::accumulate(hosts_.begin(), hosts_.end(), 0); }
-int DevicePool::free() const { return std::accumulate(free_.begin(), free_.end(), 0); }
-
-std::vector<int> DevicePool::take(int devices, bool together) {
-  std::vector<int> holds(hosts_.size(), 0);
-  for (const std::size_t host : order(devices, together)) {
-    holds[host] = std::min(devices, free_[host]);
-    free_[host] -= holds[host];
-    devices -= holds[host];
-  }
-  return holds;
-}
-
-// Together: the smallest gap on one host that holds all of them, else the largest gaps. Others fill
-// the smallest.
-std::vector<std::size_t> DevicePool::order(int devices, bool together) const {
-  const bool one_host = std::ranges::max(free_) >= devices;
-  std::vector<std::size_t> order(hosts_.size());
+// Of as few hosts as can be: the smallest gap on one host that holds all of them, else the largest
+// gaps. Others fill the smallest.
+std::vector<std::size_t> order(const Wish& wish, const DeviceCounts& within) {
+  const bool one_host = fits({wish.devices, 1}, within);
+  std::vector<std::size_t> order(within.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](std::size_t host) {
-    const int free = free_[host];
-    if (!together) return std::pair(false, free);
-    return one_host ? std::pair(free < devices, free) : std::pair(false, -free);
+    const int free = within[host];
+    if (!wish.together && wish.hosts == 0) return std::pair(false, free);
+    return one_host ? std::pair(free < wish.devices, free) : std::pair(false, -free);
   });
   return order;
 }
 
-void DevicePool::give_back(const std::vector<int>& holds) {
-  for (std::size_t host = 0; host < hosts_.size(); ++host) free_[host] += holds[host];
+}  // namespace
+
+int sum(const DeviceCounts& devices) { return std::accumulate(devices.begin(), devices.end(), 0); }
+
+void add(DeviceCounts& to, const DeviceCounts& devices) {
+  std::ranges::transform(to, devices, to.begin(), std::plus{});
 }
 
-std::string DevicePool::is_valid(const std::vector<std::vector<int>>& holds) const {
-  for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    int used = 0;
-    for (const std::vector<int>& held : holds) used += held[host];
-    if (used + free_[host] != hosts_[host] || free_[host] < 0)
-      return "devices of host " + std::to_string(host) + " are counted wrong";
+void subtract(DeviceCounts& from, const DeviceCounts& devices) {
+  std::ranges::transform(from, devices, from.begin(), std::minus{});
+}
+
+DeviceCounts common(const DeviceCounts& one, const DeviceCounts& other) {
+  DeviceCounts both(one.size());
+  std::ranges::transform(one, other, both.begin(),
+                         [](int a, int b) { return std::max(0, std::min(a, b)); });
+  return both;
+}
+
+bool fits(const Wish& wish, const DeviceCounts& within) {
+  const auto hosts = static_cast<std::size_t>(wish.hosts);
+  if (hosts == 0 || hosts >= within.size()) return sum(within) >= wish.devices;
+  DeviceCounts largest = within;
+  const auto end = largest.begin() + wish.hosts;
+  std::ranges::nth_element(largest, end, std::greater{});
+  return std::accumulate(largest.begin(), end, 0) >= wish.devices;
+}
+
+DeviceCounts choose(const Wish& wish, const DeviceCounts& within) {
+  if (!fits(wish, within)) return {};
+  DeviceCounts holds(within.size(), 0);
+  int missing = wish.devices;
+  for (const std::size_t host : order(wish, within)) {
+    holds[host] = std::min(missing, within[host]);
+    missing -= holds[host];
   }
-  return "";
+  return holds;
+}
+
+DevicePool::DevicePool(DeviceCounts hosts)
+    : hosts_(std::move(hosts)), free_(hosts_), most_(hosts_) {
+  check(hosts_);
+}
+
+void DevicePool::set_hosts(const DeviceCounts& hosts) {
+  require(hosts.size() >= hosts_.size(), "a host is never forgotten; a lost one has no devices");
+  check(hosts);
+  DeviceCounts most = most_;
+  most.resize(hosts.size(), 0);
+  std::ranges::transform(hosts, most, most.begin(), [](int a, int b) { return std::max(a, b); });
+  check(most);
+  hosts_.resize(hosts.size(), 0);
+  free_.resize(hosts.size(), 0);
+  subtract(free_, hosts_);
+  add(free_, hosts);
+  hosts_ = hosts;
+  most_ = std::move(most);
+}
+
+std::string DevicePool::is_valid(const std::vector<DeviceCounts>& holds) const {
+  DeviceCounts counted = free_;
+  for (const DeviceCounts& held : holds) add(counted, held);
+  const auto wrong = std::ranges::mismatch(counted, hosts_);
+  if (wrong.in1 == counted.end()) return "";
+  return "devices of host " + std::to_string(wrong.in1 - counted.begin()) + " are counted wrong";
 }
 
 }  // namespace gpushare

@@ -1,32 +1,56 @@
-// The devices of several hosts: how many of each no gang has, and which of them a gang gets.
+// The devices of several hosts: how many there are, how many of each no gang has, and which of them
+// a gang gets.
 //
-// What must stay true, and is_valid() looks at: on each host, devices are free or in use.
+// What must stay true, and is_valid() looks at: on each host, devices are free or in use. Where a
+// host has lost devices that gangs still have, fewer than none of it are free.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 namespace gpushare {
 
+using DeviceCounts = std::vector<int>;  // of each host
+
+// Devices that a gang wants at once.
+struct Wish {
+  int devices = 1;
+  int hosts = 0;          // of at most this number of hosts; 0: of any
+  bool together = false;  // of as few hosts as can be
+};
+
+int sum(const DeviceCounts& devices);
+void add(DeviceCounts& to, const DeviceCounts& devices);
+void subtract(DeviceCounts& from, const DeviceCounts& devices);
+// Of each host the lesser of both, and none where one is below.
+DeviceCounts common(const DeviceCounts& one, const DeviceCounts& other);
+
+bool fits(const Wish& wish, const DeviceCounts& within);
+// Which of these devices the gang gets; empty where they are too few.
+DeviceCounts choose(const Wish& wish, const DeviceCounts& within);
+
 class DevicePool {
  public:
   // `hosts` has the number of devices of each host. Raises std::invalid_argument.
-  explicit DevicePool(std::vector<int> hosts);
+  explicit DevicePool(DeviceCounts hosts);
 
-  int size() const;  // of all hosts
-  int free() const;
-  // Takes this many, no more than are free, and returns how many of each host. If `together`, of as
-  // few hosts as can be.
-  std::vector<int> take(int devices, bool together);
-  void give_back(const std::vector<int>& holds);
+  const DeviceCounts& hosts() const { return hosts_; }
+  DeviceCounts free() const { return common(free_, hosts_); }
+  // Whether there has been a time when the empty hosts held it.
+  bool has_held(const Wish& wish) const { return fits(wish, most_); }
+
+  // The hosts have these devices from now on; new hosts come last. Raises std::invalid_argument.
+  void set_hosts(const DeviceCounts& hosts);
+  void take(const DeviceCounts& holds) { subtract(free_, holds); }
+  void give_back(const DeviceCounts& holds) { add(free_, holds); }
 
   // Empty, or what is wrong; `holds` has what each gang has.
-  std::string is_valid(const std::vector<std::vector<int>>& holds) const;
+  std::string is_valid(const std::vector<DeviceCounts>& holds) const;
 
  private:
-  std::vector<std::size_t> order(int devices, bool together) const;
-
-  std::vector<int> hosts_, free_;
+  DeviceCounts hosts_, free_;
+  DeviceCounts most_;  // that each host has had
 };
 
 }  // namespace gpushare

@@ -1,4 +1,4 @@
-// Gangs on the whole devices of several hosts, in virtual time: their scheduler, and jobs that
+// Gangs on the whole devices of several hosts, in virtual time: their queue, and jobs that
 // yield at once and compute without pauses.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/gang_scheduler.h"
+#include "core/cluster_queue.h"
 #include "core/types.h"
 
 namespace gpushare {
@@ -42,7 +42,7 @@ class GangSimulation {
   // The turns that are over, in the order in which they ended.
   const std::vector<GangTurn>& turns() const { return turns_; }
   // Empty, or what is wrong.
-  std::string is_valid() const { return scheduler_.is_valid(); }
+  std::string is_valid() const { return queue_.is_valid(); }
 
  private:
   Seconds next_event() const;
@@ -54,7 +54,7 @@ class GangSimulation {
   void end_turn(std::size_t number);
   void follow(GangOutcome& outcome) const;
 
-  GangScheduler scheduler_;
+  ClusterQueue queue_;
   std::vector<Gang> gangs_;
   std::vector<GangOutcome> outcomes_;
   std::unordered_map<std::string, std::size_t> numbers_;

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core_testing import Gang, GangRules, GangSimulation, gittins_index
+from jupyter_gpushare._core import Gang, GangRules
+from jupyter_gpushare._core_testing import GangSimulation, gittins_index
 
 POLICIES = ("gittins", "las", "srsf")
 # The published example: devices, seconds. In all the jobs take 4, 8 and 12 device-seconds.

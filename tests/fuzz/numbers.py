@@ -73,9 +73,9 @@ def job(from_: Choices) -> _core.Job:
     return _core.Job(from_.of("abc"), cells, demand=demand(from_), **odd)
 
 
-def gang(from_: Choices) -> _core_testing.Gang:
+def gang(from_: Choices) -> _core.Gang:
     names = ("arrival", "skew")
-    return _core_testing.Gang(from_.of("abc"), *from_.values(2), **{from_.of(names): from_.of(ODD)})
+    return _core.Gang(from_.of("abc"), *from_.values(2), **{from_.of(names): from_.of(ODD)})
 
 
 # --- calls --------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def simulation(from_: Choices) -> None:
 
 def gangs(from_: Choices) -> None:
     names = ("thresholds", "knob", "tick", "known", "quantum", "consolidates", "resume")
-    rules = _core_testing.GangRules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
+    rules = _core.GangRules(**{from_.of(names): from_.of(ODD) for _ in range(2)})
     some = [gang(from_) for _ in range(from_.of((1, 2, 3)))]
     policy = from_.of(("las", "srsf", "gittins", ""))
     run = _core_testing.GangSimulation(

@@ -123,10 +123,8 @@ def test_time_passes_in_a_simulation_whatever_a_record_says_of_it(tmp_path: Path
 
 def test_time_passes_in_a_simulation_of_gangs_however_late_they_come() -> None:
     late = 2.0**62
-    rules = _core_testing.GangRules(tick=0.5)
-    run = _core_testing.GangSimulation(
-        [_core_testing.Gang("a", 2, 1.0, arrival=late)], [3], "las", rules
-    )
+    rules = _core.GangRules(tick=0.5)
+    run = _core_testing.GangSimulation([_core.Gang("a", 2, 1.0, arrival=late)], [3], "las", rules)
     run.run()
     (outcome,) = run.outcomes
     assert outcome.ended is not None
@@ -138,4 +136,4 @@ def test_more_devices_than_memory_may_hold_are_not_simulated() -> None:
     with pytest.raises(ValueError, match="at most 10000"):
         _core.Simulation([_core.Job("a", [cell])], 1 << 30, devices=10_001)
     with pytest.raises(ValueError, match="at most 1000000"):
-        _core_testing.GangSimulation([_core_testing.Gang("a")], [500_001, 500_000])
+        _core_testing.GangSimulation([_core.Gang("a")], [500_001, 500_000])

@@ -1,20 +1,20 @@
-#include "core/gang_scheduler.h"
+#include "core/cluster_queue.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <ranges>
 #include <tuple>
 #include <utility>
 
+#include "core/cluster_pass.h"
 #include "core/validation.h"
 
 namespace gpushare {
 
 // Lower goes first, within a queue.
-struct GangScheduler::Policy {
+struct ClusterQueue::Policy {
   std::string_view name;
   bool queues;
   double (*score)(const GangProgress&, const GangRules&);
@@ -35,7 +35,7 @@ double gittins(const GangProgress& gang, const GangRules& rules) {
   return -gittins_index(rules.known, gang.attained(), rules.quantum);
 }
 
-constexpr std::array<GangScheduler::Policy, 3> kPolicies{{
+constexpr std::array<ClusterQueue::Policy, 3> kPolicies{{
     {"gittins", true, gittins},
     {"las", true, las},
     {"srsf", false, srsf},
@@ -43,15 +43,19 @@ constexpr std::array<GangScheduler::Policy, 3> kPolicies{{
 
 bool is_amount(double value) { return std::isfinite(value) && value >= 0; }
 
-const GangScheduler::Policy* policy_of(std::string_view name) {
-  const auto found = std::ranges::find(kPolicies, name, &GangScheduler::Policy::name);
+const ClusterQueue::Policy* policy_of(std::string_view name) {
+  const auto found = std::ranges::find(kPolicies, name, &ClusterQueue::Policy::name);
   require(found != kPolicies.end(), "gangs know no policy '" + std::string(name) + "'");
   return &*found;
 }
 
-void check(const Gang& gang, int devices) {
+void check(const Gang& gang, const DevicePool& pool) {
   require(gang.devices > 0, "'" + gang.id + "' must have a device");
-  require(gang.devices <= devices, "'" + gang.id + "' wants more devices than there are");
+  require(gang.hosts >= 0, "'" + gang.id + "' must want no number of hosts below 0");
+  require(pool.has_held({gang.devices}), "'" + gang.id + "' wants more devices than there are");
+  require(pool.has_held({gang.devices, gang.hosts}),
+          "'" + gang.id + "' wants more devices than " + std::to_string(gang.hosts) +
+              (gang.hosts == 1 ? " host has" : " hosts have"));
   require(std::isfinite(gang.duration) && gang.duration > 0,
           "'" + gang.id + "' must last longer than 0 seconds");
   require(gang.skew >= 0 && gang.skew <= 1, "the skew of '" + gang.id + "' must be from 0 to 1");
@@ -64,6 +68,7 @@ void check(const GangRules& rules, std::string_view policy) {
   require(is_amount(rules.knob), "the knob must be finite and not negative");
   require(is_amount(rules.tick), "the tick must be finite seconds and not negative");
   require(is_amount(rules.resume), "resuming must take finite seconds, and not below 0");
+  require(is_amount(rules.least), "the least of a turn must be finite seconds and not negative");
   require(std::isfinite(rules.quantum) && rules.quantum > 0,
           "the quantum must be finite device-seconds above 0");
   require(std::ranges::all_of(rules.known, [](Service s) { return s > 0; }),
@@ -84,14 +89,18 @@ double gittins_index(const std::vector<Service>& known, Service attained, Servic
   return expected > 0 ? ends / expected : 0;
 }
 
-GangScheduler::GangScheduler(std::vector<int> hosts, std::string_view policy, GangRules rules)
+bool is_young(const GangProgress& gang, const GangRules& rules) {
+  return rules.least - gang.served > kInstant;
+}
+
+ClusterQueue::ClusterQueue(DeviceCounts hosts, std::string_view policy, GangRules rules)
     : devices_(std::move(hosts)), policy_(policy_of(policy)), rules_(std::move(rules)) {
   gpushare::check(rules_, policy);
 }
 
 // --- events --------------------------------------------------------------------------------------
 
-void GangScheduler::request(Seconds now, const Gang& gang) {
+void ClusterQueue::request(Seconds now, const Gang& gang) {
   check(gang);
   advance(now);
   const auto [known, is_new] = numbers_.try_emplace(gang.id, last_number_ + 1);
@@ -107,7 +116,26 @@ void GangScheduler::request(Seconds now, const Gang& gang) {
   present_.push_back(known->second);
 }
 
-void GangScheduler::finish(Seconds now, const std::string& id) {
+void ClusterQueue::set_hosts(Seconds now, const DeviceCounts& hosts) {
+  devices_.set_hosts(hosts);
+  advance(now);
+  for (auto& [number, gang] : gangs_)
+    if (!gang.holds.empty()) gang.holds.resize(hosts.size(), 0);
+}
+
+void ClusterQueue::served(Seconds now, const std::string& id, Service more) {
+  const Number number = number_of(id);
+  require(rules_.told, "service is told only where the rules say so");
+  require(is_amount(more), "the service of '" + id + "' must be finite and not negative");
+  advance(now);
+  GangProgress& gang = gangs_.at(number);
+  const Seconds computed = more / gang.gang.devices;
+  gang.executed += computed;
+  gang.run += computed;
+  if (!gang.holds.empty()) gang.served += computed;
+}
+
+void ClusterQueue::finish(Seconds now, const std::string& id) {
   const Number number = number_of(id);
   advance(now);
   GangProgress& gang = gangs_.at(number);
@@ -116,48 +144,51 @@ void GangScheduler::finish(Seconds now, const std::string& id) {
   std::erase(present_, number);
 }
 
-void GangScheduler::close(Seconds now, const std::string& id) {
+void ClusterQueue::close(Seconds now, const std::string& id) {
   finish(now, id);
   gangs_.erase(number_of(id));
   numbers_.erase(id);
 }
 
-void GangScheduler::check(const Gang& gang) const { gpushare::check(gang, devices_.size()); }
+void ClusterQueue::check(const Gang& gang) const { gpushare::check(gang, devices_); }
 
-GangScheduler::Number GangScheduler::number_of(const std::string& id) const {
+ClusterQueue::Number ClusterQueue::number_of(const std::string& id) const {
   const auto number = numbers_.find(id);
   if (number == numbers_.end()) throw UnknownSession("no gang '" + id + "' is known");
   return number->second;
 }
 
-const GangProgress& GangScheduler::progress(const std::string& id) const {
+const GangProgress& ClusterQueue::progress(const std::string& id) const {
   return gangs_.at(number_of(id));
 }
 
 // --- time ----------------------------------------------------------------------------------------
 
-Seconds GangScheduler::next_event() const {
+Seconds ClusterQueue::next_event() const {
   Seconds next = next_tick();
   for (const Number each : present_) next = std::min(next, now_ + next_of(gangs_.at(each)));
   return next;
 }
 
 // Where no gang waits, the order changes nothing.
-Seconds GangScheduler::next_tick() const {
+Seconds ClusterQueue::next_tick() const {
   const bool waits =
       std::ranges::any_of(present_, [&](Number each) { return gangs_.at(each).wants; });
   if (!waits || rules_.tick == 0) return kNever;
   return (std::floor((now_ + kInstant) / rules_.tick) + 1) * rules_.tick;
 }
 
-// Seconds until time alone changes its queue.
-Seconds GangScheduler::next_of(const GangProgress& gang) const {
+// Seconds until time alone changes its queue, or whether it may be asked to yield.
+Seconds ClusterQueue::next_of(const GangProgress& gang) const {
   if (gang.wants) return can_starve(gang) ? rules_.knob * gang.run - gang.waited : kNever;
-  if (!policy_->queues || gang.queue == rules_.thresholds.size()) return kNever;
-  return gang.resumes + rules_.thresholds[gang.queue] / gang.gang.devices - gang.run;
+  if (rules_.told) return kNever;
+  const Seconds young = is_young(gang, rules_) ? gang.resumes + rules_.least - gang.served : kNever;
+  if (!policy_->queues || gang.queue == rules_.thresholds.size()) return young;
+  return std::min(young,
+                  gang.resumes + rules_.thresholds[gang.queue] / gang.gang.devices - gang.run);
 }
 
-void GangScheduler::advance(Seconds now) {
+void ClusterQueue::advance(Seconds now) {
   now = std::max(now, now_);
   const Seconds passed = now - std::exchange(now_, now);
   for (const Number each : present_) {
@@ -165,18 +196,19 @@ void GangScheduler::advance(Seconds now) {
     if (gang.wants) {
       gang.waited_in_all += passed;
       if (gang.run > 0) gang.waited += passed;
-    } else {
+    } else if (!rules_.told) {
       const Seconds resumed = std::min(gang.resumes, passed);
       gang.resumes -= resumed;
       gang.executed += passed - resumed;
       gang.run += passed - resumed;
+      gang.served += passed - resumed;
     }
   }
 }
 
 // --- queues --------------------------------------------------------------------------------------
 
-void GangScheduler::demote(GangProgress& gang) {
+void ClusterQueue::demote(GangProgress& gang) {
   if (!policy_->queues) return;
   const auto below =
       std::ranges::upper_bound(rules_.thresholds, gang.attained() + kInstant * gang.gang.devices);
@@ -184,48 +216,48 @@ void GangScheduler::demote(GangProgress& gang) {
   if (queue > gang.queue) enter(gang, queue);
 }
 
-void GangScheduler::promote(GangProgress& gang) {
+void ClusterQueue::promote(GangProgress& gang) {
   if (!can_starve(gang) || rules_.knob * gang.run - gang.waited > kInstant) return;
   gang.run = gang.waited = 0;
   ++gang.promoted;
   enter(gang, 0);
 }
 
-bool GangScheduler::can_starve(const GangProgress& gang) const {
+bool ClusterQueue::can_starve(const GangProgress& gang) const {
   return rules_.knob > 0 && gang.wants && gang.queue > 0;
 }
 
-void GangScheduler::enter(GangProgress& gang, std::size_t queue) {
+void ClusterQueue::enter(GangProgress& gang, std::size_t queue) {
   gang.queue = queue;
   gang.ticket = ++tickets_;
 }
 
 // --- devices -------------------------------------------------------------------------------------
 
-// From the first queue on, each gang that still fits is chosen; one that does not is skipped. The
-// chosen gangs fit together, so each of them starts as soon as it finds enough free devices.
-GangDecision GangScheduler::assign(Seconds now) {
+GangDecision ClusterQueue::assign(Seconds now) {
   advance(now);
   for (const Number each : present_) demote(gangs_.at(each));
   for (const Number each : present_) promote(gangs_.at(each));
   sort();
+  std::vector<const GangProgress*> order;
+  for (const Number each : present_) order.push_back(&gangs_.at(each));
+  const ClusterPass pass(devices_, rules_, std::move(order));
   GangDecision decision;
-  int left = devices_.size();
-  for (const Number each : present_) {
-    GangProgress& gang = gangs_.at(each);
-    const bool fits = gang.gang.devices <= left;
-    if (fits) left -= gang.gang.devices;
-    if (!fits && !gang.wants && !std::exchange(gang.asked, true))
-      decision.yields.push_back(gang.gang.id);
-    if (!fits || !gang.wants || gang.gang.devices > devices_.free()) continue;
-    place(gang);
-    decision.grants.push_back({gang.gang.id, gang.holds});
+  for (const auto& [index, devices] : pass.starts()) {
+    GangProgress& gang = gangs_.at(present_[index]);
+    place(gang, devices);
+    decision.grants.push_back({gang.gang.id, devices});
+  }
+  for (const std::size_t index : pass.yields()) {
+    GangProgress& gang = gangs_.at(present_[index]);
+    gang.asked = true;
+    decision.yields.push_back(gang.gang.id);
   }
   return decision;
 }
 
 // Each score is computed once: an index reads all known service.
-void GangScheduler::sort() {
+void ClusterQueue::sort() {
   std::vector<std::tuple<std::size_t, double, std::uint64_t, Number>> order;
   for (const Number each : present_) {
     const GangProgress& gang = gangs_.at(each);
@@ -235,25 +267,26 @@ void GangScheduler::sort() {
   std::ranges::copy(order | std::views::elements<3>, present_.begin());
 }
 
-// A skewed model sends few large messages and suffers from a network between its devices.
-void GangScheduler::place(GangProgress& gang) {
-  gang.holds = devices_.take(gang.gang.devices, gang.gang.skew > rules_.consolidates);
+void ClusterQueue::place(GangProgress& gang, const DeviceCounts& devices) {
+  devices_.take(devices);
+  gang.holds = devices;
   gang.wants = gang.asked = false;
   gang.granted = now_;
+  gang.served = 0;
   gang.resumes = std::exchange(gang.started, true) ? rules_.resume : 0;
 }
 
-void GangScheduler::stop(GangProgress& gang) {
+void ClusterQueue::stop(GangProgress& gang) {
   devices_.give_back(gang.holds);
   gang.holds.clear();
 }
 
-std::string GangScheduler::is_valid() const {
-  std::vector<std::vector<int>> holds;
+std::string ClusterQueue::is_valid() const {
+  std::vector<DeviceCounts> holds;
   for (const auto& [number, gang] : gangs_) {
     if (gang.wants && !gang.holds.empty()) return "'" + gang.gang.id + "' waits and runs at once";
     if (gang.holds.empty()) continue;
-    if (std::accumulate(gang.holds.begin(), gang.holds.end(), 0) != gang.gang.devices)
+    if (sum(gang.holds) != gang.gang.devices)
       return "'" + gang.gang.id + "' has a part of its devices";
     holds.push_back(gang.holds);
   }

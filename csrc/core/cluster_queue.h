@@ -40,7 +40,9 @@ struct Gang {
   int devices = 1;
   Seconds duration = 1;  // with all its devices
   Seconds arrival = 0;
-  double skew = 0;  // its largest tensor, as a part of its model
+  double skew = 0;     // its largest tensor, as a part of its model
+  int hosts = 0;       // of at most this number of hosts, even if it waits for them; 0: of any
+  bool stays = false;  // it cannot be stopped and resumed, so it keeps its devices until it ends
 };
 
 struct GangRules {
@@ -53,6 +55,10 @@ struct GangRules {
   Service quantum = 1;         // for `gittins`
   double consolidates = 0.5;   // gangs of more skew get as few hosts as can be
   Seconds resume = 0;          // time on its devices before a stopped gang computes again
+  // What a gang has computed is told by served(), and time alone makes no gang older: starting,
+  // saving, and waiting for others on the same device are no service.
+  bool told = false;
+  Seconds least = 0;  // a turn computes for this time before the gang is asked to yield
 };
 
 // What a gang is doing. `run` and `waited` count since it came into the first queue; it has
@@ -63,9 +69,10 @@ struct GangProgress {
   std::uint64_t ticket = 0;  // counts entries into queues
   Seconds executed = 0;      // of its duration
   Seconds run = 0, waited = 0;
-  Seconds granted = 0;     // its turn; before its first one, when it came
-  Seconds resumes = 0;     // from now on, until it computes
-  std::vector<int> holds;  // devices of each host; empty: none
+  Seconds granted = 0;  // its turn; before its first one, when it came
+  Seconds served = 0;   // it has computed in this turn
+  Seconds resumes = 0;  // from now on, until it computes
+  DeviceCounts holds;   // empty: none
   bool wants = false, asked = false, started = false;
   Seconds waited_in_all = 0;
   int promoted = 0;
@@ -76,7 +83,7 @@ struct GangProgress {
 
 struct GangGrant {
   std::string gang;
-  std::vector<int> devices;  // of each host
+  DeviceCounts devices;
 };
 
 struct GangDecision {
@@ -88,14 +95,25 @@ struct GangDecision {
 // 0 where none of the known jobs got further than `attained`.
 double gittins_index(const std::vector<Service>& known, Service attained, Service quantum);
 
-class GangScheduler {
+// Its turn has not computed for its least.
+bool is_young(const GangProgress& gang, const GangRules& rules);
+
+class ClusterQueue {
  public:
-  // `hosts` has the number of devices of each host. Raises std::invalid_argument.
-  GangScheduler(std::vector<int> hosts, std::string_view policy, GangRules rules);
+  // `hosts` has the number of devices of each host, 0 of one that is lost. Raises
+  // std::invalid_argument.
+  ClusterQueue(DeviceCounts hosts, std::string_view policy, GangRules rules);
 
   // The gang wants its devices; harmless if it has them. What it has attained before counts. Raises
-  // std::invalid_argument for a gang that there can never be.
+  // std::invalid_argument for a gang that the hosts could never hold, at their largest.
   void request(Seconds now, const Gang& gang);
+  // The hosts have these devices from now on: fewer where others use some, none of a host that is
+  // lost or to be emptied. New hosts come last. A gang that has devices which are there no more is
+  // asked to yield, even if it stays. Raises std::invalid_argument.
+  void set_hosts(Seconds now, const DeviceCounts& hosts);
+  // The gang has computed on its devices for this service more, in this turn or in the one that has
+  // ended. Raises std::invalid_argument where service is not told.
+  void served(Seconds now, const std::string& id, Service more);
   // The gang has its devices no more, or does not want them any more.
   void finish(Seconds now, const std::string& id);
   // The same, and the gang is forgotten.
@@ -107,6 +125,7 @@ class GangScheduler {
   void advance(Seconds now);
 
   void check(const Gang& gang) const;
+  const GangRules& rules() const { return rules_; }
   bool contains(const std::string& id) const { return numbers_.contains(id); }
   // Raises UnknownSession.
   const GangProgress& progress(const std::string& id) const;
@@ -125,7 +144,7 @@ class GangScheduler {
   void enter(GangProgress& gang, std::size_t queue);
   bool can_starve(const GangProgress& gang) const;
   void sort();
-  void place(GangProgress& gang);
+  void place(GangProgress& gang, const DeviceCounts& devices);
   void stop(GangProgress& gang);
 
   DevicePool devices_;

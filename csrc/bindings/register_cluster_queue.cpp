@@ -1,0 +1,116 @@
+// The queue of the gangs of a cluster, for Python. A decision takes milliseconds at most, so the
+// GIL stays held.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+
+#include "bindings/register.h"
+#include "core/cluster_queue.h"
+
+namespace py = pybind11;
+
+namespace gpushare {
+namespace {
+
+void register_gang(py::module_& module) {
+  const Gang gang;
+  py::class_<Gang>(module, "Gang")
+      .def(py::init([](std::string id, int devices, Seconds duration, Seconds arrival, double skew,
+                       int hosts, bool stays) {
+             return Gang{std::move(id), devices, duration, arrival, skew, hosts, stays};
+           }),
+           py::arg("id"), py::arg("devices") = gang.devices, py::arg("duration") = gang.duration,
+           py::kw_only(), py::arg("arrival") = gang.arrival, py::arg("skew") = gang.skew,
+           py::arg("hosts") = gang.hosts, py::arg("stays") = gang.stays)
+      .def_readonly("id", &Gang::id)
+      .def_readonly("devices", &Gang::devices)
+      .def_readonly("duration", &Gang::duration)
+      .def_readonly("arrival", &Gang::arrival)
+      .def_readonly("skew", &Gang::skew)
+      .def_readonly("hosts", &Gang::hosts)
+      .def_readonly("stays", &Gang::stays);
+}
+
+void register_gang_rules(py::module_& module) {
+  const GangRules rules;
+  py::class_<GangRules>(module, "GangRules")
+      .def(py::init([](std::vector<Service> thresholds, double knob, Seconds tick,
+                       std::vector<Service> known, Service quantum, double consolidates,
+                       Seconds resume, bool told, Seconds least) {
+             return GangRules{std::move(thresholds),
+                              knob,
+                              tick,
+                              std::move(known),
+                              quantum,
+                              consolidates,
+                              resume,
+                              told,
+                              least};
+           }),
+           py::kw_only(), py::arg("thresholds") = rules.thresholds, py::arg("knob") = rules.knob,
+           py::arg("tick") = rules.tick, py::arg("known") = rules.known,
+           py::arg("quantum") = rules.quantum, py::arg("consolidates") = rules.consolidates,
+           py::arg("resume") = rules.resume, py::arg("told") = rules.told,
+           py::arg("least") = rules.least);
+}
+
+void register_progress(py::module_& module) {
+  py::class_<GangProgress>(module, "GangProgress")
+      .def_readonly("gang", &GangProgress::gang)
+      .def_readonly("queue", &GangProgress::queue)
+      .def_readonly("ticket", &GangProgress::ticket)
+      .def_readonly("executed", &GangProgress::executed)
+      .def_readonly("run", &GangProgress::run)
+      .def_readonly("waited", &GangProgress::waited)
+      .def_readonly("granted", &GangProgress::granted)
+      .def_readonly("served", &GangProgress::served)
+      .def_readonly("resumes", &GangProgress::resumes)
+      .def_readonly("holds", &GangProgress::holds)
+      .def_readonly("wants", &GangProgress::wants)
+      .def_readonly("asked", &GangProgress::asked)
+      .def_readonly("started", &GangProgress::started)
+      .def_readonly("waited_in_all", &GangProgress::waited_in_all)
+      .def_readonly("promoted", &GangProgress::promoted)
+      .def_property_readonly("attained", &GangProgress::attained);
+}
+
+void register_decision(py::module_& module) {
+  py::class_<GangGrant>(module, "GangGrant")
+      .def_readonly("gang", &GangGrant::gang)
+      .def_readonly("devices", &GangGrant::devices);
+  py::class_<GangDecision>(module, "GangDecision")
+      .def_readonly("grants", &GangDecision::grants)
+      .def_readonly("yields", &GangDecision::yields);
+}
+
+std::optional<Seconds> next_event(const ClusterQueue& queue) {
+  const Seconds next = queue.next_event();
+  return next == kNever ? std::nullopt : std::optional(next);
+}
+
+}  // namespace
+
+void register_cluster_queue(py::module_& module) {
+  register_gang(module);
+  register_gang_rules(module);
+  register_progress(module);
+  register_decision(module);
+  const auto now = py::arg("now");
+  const auto id = py::arg("id");
+  py::class_<ClusterQueue>(module, "ClusterQueue")
+      .def(py::init<std::vector<int>, const std::string&, GangRules>(), py::arg("hosts"),
+           py::arg("policy") = "las", py::arg("rules") = GangRules{})
+      .def("request", &ClusterQueue::request, now, py::arg("gang"))
+      .def("set_hosts", &ClusterQueue::set_hosts, now, py::arg("hosts"))
+      .def("served", &ClusterQueue::served, now, id, py::arg("more"))
+      .def("finish", &ClusterQueue::finish, now, id)
+      .def("close", &ClusterQueue::close, now, id)
+      .def("assign", &ClusterQueue::assign, now)
+      .def("next_event", &next_event)
+      .def("progress", &ClusterQueue::progress, id)
+      .def("is_valid", &ClusterQueue::is_valid)
+      .def("__contains__", &ClusterQueue::contains, id);
+}
+
+}  // namespace gpushare

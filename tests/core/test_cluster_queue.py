@@ -1,0 +1,533 @@
+"""The queue of the gangs of a cluster, beside a plain one in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare._core import ClusterQueue, Gang, GangDecision, GangRules
+
+INSTANT = 1e-6
+
+
+@dataclass
+class Member:
+    """What the reference knows of a gang."""
+
+    gang: Gang
+    queue: int = 0
+    ticket: int = 0
+    run: float = 0
+    waited: float = 0
+    served: float = 0
+    holds: list[int] = field(default_factory=list)
+    wants: bool = False
+    asked: bool = False
+
+    @property
+    def attained(self) -> float:
+        return self.gang.devices * self.run
+
+
+class Reference:
+    """The rules one after the other, where service is told; the least attained service is first."""
+
+    def __init__(self, hosts: Sequence[int], rules: dict[str, Any]) -> None:
+        self.hosts = list(hosts)
+        self.thresholds: list[float] = rules.get("thresholds", [])
+        self.knob: float = rules.get("knob", 0)
+        self.least: float = rules.get("least", 0)
+        self.known: dict[str, Member] = {}
+        self.present: list[Member] = []
+        self.now = 0.0
+        self.tickets = 0
+
+    def advance(self, now: float) -> None:
+        for each in self.present:
+            if each.wants and each.run > 0:
+                each.waited += now - self.now
+        self.now = now
+
+    def enter(self, member: Member, queue: int) -> None:
+        self.tickets += 1
+        member.queue, member.ticket = queue, self.tickets
+
+    def request(self, now: float, gang: Gang) -> None:
+        self.advance(now)
+        if gang.id not in self.known:
+            self.known[gang.id] = Member(gang)
+            self.enter(self.known[gang.id], 0)
+        member = self.known[gang.id]
+        if not member.wants and not member.holds:
+            member.gang, member.wants = gang, True
+            self.present.append(member)
+
+    def served(self, now: float, id: str, more: float) -> None:
+        self.advance(now)
+        member = self.known[id]
+        member.run += more / member.gang.devices
+        if member.holds:
+            member.served += more / member.gang.devices
+
+    def finish(self, now: float, id: str) -> None:
+        self.advance(now)
+        member = self.known[id]
+        member.holds, member.wants = [], False
+        self.present = [each for each in self.present if each is not member]
+
+    def close(self, now: float, id: str) -> None:
+        self.finish(now, id)
+        del self.known[id]
+
+    def requeue(self) -> None:
+        for each in self.present:
+            below = sum(each.attained + INSTANT * each.gang.devices >= t for t in self.thresholds)
+            if below > each.queue:
+                self.enter(each, below)
+        for each in self.present:
+            starves = self.knob > 0 and each.wants and each.queue > 0
+            if starves and self.knob * each.run - each.waited <= INSTANT:
+                each.run = each.waited = 0
+                self.enter(each, 0)
+        if self.thresholds:
+            self.present.sort(key=lambda each: (each.queue, each.ticket))
+        else:
+            self.present.sort(key=lambda each: (each.attained, each.ticket))
+
+    def is_young(self, member: Member) -> bool:
+        return self.least - member.served > INSTANT
+
+    def assign(self, now: float) -> tuple[dict[str, list[int]], list[str]]:
+        """Where gangs may have devices of any hosts: each is chosen by its number of devices."""
+        self.advance(now)
+        self.requeue()
+        left = sum(self.hosts)
+        free = left - sum(sum(each.holds) for each in self.present)
+        kept = [m for m in self.present if m.holds and not m.asked and self.is_young(m)]
+        left -= sum(sum(each.holds) for each in kept)
+        started: list[Member] = []
+        yields: list[str] = []
+        for each in self.present:
+            if each in kept:
+                continue
+            if each.gang.devices > left:
+                if each.holds and not each.asked:
+                    each.asked = True
+                    yields.append(each.gang.id)
+                continue
+            left -= each.gang.devices
+            if each.wants and each.gang.devices <= free:
+                free -= each.gang.devices
+                started.append(each)
+        return {each.gang.id: self.place(each) for each in started}, yields
+
+    def place(self, member: Member) -> list[int]:
+        used = [sum(each.holds[h] for each in self.present if each.holds) for h in self.indices()]
+        there = [have - use for have, use in zip(self.hosts, used, strict=True)]
+        member.holds = chosen(member.gang, there)
+        member.wants = member.asked = False
+        member.served = 0
+        return member.holds
+
+    def indices(self) -> range:
+        return range(len(self.hosts))
+
+
+def chosen(gang: Gang, there: Sequence[int]) -> list[int]:
+    """The devices of each host that the gang gets of those that are there."""
+    order = sorted(range(len(there)), key=lambda host: there[host])
+    if gang.skew > 0.5 or gang.hosts > 0:
+        holding = [host for host in order if there[host] >= gang.devices]
+        order = holding or sorted(range(len(there)), key=lambda host: -there[host])
+    holds = [0] * len(there)
+    missing = gang.devices
+    for host in order:
+        holds[host] = min(missing, there[host])
+        missing -= holds[host]
+    return holds
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return [max(0, min(pair)) for pair in zip(one, other, strict=True)]
+
+
+def fits(gang: Gang, there: Sequence[int]) -> bool:
+    return sum(sorted(there)[-gang.hosts :]) >= gang.devices  # 0: of all
+
+
+class WithPlaces(Reference):
+    """Hosts come and go, gangs stay or want few hosts, and places are reserved."""
+
+    left: list[int]  # of each host, what no chosen gang has and is not reserved
+    in_all: int  # the same, less what gangs of any hosts wait for
+    free: list[int]
+    reserved: list[int]
+    is_chosen: list[Member]
+
+    def set_hosts(self, now: float, hosts: Sequence[int]) -> None:
+        self.advance(now)
+        self.hosts = list(hosts)
+        for each in self.present:
+            each.holds += [0] * (len(hosts) - len(each.holds)) if each.holds else []
+
+    def used(self) -> list[int]:
+        holders = [each.holds for each in self.present if each.holds]
+        return [sum(holds[host] for holds in holders) for host in self.indices()]
+
+    def assign(self, now: float) -> tuple[dict[str, list[int]], list[str]]:
+        self.advance(now)
+        self.requeue()
+        self.left, self.in_all = list(self.hosts), sum(self.hosts)
+        self.free = [max(0, h - u) for h, u in zip(self.hosts, self.used(), strict=True)]
+        self.reserved = [0] * len(self.hosts)
+        self.is_chosen = []
+        for each in self.present:
+            if each.holds and not each.asked and (each.gang.stays or self.is_young(each)):
+                self.choose(each)
+        grants: dict[str, list[int]] = {}
+        yields = []
+        for each in [each for each in self.present if each not in self.is_chosen]:
+            if each.wants:
+                self.wait(each, grants)
+            elif not self.choose(each) and not each.asked:
+                each.asked = True
+                yields.append(each.gang.id)
+        return grants, yields
+
+    def choose(self, member: Member) -> bool:
+        there = all(holds <= left for holds, left in zip(member.holds, self.left, strict=True))
+        if not there or member.gang.devices > self.in_all:
+            return False
+        self.left = [left - holds for left, holds in zip(self.left, member.holds, strict=True)]
+        self.in_all -= member.gang.devices
+        self.is_chosen.append(member)
+        return True
+
+    def wait(self, member: Member, grants: dict[str, list[int]]) -> None:
+        gang = member.gang
+        if gang.devices > self.in_all or not fits(gang, self.left):
+            return
+        self.in_all -= gang.devices
+        now_free = common(self.free, self.left)
+        if fits(gang, now_free):
+            member.holds = grants[gang.id] = chosen(gang, now_free)
+            member.wants = member.asked = False
+            member.served = 0
+            self.is_chosen.append(member)
+            self.free = [f - h for f, h in zip(self.free, member.holds, strict=True)]
+            self.left = [left - h for left, h in zip(self.left, member.holds, strict=True)]
+        elif gang.hosts > 0:
+            places = self.reserve(member)
+            self.reserved = [r + p for r, p in zip(self.reserved, places, strict=True)]
+            self.left = [left - p for left, p in zip(self.left, places, strict=True)]
+
+    def reserve(self, member: Member) -> list[int]:
+        """Of what is free, of gangs that are asked, then of one more of the last ones each time."""
+        behind = self.present[self.present.index(member) :]
+        holders = [each for each in self.present if each.holds and each not in self.is_chosen]
+        asked = [each for each in holders if each.asked]
+        others = [each for each in behind if each in holders and each not in asked]
+        for count in range(len(others) + 1):
+            reach = [f - r for f, r in zip(self.free, self.reserved, strict=True)]
+            for each in asked + others[len(others) - count :]:
+                reach = [r + h for r, h in zip(reach, each.holds, strict=True)]
+            if fits(member.gang, common(reach, self.left)):
+                return chosen(member.gang, common(reach, self.left))
+        raise AssertionError("what is left is of gangs that are asked or come later, or is free")
+
+
+def shown(decision: GangDecision) -> tuple[dict[str, list[int]], list[str]]:
+    return {grant.gang: grant.devices for grant in decision.grants}, decision.yields
+
+
+# What happens to a gang: the event, which gang, and a number of quarters of a second.
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["request", "served", "served", "yield", "finish", "close", "wait"]),
+        st.integers(0, 7),
+        st.integers(0, 20),
+    ),
+    max_size=60,
+)
+
+
+@st.composite
+def gangs_on_hosts(draw: st.DrawFn) -> tuple[list[Gang], list[int]]:
+    hosts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    widths = st.integers(1, sum(hosts))
+    gangs = [Gang(str(n), draw(widths), skew=draw(st.sampled_from([0.1, 0.9]))) for n in range(8)]
+    return gangs, hosts
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Gang], list[int]]:
+    """Gangs of which some stay, and some want few hosts."""
+    hosts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    gangs = []
+    for number in range(8):
+        few = draw(st.sampled_from([0, 0, 1, 2]))
+        most = sum(sorted(hosts)[-few:])
+        skew, stays = draw(st.sampled_from([0.1, 0.9])), draw(st.integers(0, 9)) == 0
+        devices = draw(st.integers(1, most))
+        gangs.append(Gang(str(number), devices, skew=skew, hosts=few, stays=stays))
+    return gangs, hosts
+
+
+RULES = st.fixed_dictionaries(
+    {
+        "thresholds": st.sampled_from([[], [4.0], [2.0, 8.0]]),
+        "knob": st.sampled_from([0.0, 0.5, 2.0]),
+        "least": st.sampled_from([0.0, 1.0]),
+    }
+)
+
+
+def happens(both: Sequence[Any], now: float, event: str, gang: Gang, quarters: int) -> None:
+    """Tell each of them of an event, where it can be."""
+    if event == "request":
+        for each in both:
+            each.request(now, gang)
+    elif gang.id in both[0]:
+        for each in both:
+            if event == "served":
+                each.served(now, gang.id, quarters * 0.25 * gang.devices)
+            elif event in ("finish", "close"):
+                getattr(each, event)(now, gang.id)
+            elif event == "yield":
+                each.finish(now, gang.id)
+                each.request(now, gang)
+
+
+@settings(max_examples=300, deadline=None)
+@given(gangs_on_hosts(), RULES, EVENTS)
+def test_gangs_of_any_hosts_are_chosen_by_their_number_of_devices(
+    there: tuple[list[Gang], list[int]],
+    rules: dict[str, Any],
+    events: list[tuple[str, int, int]],
+) -> None:
+    gangs, hosts = there
+    queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
+    reference = Reference(hosts, rules)
+    now = 0.0
+    for event, number, quarters in events:
+        now += quarters * 0.25
+        happens([queue, reference], now, event, gangs[number], quarters)
+        assert shown(queue.assign(now)) == reference.assign(now)
+        assert queue.is_valid() == ""
+        for id, member in reference.known.items():
+            progress = queue.progress(id)
+            assert (progress.queue, progress.attained) == (member.queue, member.attained)
+            assert (progress.holds, progress.asked) == (member.holds, member.asked)
+
+
+# The same, and a host that has a number of devices of its own from then on, or a new one.
+HOST_EVENTS = st.lists(
+    st.one_of(
+        EVENTS.filter(bool).map(lambda events: events[0]),
+        st.tuples(st.just("host"), st.integers(0, 4), st.integers(0, 4)),
+    ),
+    max_size=60,
+)
+
+
+def hosts_are(both: Sequence[Any], now: float, hosts: list[int], number: int, devices: int) -> None:
+    hosts[number : number + 1] = [devices]
+    for each in both:
+        each.set_hosts(now, hosts)
+
+
+@settings(max_examples=400, deadline=None)
+@given(clusters(), RULES, HOST_EVENTS)
+def test_places_are_chosen_and_reserved_where_hosts_come_and_go(
+    there: tuple[list[Gang], list[int]],
+    rules: dict[str, Any],
+    events: list[tuple[str, int, int]],
+) -> None:
+    gangs, hosts = there
+    queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
+    reference = WithPlaces(hosts, rules)
+    now = 0.0
+    for event, number, quarters in events:
+        now += quarters * 0.25
+        if event == "host":
+            hosts_are([queue, reference], now, hosts, number, quarters)
+        else:
+            happens([queue, reference], now, event, gangs[number], quarters)
+        before = over_committed(reference)
+        decision = queue.assign(now)
+        assert shown(decision) == reference.assign(now)
+        assert queue.is_valid() == ""
+        for grant in decision.grants:
+            gang = gangs[int(grant.gang)]
+            assert sum(grant.devices) == gang.devices
+            assert not gang.hosts or sum(each > 0 for each in grant.devices) <= gang.hosts
+        assert over_committed(reference) == before  # no grant takes what is not there
+        if not any(before):
+            assert not any(gangs[int(id)].stays for id in decision.yields)
+
+
+def over_committed(reference: WithPlaces) -> list[int]:
+    used = zip(reference.used(), reference.hosts, strict=True)
+    return [max(0, use - there) for use, there in used]
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters(), RULES, EVENTS)
+def test_for_the_gang_that_is_first_no_second_victim_is_asked(
+    there: tuple[list[Gang], list[int]],
+    rules: dict[str, Any],
+    events: list[tuple[str, int, int]],
+) -> None:
+    """It starts once the gangs have yielded that were asked at once."""
+    gangs, hosts = there
+    queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
+    reference = WithPlaces(hosts, rules)
+    now = 0.0
+    for event, number, quarters in events:
+        now += quarters * 0.25
+        happens([queue, reference], now, event, gangs[number], quarters)
+        queue.assign(now)
+        reference.assign(now)
+    waiting = [each for each in reference.present if each.wants]
+    if not waiting or waiting[0] is not reference.present[0]:
+        return
+    if any(each.gang.stays or reference.is_young(each) for each in reference.present if each.holds):
+        return
+    for each in waiting[1:]:
+        happens([queue, reference], now, "finish", each.gang, 0)
+    assert shown(queue.assign(now)) == reference.assign(now)
+    for each in [each for each in reference.present if each.asked]:
+        queue.finish(now, each.gang.id)
+        assert queue.assign(now).yields == []
+    assert queue.progress(waiting[0].gang.id).holds
+
+
+def told(hosts: Sequence[int] = (2,), **rules: Any) -> ClusterQueue:
+    return ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
+
+
+def test_time_is_no_service_where_service_is_told() -> None:
+    queue = told(thresholds=[4.0])
+    queue.request(0, Gang("a", 2))
+    queue.request(0, Gang("b", 2))
+    queue.assign(0)
+    assert queue.next_event() is None
+    assert shown(queue.assign(1000)) == ({}, [])
+    queue.served(1001, "a", 4)
+    assert queue.progress("a").attained == 4
+    assert shown(queue.assign(1001)) == ({}, ["a"])
+
+
+def test_service_that_is_told_after_the_turn_counts() -> None:
+    queue = told(thresholds=[4.0])
+    queue.request(0, Gang("a", 2))
+    queue.assign(0)
+    queue.finish(1, "a")
+    queue.served(2, "a", 6)
+    progress = queue.progress("a")
+    assert (progress.attained, progress.executed, progress.served) == (6, 3, 0)
+
+
+def test_a_turn_computes_for_its_least_before_it_is_asked_to_yield() -> None:
+    queue = told(thresholds=[1.0], least=3.0)
+    queue.request(0, Gang("a", 2))
+    queue.assign(0)
+    queue.request(1, Gang("b", 2))
+    queue.served(9, "a", 5)  # 2.5 s
+    assert shown(queue.assign(9)) == ({}, [])
+    queue.served(10, "a", 1)
+    assert shown(queue.assign(10)) == ({}, ["a"])
+
+
+def test_the_least_of_a_turn_is_an_event_where_time_is_service() -> None:
+    queue = ClusterQueue([1], "las", GangRules(thresholds=[1.0], tick=0, least=3.0))
+    queue.request(0, Gang("a"))
+    queue.assign(0)
+    queue.request(0.5, Gang("b"))
+    assert shown(queue.assign(1)) == ({}, [])
+    assert queue.next_event() == 3
+    assert shown(queue.assign(3)) == ({}, ["a"])
+
+
+def test_a_gang_of_few_hosts_waits_for_them_and_no_gang_behind_it_takes_its_places() -> None:
+    """A number of devices says little: one is free, on the host that is reserved."""
+    queue = told([2, 2], thresholds=[100.0])
+    queue.request(0, Gang("first"))
+    assert shown(queue.assign(0)) == ({"first": [1, 0]}, [])
+    queue.request(0, Gang("wide", 3))
+    assert shown(queue.assign(0)) == ({"wide": [1, 2]}, [])
+    queue.finish(1, "first")
+    queue.served(1, "wide", 300)
+    queue.request(1, Gang("whole", 2, hosts=1))
+    queue.request(1, Gang("narrow"))
+    assert shown(queue.assign(1)) == ({}, ["wide"])
+    queue.finish(2, "wide")
+    assert shown(queue.assign(2)) == ({"whole": [2, 0], "narrow": [0, 1]}, [])
+
+
+def test_a_gang_that_stays_keeps_its_devices_while_its_host_has_them() -> None:
+    queue = told([2, 1], thresholds=[1.0])
+    queue.request(0, Gang("stays", 2, stays=True))
+    assert shown(queue.assign(0)) == ({"stays": [1, 1]}, [])
+    queue.served(1, "stays", 50)
+    queue.request(1, Gang("young", 3))
+    assert shown(queue.assign(1)) == ({}, [])
+    queue.set_hosts(2, [2, 0])
+    assert shown(queue.assign(2)) == ({}, ["stays"])
+
+
+def test_a_gang_on_a_host_that_is_lost_goes_to_another_one() -> None:
+    queue = told([2, 0])
+    queue.request(0, Gang("a", 2))
+    assert shown(queue.assign(0)) == ({"a": [2, 0]}, [])
+    queue.set_hosts(1, [0, 2])
+    assert shown(queue.assign(1)) == ({}, ["a"])
+    queue.finish(2, "a")
+    queue.request(2, Gang("a", 2))
+    assert shown(queue.assign(2)) == ({"a": [0, 2]}, [])
+
+
+def test_gangs_wait_where_there_is_no_host_yet() -> None:
+    queue = told([])
+    queue.set_hosts(1, [0, 2])
+    queue.request(1, Gang("a", 2))
+    queue.set_hosts(2, [0, 0])
+    queue.request(2, Gang("b", 2))  # there have been two
+    assert shown(queue.assign(2)) == ({}, [])
+    queue.set_hosts(3, [2, 0])
+    assert shown(queue.assign(3)) == ({"a": [2, 0]}, [])
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: told([0]).request(0, Gang("a")), "'a' wants more devices than there are"),
+        (
+            lambda: told([2, 1]).request(0, Gang("a", 3, hosts=1)),
+            "'a' wants more devices than 1 host has",
+        ),
+        (lambda: told().request(0, Gang("a", hosts=-1)), "no number of hosts below 0"),
+        (lambda: told([2, 1]).set_hosts(0, [2]), "a host is never forgotten"),
+        (lambda: told().set_hosts(0, [-1]), "a host must not have fewer devices than none"),
+        (lambda: told().set_hosts(0, [10**6 + 1]), "at most 1000000 devices"),
+        (lambda: told(least=-1), "the least of a turn"),
+        (lambda: told().served(0, "a", 1), "no gang 'a' is known"),
+        (lambda: with_one().served(0, "a", -1), "the service of 'a' must be finite"),
+        (lambda: with_one().served(0, "a", float("inf")), "the service of 'a' must be finite"),
+        (lambda: with_one(told=False).served(0, "a", 1), "only where the rules say so"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises((ValueError, KeyError), match=sentence):
+        call()
+
+
+def with_one(**rules: Any) -> ClusterQueue:
+    queue = ClusterQueue([2], "las", GangRules(**{"told": True, **rules}))
+    queue.request(0, Gang("a", 2))
+    return queue
