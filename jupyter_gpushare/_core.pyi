@@ -36,8 +36,8 @@ class Rules:
     of its user, its group or itself is further than `boost` ahead of that of the others; 0
     disables this. With `page_waiting`, a session that waits for its turn is also asked to page out
     for one that comes before it and has waited for memory for longer than `aging`. `report` is the
-    interval at which a session reports in its turn. Without `squeeze` no session is squeezed; with
-    `share_lanes`, two sessions may use a lane at once. `names` lists the names of all rules.
+    interval at which a session reports in its turn. Without `squeeze` no session is squeezed.
+    `names` lists the names of all rules.
     """
 
     names: ClassVar[list[str]]
@@ -53,7 +53,6 @@ class Rules:
         page_waiting: bool = False,
         report: float = 0.5,
         squeeze: bool = True,
-        share_lanes: bool = True,
     ) -> None: ...
     quantum: float
     half_life: float
@@ -64,7 +63,6 @@ class Rules:
     page_waiting: bool
     report: float
     squeeze: bool
-    share_lanes: bool
 
 class SessionSpec:
     """What a session says of itself when it opens. `holding`: it comes back from a lost broker.

@@ -164,13 +164,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " iterations take less memory and more time"
         ),
     ] = True
-    share_lanes: Annotated[
-        bool,
-        Meta(
-            description="where lanes of a device may run at the same time, two notebooks that trust"
-            " each other may also use one lane at once"
-        ),
-    ] = True
     page_directory: Annotated[
         str,
         Meta(

@@ -27,7 +27,6 @@ void each_rule(Visit&& visit) {
   visit("page_waiting", &Rules::page_waiting);
   visit("report", &Rules::report);
   visit("squeeze", &Rules::squeeze);
-  visit("share_lanes", &Rules::share_lanes);
 }
 
 std::vector<std::string> names() {

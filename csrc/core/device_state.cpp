@@ -69,7 +69,7 @@ const Session* DeviceState::beside(const Session& holder) const {
 }
 
 bool DeviceState::may_join(const Session& waiting) const {
-  if (!rules.share_lanes || !waiting.can_share || !has_place(waiting)) return false;
+  if (!waiting.can_share || !has_place(waiting)) return false;
   const Session* holder = beside(waiting);
   // A successor that was named before may begin at any time, and without an end.
   if (!holder || holder->turn->asked) return false;
@@ -136,7 +136,7 @@ std::string DeviceState::ends_agree() const {
       return "a session runs unasked in a lane that is too narrow for it";
     const Session* other = beside(session);
     if (!other) continue;
-    if (!rules.share_lanes || !session.can_share || session.alone || !trust(session, *other))
+    if (!session.can_share || session.alone || !trust(session, *other))
       return "two sessions use a lane at once that may not";
     if (!session.demand.measured && !session.turn->asked)
       return "a session whose memory is not known runs beside another one";

@@ -71,7 +71,6 @@ struct Rules {
   bool page_waiting = false;   // queued sessions are evicted for an aged one before them
   Seconds report = 0.5;        // a session in its turn reports at least this often
   bool squeeze = true;         // sessions may be squeezed
-  bool share_lanes = true;     // two sessions may use a lane at once
 };
 
 // What a session says of itself when it opens. The fields from `turn` to `iterations` bring its

@@ -74,9 +74,8 @@ def test_none_joins_another_that_may_not(other: dict[str, object]) -> None:
     assert it.snapshot(0).lanes[0].width == 0
 
 
-@pytest.mark.parametrize("rules", [{"share_lanes": False}, {"running_lanes": 1}])
-def test_no_two_use_a_lane_at_once_where_the_rules_are_against_it(rules: dict[str, float]) -> None:
-    it = scheduler(8, "a", "b", **rules)
+def test_no_two_use_a_lane_at_once_where_the_rules_are_against_it() -> None:
+    it = scheduler(8, "a", "b", running_lanes=1)
     _, second = both(it)
     assert granted(second) == []
 
@@ -177,11 +176,11 @@ def test_pack_keeps_two_in_one_lane_only_where_that_gains(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 40)), max_size=80),
     st.sampled_from(["fair", "pack"]),
 )
-def test_nothing_changes_where_lanes_are_not_shared(
+def test_nothing_changes_by_sessions_that_share_lanes_where_one_runs_at_a_time(
     events: list[tuple[int, int, int]], policy: str
 ) -> None:
     def decisions(shares: bool) -> list[object]:
-        it = Scheduler(40, policy, Rules(running_lanes=2, share_lanes=not shares))
+        it = Scheduler(40, policy, Rules(running_lanes=1))
         now, seen = 0.0, []
         turns = [0] * 4
         for kind, session, size in events:
