@@ -8,8 +8,7 @@
 //   - the safety rule of lane_allocator.h, over all sessions that have a place, and that these use
 //     no more than unmanaged memory leaves, or than they did when that became less;
 //   - a lane is held by one session at most, and only by one that runs; or by two that may share
-//   it,
-//     and each that it is too narrow for was asked to yield;
+//     it, and each that it is too narrow for was asked to yield;
 //   - a session that does not run has the largest of its squeeze options that may be and that fits;
 //   - a throttled session was asked to yield if it runs, and earns no credit by waiting;
 //   - a session that is paged out has no place and no turn, and one that is asked to page out has
