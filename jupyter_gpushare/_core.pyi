@@ -390,10 +390,11 @@ class GangDecision:
 class ClusterQueue:
     """The gangs of a cluster, after Tiresias: which of them has its turn, on which devices.
 
-    `hosts` has the number of devices of each host, 0 of one that is lost. Events say what has happened, with its time in
-    seconds of any clock; `assign` decides. `policy` is `srsf` (the least service left first), `las`
-    (the least attained) or `gittins` (the highest index). Raises ValueError for what cannot be, and
-    KeyError for a gang that is not known; a call that raises has changed nothing.
+    `hosts` has the number of devices of each host, 0 of one that is lost. Events say what has
+    happened, with its time in seconds of any clock; `assign` decides. `policy` is `srsf` (the
+    least service left first), `las` (the least attained) or `gittins` (the highest index). Raises
+    ValueError for what cannot be, and KeyError for a gang that is not known; a call that raises
+    has changed nothing.
     """
 
     def __init__(
