@@ -82,11 +82,12 @@ class Dispatch:
         return notices
 
     def _on_grant(self, grant: Grant) -> None:
+        """Use the lane; where the session waits, its turn begins."""
         if self._turn.has_lane_of(grant):
             self._lane_use.use(grant)
-        if self._turn.is_granted_by(grant):
-            self._residency.page_in()
-            self._turn.begin()
+            if self._turn.waiting:
+                self._residency.page_in()
+                self._turn.begin()
 
     def _on_give_back(self, message: GiveBack) -> None:
         """Return free memory to the device, only between cells: then no thread allocates."""

@@ -12,7 +12,6 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,17 +22,18 @@ from ..format import duration
 HIDDEN = (f"{Path(__file__).parent.parent}/", contextlib.__file__)
 
 
-@contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Wrap a wait: an interrupt, or Cancelled, that ends it gets a text with the length of the
+class Told:
+    """Wraps a wait: an interrupt, or Cancelled, that ends it gets a text with the length of the
     wait."""
-    __tracebackhide__ = True
-    asked_at = time.monotonic()
-    try:
-        yield
-    except (KeyboardInterrupt, Cancelled) as error:
-        seconds = time.monotonic() - asked_at
-        raise ended(error, seconds, duration(seconds)) from None
+
+    def __enter__(self) -> None:
+        self._asked_at = time.monotonic()
+
+    def __exit__(self, kind: object, error: BaseException | None, frames: object) -> None:
+        __tracebackhide__ = True
+        if isinstance(error, KeyboardInterrupt | Cancelled):
+            seconds = time.monotonic() - self._asked_at
+            raise ended(error, seconds, duration(seconds)) from None
 
 
 def ended(error: BaseException, seconds: float, how_long: str) -> Cancelled | KeyboardInterrupt:

@@ -284,7 +284,7 @@ class Session:
                 if self._group.joins and not self._turn.holding:
                     self._compute_outside()
                 elif not self._turn.holding:
-                    with end_of_wait.told(), self._link.lock:
+                    with end_of_wait.Told(), self._link.lock:
                         self._turn.obtain(self._residency.ask_for_place)
             self.inside = True
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from .._core import IdleTurn
 from ..errors import (
@@ -63,6 +63,7 @@ class Turn:
         self.asked: Yield | None = None  # the request to end it at the next boundary
         self.refusal: GpuShareError | None = None
         self._ended = 0  # number of the last turn whose end the broker was told
+        self._finish = b""  # the frame that says that this turn is over
 
     # --- wait for it -------------------------------------------------------------------------
 
@@ -87,6 +88,7 @@ class Turn:
     def _begin_wait(self) -> None:
         self._usage.start_clock()
         self.number += 1
+        self._finish = encode(Finish(self.number))  # now: when the turn begins, the device waits
         self.waiting = True
         self.asked = None
 
@@ -131,9 +133,6 @@ class Turn:
 
     # Messages with the numbers of other turns belong to withdrawn requests, and are ignored.
 
-    def is_granted_by(self, grant: Grant) -> bool:
-        return grant.turn == self.number and self.waiting
-
     @property
     def squeezed_bytes(self) -> int:
         """What the grant of this turn allows an iteration; 0: all that it needs."""
@@ -152,7 +151,7 @@ class Turn:
         """Let the idle turn give the turn back between iterations without Python; but not on a GPU,
         since only PyTorch knows what is alive there, and can wait for the work of the GPU."""
         if not self._placement.is_gpu and self._placement.devices == 1:
-            self._idle_turn.lend(self.number, encode(Finish(self.number)))
+            self._idle_turn.lend(self.number, self._finish)
 
     def on_yield(self, message: Yield) -> None:
         if message.turn == self.number and self.holding:
@@ -195,10 +194,13 @@ class Turn:
         successor gets the turn sooner, and the messages find this turn over."""
         if self.handoff_slot.has_successor() and not self._lane_use.survivors():
             self._leave_lane()
-            with self._said_after_interrupt():
+            try:
                 if self.stop_holding():
                     self.handoff_slot.hand_off()
                 self.say_end()
+            except BaseException as error:
+                self._say_end_after(error)
+                raise
 
     def give_back(self) -> None:
         """Leave the device to the successor, unless there is no room for the survivors of the lane.
@@ -207,12 +209,15 @@ class Turn:
         if not self._lane_use.may_leave():
             return
         self._leave_lane()
-        with self._said_after_interrupt():
+        try:
             is_ours, asked = self.stop_holding(), self.asked
             if is_ours and asked is not None and (successor := asked.successor) is not None:
                 self.handoff_slot.send(successor.handoff_slot, successor.handoff_token)
             self._link.connected().send(Finish(self.number))
             self._ended = self.number
+        except BaseException as error:
+            self._say_end_after(error)
+            raise
 
     def _leave_lane(self) -> None:
         """Leave the lane, and tell the broker what this process has of the device from now on, if
@@ -221,19 +226,12 @@ class Turn:
         if self._usage.has_news:
             self._link.say(self._usage.report(time.monotonic(), self.holding))
 
-    @contextlib.contextmanager
-    def _said_after_interrupt(self) -> Iterator[None]:
+    def _say_end_after(self, error: BaseException) -> None:
         """Tell the broker of the end of the turn also after an interrupt in between. User code may
         catch it, and compute nothing for long; then this process has no turn, and no other session
         would get one."""
-        try:
-            yield
-        except GpuShareError:
-            raise
-        except BaseException:
-            if not self.holding:
-                self.say_end()
-            raise
+        if not isinstance(error, GpuShareError) and not self.holding:
+            self.say_end()
 
     def end(self) -> None:
         """Give the turn back; or say that it is over, which an interrupt may have prevented
