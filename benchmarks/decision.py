@@ -4,6 +4,9 @@ One event is a turn that ends: the scheduler grants the next turn, and the forme
 again. The calls go through the Python binding, as the broker calls it, in virtual time. Another
 figure is how long a look takes, with the expected waits, at 10 sessions in the queue, and at 50
 beside as many idle ones.
+
+In a cluster of 512 GPUs one event is a gang that ends while another one comes: the queue decides
+with 1,000 and 10,000 gangs that wait.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ CROWDS = {100: None, 990: 250.0}  # sessions of one user that wait, and the prom
 LOOKS = ((10, 0), (50, 50))  # sessions that want the device, and idle ones
 BOOSTED = _core.Rules(boost=0.5)  # as a broker has it
 EVENTS = 200
+GANGS = {1_000: 50_000.0, 10_000: None}  # that wait in a cluster, and the promised us, if any
+HOSTS = [8] * 64
+WIDTHS = (1, 1, 1, 2, 4, 8, 8, 16, 32, 64)
 CAPACITY = 1 << 40
 
 
@@ -102,6 +108,41 @@ def looks(waiting: int, idle: int) -> list[float]:
     return times
 
 
+def gang(number: int) -> _core.Gang:
+    """One in four wants as few hosts as can be, and one in three has a skewed model."""
+    width = WIDTHS[number % len(WIDTHS)]
+    hosts = -(-width // HOSTS[0]) if number % 4 == 0 else 0
+    return _core.Gang(f"g{number}", width, hosts=hosts, skew=0.9 if number % 3 == 0 else 0.1)
+
+
+def cluster_decisions(count: int) -> list[float]:
+    """Return seconds of each decision. Gangs that run compute for a minute between two of them, so
+    queues change and gangs are asked to yield, which they do."""
+    rules = _core.GangRules(told=True, tick=0, thresholds=[3600.0], knob=8.0, least=30.0)
+    queue = _core.ClusterQueue(HOSTS, "las", rules)
+    for number in range(count):
+        queue.request(0.0, gang(number))
+    running = {grant.gang for grant in queue.assign(0.0).grants}
+    times, now = [], 0.0
+    for number in range(count, count + EVENTS):
+        now += 60.0
+        for name in running:
+            queue.served(now, name, 60.0 * queue.progress(name).gang.devices)
+        ended = min(running, key=lambda name: int(name[1:]))
+        queue.close(now, ended)
+        queue.request(now, gang(number))
+        start = time.perf_counter()
+        decision = queue.assign(now)
+        times.append(time.perf_counter() - start)
+        running |= {grant.gang for grant in decision.grants}
+        running -= {ended, *decision.yields}
+        for name in decision.yields:
+            yielded = queue.progress(name).gang
+            queue.finish(now, name)
+            queue.request(now, yielded)
+    return times
+
+
 def main() -> int:
     figures = []
     for count in SESSIONS:
@@ -112,6 +153,9 @@ def main() -> int:
     for waiting, idle in LOOKS:
         seconds = statistics.median(looks(waiting, idle))
         figures.append(Figure(f"a look at {waiting} and {idle} idle", seconds * 1e6, "us"))
+    for count, target in GANGS.items():
+        seconds = statistics.median(cluster_decisions(count))
+        figures.append(Figure(f"{count} gangs of a cluster", seconds * 1e6, "us", target))
     return publish("decision_us", figures)
 
 

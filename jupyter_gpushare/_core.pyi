@@ -357,6 +357,26 @@ class GangProgress:
     `holds` has its devices of each host, and is empty where it has none.
     """
 
+    def __init__(
+        self,
+        gang: Gang,
+        *,
+        queue: int = 0,
+        ticket: int = 0,
+        executed: float = 0.0,
+        run: float = 0.0,
+        waited: float = 0.0,
+        granted: float = 0.0,
+        served: float = 0.0,
+        resumes: float = 0.0,
+        holds: Sequence[int] = (),
+        wants: bool = False,
+        asked: bool = False,
+        started: bool = False,
+        waited_in_all: float = 0.0,
+        promoted: int = 0,
+    ) -> None: ...
+
     gang: Gang
     queue: int
     ticket: int
@@ -408,6 +428,12 @@ class ClusterQueue:
     def served(self, now: float, id: str, more: float) -> None:
         """The gang has computed on its devices for `more` device-seconds, in its turn or in the
         one that has ended."""
+    def moved(self, now: float, id: str, holds: Sequence[int]) -> None:
+        """The program that started the gang gave it these devices, as many as it was granted."""
+    def restore(self, now: float, progress: GangProgress) -> None:
+        """The gang is as it was in a queue before this one. All gangs of that queue are restored
+        before any of them has an event. One whose hosts are not back yet waits for them, or is
+        asked to yield. `hosts` of the constructor says what they may want when they ask again."""
     def finish(self, now: float, id: str) -> None:
         """The gang has its devices no more, or does not want them any more."""
     def close(self, now: float, id: str) -> None:

@@ -56,7 +56,24 @@ void register_gang_rules(py::module_& module) {
 }
 
 void register_progress(py::module_& module) {
+  const GangProgress made;
   py::class_<GangProgress>(module, "GangProgress")
+      .def(py::init([](Gang gang, std::size_t queue, std::uint64_t ticket, Seconds executed,
+                       Seconds run, Seconds waited, Seconds granted, Seconds served,
+                       Seconds resumes, DeviceCounts holds, bool wants, bool asked, bool started,
+                       Seconds waited_in_all, int promoted) {
+             return GangProgress{std::move(gang), queue,   ticket,  executed,      run,
+                                 waited,          granted, served,  resumes,       std::move(holds),
+                                 wants,           asked,   started, waited_in_all, promoted};
+           }),
+           py::arg("gang"), py::kw_only(), py::arg("queue") = made.queue,
+           py::arg("ticket") = made.ticket, py::arg("executed") = made.executed,
+           py::arg("run") = made.run, py::arg("waited") = made.waited,
+           py::arg("granted") = made.granted, py::arg("served") = made.served,
+           py::arg("resumes") = made.resumes, py::arg("holds") = made.holds,
+           py::arg("wants") = made.wants, py::arg("asked") = made.asked,
+           py::arg("started") = made.started, py::arg("waited_in_all") = made.waited_in_all,
+           py::arg("promoted") = made.promoted)
       .def_readonly("gang", &GangProgress::gang)
       .def_readonly("queue", &GangProgress::queue)
       .def_readonly("ticket", &GangProgress::ticket)
@@ -104,6 +121,8 @@ void register_cluster_queue(py::module_& module) {
       .def("request", &ClusterQueue::request, now, py::arg("gang"))
       .def("set_hosts", &ClusterQueue::set_hosts, now, py::arg("hosts"))
       .def("served", &ClusterQueue::served, now, id, py::arg("more"))
+      .def("moved", &ClusterQueue::moved, now, id, py::arg("holds"))
+      .def("restore", &ClusterQueue::restore, now, py::arg("progress"))
       .def("finish", &ClusterQueue::finish, now, id)
       .def("close", &ClusterQueue::close, now, id)
       .def("assign", &ClusterQueue::assign, now)

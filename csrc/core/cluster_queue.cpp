@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <ranges>
 #include <tuple>
 #include <utility>
@@ -49,16 +50,37 @@ const ClusterQueue::Policy* policy_of(std::string_view name) {
   return &*found;
 }
 
-void check(const Gang& gang, const DevicePool& pool) {
+bool are_all_of(const Gang& gang, const DeviceCounts& devices) {
+  return std::ranges::all_of(devices, [](int each) { return each >= 0; }) &&
+         std::accumulate(devices.begin(), devices.end(), std::int64_t{0}) == gang.devices;
+}
+
+void check(const Gang& gang) {
   require(gang.devices > 0, "'" + gang.id + "' must have a device");
   require(gang.hosts >= 0, "'" + gang.id + "' must want no number of hosts below 0");
+  require(std::isfinite(gang.duration) && gang.duration > 0,
+          "'" + gang.id + "' must last longer than 0 seconds");
+  require(gang.skew >= 0 && gang.skew <= 1, "the skew of '" + gang.id + "' must be from 0 to 1");
+}
+
+void check(const Gang& gang, const DevicePool& pool) {
+  check(gang);
   require(pool.has_held({gang.devices}), "'" + gang.id + "' wants more devices than there are");
   require(pool.has_held({gang.devices, gang.hosts}),
           "'" + gang.id + "' wants more devices than " + std::to_string(gang.hosts) +
               (gang.hosts == 1 ? " host has" : " hosts have"));
-  require(std::isfinite(gang.duration) && gang.duration > 0,
-          "'" + gang.id + "' must last longer than 0 seconds");
-  require(gang.skew >= 0 && gang.skew <= 1, "the skew of '" + gang.id + "' must be from 0 to 1");
+}
+
+void check(const GangProgress& progress, std::size_t hosts) {
+  const auto& [gang, holds] = std::tie(progress.gang, progress.holds);
+  check(gang);
+  require(holds.empty() || (holds.size() <= hosts && are_all_of(gang, holds)),
+          "'" + gang.id + "' must have all its devices, or none");
+  require(!progress.wants || holds.empty(), "'" + gang.id + "' must not wait and run at once");
+  const auto amounts = {progress.executed, progress.run,     progress.waited,
+                        progress.served,   progress.resumes, progress.waited_in_all};
+  require(std::ranges::all_of(amounts, is_amount) && std::isfinite(progress.granted),
+          "times of '" + gang.id + "' must be finite seconds and not negative");
 }
 
 void check(const GangRules& rules, std::string_view policy) {
@@ -133,6 +155,30 @@ void ClusterQueue::served(Seconds now, const std::string& id, Service more) {
   gang.executed += computed;
   gang.run += computed;
   if (!gang.holds.empty()) gang.served += computed;
+}
+
+void ClusterQueue::moved(Seconds now, const std::string& id, const DeviceCounts& holds) {
+  GangProgress& gang = gangs_.at(number_of(id));
+  require(!gang.holds.empty() && holds.size() == gang.holds.size() && are_all_of(gang.gang, holds),
+          "'" + id + "' must have as many devices as it was granted, on hosts that there are");
+  advance(now);
+  stop(gang);
+  devices_.take(gang.holds = holds);
+}
+
+void ClusterQueue::restore(Seconds now, const GangProgress& progress) {
+  gpushare::check(progress, devices_.hosts().size());
+  require(!contains(progress.gang.id), "'" + progress.gang.id + "' is there already");
+  advance(now);
+  const Number number = numbers_[progress.gang.id] = ++last_number_;
+  GangProgress& gang = gangs_[number] = progress;
+  gang.queue = std::min(gang.queue, rules_.thresholds.size());  // there may be fewer by now
+  tickets_ = std::max(tickets_, gang.ticket);
+  is_sorted_ = false;
+  if (gang.wants || !gang.holds.empty()) present_.push_back(number);
+  if (gang.holds.empty()) return;
+  gang.holds.resize(devices_.hosts().size(), 0);
+  devices_.take(gang.holds);
 }
 
 void ClusterQueue::finish(Seconds now, const std::string& id) {
@@ -236,6 +282,7 @@ void ClusterQueue::enter(GangProgress& gang, std::size_t queue) {
 
 GangDecision ClusterQueue::assign(Seconds now) {
   advance(now);
+  if (!is_sorted_) sort();  // gangs that change their queue do so in this order
   for (const Number each : present_) demote(gangs_.at(each));
   for (const Number each : present_) promote(gangs_.at(each));
   sort();
@@ -265,6 +312,7 @@ void ClusterQueue::sort() {
   }
   std::ranges::sort(order);
   std::ranges::copy(order | std::views::elements<3>, present_.begin());
+  is_sorted_ = true;
 }
 
 void ClusterQueue::place(GangProgress& gang, const DeviceCounts& devices) {

@@ -114,6 +114,13 @@ class ClusterQueue {
   // The gang has computed on its devices for this service more, in this turn or in the one that has
   // ended. Raises std::invalid_argument where service is not told.
   void served(Seconds now, const std::string& id, Service more);
+  // The program that started the gang gave it these devices, as many as it was granted. Raises
+  // std::invalid_argument.
+  void moved(Seconds now, const std::string& id, const DeviceCounts& holds);
+  // The gang is as it was in a queue before this one, whose progress() this is; all gangs of that
+  // queue are restored before any of them has an event. One whose hosts are not back yet waits for
+  // them, or is asked to yield. Raises std::invalid_argument.
+  void restore(Seconds now, const GangProgress& progress);
   // The gang has its devices no more, or does not want them any more.
   void finish(Seconds now, const std::string& id);
   // The same, and the gang is forgotten.
@@ -155,6 +162,7 @@ class ClusterQueue {
   std::vector<Number> present_;  // that have devices or want them, as they were sorted last
   Number last_number_ = 0;
   std::uint64_t tickets_ = 0;
+  bool is_sorted_ = true;  // but for gangs that have come since
   Seconds now_ = 0;
 };
 

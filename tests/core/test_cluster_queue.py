@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import ClusterQueue, Gang, GangDecision, GangRules
+from jupyter_gpushare._core import ClusterQueue, Gang, GangDecision, GangProgress, GangRules
 
 INSTANT = 1e-6
 
@@ -293,14 +295,38 @@ def happens(both: Sequence[Any], now: float, event: str, gang: Gang, quarters: i
         for each in both:
             each.request(now, gang)
     elif gang.id in both[0]:
+        holds = both[0].progress(gang.id).holds
         for each in both:
             if event == "served":
                 each.served(now, gang.id, quarters * 0.25 * gang.devices)
             elif event in ("finish", "close"):
                 getattr(each, event)(now, gang.id)
-            elif event == "yield":
+            elif event == "yield" and holds:
                 each.finish(now, gang.id)
                 each.request(now, gang)
+
+
+def hosts_are(both: Sequence[Any], now: float, hosts: list[int], number: int, devices: int) -> None:
+    hosts[number : number + 1] = [devices]
+    for each in both:
+        each.set_hosts(now, hosts)
+
+
+def told_to(
+    both: Sequence[Any],
+    gangs: Sequence[Gang],
+    hosts: list[int],
+    events: Sequence[tuple[str, int, int]],
+) -> Iterator[float]:
+    """Tell both of each event, and yield the time at which they are to decide."""
+    now = 0.0
+    for event, number, quarters in events:
+        now += quarters * 0.25
+        if event == "host":
+            hosts_are(both, now, hosts, number, quarters)
+        else:
+            happens(both, now, event, gangs[number], quarters)
+        yield now
 
 
 @settings(max_examples=300, deadline=None)
@@ -313,10 +339,7 @@ def test_gangs_of_any_hosts_are_chosen_by_their_number_of_devices(
     gangs, hosts = there
     queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
     reference = Reference(hosts, rules)
-    now = 0.0
-    for event, number, quarters in events:
-        now += quarters * 0.25
-        happens([queue, reference], now, event, gangs[number], quarters)
+    for now in told_to([queue, reference], gangs, hosts, events):
         assert shown(queue.assign(now)) == reference.assign(now)
         assert queue.is_valid() == ""
         for id, member in reference.known.items():
@@ -335,12 +358,6 @@ HOST_EVENTS = st.lists(
 )
 
 
-def hosts_are(both: Sequence[Any], now: float, hosts: list[int], number: int, devices: int) -> None:
-    hosts[number : number + 1] = [devices]
-    for each in both:
-        each.set_hosts(now, hosts)
-
-
 @settings(max_examples=400, deadline=None)
 @given(clusters(), RULES, HOST_EVENTS)
 def test_places_are_chosen_and_reserved_where_hosts_come_and_go(
@@ -351,13 +368,7 @@ def test_places_are_chosen_and_reserved_where_hosts_come_and_go(
     gangs, hosts = there
     queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
     reference = WithPlaces(hosts, rules)
-    now = 0.0
-    for event, number, quarters in events:
-        now += quarters * 0.25
-        if event == "host":
-            hosts_are([queue, reference], now, hosts, number, quarters)
-        else:
-            happens([queue, reference], now, event, gangs[number], quarters)
+    for now in told_to([queue, reference], gangs, hosts, events):
         before = over_committed(reference)
         decision = queue.assign(now)
         assert shown(decision) == reference.assign(now)
@@ -388,9 +399,7 @@ def test_for_the_gang_that_is_first_no_second_victim_is_asked(
     queue = ClusterQueue(hosts, "las", GangRules(told=True, tick=0, **rules))
     reference = WithPlaces(hosts, rules)
     now = 0.0
-    for event, number, quarters in events:
-        now += quarters * 0.25
-        happens([queue, reference], now, event, gangs[number], quarters)
+    for now in told_to([queue, reference], gangs, hosts, events):
         queue.assign(now)
         reference.assign(now)
     waiting = [each for each in reference.present if each.wants]
@@ -405,6 +414,76 @@ def test_for_the_gang_that_is_first_no_second_victim_is_asked(
         queue.finish(now, each.gang.id)
         assert queue.assign(now).yields == []
     assert queue.progress(waiting[0].gang.id).holds
+
+
+KEPT = (
+    *("queue", "ticket", "executed", "run", "waited", "granted", "served", "resumes", "holds"),
+    *("wants", "asked", "started", "waited_in_all", "promoted"),
+)
+
+
+def kept(progress: GangProgress) -> dict[str, Any]:
+    """What a journal has of it."""
+    return {name: getattr(progress, name) for name in KEPT}
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters(), RULES, st.sampled_from(["las", "gittins", "srsf"]), HOST_EVENTS, st.randoms())
+def test_a_queue_that_is_restored_decides_as_the_one_before_it(
+    there: tuple[list[Gang], list[int]],
+    rules: dict[str, Any],
+    policy: str,
+    events: list[tuple[str, int, int]],
+    random: Random,
+) -> None:
+    """At each step there is a new one, to which gangs come back in any order."""
+    gangs, hosts = there
+    made = GangRules(told=True, tick=0, known=[3.0, 9.0, 30.0], quantum=3.0, **rules)
+    unbroken, largest = ClusterQueue(hosts, policy, made), list(hosts)
+    both = [unbroken, ClusterQueue(hosts, policy, made)]
+    for now in told_to(both, gangs, hosts, events):
+        largest = [max(pair) for pair in zip_longest(largest, hosts, fillvalue=0)]
+        before, restored = both[1], ClusterQueue(largest, policy, made)
+        for each in (before, restored):  # no time passes between the last event and the restart
+            each.set_hosts(now, hosts)
+        for gang in random.sample(gangs, len(gangs)):
+            if gang.id in before:
+                progress = before.progress(gang.id)
+                restored.restore(now, GangProgress(progress.gang, **kept(progress)))
+        both[1] = restored
+        assert shown(restored.assign(now)) == shown(unbroken.assign(now))
+        assert restored.next_event() == unbroken.next_event()
+        assert restored.is_valid() == ""
+        for gang in [gang for gang in gangs if gang.id in unbroken]:
+            one, other = kept(unbroken.progress(gang.id)), kept(restored.progress(gang.id))
+            assert {**one, "ticket": 0} == {**other, "ticket": 0}
+
+
+def test_a_gang_that_the_engine_has_split_its_own_way_has_those_devices() -> None:
+    queue = told([4, 4, 4], thresholds=[1.0])
+    queue.request(0, Gang("a", 8))
+    assert shown(queue.assign(0)) == ({"a": [4, 4, 0]}, [])
+    queue.moved(1, "a", [4, 3, 1])
+    assert queue.is_valid() == ""
+    queue.request(1, Gang("b", 4, skew=0.9))
+    assert shown(queue.assign(1)) == ({"b": [0, 1, 3]}, [])
+
+
+def test_a_gang_is_restored_although_its_hosts_are_not_back() -> None:
+    queue = told([0])
+    queue.restore(5, GangProgress(Gang("runs"), holds=[1], started=True, ticket=1))
+    queue.restore(5, GangProgress(Gang("waits", 2), wants=True, ticket=2))
+    assert shown(queue.assign(5)) == ({}, ["runs"])
+    queue.set_hosts(6, [3, 1])
+    queue.request(6, Gang("new", 3))
+    assert shown(queue.assign(6)) == ({"waits": [1, 1]}, [])
+    assert [queue.progress(id).ticket for id in ("runs", "waits", "new")] == [1, 2, 3]
+
+
+def test_a_gang_that_is_restored_with_fewer_thresholds_is_in_the_last_queue() -> None:
+    queue = told(thresholds=[4.0])
+    queue.restore(0, GangProgress(Gang("a"), queue=7, run=2.0, wants=True))
+    assert queue.progress("a").queue == 1
 
 
 def told(hosts: Sequence[int] = (2,), **rules: Any) -> ClusterQueue:
@@ -515,6 +594,15 @@ def test_gangs_wait_where_there_is_no_host_yet() -> None:
         (lambda: told([2, 1]).set_hosts(0, [2]), "a host is never forgotten"),
         (lambda: told().set_hosts(0, [-1]), "a host must not have fewer devices than none"),
         (lambda: told().set_hosts(0, [10**6 + 1]), "at most 1000000 devices"),
+        (lambda: with_one().moved(0, "a", [2]), "as many devices as it was granted"),
+        (lambda: with_running().moved(0, "a", [1]), "as many devices as it was granted"),
+        (lambda: with_running().moved(0, "a", [3, -1]), "as many devices as it was granted"),
+        (lambda: restored(Gang("a", 2), holds=[1]), "all its devices, or none"),
+        (lambda: restored(Gang("a", 2), holds=[1, 1, 0]), "all its devices, or none"),
+        (lambda: restored(Gang("a"), holds=[1], wants=True), "must not wait and run at once"),
+        (lambda: restored(Gang("a"), run=-1.0), "times of 'a' must be finite"),
+        (lambda: restored(Gang("a", 0)), "'a' must have a device"),
+        (lambda: with_one().restore(0, GangProgress(Gang("a"))), "'a' is there already"),
         (lambda: told(least=-1), "the least of a turn"),
         (lambda: told().served(0, "a", 1), "no gang 'a' is known"),
         (lambda: with_one().served(0, "a", -1), "the service of 'a' must be finite"),
@@ -530,4 +618,16 @@ def test_what_cannot_be_is_refused(call: Callable[[], Any], sentence: str) -> No
 def with_one(**rules: Any) -> ClusterQueue:
     queue = ClusterQueue([2], "las", GangRules(**{"told": True, **rules}))
     queue.request(0, Gang("a", 2))
+    return queue
+
+
+def with_running() -> ClusterQueue:
+    queue = with_one()
+    queue.assign(0)
+    return queue
+
+
+def restored(gang: Gang, **kept: Any) -> ClusterQueue:
+    queue = told([2])
+    queue.restore(0, GangProgress(gang, **kept))
     return queue
