@@ -82,6 +82,12 @@ class NoRoom(GpuShareError):
     code = "no_room"
 
 
+class EngineUnavailable(GpuShareError):
+    """The engine of a cluster could not be asked; what was known of it stays, and is older."""
+
+    code = "engine"
+
+
 class NotPermitted(GpuShareError):
     """The caller may look, but may not change this."""
 
@@ -119,6 +125,7 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         DoesNotFit,
         OverQuota,
         NoRoom,
+        EngineUnavailable,
         NotPermitted,
         Unidentified,
         Cancelled,

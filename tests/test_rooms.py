@@ -37,6 +37,7 @@ HOOKS = {"jupyter_gpushare_kernel", "jupyter_gpushare_server"}
 # room -> what nothing in it imports, not even inside a function
 NEVER = {
     LIBRARY / "broker": FRAMEWORKS | HOOKS,
+    LIBRARY / "cluster": FRAMEWORKS | HOOKS,
     SERVER: {"IPython", "ipykernel", "ipywidgets", "torch", "jupyter_gpushare_kernel"},
     KERNEL: {"jupyter_server", "tornado", "torch", "jupyter_gpushare_server"},
 }
@@ -54,6 +55,7 @@ LAYERS = {
     "devices": BASE | {"wire"},
     "client": BASE | {"wire", "devices"},
     "broker": BASE | {"wire", "devices"},
+    "cluster": BASE | {"wire"},
     "simulator": BASE | {"tables", "wire"},
     "tools": BASE | {"tables", "wire", "devices", "broker", "simulator"},
 }
@@ -160,6 +162,19 @@ def test_no_part_of_the_broker_knows_the_service() -> None:
         if any(name.rpartition(".")[2] == "service" for name in imports(path))
     }
     assert knows == {"jupyter_gpushare/broker/transport/server.py"}
+
+
+@pytest.mark.parametrize("path", python_files(LIBRARY / "cluster" / "engines"), ids=named)
+def test_an_engine_knows_its_seam_and_errors_alone(path: Path) -> None:
+    """So neither the queue, the journal nor the states of jobs."""
+    assert {name for name in imports(path) if name.startswith(".")} <= {".engine", "...errors"}
+
+
+@pytest.mark.parametrize("name", ["generation", "launcher"])
+def test_what_runs_on_a_node_of_a_cluster_needs_the_standard_library_alone(name: str) -> None:
+    path = LIBRARY / "cluster" / f"{name}.py"
+    assert packages(path) - sys.stdlib_module_names <= {"generation"}
+    assert {found for found in imports(path) if found.startswith(".")} <= {".generation"}
 
 
 def rooms(path: Path) -> set[str]:

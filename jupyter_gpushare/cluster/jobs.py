@@ -1,0 +1,176 @@
+"""A job, its states, and the table of what follows from how a generation of it ended.
+
+queued -> starting -> running (-> yielding) (-> ending) -> queued | done | failed | cancelled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from .generation import FENCED, YIELDED
+
+State = Literal[
+    "queued", "starting", "running", "yielding", "ending", "done", "failed", "cancelled"
+]
+# queued      the core has it as a gang that wants its devices
+# starting    its generation has computed nothing yet
+# running     it computes
+# yielding    it has the time of a lease to save and leave
+# ending      its processes are to be killed
+ACTIVE = frozenset(("starting", "running", "yielding", "ending"))
+OVER = frozenset(("done", "failed", "cancelled"))
+
+MOST_LOSSES = 3  # one after the other, without a newer checkpoint
+NO_ROOM = "no room"
+NOT_STARTED = "not started"
+LOST = "lost"
+OVERDUE = "overdue"
+CANCELLED = "cancelled"
+RANK_LOST = "a rank is lost"
+
+
+class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the service knows of a job; its command is in its directory, for its launchers."""
+
+    gpus: Annotated[int, Meta(gt=0)]
+    nodes: Annotated[int, Meta(ge=0)] = 0  # at most this number of them; 0: any
+    resumes: bool = False  # it saves when it is asked to yield, and goes on from there
+    restarts: bool = False  # from its beginning, where it was lost
+    tells: bool = False  # what it computes; else all time of its launchers is counted
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a service has to know of a job after it was started anew. Times are Unix seconds."""
+
+    id: str
+    user: str
+    directory: str
+    spec: Spec
+    submitted: float
+    state: State = "queued"
+    since: float = 0.0  # when it came into its state
+    generation: int = 0  # of its last start; it never goes back
+    place: Mapping[str, int] = {}  # GPUs of each node, while it is active
+    handle: str = ""  # the engine's name for what runs
+    resume: str = ""  # the checkpoint with which it goes on
+    told: float = 0.0  # seconds that this generation has computed, and the core has counted
+    reason: str = ""  # why it is ending
+    is_cancelled: bool = False
+    first: float | None = None  # when it computed for the first time
+    ended: float | None = None
+    yields: int = 0
+    losses: int = 0  # one after the other, without a newer checkpoint
+    sentence: str = ""  # how it ended
+    core: Mapping[str, Any] = {}  # its progress in the core, at `saved`
+    saved: float = 0.0
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in OVER
+
+
+class Ending(NamedTuple):
+    """How a generation ended. `codes` has the exit status of the nodes that have said one."""
+
+    nodes: int
+    codes: Mapping[str, int] = {}
+    has_begun: bool = False  # a launcher has
+    computed: float = 0.0
+    newest: str = ""  # its newest checkpoint
+    reason: str = ""  # why the service ended it
+    was_asked: bool = False  # to yield
+    said: str = ""  # the last lines of a log
+
+    def all_said(self, *codes: int) -> bool:
+        return len(self.codes) == self.nodes and {*self.codes.values()} <= {*codes}
+
+    @property
+    def failure(self) -> int:
+        """The status of a rank that failed by itself; one that a signal has ended is lost."""
+        failures = (code for code in self.codes.values() if 0 < code <= 255)
+        return next((code for code in failures if code not in (YIELDED, FENCED)), 0)
+
+    @property
+    def has_saved(self) -> bool:
+        return bool(self.newest)
+
+
+class Outcome(NamedTuple):
+    """What has happened to the job, and the state in which it is from then on."""
+
+    what: str
+    state: State
+    losses: int = 0
+    sentence: str = ""
+
+
+class Row(NamedTuple):
+    holds: Callable[[Job, Ending], bool]
+    follows: Callable[[Job, Ending], Outcome]
+
+
+def outcome_of(job: Job, ending: Ending) -> Outcome:
+    """By the first row that holds."""
+    return next(row.follows(job, ending) for row in TABLE if row.holds(job, ending))
+
+
+def losses_of(job: Job, ending: Ending) -> int:
+    return 0 if ending.has_saved else job.losses + 1
+
+
+def can_go_on(job: Job, ending: Ending) -> bool:
+    """A job that neither resumes nor restarts must not run twice."""
+    return job.spec.resumes or job.spec.restarts or not ending.has_begun
+
+
+def lost(job: Job, ending: Ending) -> str:
+    reason = f" ({ending.reason})" if ending.reason else ""
+    return f"generation {job.generation} was lost{reason}"
+
+
+TABLE = (
+    Row(lambda job, _: job.is_cancelled, lambda *_: Outcome(CANCELLED, "cancelled")),
+    Row(lambda _, ending: ending.all_said(0), lambda *_: Outcome("done", "done")),
+    Row(
+        lambda _, ending: ending.failure != 0,
+        lambda _, ending: Outcome(
+            "failed",
+            "failed",
+            sentence=f"it exited with status {ending.failure}: {ending.said}".rstrip(": "),
+        ),
+    ),
+    Row(  # without a new checkpoint it would do the same for ever
+        lambda _, ending: ending.all_said(0, YIELDED) and (ending.was_asked or ending.has_saved),
+        lambda job, ending: Outcome("yielded", "queued", 0 if ending.has_saved else job.losses),
+    ),
+    Row(
+        lambda _, ending: ending.reason in (NO_ROOM, NOT_STARTED) and not ending.has_begun,
+        lambda job, ending: Outcome(ending.reason, "queued", job.losses),
+    ),
+    Row(
+        lambda job, ending: not can_go_on(job, ending),
+        lambda job, ending: Outcome(
+            LOST,
+            "failed",
+            sentence=f"{lost(job, ending)}, and a job of this kind is not started again",
+        ),
+    ),
+    Row(
+        lambda job, ending: losses_of(job, ending) >= MOST_LOSSES,
+        lambda job, ending: Outcome(
+            LOST,
+            "failed",
+            MOST_LOSSES,
+            f"{lost(job, ending)}, as {MOST_LOSSES - 1} before it, without a newer checkpoint",
+        ),
+    ),
+    Row(lambda *_: True, lambda job, ending: Outcome(LOST, "queued", losses_of(job, ending))),
+)

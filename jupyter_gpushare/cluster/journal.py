@@ -1,0 +1,193 @@
+"""What is known of each job, in a SQLite database: each arrow of a job is one transaction, and on
+disk before anything is done about it.
+
+States are kept, and not only events: to decide anew from events would come to something else after
+an upgrade. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import LimitExceeded
+from .jobs import OVER, Job
+
+BUSY_SECONDS = 0.5  # for which a write waits for another program, before it is tried again later
+# Entry n migrates schema n to n + 1; PRAGMA user_version is the number of those done.
+MIGRATIONS = (
+    """
+    CREATE TABLE jobs (
+        id TEXT PRIMARY KEY,
+        user TEXT NOT NULL,
+        directory TEXT NOT NULL,
+        spec TEXT NOT NULL,  -- JSON
+        submitted REAL NOT NULL,  -- times are Unix seconds
+        state TEXT NOT NULL,
+        since REAL NOT NULL,
+        generation INTEGER NOT NULL,
+        place TEXT NOT NULL,  -- JSON
+        handle TEXT NOT NULL,
+        resume TEXT NOT NULL,
+        told REAL NOT NULL,
+        reason TEXT NOT NULL,
+        is_cancelled INTEGER NOT NULL,
+        first REAL,
+        ended REAL,
+        yields INTEGER NOT NULL,
+        losses INTEGER NOT NULL,
+        sentence TEXT NOT NULL,
+        core TEXT NOT NULL,  -- JSON
+        saved REAL NOT NULL
+    );
+    CREATE TABLE events (
+        at REAL NOT NULL,
+        job TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        what TEXT NOT NULL,
+        detail TEXT NOT NULL
+    );
+    CREATE INDEX events_of_jobs ON events (job);
+    CREATE TABLE nodes (  -- in the order in which they came, with the most GPUs that each has had
+        number INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        gpus INTEGER NOT NULL
+    );
+    """,
+)
+COLUMNS = Job.__struct_fields__
+IN_JSON = ("spec", "place", "core")
+SET_JOB = (
+    f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in COLUMNS)}"
+)
+ADD_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
+SET_NODE = (
+    "INSERT INTO nodes (name, gpus) VALUES (?, ?)"
+    " ON CONFLICT (name) DO UPDATE SET gpus = excluded.gpus"
+)
+
+
+class Event(NamedTuple):
+    at: float
+    job: str
+    generation: int
+    what: str
+    detail: str = ""
+
+
+class Journal:
+    """Owns the database in the file at `path`, alone. Raises OSError or sqlite3.Error, and then
+    nothing of that call is in the database."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises LimitExceeded where another service has it."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = locked(path.with_suffix(".lock"))
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._database = sqlite3.connect(
+                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if hasattr(self, "_database"):
+            self._database.close()
+        os.close(self._lock)
+
+    def write(self, job: Job, event: Event) -> None:
+        """The arrow of a job, and its row from then on."""
+        with self._transaction():
+            self._database.execute(SET_JOB, row_of(job))
+            self._database.execute(ADD_EVENT, event)
+
+    def save(self, jobs: Iterable[Job]) -> None:
+        """Rows of jobs without an arrow, such as what they have computed."""
+        with self._transaction():
+            self._database.executemany(SET_JOB, map(row_of, jobs))
+
+    def set_nodes(self, nodes: Mapping[str, int], event: Event) -> None:
+        with self._transaction():
+            self._database.executemany(SET_NODE, nodes.items())
+            self._database.execute(ADD_EVENT, event)
+
+    def note(self, event: Event) -> None:
+        with self._transaction():
+            self._database.execute(ADD_EVENT, event)
+
+    def nodes(self) -> dict[str, int]:
+        return dict(self._database.execute("SELECT name, gpus FROM nodes ORDER BY number"))
+
+    def present(self) -> list[Job]:
+        """Jobs that are not over, in the order in which they were submitted."""
+        return self._jobs(f"WHERE state NOT IN ({', '.join('?' * len(OVER))})", sorted(OVER))
+
+    def job(self, id: str) -> Job | None:
+        return next(iter(self._jobs("WHERE id = ?", (id,))), None)
+
+    def events(self, job: str) -> list[Event]:
+        rows = self._database.execute("SELECT * FROM events WHERE job = ? ORDER BY rowid", (job,))
+        return [Event(*row) for row in rows]
+
+    def _jobs(self, condition: str, given: Iterable[str]) -> list[Job]:
+        query = f"SELECT {', '.join(COLUMNS)} FROM jobs {condition} ORDER BY submitted, rowid"
+        return [job_of(row) for row in self._database.execute(query, tuple(given))]
+
+    def _prepare(self) -> None:
+        self._database.execute("PRAGMA journal_mode = WAL")  # readers do not block the writer
+        self._database.execute("PRAGMA synchronous = FULL")  # a power cut costs no arrow
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise sqlite3.DatabaseError(f"it is of a newer version, with schema {version}")
+        for number in range(version, len(MIGRATIONS)):
+            done = f"PRAGMA user_version = {number + 1}"
+            self._database.executescript(f"BEGIN; {MIGRATIONS[number]} {done}; COMMIT;")
+
+    @contextmanager
+    def _transaction(self) -> Any:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+
+def locked(path: Path) -> int:
+    """Return a file that this process alone has locked, until it ends."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise LimitExceeded(
+            f"another cluster service has {path.parent}; one directory is for one service"
+        ) from None
+    return file
+
+
+def row_of(job: Job) -> list[Any]:
+    values = msgspec.structs.asdict(job)
+    for name in IN_JSON:
+        values[name] = msgspec.json.encode(values[name]).decode()
+    return [values[name] for name in COLUMNS]
+
+
+def job_of(row: tuple[Any, ...]) -> Job:
+    values = dict(zip(COLUMNS, row, strict=True))
+    for name in IN_JSON:
+        values[name] = msgspec.json.decode(values[name])
+    return msgspec.convert(values, Job, strict=False)

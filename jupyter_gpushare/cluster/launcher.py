@@ -1,0 +1,201 @@
+"""The program that runs on each node of a gang: it starts the ranks of this node, asks them to
+yield, and ends them when their generation is closed.
+
+    python launcher.py JOB GENERATION NODE
+
+It exits with 0 where the ranks are done, with YIELDED where they have saved and left, with FENCED
+where the generation is closed, else with the status of the first rank that failed. SIGUSR2 and
+SIGTERM ask to yield: the file that GPUSHARE_YIELD names exists from then on.
+
+As a program it needs `generation` beside it and the standard library alone, so that a node needs no
+more than a Python, and it starts in a moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING or __package__:
+    from . import generation
+else:
+    import generation
+
+LOOK_SECONDS = 0.05  # between two looks at the ranks
+CANNOT_RUN = 127  # the status of a command that cannot be started, as in a shell
+PR_SET_PDEATHSIG = 1
+libc = ctypes.CDLL(None)
+
+
+class Place(NamedTuple):
+    """The ranks of this node: how many, how many are on nodes before it, and how many in all."""
+
+    here: int
+    before: int
+    in_all: int
+
+
+def place_of(node: str, word: generation.Word, has_one_for_each_gpu: bool) -> Place:
+    sizes = {name: gpus if has_one_for_each_gpu else 1 for name, gpus in word.where.items()}
+    names = list(sizes)
+    before = sum(sizes[name] for name in names[: names.index(node)])
+    return Place(sizes[node], before, sum(sizes.values()))
+
+
+class Launcher:
+    """The ranks of one node of one generation."""
+
+    def __init__(self, job: Path, number: int, node: str) -> None:
+        self._job, self._number, self._node = job, number, node
+        self._directory = generation.path_of(job, number)
+        self._beat = self._directory / f"beat.{node}"
+        # A file of its own for each node: what one node writes, it sees at once itself.
+        self._yields = self._directory / f"yield.{node}"
+        self._beaten = 0.0
+        self._ranks: list[subprocess.Popen[bytes]] = []
+
+    def run(self) -> int:
+        """Return the exit status."""
+        for number in (signal.SIGUSR2, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._yields.touch())
+        try:
+            self._begin()
+            code = self._start()
+            while code is None:
+                time.sleep(LOOK_SECONDS)
+                self._keep_beating()
+                code = self._ended()
+            self._end()  # before it is said: the next generation must not meet them
+            generation.write(self._directory / f"ended.{self._node}.json", {"code": code})
+        except (FileNotFoundError, FileExistsError):  # it is closed, or has a launcher here already
+            code = generation.FENCED
+        finally:
+            self._end()
+        return code
+
+    def _begin(self) -> None:
+        os.close(os.open(self._beat, os.O_CREAT | os.O_EXCL, 0o600))
+        told = generation.read(self._directory / "word.json")
+        if told is None:
+            raise FileNotFoundError(self._directory)
+        self._word = generation.Word(**told)
+
+    def _keep_beating(self) -> None:
+        """Raises FileNotFoundError once the generation is closed. It asks the server of the file,
+        and not its cache."""
+        if time.monotonic() - self._beaten >= self._word.beat_seconds:
+            os.utime(self._beat)
+            self._beaten = time.monotonic()
+
+    def _start(self) -> int | None:
+        """Start the ranks. Return a status where that cannot be."""
+        spec = generation.read(self._job / "job.json") or {}
+        work = self._job / "work"
+        work.mkdir(mode=0o700, exist_ok=True)
+        with open(self._directory / f"log.{self._node}", "ab") as log:
+            environments = list(self._environments(spec.get("ranks") == "gpu"))
+            try:
+                for one in environments:
+                    self._ranks.append(start(spec["command"], one, work, log))
+            except (OSError, KeyError, TypeError, ValueError) as error:
+                log.write(f"the command of {self._job} cannot be started: {error!r}\n".encode())
+                return CANNOT_RUN
+        return None
+
+    def _environments(self, has_one_for_each_gpu: bool) -> Iterator[dict[str, str]]:
+        place = place_of(self._node, self._word, has_one_for_each_gpu)
+        resume = self._word.resume and str(self._job / self._word.resume)
+        shared = {
+            **os.environ,
+            **self._meeting_point(),
+            "GPUSHARE_JOB": str(self._job),
+            "GPUSHARE_GENERATION": str(self._number),
+            "GPUSHARE_YIELD": str(self._yields),
+            "GPUSHARE_RESUME": resume,
+            "WORLD_SIZE": str(place.in_all),
+            "LOCAL_WORLD_SIZE": str(place.here),
+        }
+        for local in range(place.here):
+            yield {**shared, "RANK": str(place.before + local), "LOCAL_RANK": str(local)}
+
+    def _meeting_point(self) -> dict[str, str]:
+        """Address and port of rank 0, which the launcher of its node has chosen."""
+        path = self._directory / "master.json"
+        if self._node == self._word.leader:
+            generation.write(path, {"address": address(), "port": free_port()})
+        while (told := generation.read(path)) is None:
+            self._keep_beating()
+            time.sleep(LOOK_SECONDS)
+        return {"MASTER_ADDR": str(told["address"]), "MASTER_PORT": str(told["port"])}
+
+    def _ended(self) -> int | None:
+        """None while ranks compute. One that failed ends all others: a gang lacks none."""
+        codes = [rank.poll() for rank in self._ranks]
+        failed = [code for code in codes if code not in (None, 0, generation.YIELDED)]
+        if failed:
+            return failed[0]
+        return None if None in codes else max(code for code in codes if code is not None)
+
+    def _end(self) -> None:
+        for rank in self._ranks:
+            try:
+                os.killpg(rank.pid, signal.SIGKILL)  # what it has started, too
+            except ProcessLookupError:
+                continue
+            rank.wait()
+
+
+def start(
+    command: list[str], environment: dict[str, str], work: Path, log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    launcher = os.getpid()
+
+    def ends_with_the_launcher() -> None:
+        os.setpgid(0, 0)
+        # Engines signal each process of a gang, and the default of this signal ends it.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != launcher:
+            os._exit(1)
+
+    return subprocess.Popen(
+        command,
+        env=environment,
+        cwd=work,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        preexec_fn=ends_with_the_launcher,
+    )
+
+
+def address() -> str:
+    return os.environ.get("GPUSHARE_ADDRESS") or socket.gethostname()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def main(arguments: list[str]) -> int | str:
+    if len(arguments) != 3 or not arguments[1].isdigit():
+        return "usage: launcher.py JOB GENERATION NODE"
+    job, number, node = arguments
+    code = Launcher(Path(job), int(number), node).run()
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,258 @@
+"""The contract of an engine: what each of its six verbs does, with real processes.
+
+An engine of another kind is one row of ENGINES.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.cluster import generation
+from jupyter_gpushare.cluster.engines.engine import Engine, Lease, Node, Start, Status, parse
+from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
+from jupyter_gpushare.cluster.generation import YIELDED
+from jupyter_gpushare.errors import InvalidValue, NoRoom
+
+from ..polling import comes, until
+from .test_launcher import BEGETS, PRINTS, environments, lives, pids
+from .work import Makes, iterations, opened
+
+NODES = "n0=2 n1=2"
+
+
+def local(cluster: str) -> Engine:
+    return LocalEngine(cluster, declared(NODES))
+
+
+ENGINES: dict[str, Callable[[str], Engine]] = {"local": local}
+
+
+@pytest.fixture(params=ENGINES)
+def make_engine(request: pytest.FixtureRequest) -> Callable[[str], Engine]:
+    return ENGINES[request.param]
+
+
+@pytest.fixture
+def cluster() -> str:
+    """A name of its own, since an engine finds what runs by it."""
+    return f"test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def engine(make_engine: Callable[[str], Engine], cluster: str) -> Iterator[Engine]:
+    engine = make_engine(cluster)
+    yield engine
+    for lease in engine.adopt():
+        engine.kill(lease)
+
+
+@pytest.fixture
+def start(engine: Engine, cluster: str) -> Callable[..., Lease]:
+    def start(job: Path, number: int = 1, **where: int) -> Lease:
+        where = where or {"n0": 1}
+        if not generation.path_of(job, number).exists():
+            opened(job, number, **where)
+        return engine.start(Start(cluster, job.name, number, job, where))
+
+    return start
+
+
+Starts = Callable[..., Lease]
+
+
+def runs(engine: Engine, lease: Lease) -> bool:
+    return lease in engine.poll([lease])
+
+
+def ended(engine: Engine, lease: Lease) -> None:
+    until(lambda: not runs(engine, lease))
+
+
+def test_a_job_runs_on_each_of_its_nodes_to_its_end(
+    engine: Engine, start: Starts, make_job: Makes
+) -> None:
+    job = make_job(sys.executable, "-c", PRINTS, ranks="gpu")
+    lease = start(job, n1=2, n0=1)
+    ended(engine, lease)
+    assert generation.endings(job / "g1") == {"n0": 0, "n1": 0}
+    assert [one["RANK"] for one in environments(job)] == ["0", "1", "2"]
+
+
+def test_gangs_have_gpus_of_their_own(engine: Engine, start: Starts, make_job: Makes) -> None:
+    job, other = (make_job(sys.executable, "-c", BEGETS, name=name) for name in ("a", "b"))
+    for each in (job, other):
+        start(each, n1=1)
+    found = [environment_of(pids(each)[0])["CUDA_VISIBLE_DEVICES"] for each in (job, other)]
+    assert len(set(found)) == 2
+    assert all(len(gpus.split(",")) == 1 for gpus in found)
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    words = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def test_nodes_tell_what_is_used_of_them(engine: Engine, start: Starts, make_job: Makes) -> None:
+    assert engine.nodes() == {"n0": Node(2), "n1": Node(2)}
+    job = make_job(sys.executable, "-c", BEGETS)
+    lease = start(job, n0=2, n1=1)
+    assert engine.nodes() == {"n0": Node(2, used=2), "n1": Node(2, used=1)}
+    pids(job)
+    engine.kill(lease)
+    until(lambda: engine.nodes() == {"n0": Node(2), "n1": Node(2)})
+
+
+def test_what_finds_no_room_leaves_nothing(engine: Engine, start: Starts, make_job: Makes) -> None:
+    first, second = make_job(sys.executable, "-c", BEGETS), make_job(5, 0, name="b")
+    lease = start(first, n1=1)
+    with pytest.raises(NoRoom):
+        start(second, n0=2, n1=2)
+    assert engine.adopt() == {lease}
+    assert not generation.beats(second / "g1")
+
+
+def test_a_lease_is_told_as_running_until_it_is_gone(
+    engine: Engine, start: Starts, make_job: Makes
+) -> None:
+    lease = start(make_job(sys.executable, "-c", BEGETS))
+    assert engine.poll([lease, Lease("b", 1, "none")]) == {lease: Status("running")}
+    engine.kill(lease)
+    ended(engine, lease)
+
+
+def test_each_node_is_asked_to_yield(engine: Engine, start: Starts, make_job: Makes) -> None:
+    job = make_job(100_000, 0.01)
+    lease = start(job, n0=1, n1=1)
+    for _ in range(2):  # twice is harmless
+        until(lambda: bool(generation.newest(job / "g1")))
+        engine.ask_yield(lease)
+    ended(engine, lease)
+    assert generation.endings(job / "g1") == {"n0": YIELDED, "n1": YIELDED}
+
+
+def test_a_gang_that_is_asked_at_once_yields_or_has_not_heard_it(
+    engine: Engine, start: Starts, make_job: Makes
+) -> None:
+    """It must not end of it; so it is asked again."""
+    job = make_job(100_000, 0.01)
+    lease = start(job)
+    for _ in range(20):
+        engine.ask_yield(lease)
+    while runs(engine, lease):
+        engine.ask_yield(lease)
+    assert generation.endings(job / "g1") == {"n0": YIELDED}
+
+
+def test_all_processes_of_all_nodes_are_killed(
+    engine: Engine, start: Starts, make_job: Makes
+) -> None:
+    job = make_job(sys.executable, "-c", BEGETS)
+    lease = start(job)
+    there = pids(job)
+    engine.kill(lease)
+    until(lambda: not any(map(lives, there)))
+    ended(engine, lease)
+    engine.kill(lease)  # of what is gone: nothing
+    assert generation.endings(job / "g1") == {}
+
+
+def test_what_a_dead_launcher_has_left_is_killed(
+    engine: Engine, start: Starts, make_job: Makes
+) -> None:
+    """Its ranks end with it, and what they have started may not."""
+    job = make_job(sys.executable, "-c", BEGETS)
+    lease = start(job)
+    rank, child = pids(job)
+    os.kill(parent_of(rank), signal.SIGKILL)
+    ended(engine, lease)
+    assert lives(child)
+    engine.kill(lease)
+    until(lambda: not lives(child))
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_service_that_starts_finds_what_runs_of_its_cluster(
+    engine: Engine,
+    make_engine: Callable[[str], Engine],
+    cluster: str,
+    start: Starts,
+    make_job: Makes,
+) -> None:
+    job = make_job(sys.executable, "-c", BEGETS)
+    lease = start(job, n0=1, n1=1)
+    pids(job)
+    again = make_engine(cluster)
+    assert again.adopt() == {lease}
+    assert runs(again, lease)
+    assert make_engine(f"{cluster}-2").adopt() == set()
+    again.kill(lease)
+    ended(again, lease)
+    assert again.adopt() == set()
+
+
+def test_a_launcher_outlives_the_process_that_has_started_it(
+    engine: Engine, cluster: str, make_job: Makes
+) -> None:
+    job = make_job(sys.executable, "-c", BEGETS)
+    opened(job)
+    code = (
+        "from pathlib import Path; from tests.cluster.test_engines import local;"
+        "from jupyter_gpushare.cluster.engines.engine import Start; import os;"
+        f"local({cluster!r}).start(Start({cluster!r}, 'a', 1, Path({str(job)!r}), {{'n0': 1}}));"
+        "os.kill(os.getpid(), 9)"
+    )
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, check=False)
+    assert run.returncode == -signal.SIGKILL
+    rank = pids(job)[0]
+    assert not comes(lambda: not lives(rank), seconds=0.3)
+    (lease,) = engine.adopt()
+    assert lease[:2] == ("a", 1)
+
+
+def test_a_closed_generation_that_is_started_does_nothing(
+    engine: Engine, cluster: str, make_job: Makes
+) -> None:
+    job = make_job(5, 0)
+    opened(job)
+    closed = generation.close_generation(job, 1)
+    ended(engine, engine.start(Start(cluster, "a", 1, job, {"n0": 1})))
+    assert iterations([closed]) == []
+    assert not (job / "g1").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("gs.c.a.g3", ("a", 3)),
+        ("gs.c.a-b.g30", ("a-b", 30)),
+        ("gs.d.a.g3", None),
+        ("gs.c.a.g", None),
+        ("gs.c.a.g-1", None),
+        ("gs.c.a.b.g1", None),
+        ("x", None),
+    ],
+)
+def test_a_name_tells_the_job_and_the_generation(name: str, found: tuple[str, int] | None) -> None:
+    assert parse(name, "c") == found
+
+
+@pytest.mark.parametrize("text", ["", "n0", "n0=", "n0=x", "n0=1 n0=1", "n/0=1", "n0=-1"])
+def test_nodes_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match="here=4"):
+        declared(text)
+
+
+def test_declared_nodes_have_different_gpus() -> None:
+    assert declared("n0=2 n1=1") == {"n0": ["0", "1"], "n1": ["2"]}

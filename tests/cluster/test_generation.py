@@ -1,0 +1,110 @@
+"""The directory of a generation, and the fence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cluster import generation
+from jupyter_gpushare.cluster.generation import Progress, Word
+
+WORD = Word("", {"n1": 2, "n0": 1})
+
+
+def test_a_generation_is_opened_with_its_word(tmp_path: Path) -> None:
+    directory = generation.open_generation(tmp_path, 3, WORD)
+    assert directory == tmp_path / "g3"
+    told = Word(**(generation.read(directory / "word.json") or {}))
+    assert told == WORD
+    assert told.leader == "n1"
+
+
+def test_what_has_a_path_into_a_closed_generation_can_write_no_more(tmp_path: Path) -> None:
+    directory = generation.open_generation(tmp_path, 1, WORD)
+    (directory / ".it-7.part").write_text("7")
+    closed = generation.close_generation(tmp_path, 1)
+    with pytest.raises(FileNotFoundError):
+        os.rename(directory / ".it-7.part", directory / "it-7")
+    assert generation.newest(closed) == ""
+
+
+def test_a_closed_generation_is_never_opened_again(tmp_path: Path) -> None:
+    generation.open_generation(tmp_path, 1, WORD)
+    generation.close_generation(tmp_path, 1)
+    with pytest.raises(FileExistsError, match=r"generation 1 .* is closed"):
+        generation.open_generation(tmp_path, 1, WORD)
+    assert not (tmp_path / "g1").exists()
+
+
+def test_a_generation_that_was_never_open_is_closed_for_ever(tmp_path: Path) -> None:
+    assert generation.close_generation(tmp_path, 1) == tmp_path / "g1.closed"
+    with pytest.raises(FileExistsError):
+        generation.open_generation(tmp_path, 1, WORD)
+
+
+def test_a_generation_that_is_opened_while_it_is_closed_is_closed(tmp_path: Path) -> None:
+    """The one that opens it may have looked just before the other one has closed it."""
+    generation.close_generation(tmp_path, 1)
+    (tmp_path / "g1").mkdir()
+    assert generation.close_generation(tmp_path, 1) == tmp_path / "g1.closed"
+    assert not (tmp_path / "g1").exists()
+
+
+def test_to_close_it_twice_is_harmless(tmp_path: Path) -> None:
+    directory = generation.open_generation(tmp_path, 1, WORD)
+    generation.write(directory / "ended.n0.json", {"code": 0})
+    assert [generation.close_generation(tmp_path, 1) for _ in range(2)] == [
+        tmp_path / "g1.closed"
+    ] * 2
+    assert generation.endings(tmp_path / "g1.closed") == {"n0": 0}
+
+
+def test_the_newest_checkpoint_is_that_of_the_latest_iteration(tmp_path: Path) -> None:
+    directory = generation.open_generation(tmp_path, 1, WORD)
+    for name in ("it-9", "it-000000010", ".it-11.part", "it-x", "it-12.tmp"):
+        (directory / name).write_text("")
+    assert generation.newest(directory) == "g1/it-000000010"
+
+
+def test_no_newest_checkpoint_where_there_is_none(tmp_path: Path) -> None:
+    assert generation.newest(generation.open_generation(tmp_path, 1, WORD)) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "progress"),
+    [
+        ('{"iteration": 3, "computed": 0.5}', Progress(3, 0.5)),
+        ('{"iteration": 3, "computed": NaN}', None),
+        ('{"iteration": 3, "computed": -1}', None),
+        ('{"iteration": true, "computed": 1}', None),
+        ('{"iteration": "3", "computed": 1}', None),
+        ('{"iteration": 3}', None),
+        ("[3]", None),
+        ("[" * 100_000, None),
+        ('{"iteration": 3, "comp', None),
+        ("\xff", None),
+        (" " * generation.MOST_BYTES + "{}", None),
+    ],
+)
+def test_progress_that_cannot_be_is_not_believed(
+    told: str, progress: Progress | None, tmp_path: Path
+) -> None:
+    (tmp_path / "progress.json").write_bytes(told.encode("latin-1"))
+    assert generation.progress(tmp_path) == progress
+
+
+@pytest.mark.parametrize("code", ["0", None, 1.5, True])
+def test_an_ending_without_a_number_is_none(code: Any, tmp_path: Path) -> None:
+    generation.write(tmp_path / "ended.n0.json", {"code": code})
+    generation.write(tmp_path / "ended.n1.json", {"code": -9})
+    assert generation.endings(tmp_path) == {"n1": -9}
+
+
+def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "log.n0"
+    assert generation.tail(log) == ""
+    log.write_text("".join(f"line {number}\n" for number in range(2000)))
+    assert generation.tail(log, 2) == "line 1998\nline 1999"

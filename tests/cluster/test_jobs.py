@@ -1,0 +1,158 @@
+"""What follows from how a generation of a job ended: the table, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpushare.cluster.jobs import (
+    ACTIVE,
+    LOST,
+    MOST_LOSSES,
+    NO_ROOM,
+    NOT_STARTED,
+    OVER,
+    OVERDUE,
+    RANK_LOST,
+    Ending,
+    Job,
+    Outcome,
+    Spec,
+    outcome_of,
+)
+
+NEWEST = "g1.closed/it-5"
+
+
+def job(spec: Any = None, **fields: Any) -> Job:
+    made = Spec(2, **{"resumes": True, **(spec or {})})
+    return Job(id="a", user="", directory="/a", spec=made, submitted=0, generation=1, **fields)
+
+
+def ending(**fields: Any) -> Ending:
+    return Ending(**{"nodes": 2, "has_begun": True, **fields})
+
+
+@pytest.mark.parametrize(
+    ("before", "left", "outcome"),
+    [
+        (job(), ending(codes={"n0": 0, "n1": 0}), Outcome("done", "done")),
+        (
+            job(is_cancelled=True),
+            ending(codes={"n0": 0, "n1": 0}),
+            Outcome("cancelled", "cancelled"),
+        ),
+        (job(is_cancelled=True), ending(), Outcome("cancelled", "cancelled")),
+        (
+            job(),
+            ending(codes={"n0": 75, "n1": 0}, newest=NEWEST),
+            Outcome("yielded", "queued"),
+        ),
+        (
+            job(losses=1),
+            ending(codes={"n0": 75, "n1": 75}, was_asked=True),
+            Outcome("yielded", "queued", 1),
+        ),
+        (job(), ending(codes={"n0": 75, "n1": 75}), Outcome(LOST, "queued", 1)),
+        (job(), ending(codes={"n0": 75}, was_asked=True), Outcome(LOST, "queued", 1)),
+        (job(), ending(codes={"n0": 0, "n1": -9}), Outcome(LOST, "queued", 1)),
+        (job(), ending(codes={"n0": 76, "n1": 76}), Outcome(LOST, "queued", 1)),
+        (job(losses=2), ending(newest=NEWEST), Outcome(LOST, "queued", 0)),
+        (job(), ending(reason=OVERDUE), Outcome(LOST, "queued", 1)),
+        (job(), ending(reason=RANK_LOST, codes={"n0": -9}), Outcome(LOST, "queued", 1)),
+        (
+            job(losses=2),
+            ending(reason=NO_ROOM, has_begun=False),
+            Outcome(NO_ROOM, "queued", 2),
+        ),
+        (
+            job({"resumes": False}),
+            ending(reason=NOT_STARTED, has_begun=False),
+            Outcome(NOT_STARTED, "queued"),
+        ),
+        (job({"resumes": False}), ending(has_begun=False), Outcome(LOST, "queued", 1)),
+        (job({"resumes": False, "restarts": True}), ending(), Outcome(LOST, "queued", 1)),
+        (
+            job({"resumes": False}),
+            ending(reason=NOT_STARTED),
+            Outcome(
+                LOST,
+                "failed",
+                0,
+                "generation 1 was lost (not started), and a job of this kind is not started again",
+            ),
+        ),
+        (
+            job(),
+            ending(codes={"n0": 0, "n1": 3}, said="ValueError: x"),
+            Outcome("failed", "failed", 0, "it exited with status 3: ValueError: x"),
+        ),
+        (
+            job(),
+            ending(codes={"n1": 1}, reason=RANK_LOST),
+            Outcome("failed", "failed", 0, "it exited with status 1"),
+        ),
+        (
+            job(losses=2),
+            ending(),
+            Outcome(
+                LOST,
+                "failed",
+                3,
+                "generation 1 was lost, as 2 before it, without a newer checkpoint",
+            ),
+        ),
+    ],
+)
+def test_what_follows(before: Job, left: Ending, outcome: Outcome) -> None:
+    assert outcome_of(before, left) == outcome
+
+
+CODES = st.sampled_from([0, 1, 75, 76, 127, 255, 300, -9, -15])
+ENDINGS = st.builds(
+    Ending,
+    nodes=st.integers(1, 3),
+    codes=st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), CODES, max_size=3),
+    has_begun=st.booleans(),
+    newest=st.sampled_from(["", NEWEST]),
+    reason=st.sampled_from(["", NO_ROOM, NOT_STARTED, OVERDUE, RANK_LOST]),
+    was_asked=st.booleans(),
+)
+JOBS = st.builds(
+    Job,
+    id=st.just("a"),
+    user=st.just(""),
+    directory=st.just("/a"),
+    spec=st.builds(Spec, gpus=st.just(1), resumes=st.booleans(), restarts=st.booleans()),
+    submitted=st.just(0.0),
+    is_cancelled=st.booleans(),
+    losses=st.integers(0, MOST_LOSSES - 1),
+)
+
+
+@given(JOBS, ENDINGS)
+def test_a_generation_that_is_over_leaves_its_job_queued_or_over(before: Job, left: Ending) -> None:
+    outcome = outcome_of(before, left)
+    assert outcome.state in OVER | {"queued"}
+    assert outcome.state not in ACTIVE
+    assert outcome.losses <= MOST_LOSSES
+    if outcome.state == "failed":
+        assert outcome.sentence
+
+
+@given(JOBS, ENDINGS)
+def test_a_job_that_cannot_go_on_is_never_started_twice(before: Job, left: Ending) -> None:
+    outcome = outcome_of(before, left)
+    once = not before.spec.resumes and not before.spec.restarts
+    if once and left.has_begun and outcome.state == "queued":
+        assert outcome.what == "yielded"  # it has left by itself, as it says
+
+
+@given(JOBS, ENDINGS)
+def test_a_job_is_done_only_where_each_node_has_said_so(before: Job, left: Ending) -> None:
+    if outcome_of(before, left).state == "done":
+        assert len(left.codes) == left.nodes
+        assert set(left.codes.values()) == {0}
