@@ -28,7 +28,6 @@ CUDA_TESTS := tests/cuda tests/gpu
 # The part of it that every change gets, in .ci/run as well: with work done late, which finds more than
 # work done at once. `make faults` has the rest.
 CUDA_QUICK := tests/cuda/test_iterations.py tests/cuda/test_lanes.py tests/cuda/test_sessions.py \
-  tests/cuda/test_notebooks.py::test_notebooks_train_in_turns_and_come_to_what_one_comes_to_without_sharing \
   tests/gpu/test_lane.py 'tests/gpu/test_training.py::test_training_comes_to_the_same[cnn]' \
   -k 'not eager and not transformer and not a_thousand_iterations and not statistics_of and not steady_loop \
   and not persistent_is and not what_persists_keeps and not expandable_segments_are'
