@@ -82,8 +82,12 @@ struct Story {
 TEST_CASE("a queue of a cluster stays valid while hosts come and go, and gangs move") {
   for (unsigned seed = 0; seed < 50; ++seed) {
     Story story(seed);
-    ClusterQueue queue({4, 2, 4}, "las",
-                       {.thresholds = {4, 40}, .knob = 2, .told = true, .least = 1});
+    GangRules rules;
+    rules.thresholds = {4, 40};
+    rules.knob = 2;
+    rules.told = true;
+    rules.least = 1;
+    ClusterQueue queue({4, 2, 4}, "las", rules);
     for (int step = 0; step < 200; ++step) {
       story.event(queue);
       ClusterQueue restored = story.restored(queue);
