@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import mmap
 import os
@@ -27,6 +28,7 @@ from jupyter_gpushare.wire.snapshot import (
     Snapshot,
 )
 
+from ..polling import comes
 from .cases import BODIES, LARGE, MODEL
 from .scribbler import CHANGE_OVER, TELL, Scribbler
 
@@ -187,6 +189,7 @@ def lane_bytes(lanes: Callable[[], list[LaneView]]) -> Callable[[], list[int]]:
 def in_memory(look: Callable[[], Snapshot]) -> Callable[[], list[int]]:
     """Return the memory of each lane that a process has: the broker, this process, or one that has
     ever been seen as a session."""
+    gc.collect()  # closed sessions of tests before, which are in cycles and may keep their lanes
     pids = {os.getpid()}
 
     def in_memory() -> list[int]:
@@ -197,6 +200,21 @@ def in_memory(look: Callable[[], Snapshot]) -> Callable[[], list[int]]:
         return sorted(size for size in found.values() if size)
 
     return in_memory
+
+
+@pytest.fixture
+def memory_follows(
+    in_memory: Callable[[], list[int]],
+    lane_bytes: Callable[[], list[int]],
+    look: Callable[[], Snapshot],
+) -> Callable[[], None]:
+    """Wait until the lanes have the memory that they may take, no more and no less."""
+
+    def memory_follows() -> None:
+        if not comes(lambda: in_memory() == lane_bytes()):
+            raise AssertionError(f"{in_memory()} are in memory, of {lane_bytes()}: {look()}")
+
+    return memory_follows
 
 
 def _memory_of_lanes(pid: int) -> Iterator[tuple[int, int]]:

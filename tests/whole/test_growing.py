@@ -69,7 +69,7 @@ def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
     ours: Notebook,
     scribbler: Scribbler,
     lane_bytes: Callable[[], list[int]],
-    in_memory: Callable[[], list[int]],
+    memory_follows: Callable[[], None],
 ) -> None:
     """The neighbour fills it each time, so that it is as large in memory as it may be."""
     cells = (SHORT, MEDIUM, TALL, MEDIUM, SHORT)
@@ -80,8 +80,7 @@ def test_a_lane_is_as_large_as_its_notebook_needs_it_while_it_trains(
         ours.run(cell)
         assert scribbler.overwrites - before >= ITERATIONS - 1
         scribbler.take_turns()
-        while in_memory() != lane_bytes():
-            pass
+        memory_follows()
         sizes += lane_bytes()
     short, medium, tall, still_tall, short_again = sizes
     assert short_again == short < medium < tall == still_tall
@@ -94,14 +93,14 @@ def test_a_lane_leaves_nothing_in_memory_when_its_last_notebook_leaves(
     scribbler: Scribbler,
     lane_bytes: Callable[[], list[int]],
     in_memory: Callable[[], list[int]],
+    memory_follows: Callable[[], None],
 ) -> None:
     ours.run(MEDIUM)
     assert sum(in_memory()) > MIB
     ours.run("%gpushare off")
     scribbler.take_turns()
     assert lane_bytes() == [mmap.PAGESIZE]  # the neighbour's one byte
-    while in_memory() != lane_bytes():
-        pass
+    memory_follows()
     scribbler.close()
     while in_memory():
         pass

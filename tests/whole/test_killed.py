@@ -111,8 +111,7 @@ def test_a_process_that_is_killed_in_promotion_costs_its_neighbours_nothing(
     ours: Notebook,
     scribbler: Scribbler,
     look: Callable[[], Snapshot],
-    lane_bytes: Callable[[], list[int]],
-    in_memory: Callable[[], list[int]],
+    memory_follows: Callable[[], None],
 ) -> None:
     """They train meanwhile, and the lane is theirs again each time."""
     ours.run(LARGE + MODEL)
@@ -126,7 +125,6 @@ def test_a_process_that_is_killed_in_promotion_costs_its_neighbours_nothing(
         (device,) = look().devices
         assert {view.name for view in device.sessions} == {"ours", "scribbler"}
         assert is_valid(device)
-        while in_memory() != lane_bytes():
-            pass
+        memory_follows()
     alone = results_alone({"cells": LARGE + MODEL + len(outcomes) * TRAIN + RESULT})["cells"]
     assert last_json(ours.run(RESULT)) == alone
