@@ -5,6 +5,7 @@ An engine of another kind is one row of ENGINES.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -126,6 +127,35 @@ def test_a_lease_is_told_as_running_until_it_is_gone(
     assert engine.poll([lease, Lease("b", 1, "none")]) == {lease: Status("running")}
     engine.kill(lease)
     ended(engine, lease)
+
+
+@pytest.mark.parametrize("runs_first", [False, True])
+def test_a_lease_is_seen_as_soon_as_it_was_started(
+    engine: Engine, start: Starts, make_job: Makes, runs_first: bool
+) -> None:
+    job = make_job(sys.executable, "-c", BEGETS)
+    with before_its_children() if runs_first else contextlib.nullcontext():
+        for number in range(1, 11):
+            lease = start(job, number)
+            seen = runs(engine, lease), lease in engine.adopt()
+            engine.kill(lease)
+            assert seen == (True, True)
+
+
+@contextlib.contextmanager
+def before_its_children() -> Iterator[None]:
+    """This thread has a processor before its children have it, where the system permits that. So it
+    looks at them as early as can be: the kernel has not yet given them their environment."""
+    processors = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(processors)})
+        with contextlib.suppress(PermissionError):
+            first = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+            os.sched_setscheduler(0, first, os.sched_param(1))
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setaffinity(0, processors)
 
 
 def test_each_node_is_asked_to_yield(engine: Engine, start: Starts, make_job: Makes) -> None:

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,8 @@ from .engine import Lease, Node, Start, Status, parse
 
 LAUNCHER = Path(__file__).parent.parent / "launcher.py"
 NAME, NODE, GPUS = "GPUSHARE_LEASE", "GPUSHARE_NODE", "CUDA_VISIBLE_DEVICES"
-ROUNDS = 5  # of killing: a process may start another one while it is looked for
+LOOK_SECONDS = 0.001  # between two looks for what was just started, or killed
+ROUNDS = 100  # of killing: a process may start another one while it is looked for
 DECLARED = re.compile(r"([A-Za-z0-9_-]{1,64})=([0-9]{1,4})")
 
 
@@ -91,6 +93,7 @@ class LocalEngine:
         try:
             for node, count in start.where.items():
                 self._children.append(self._launch(start, node, free[node][:count]))
+                wait_until_seen(self._children[-1])
         except OSError as error:
             self.kill(lease)
             raise EngineUnavailable(f"a launcher cannot be started: {cause(error)}") from None
@@ -110,6 +113,7 @@ class LocalEngine:
                     os.kill(process.pid, signal.SIGKILL)
             if not found:
                 return
+            time.sleep(LOOK_SECONDS)  # its GPUs are free only once it has ended
 
     def poll(self, leases: Collection[Lease]) -> dict[Lease, Status]:
         there = {one.environment[NAME] for one in self._ours() if one.is_launcher}
@@ -155,6 +159,17 @@ class LocalEngine:
             for process in processes()
             if parse(process.environment.get(NAME, ""), self._cluster) is not None
         ]
+
+
+def wait_until_seen(child: subprocess.Popen[bytes]) -> None:
+    """Return when `/proc` has the environment of this launcher, or it has ended. Popen returns once
+    the new program is certain to run, which is a moment before the kernel has put its words and its
+    environment in place: until then all looks at `/proc` would take the launcher for gone."""
+    while child.poll() is None:
+        with suppress(OSError):
+            if NAME in environment_of(child.pid):
+                return
+        time.sleep(LOOK_SECONDS)
 
 
 def processes() -> Iterator[Process]:
