@@ -64,6 +64,12 @@ class UnknownSession(GpuShareError):
     code = "unknown_session"
 
 
+class UnknownJob(GpuShareError):
+    """The cluster has no job of that id."""
+
+    code = "unknown_job"
+
+
 class DoesNotFit(GpuShareError):
     """The demand is larger than the whole device; waiting would not help."""
 
@@ -122,6 +128,7 @@ BY_CODE: dict[str, type[GpuShareError]] = {
         InvalidValue,
         UnknownDevice,
         UnknownSession,
+        UnknownJob,
         DoesNotFit,
         OverQuota,
         NoRoom,

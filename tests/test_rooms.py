@@ -170,6 +170,19 @@ def test_an_engine_knows_its_seam_and_errors_alone(path: Path) -> None:
     assert {name for name in imports(path) if name.startswith(".")} <= {".engine", "...errors"}
 
 
+@pytest.mark.parametrize("path", sorted((LIBRARY / "cluster").glob("*.py")), ids=named)
+def test_the_service_of_a_cluster_knows_the_seam_of_engines_alone(path: Path) -> None:
+    found = {name for name in imports(path) if "engines" in name.split(".")}
+    assert found <= {".engines.engine"}
+
+
+@pytest.mark.parametrize("name", ["jobs", "verdicts", "sights", "generation", "gangs", "looks"])
+def test_what_a_cluster_decides_by_writes_nothing(name: str) -> None:
+    """The journal, and the acts at an engine, are of the service alone."""
+    found = {*imports(LIBRARY / "cluster" / f"{name}.py")}
+    assert not found & {".journal", ".records", ".acts", ".service", "sqlite3", "subprocess"}
+
+
 @pytest.mark.parametrize("name", ["generation", "launcher"])
 def test_what_runs_on_a_node_of_a_cluster_needs_the_standard_library_alone(name: str) -> None:
     path = LIBRARY / "cluster" / f"{name}.py"

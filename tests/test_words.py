@@ -34,6 +34,7 @@ ROOMS = (
     "jupyter_gpushare/_core_testing.pyi",
     "jupyter_gpushare/broker",
     "jupyter_gpushare/client",
+    "jupyter_gpushare/cluster",
     "jupyter_gpushare/devices",
     "jupyter_gpushare/errors.py",
     "jupyter_gpushare/format.py",

@@ -1,1 +1,1 @@
-"""Parts of a service that orders jobs on an engine which launches them. Nothing calls them yet."""
+"""A service that orders jobs on an engine which launches them. No command starts it yet."""

@@ -6,7 +6,7 @@
         word.json             where it resumes, and its GPUs of each node
         it-000000120          a complete checkpoint, a file or a folder: it has this name only when
                               all of it is on disk
-        progress.json, beat.<node>, yield.<node>, ended.<node>.json, log.<node>
+        master.json, progress.json, beat.<node>, yield.<node>, ended.<node>.json, log.<node>
     JOB/g2.closed/            one that is over, or was given up
 
 To close a generation is one rename of its directory. From then on every path below `g3` is gone, so
@@ -28,8 +28,10 @@ from typing import Any, NamedTuple, TypeGuard
 
 YIELDED = 75  # the exit status of a rank that has saved and left, as it was asked
 FENCED = 76  # of a launcher whose generation is closed
+MASTER = "master.json"  # where rank 0 is; its launcher writes it, before any rank starts
 MOST_BYTES = 1 << 20  # of a file that is read here: jobs write what they like
 MOST_TAIL_BYTES = 4096
+MOST_SECONDS = 1e9  # that a generation can have computed; what tells more cannot be believed
 CHECKPOINT = re.compile(r"it-([0-9]{1,18})")
 
 
@@ -109,14 +111,51 @@ def endings(directory: Path) -> dict[str, int]:
 
 def beats(directory: Path) -> set[str]:
     """The nodes whose launcher has begun."""
-    return {path.name.removeprefix("beat.") for path in directory.glob("beat.*")}
+    return named(directory, "beat")
+
+
+def heard(directory: Path) -> set[str]:
+    """The nodes whose launcher has asked its ranks to yield."""
+    return named(directory, "yield")
+
+
+def has_ranks(directory: Path) -> bool:
+    """Whether any of its ranks may have started."""
+    return (directory / MASTER).exists()
+
+
+def named(directory: Path, kind: str) -> set[str]:
+    return {path.name.removeprefix(f"{kind}.") for path in directory.glob(f"{kind}.*")}
+
+
+def silent(directory: Path, seconds: float) -> set[str]:
+    """The nodes whose launcher has not beaten for more than these seconds, while another one has.
+    All times are of the server of the files, so clocks of nodes may differ."""
+    beaten = {path.name.removeprefix("beat."): when(path) for path in directory.glob("beat.*")}
+    newest = max(beaten.values(), default=0.0)
+    return {node for node, at in beaten.items() if newest - at > seconds}
+
+
+def ran(directory: Path) -> float:
+    """For how many seconds its ranks have run, up to a beat."""
+    begun = when(directory / MASTER)
+    newest = max(map(when, directory.glob("beat.*")), default=0.0)
+    return max(0.0, newest - begun) if begun else 0.0
+
+
+def when(path: Path) -> float:
+    """When it was written last, in Unix seconds; 0.0: it is not there."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def progress(directory: Path) -> Progress | None:
     """None where nothing is told, or nothing that can be believed."""
     told = read(directory / "progress.json") or {}
     iteration, computed = told.get("iteration"), told.get("computed")
-    if not is_amount(iteration) or not is_amount(computed):
+    if not is_amount(iteration) or not is_amount(computed) or computed > MOST_SECONDS:
         return None
     return Progress(int(iteration), float(computed))
 

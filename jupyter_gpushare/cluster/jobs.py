@@ -24,6 +24,7 @@ State = Literal[
 ACTIVE = frozenset(("starting", "running", "yielding", "ending"))
 OVER = frozenset(("done", "failed", "cancelled"))
 
+MOST_GPUS = 1_000_000
 MOST_LOSSES = 3  # one after the other, without a newer checkpoint
 NO_ROOM = "no room"
 NOT_STARTED = "not started"
@@ -36,8 +37,8 @@ RANK_LOST = "a rank is lost"
 class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the service knows of a job; its command is in its directory, for its launchers."""
 
-    gpus: Annotated[int, Meta(gt=0)]
-    nodes: Annotated[int, Meta(ge=0)] = 0  # at most this number of them; 0: any
+    gpus: Annotated[int, Meta(gt=0, le=MOST_GPUS)]
+    nodes: Annotated[int, Meta(ge=0, le=MOST_GPUS)] = 0  # at most this number of them; 0: any
     resumes: bool = False  # it saves when it is asked to yield, and goes on from there
     restarts: bool = False  # from its beginning, where it was lost
     tells: bool = False  # what it computes; else all time of its launchers is counted
@@ -82,7 +83,7 @@ class Ending(NamedTuple):
 
     nodes: int
     codes: Mapping[str, int] = {}
-    has_begun: bool = False  # a launcher has
+    has_begun: bool = False  # one of its ranks may have
     computed: float = 0.0
     newest: str = ""  # its newest checkpoint
     reason: str = ""  # why the service ended it

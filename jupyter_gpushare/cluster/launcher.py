@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -127,14 +127,20 @@ class Launcher:
             yield {**shared, "RANK": str(place.before + local), "LOCAL_RANK": str(local)}
 
     def _meeting_point(self) -> dict[str, str]:
-        """Address and port of rank 0, which the launcher of its node has chosen."""
-        path = self._directory / "master.json"
+        """Address and port of rank 0, which the launcher of its node has chosen, once all others
+        have begun: of a gang that is not whole, no rank starts."""
+        path = self._directory / generation.MASTER
         if self._node == self._word.leader:
+            self._wait_for(lambda: generation.beats(self._directory) >= self._word.where.keys())
             generation.write(path, {"address": address(), "port": free_port()})
-        while (told := generation.read(path)) is None:
+        self._wait_for(path.exists)
+        told = generation.read(path) or {}
+        return {"MASTER_ADDR": str(told["address"]), "MASTER_PORT": str(told["port"])}
+
+    def _wait_for(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
             self._keep_beating()
             time.sleep(LOOK_SECONDS)
-        return {"MASTER_ADDR": str(told["address"]), "MASTER_PORT": str(told["port"])}
 
     def _ended(self) -> int | None:
         """None while ranks compute. One that failed ends all others: a gang lacks none."""

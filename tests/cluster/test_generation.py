@@ -108,3 +108,32 @@ def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     assert generation.tail(log) == ""
     log.write_text("".join(f"line {number}\n" for number in range(2000)))
     assert generation.tail(log, 2) == "line 1998\nline 1999"
+
+
+def test_what_cannot_have_been_computed_is_not_believed(tmp_path: Path) -> None:
+    generation.write(tmp_path / "progress.json", {"iteration": 1, "computed": 1e300})
+    assert generation.progress(tmp_path) is None
+
+
+def beaten(directory: Path, **times: float) -> None:
+    for node, at in times.items():
+        (directory / f"beat.{node}").touch()
+        os.utime(directory / f"beat.{node}", (at, at))
+
+
+def test_a_node_is_silent_that_does_not_beat_while_another_one_does(tmp_path: Path) -> None:
+    assert generation.silent(tmp_path, 30) == set()
+    beaten(tmp_path, n0=100.0, n1=131.0, n2=101.0)
+    assert generation.silent(tmp_path, 30) == {"n0"}
+    assert generation.silent(tmp_path, 31) == set()
+
+
+def test_a_generation_has_run_from_its_first_rank_to_its_last_beat(tmp_path: Path) -> None:
+    beaten(tmp_path, n0=100.0, n1=131.0)
+    assert generation.ran(tmp_path) == 0
+    (tmp_path / "master.json").touch()
+    os.utime(tmp_path / "master.json", (101.0, 101.0))
+    assert generation.ran(tmp_path) == 30
+    os.utime(tmp_path / "master.json", (140.0, 140.0))  # and no beat since
+    assert generation.ran(tmp_path) == 0
+    assert generation.ran(tmp_path / "none") == 0

@@ -78,6 +78,22 @@ def test_a_job_is_told_where_it_resumes(make_job: Makes, launch: Launches) -> No
     assert (found["GPUSHARE_JOB"], found["GPUSHARE_GENERATION"]) == (str(job), "2")
 
 
+@pytest.mark.parametrize("first", ["n0", "n1"])
+def test_no_rank_of_a_gang_starts_before_all_its_launchers_have_begun(
+    first: str, make_job: Makes, launch: Launches
+) -> None:
+    job = make_job(3, 0)
+    directory = opened(job, n0=1, n1=1)
+    launchers = [launch(job, node=first)]
+    until(lambda: generation.beats(directory) == {first})
+    assert not comes(lambda: generation.has_ranks(directory), seconds=0.3)
+    assert iterations([directory]) == []
+    launchers.append(launch(job, node="n1" if first == "n0" else "n0"))
+    assert [launcher.wait() for launcher in launchers] == [0, 0]
+    assert generation.has_ranks(directory)
+    assert iterations([directory]) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGTERM])
 def test_a_signal_asks_the_ranks_to_yield(
     number: signal.Signals, make_job: Makes, launch: Launches

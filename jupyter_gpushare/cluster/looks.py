@@ -1,0 +1,28 @@
+"""What the engine says, once for each step of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from ..errors import EngineUnavailable
+from .engines.engine import Engine, Lease, Node, Status
+
+
+class Look(NamedTuple):
+    """All of it is None where the engine did not answer: then what was known stays, and is older.
+    `found` is None where it was not asked, too: it is all that runs of this cluster."""
+
+    nodes: Mapping[str, Node] | None = None
+    statuses: Mapping[Lease, Status] | None = None
+    found: Collection[Lease] | None = None
+
+
+def look_at(engine: Engine, leases: Collection[Lease], asks_for_all: bool) -> Look:
+    """Blocks. `statuses` has those of `found`, too."""
+    try:
+        nodes = engine.nodes()
+        found = engine.adopt() if asks_for_all else None
+        return Look(nodes, engine.poll({*leases, *(found or ())}), found)
+    except EngineUnavailable:
+        return Look()

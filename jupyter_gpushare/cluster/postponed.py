@@ -1,0 +1,36 @@
+"""Jobs that found no room, and are not started again for a while, so that others are."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Wait(NamedTuple):
+    until: float
+    seconds: float
+
+
+class Postponed:
+    """The first wait of a job takes `seconds`, each one after it twice as long, up to `most`."""
+
+    def __init__(self, seconds: float, most: float) -> None:
+        self._seconds = seconds
+        self._most = most
+        self._waits: dict[str, Wait] = {}
+
+    def add(self, now: float, id: str) -> None:
+        last = self._waits.get(id)
+        seconds = min(2 * last.seconds, self._most) if last else self._seconds
+        self._waits[id] = Wait(now + seconds, seconds)
+
+    def due(self, now: float) -> list[str]:
+        """Those whose wait has ended by now, once."""
+        due = [id for id, wait in self._waits.items() if wait.until <= now]
+        for id in due:
+            self._waits[id] = self._waits[id]._replace(until=math.inf)
+        return due
+
+    def forget(self, id: str) -> None:
+        """It has found room, or is over: its next wait is a first one."""
+        self._waits.pop(id, None)

@@ -1,0 +1,263 @@
+"""The service of a cluster: it orders jobs on an engine that launches them.
+
+In each step it looks at the engine, finds what has become of the jobs that are active, lets the
+queue decide, and acts. Each arrow of a job is in the journal before anything is done about it, so
+the process may be killed at any moment: another one restores the queue from the journal, finds what
+runs, and goes on. What the journal has of a generation that was not started costs a number.
+
+There is no socket, process or thread here, and `clock` is all that it knows of time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from .._core import GangRules
+from ..errors import EngineUnavailable, InvalidValue, UnknownJob, cause
+from .acts import Acts, DirectoryLost, NotStarted
+from .engines.engine import PART, Engine, Node
+from .gangs import Gangs
+from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, OVER, Job, Outcome, Spec, outcome_of
+from .journal import Event, Journal
+from .looks import Look, look_at
+from .postponed import Postponed
+from .records import Records, lease_of
+from .sights import sight_of
+from .verdicts import Bounds, Verdict, verdict_of
+
+NEVER = float("-inf")
+
+
+class Service:
+    """Each method blocks, and raises sqlite3.Error or OSError where the journal cannot be written.
+    Then this object knows more than the journal, and another one has to take its place."""
+
+    def __init__(
+        self,
+        cluster: str,
+        journal: Journal,
+        engine: Engine,
+        clock: Callable[[], float],
+        *,
+        policy: str = "las",
+        rules: GangRules,
+        bounds: Bounds = Bounds(),  # noqa: B008 (it cannot change)
+    ) -> None:
+        """`rules` have `told`. `clock` returns Unix time."""
+        self._journal, self._engine, self._clock, self._bounds = journal, engine, clock, bounds
+        self._acts = Acts(cluster, engine, bounds.beat)
+        self._records = Records(journal)
+        self._most = journal.nodes()
+        self._gangs = Gangs(self._most, policy, rules)
+        self._gangs.restore(self._records.all())
+        self._postponed = Postponed(bounds.postponed, bounds.most_postponed)
+        self._swept = NEVER  # when all that runs was looked at
+
+    # --- what people ask for ----------------------------------------------------------------------
+
+    def submit(self, id: str, user: str, directory: str, spec: Spec) -> Job:
+        """The same again changes nothing. Raises InvalidValue and DoesNotFit."""
+        if (known := self._records.get(id)) is not None:
+            if (known.user, known.directory, known.spec) != (user, directory, spec):
+                raise InvalidValue(f"there is another job of the id {id}")
+            return known
+        if not PART.fullmatch(id):
+            raise InvalidValue(f"an id of a job has 1 to 64 of a-z, 0-9 and '-', and not {id!r}")
+        now = self._clock()
+        job = Job(id=id, user=user, directory=directory, spec=spec, submitted=now)
+        self._gangs.request(now, job)
+        return self._write(now, job, "submitted")
+
+    def cancel(self, id: str) -> Job:
+        """Of a job that is over, nothing is changed. Raises UnknownJob."""
+        job = self._records.get(id)
+        if job is None:
+            raise UnknownJob(f"there is no job {id}")
+        now = self._clock()
+        if job.state == "queued":
+            return self._settle(now, job, Outcome(CANCELLED, "cancelled"))
+        if job.is_active and not job.is_cancelled:
+            return self._write(now, job, "cancel", is_cancelled=True)
+        return job
+
+    def is_valid(self) -> str:
+        """Return an empty string, or what is wrong, between two calls."""
+        return self._gangs.is_valid(self._records.all())
+
+    # --- a step -----------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        asks_for_all = not 0 <= self._clock() - self._swept < self._bounds.sweep
+        look = look_at(self._engine, self._records.leases(), asks_for_all)
+        now = self._clock()
+        self._see_nodes(now, look.nodes)
+        self._sweep(now, look)
+        for job in self._records.active():
+            self._follow(now, job, look)
+        for id in self._postponed.due(now):
+            self._gangs.request(now, self._records[id])
+        if look.nodes is not None:  # else nothing could be started or asked
+            self._enact(now)
+
+    def _see_nodes(self, now: float, nodes: Mapping[str, Node] | None) -> None:
+        if nodes is None:
+            return
+        more = {name: n.gpus for name, n in nodes.items() if n.gpus > self._most.get(name, -1)}
+        if more:
+            self._journal.set_nodes(more, Event(now, "", 0, "nodes", str(more)))
+            self._most |= more
+            self._gangs.set_nodes(now, self._most)  # what jobs may want, though others use some
+        self._gangs.set_nodes(now, usable(nodes, self._records.active()))
+
+    def _sweep(self, now: float, look: Look) -> None:
+        """Adopt what runs and should, and kill what should not: a generation that was given up, or
+        is of a job that is over."""
+        if look.found is None:
+            return
+        self._swept = now
+        for lease in look.found:
+            job = self._records.active_at(lease.job, lease.generation)
+            if job is None:
+                self._acts.kill(lease)
+            elif not job.handle:
+                self._write(now, job, "adopted", lease.handle, handle=lease.handle)
+
+    def _follow(self, now: float, job: Job, look: Look) -> None:
+        sight = sight_of(job, look, self._bounds.silent)
+        job = self._count(now, job, sight.computed)
+        if sight.where.keys() <= self._most.keys() and is_moved(job, sight.where):
+            job = self._move(now, job, sight.where)
+        self._obey(now, job, verdict_of(job, sight, now, self._bounds))
+
+    def _obey(self, now: float, job: Job, verdict: Verdict) -> None:
+        match verdict.act:
+            case "run":
+                self._postponed.forget(job.id)
+                self._write(now, job, "computes", state="running", first=first_of(job, now))
+            case "ask":
+                self._acts.ask_yield(job)
+            case "end":
+                why = verdict.reason
+                job = self._write(now, job, "end", why, state="ending", reason=why)
+                self._acts.kill(lease_of(job))
+            case "kill":
+                self._acts.kill(lease_of(job))
+            case "close":
+                self._close(now, job)
+
+    # --- acts -------------------------------------------------------------------------------------
+
+    def _enact(self, now: float) -> None:
+        decision = self._gangs.decide(now)
+        for id in decision.yields:
+            self._ask(now, self._records[id])
+        for id, place in decision.starts.items():
+            self._start(now, self._records[id], place)
+
+    def _ask(self, now: float, job: Job) -> None:
+        """A job that does not resume is never asked, and ends with its node."""
+        if job.spec.resumes and job.state in ("starting", "running"):
+            self._acts.ask_yield(self._write(now, job, "ask", state="yielding"))
+
+    def _start(self, now: float, job: Job, place: Mapping[str, int]) -> None:
+        job = replace(job, state="starting", generation=job.generation + 1, place=place)
+        job = self._write(now, job, "start", str(place))
+        try:
+            lease = self._acts.start(job)
+        except EngineUnavailable:
+            self._swept = NEVER  # whether it was started is found where all that runs is looked at
+        except NotStarted as error:
+            self._close(now, replace(job, reason=error.reason), str(error))
+        else:
+            now = self._clock()  # an engine may take seconds, which are none of waiting
+            self._write(now, job, "started", lease.handle, handle=lease.handle, since=now)
+
+    def _close(self, now: float, job: Job, detail: str = "") -> None:
+        if not job.handle and not job.reason:
+            job = replace(job, reason=NOT_STARTED)
+        try:
+            ending = self._acts.close(job)
+        except DirectoryLost as error:
+            self._settle(now, job, without_directory(job, error))
+        except OSError as error:  # no other generation is started before it is closed
+            self._note(now, job, f"its generation cannot be closed: {cause(error)}")
+        else:
+            job = self._count(now, job, ending.computed)
+            kept = {"resume": ending.newest or job.resume, "first": first_of(job, now)}
+            self._settle(now, job, outcome_of(job, ending), detail, **kept)
+
+    def _settle(self, now: float, job: Job, outcome: Outcome, detail: str = "", **kept: Any) -> Job:
+        """What becomes of a job that has no generation any more."""
+        self._gangs.finish(now, job.id)
+        if outcome.what in (NO_ROOM, NOT_STARTED):
+            self._postponed.add(now, job.id)
+        elif outcome.state == "queued":
+            self._gangs.request(now, job)
+        fresh = {"place": {}, "handle": "", "told": 0.0, "reason": ""}
+        job = self._write(now, settled(job, outcome, now), outcome.what, detail, **fresh, **kept)
+        if job.is_over:
+            self._gangs.close(now, job.id)
+            self._postponed.forget(job.id)
+        return job
+
+    def _count(self, now: float, job: Job, computed: float) -> Job:
+        if computed <= job.told:
+            return job
+        self._gangs.served(now, job, computed - job.told)
+        return self._records.keep(replace(job, told=computed))
+
+    def _move(self, now: float, job: Job, where: Mapping[str, int]) -> Job:
+        self._gangs.moved(now, job.id, where)
+        return self._write(now, job, "moved", str(where), place=where)
+
+    def _note(self, now: float, job: Job, sentence: str) -> None:
+        """Once, although it is found in each step."""
+        if job.sentence != sentence:
+            self._write(now, job, "note", sentence, sentence=sentence)
+
+    def _write(self, now: float, job: Job, what: str, detail: str = "", **changes: Any) -> Job:
+        changes |= {"core": self._gangs.progress(job.id), "saved": now}
+        return self._records.write(now, replace(job, **changes), what, detail)
+
+
+def is_moved(job: Job, where: Mapping[str, int]) -> bool:
+    """The engine has chosen other GPUs, as many in all. What else it says cannot be believed."""
+    are_all = sum(where.values()) == job.spec.gpus and all(n > 0 for n in where.values())
+    return are_all and {**where} != {**job.place}
+
+
+def usable(nodes: Mapping[str, Node], active: Iterable[Job]) -> dict[str, int]:
+    """The GPUs of each node that jobs may have: all but those that other programs use, or that
+    processes of ours still have whose generation is closed."""
+    ours = Counter[str]()
+    for job in active:
+        ours.update(job.place)
+    return {
+        name: max(0, node.gpus - max(0, node.used - ours[name])) if node.alive else 0
+        for name, node in nodes.items()
+    }
+
+
+def settled(job: Job, outcome: Outcome, now: float) -> Job:
+    return replace(
+        job,
+        state=outcome.state,
+        losses=outcome.losses,
+        sentence=outcome.sentence,
+        yields=job.yields + (outcome.what == "yielded"),
+        ended=now if outcome.state in OVER else None,
+    )
+
+
+def without_directory(job: Job, error: DirectoryLost) -> Outcome:
+    if job.is_cancelled:
+        return Outcome(CANCELLED, "cancelled")
+    return Outcome("failed", "failed", sentence=str(error))
+
+
+def first_of(job: Job, now: float) -> float | None:
+    return now if job.first is None and job.told > 0 else job.first

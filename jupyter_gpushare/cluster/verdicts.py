@@ -1,0 +1,98 @@
+"""What a look at an active job means: a table, of which the first row counts that holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from .generation import YIELDED
+from .jobs import CANCELLED, NO_ROOM, NOT_STARTED, OVERDUE, RANK_LOST, Job
+from .sights import Sight
+
+Act = Literal["wait", "run", "ask", "end", "kill", "close"]
+# wait    for what comes
+# run     it has computed for the first time
+# ask     to yield, once more: not all of its nodes have heard it
+# end     for the reason of the verdict: from now on it is to be killed
+# kill    once more
+# close   its generation is over, or is given up
+
+
+class Bounds(NamedTuple):
+    """Seconds."""
+
+    pending: float = 10.0  # until all its launchers have begun
+    lease: float = 30.0  # until it has left that was asked to yield
+    kill: float = 10.0  # until it is given up that was killed
+    silent: float = 30.0  # for which one launcher does not beat, and another one does
+    beat: float = 1.0  # between two beats
+    sweep: float = 10.0  # between two looks for what runs, and should not
+    postponed: float = 2.0  # for which a job is not started again that found no room, doubled
+    most_postponed: float = 60.0  # each time, up to this
+
+
+class Verdict(NamedTuple):
+    act: Act
+    reason: str = ""
+
+
+class View(NamedTuple):
+    """`seconds` are those in its state."""
+
+    job: Job
+    sight: Sight
+    seconds: float
+    bounds: Bounds
+
+    @property
+    def has_said_all(self) -> bool:
+        return self.sight.codes.keys() >= self.job.place.keys()
+
+    @property
+    def has_lost_a_rank(self) -> bool:
+        return self.sight.is_silent or not {*self.sight.codes.values()} <= {0, YIELDED}
+
+    @property
+    def has_begun(self) -> bool:
+        return {*self.sight.begun} >= self.job.place.keys()
+
+    @property
+    def has_heard(self) -> bool:
+        return {*self.sight.heard, *self.sight.codes} >= self.job.place.keys()
+
+
+class Row(NamedTuple):
+    holds: Callable[[View], bool]
+    verdict: Verdict
+
+
+TABLE = (
+    Row(lambda view: view.has_said_all or view.sight.is_gone, Verdict("close")),
+    Row(lambda view: view.sight.is_closed, Verdict("close")),  # before the service was started
+    Row(lambda view: is_in(view, "ending") and view.seconds > view.bounds.kill, Verdict("close")),
+    Row(lambda view: is_in(view, "ending"), Verdict("kill")),
+    Row(lambda view: view.job.is_cancelled, Verdict("end", CANCELLED)),
+    Row(lambda view: view.has_lost_a_rank, Verdict("end", RANK_LOST)),
+    Row(lambda view: is_late(view) and view.sight.is_pending, Verdict("end", NO_ROOM)),
+    Row(lambda view: is_late(view) and not view.has_begun, Verdict("end", NOT_STARTED)),
+    Row(
+        lambda view: is_in(view, "yielding") and view.seconds > view.bounds.lease,
+        Verdict("end", OVERDUE),
+    ),
+    Row(lambda view: is_in(view, "yielding") and not view.has_heard, Verdict("ask")),
+    Row(lambda view: is_in(view, "starting") and view.sight.computed > 0, Verdict("run")),
+    Row(lambda _: True, Verdict("wait")),
+)
+
+
+def verdict_of(job: Job, sight: Sight, now: float, bounds: Bounds) -> Verdict:
+    view = View(job, sight, now - job.since, bounds)
+    return next(row.verdict for row in TABLE if row.holds(view))
+
+
+def is_in(view: View, state: str) -> bool:
+    return view.job.state == state
+
+
+def is_late(view: View) -> bool:
+    return is_in(view, "starting") and view.seconds > view.bounds.pending

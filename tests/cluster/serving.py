@@ -1,0 +1,130 @@
+"""A service of a cluster as a process of its own, which kills itself.
+
+    python -m tests.cluster.serving SITE CLUSTER [POINT]
+
+It submits the jobs of SITE/jobs.json, each once the one before it has computed, and ends when all
+of them are over. It is killed at POINT: after the event of that name is in the journal; `launched`:
+after a start and before it is there; a number of seconds, like 0.1; or a number of all that it
+writes and does, where each act counts twice, before and after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Event as Flag
+from typing import NamedTuple
+
+from jupyter_gpushare._core import GangRules
+from jupyter_gpushare.cluster.engines.engine import Lease, Start
+from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
+from jupyter_gpushare.cluster.jobs import Job, Spec
+from jupyter_gpushare.cluster.journal import Event, Journal
+from jupyter_gpushare.cluster.loop import run
+from jupyter_gpushare.cluster.service import Service
+
+from .site import QUICK
+
+RULES = GangRules(told=True, tick=0, thresholds=[0.5], least=0.1)
+NODES = "n0=2 n1=2"
+
+
+class Point:
+    """Where the process is killed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._count = 0
+        if "." in name:
+            signal.setitimer(signal.ITIMER_REAL, float(name))  # its signal ends the process
+
+    def pass_by(self, name: str | None = None) -> None:
+        self._count += 1
+        if self._name in (name, str(self._count)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalJournal(Journal):
+    def __init__(self, path: Path, point: Point) -> None:
+        self._point = point
+        super().__init__(path)
+
+    def write(self, job: Job, event: Event) -> None:
+        self._point.pass_by()
+        super().write(job, event)
+        self._point.pass_by(event.what)
+
+
+class MortalEngine(LocalEngine):
+    def __init__(self, cluster: str, point: Point) -> None:
+        self._point = point
+        super().__init__(cluster, declared(NODES))
+
+    def start(self, start: Start) -> Lease:
+        self._point.pass_by()
+        lease = super().start(start)
+        self._point.pass_by("launched")
+        return lease
+
+    def ask_yield(self, lease: Lease) -> None:
+        self._point.pass_by()
+        super().ask_yield(lease)
+        self._point.pass_by()
+
+    def kill(self, lease: Lease) -> None:
+        self._point.pass_by()
+        super().kill(lease)
+        self._point.pass_by()
+
+
+def engine_of(cluster: str) -> LocalEngine:
+    return LocalEngine(cluster, declared(NODES))
+
+
+class Wish(NamedTuple):
+    """A job, which is submitted once the one before it has computed for these GPU-seconds."""
+
+    id: str
+    gpus: int
+    after: float = 0.0
+
+
+def submit(service: Service, journal: Journal, site: Path, wishes: Iterable[Wish]) -> bool:
+    """Return whether all are over. What was submitted by a service before this one stays so."""
+    attained = 0.0
+    states = []
+    for wish in wishes:
+        if attained < wish.after:
+            return False
+        directory = str(site / "jobs" / wish.id)
+        service.submit(wish.id, "", directory, Spec(wish.gpus, resumes=True, tells=True))
+        job = journal.job(wish.id)
+        assert job is not None
+        states.append(job.is_over)
+        attained = job.core["run"] * wish.gpus
+    return all(states)
+
+
+def main(site: Path, cluster: str, name: str = "") -> None:
+    point, is_over = Point(name), Flag()
+    wishes = [Wish(*wish) for wish in json.loads((site / "jobs.json").read_text())]
+    journal, engine = MortalJournal(site / "cluster.sqlite", point), MortalEngine(cluster, point)
+
+    def make() -> Service:
+        return Service(cluster, journal, engine, time.time, rules=RULES, bounds=QUICK)
+
+    def tell(service: Service) -> None:
+        assert service.is_valid() == ""
+        if submit(service, journal, site, wishes):
+            is_over.set()
+
+    run(make, tell, 0.02, is_over)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,149 @@
+"""A cluster on this machine, with its service in this process."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from jupyter_gpushare._core import GangRules
+from jupyter_gpushare.cluster import generation
+from jupyter_gpushare.cluster.engines.engine import Lease, Node, Start, Status
+from jupyter_gpushare.cluster.engines.local import LocalEngine, declared
+from jupyter_gpushare.cluster.jobs import Job, Spec
+from jupyter_gpushare.cluster.journal import Event, Journal
+from jupyter_gpushare.cluster.service import Service
+from jupyter_gpushare.cluster.verdicts import Bounds
+from jupyter_gpushare.errors import EngineUnavailable
+
+from ..polling import until
+from .work import made
+
+QUICK = Bounds(beat=0.05, postponed=0.05, sweep=1000.0)
+STEP = 0.01  # seconds of one iteration
+
+
+class Troubled(LocalEngine):
+    """The engine of this machine, of which parts fail when a test says so."""
+
+    def __init__(self, cluster: str, nodes: str) -> None:
+        super().__init__(cluster, declared(nodes))
+        self.is_away = False
+        self.refuses = False  # to start, and does not say so
+        self.forgets = False  # the answer to a start
+        self.is_cut_short = False  # in a start: the first node alone has a launcher
+        self.cannot_kill = False
+        self.said: dict[str, Node] = {}  # of nodes, instead of what is so
+        self.statuses: dict[str, Status] = {}  # of jobs
+
+    def nodes(self) -> dict[str, Node]:
+        self._answer()
+        return super().nodes() | self.said
+
+    def start(self, start: Start) -> Lease:
+        self._answer()
+        if self.refuses:
+            raise EngineUnavailable("no answer")
+        if self.is_cut_short:
+            start = start._replace(where=dict([*start.where.items()][:1]))
+        lease = super().start(start)
+        if self.forgets or self.is_cut_short:
+            raise EngineUnavailable("no answer")
+        return lease
+
+    def ask_yield(self, lease: Lease) -> None:
+        self._answer()
+        super().ask_yield(lease)
+
+    def kill(self, lease: Lease) -> None:
+        self._answer()
+        if self.cannot_kill:
+            raise EngineUnavailable("the node does not answer")
+        super().kill(lease)
+
+    def poll(self, leases: Collection[Lease]) -> dict[Lease, Status]:
+        self._answer()
+        found = super().poll(leases)
+        return {lease: self.statuses.get(lease.job, found[lease]) for lease in found}
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise EngineUnavailable("no answer")
+
+
+class Site:
+    """Its journal, its engine, and its jobs, whose directories are in `jobs`."""
+
+    def __init__(self, path: Path, nodes: str = "n0=2 n1=2") -> None:
+        self.path = path
+        self.cluster = f"test-{secrets.token_hex(4)}"
+        self.engine = Troubled(self.cluster, nodes)
+        self.rules = GangRules(told=True, tick=0, thresholds=[1.0])
+        self.bounds = QUICK
+        self.journal = Journal(path / "cluster.sqlite")
+        self.service = self.made()
+        self.service.step()
+
+    def made(self) -> Service:
+        return Service(
+            self.cluster, self.journal, self.engine, time.time, rules=self.rules, bounds=self.bounds
+        )
+
+    def restart(self) -> None:
+        """As after a kill: only the journal, the directories and the processes are left."""
+        self.journal.close()
+        self.journal = Journal(self.path / "cluster.sqlite")
+        self.service = self.made()
+
+    def submit(self, id: str, *command: object, gpus: int = 1, **spec: bool | int) -> Path:
+        directory = self.directory(id)
+        if not directory.exists():
+            made(directory, *command)
+        spec = {"resumes": True, "tells": True, **spec}
+        self.service.submit(id, "", str(directory), Spec(gpus, **spec))  # type: ignore[arg-type]
+        return directory
+
+    def directory(self, id: str) -> Path:
+        return self.path / "jobs" / id
+
+    def job(self, id: str) -> Job:
+        found = self.journal.job(id)
+        assert found is not None
+        return found
+
+    def state(self, id: str) -> str:
+        return self.job(id).state
+
+    def events(self, id: str) -> list[str]:
+        return [event.what for event in self.journal.events(id)]
+
+    def reasons(self, id: str) -> list[str]:
+        """Why the service has ended generations of it."""
+        return [event.detail for event in self.journal.events(id) if event.what == "end"]
+
+    def all_events(self, id: str) -> list[Event]:
+        return self.journal.events(id)
+
+    def computes(self, id: str) -> bool:
+        """Its leader has computed an iteration of this generation."""
+        path = generation.path_of(self.directory(id), self.job(id).generation)
+        return (path / "ran").exists()
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Step after step."""
+
+        def step() -> bool:
+            self.service.step()
+            assert self.service.is_valid() == ""
+            return is_so()
+
+        until(step)
+
+    def until_state(self, **states: str) -> None:
+        self.until(lambda: {id: self.state(id) for id in states} == states)
+
+    def close(self) -> None:
+        for lease in LocalEngine.adopt(self.engine):
+            LocalEngine.kill(self.engine, lease)
+        self.journal.close()

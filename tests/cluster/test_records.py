@@ -1,0 +1,181 @@
+"""The jobs that are present, the queue that is made of them, and those that are postponed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from jupyter_gpushare._core import GangRules
+from jupyter_gpushare.cluster.engines.engine import Lease
+from jupyter_gpushare.cluster.gangs import Gangs
+from jupyter_gpushare.cluster.jobs import Job, Spec
+from jupyter_gpushare.cluster.journal import Journal
+from jupyter_gpushare.cluster.postponed import Postponed
+from jupyter_gpushare.cluster.records import Records
+from jupyter_gpushare.errors import DoesNotFit
+
+RULES = GangRules(told=True, tick=0, thresholds=[10.0])
+
+
+def job(id: str = "a", gpus: int = 1, **fields: Any) -> Job:
+    made = {"id": id, "user": "", "directory": "/a", "submitted": 1.0}
+    return Job(**{**made, "spec": Spec(gpus, resumes=True), **fields})
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path / "cluster.sqlite")
+    yield journal
+    journal.close()
+
+
+def test_an_arrow_is_in_the_journal_and_has_its_time(journal: Journal) -> None:
+    records = Records(journal)
+    records.write(2.0, job(), "submitted")
+    started = records.write(3.0, replace(job(), state="starting", generation=1), "start", "n0")
+    assert records["a"] == started == journal.job("a")
+    assert started.since == 3.0
+    again = records.write(4.0, replace(started, handle="h"), "started")
+    assert again.since == 3.0  # it is in the same state
+    assert [tuple(event) for event in journal.events("a")] == [
+        (2.0, "a", 0, "submitted", ""),
+        (3.0, "a", 1, "start", "n0"),
+        (4.0, "a", 1, "started", ""),
+    ]
+    assert records.leases() == {Lease("a", 1, "h")}
+    assert records.active_at("a", 1) == again
+    assert records.active_at("a", 2) is None
+
+
+def test_a_job_that_is_over_is_in_the_journal_alone(journal: Journal) -> None:
+    records = Records(journal)
+    records.write(2.0, job(), "submitted")
+    done = records.write(3.0, replace(job(), state="done"), "done")
+    assert records.all() == []
+    assert records.get("a") == done
+    assert records.get("b") is None
+    assert Records(journal).all() == []
+
+
+def test_what_the_journal_does_not_take_is_not_kept(journal: Journal, tmp_path: Path) -> None:
+    records = Records(journal)
+    records.write(2.0, job(), "submitted")
+    other = sqlite3.connect(tmp_path / "cluster.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.OperationalError):
+        records.write(3.0, replace(job(), state="done"), "done")
+    other.close()
+    assert records["a"].state == "queued"
+
+
+def test_what_is_kept_is_written_with_the_next_arrow(journal: Journal) -> None:
+    records = Records(journal)
+    records.write(2.0, job(), "submitted")
+    kept = records.keep(replace(records["a"], told=5.0))
+    assert records["a"].told == 5.0
+    assert journal.job("a") == replace(kept, told=0.0)
+    records.write(3.0, records["a"], "note")
+    assert journal.job("a") == kept
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+def gangs(**nodes: int) -> Gangs:
+    return Gangs(nodes, "las", RULES)
+
+
+def test_jobs_start_on_nodes_by_name() -> None:
+    queue = gangs(n0=2, n1=2)
+    queue.request(1.0, job("a", 3))
+    queue.request(1.0, job("b", 2))
+    decision = queue.decide(1.0)
+    assert decision.starts == {"a": {"n0": 2, "n1": 1}}
+    assert [*decision.yields] == []
+    queue.set_nodes(2.0, {"n2": 2, "n1": 2, "n0": 2})  # in any order
+    assert queue.decide(2.0).starts == {"b": {"n1": 1, "n2": 1}}
+    queue.set_nodes(3.0, {"n1": 2, "n2": 2})  # n0 is gone
+    assert [*queue.decide(3.0).yields] == ["a"]
+
+
+def test_a_job_of_few_nodes_starts_on_these() -> None:
+    queue = gangs(n0=1, n1=2)
+    queue.request(1.0, job("a", spec=Spec(2, nodes=1)))
+    assert queue.decide(1.0).starts == {"a": {"n1": 2}}
+    with pytest.raises(DoesNotFit, match="'b' wants more devices than 1 host has"):
+        queue.request(1.0, job("b", spec=Spec(3, nodes=1)))
+    assert "b" not in queue
+
+
+def test_service_is_seconds_on_all_gpus() -> None:
+    queue = gangs(n0=2)
+    old = job("a", 2)
+    queue.request(1.0, old)
+    queue.decide(1.0)
+    queue.served(2.0, old, 6.0)
+    queue.request(2.0, job("b", 2))
+    assert queue.progress("a")["run"] == 6.0
+    assert [*queue.decide(2.0).yields] == ["a"]  # it has 12 GPU-seconds
+
+
+def test_a_queue_of_the_jobs_of_the_journal_decides_as_the_one_before_it() -> None:
+    before = gangs(n0=2, n1=2)
+    jobs = {id: job(id, gpus) for id, gpus in (("a", 3), ("b", 2), ("c", 1))}
+    for each in jobs.values():
+        before.request(1.0, each)
+    starts = before.decide(1.0).starts
+    assert starts.keys() == {"a", "c"}
+    before.served(5.0, jobs["a"], 5.0)  # it is the oldest now
+    assert [*before.decide(5.0).yields] == ["a"]
+    states = {"a": "yielding", "b": "queued", "c": "running"}
+    rows = [
+        replace(each, state=states[id], place=starts.get(id, {}), core=before.progress(id), saved=5)
+        for id, each in jobs.items()
+    ]
+    after = gangs(n0=2, n1=2)
+    after.restore(rows)
+    for queue in (before, after):
+        queue.set_nodes(6.0, {"n0": 2, "n1": 2})
+        assert queue.decide(6.0) == ({}, [])  # it was asked already
+        queue.finish(7.0, "a")
+        queue.request(7.0, jobs["a"])
+        assert queue.decide(7.0).starts == {"b": {"n0": 1, "n1": 1}}
+    assert after.progress("a") == before.progress("a")
+
+
+def test_a_job_that_waits_has_waited_while_there_was_no_service() -> None:
+    queue = gangs(n0=1)
+    core = {"run": 20.0, "queue": 1, "ticket": 1, "waited": 3.0, "started": True}
+    queue.restore([job("a", core=core, saved=100.0), job("b", core={}, saved=90.0)])
+    queue.set_nodes(110.0, {})
+    assert queue.progress("a")["waited"] == 13.0
+    assert queue.progress("b")["waited_in_all"] == 20.0
+
+
+# --- postponed ------------------------------------------------------------------------------------
+
+
+def test_each_wait_is_twice_as_long_up_to_the_most() -> None:
+    postponed = Postponed(2.0, 5.0)
+    now = 0.0
+    for seconds in (2.0, 4.0, 5.0, 5.0):
+        postponed.add(now, "a")
+        assert postponed.due(now + seconds - 0.1) == []
+        now += seconds
+        assert postponed.due(now) == ["a"]
+        assert postponed.due(now) == []
+    postponed.forget("a")
+    postponed.add(now, "a")
+    assert postponed.due(now + 2.0) == ["a"]
+
+
+def test_a_job_that_is_forgotten_is_not_due() -> None:
+    postponed = Postponed(2.0, 5.0)
+    postponed.add(0.0, "a")
+    postponed.forget("a")
+    assert postponed.due(10.0) == []

@@ -1,0 +1,493 @@
+"""The service over the engine of this machine, with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jupyter_gpushare.cluster import generation
+from jupyter_gpushare.cluster.engines.engine import Node, Start, Status
+from jupyter_gpushare.cluster.jobs import NO_ROOM, OVERDUE, RANK_LOST, Spec
+from jupyter_gpushare.errors import DoesNotFit, InvalidValue, UnknownJob
+
+from ..polling import until
+from .site import STEP, Site, Troubled
+from .test_launcher import BEGETS, SLEEPS, lives, pids
+from .work import Makes, checkpoint, generations, iterations, opened
+
+# It hears nothing, saves nothing, and writes into the directory of its generation.
+DEAF = (
+    "import os, time; here = os.environ['GPUSHARE_JOB'] + '/g' + os.environ['GPUSHARE_GENERATION'];"
+    "time.sleep(1000)"
+)
+ENDLESS = 100_000
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+def is_whole(job: Path, count: int) -> bool:
+    """Each iteration was computed once."""
+    return iterations(generations(job)) == [*range(1, count + 1)]
+
+
+def test_a_job_runs_to_its_end(site: Site) -> None:
+    job = site.submit("a", 20, STEP, gpus=3)
+    site.until_state(a="done")
+    assert is_whole(job, 20)
+    assert site.events("a") == ["submitted", "start", "started", "computes", "done"]
+    found = site.job("a")
+    assert (found.generation, found.losses, found.yields, found.sentence) == (1, 0, 0, "")
+    assert found.submitted < found.first < found.ended
+    assert found.core["run"] == pytest.approx(20 * STEP)
+    assert [path.name for path in generations(job)] == ["g1.closed"]
+
+
+def test_jobs_start_as_gpus_are_free(site: Site) -> None:
+    jobs = [site.submit(id, 10, STEP, gpus=3) for id in ("a", "b", "c")]
+    site.until_state(a="done", b="done", c="done")
+    assert all(is_whole(job, 10) for job in jobs)
+    starts = [site.all_events(id)[1].at for id in ("a", "b", "c")]
+    assert starts == sorted(starts)
+    ends = [site.job(id).ended for id in ("a", "b", "c")]
+    assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+
+
+def test_a_job_that_has_computed_yields_to_one_that_has_not(site: Site) -> None:
+    long = site.submit("long", 80, STEP, gpus=4)
+    site.until(lambda: attained(site, "long") > 1)
+    short = site.submit("short", 10, STEP, gpus=2)
+    site.until_state(short="done")
+    assert site.job("long").ended is None
+    site.until_state(long="done")
+    assert is_whole(long, 80)
+    assert is_whole(short, 10)
+    assert (site.job("long").yields, site.job("long").generation) == (1, 2)
+    assert site.job("long").losses == 0
+
+
+def attained(site: Site, id: str) -> float:
+    """GPU-seconds that it has told."""
+    told = generation.progress(generation.path_of(site.directory(id), site.job(id).generation))
+    return told.computed * site.job(id).spec.gpus if told else 0.0
+
+
+def test_a_job_that_does_not_resume_is_never_asked_to_yield(site: Site) -> None:
+    site.submit("stays", 80, STEP, gpus=4, resumes=False)
+    site.until(lambda: attained(site, "stays") > 1)
+    site.submit("short", 5, STEP, gpus=2)
+    site.until_state(stays="done")
+    assert "ask" not in site.events("stays")
+    site.until_state(short="done")
+
+
+def test_a_job_that_does_not_resume_ends_on_a_node_that_is_to_be_emptied(site: Site) -> None:
+    job = site.submit("stays", 30, STEP, gpus=4, resumes=False)
+    site.until(lambda: site.computes("stays"))
+    site.engine.said = {"n0": Node(0)}
+    site.until_state(stays="done")
+    assert "ask" not in site.events("stays")
+    assert is_whole(job, 30)
+
+
+def test_a_job_that_tells_nothing_is_counted_by_its_beats(site: Site) -> None:
+    site.submit("silent", sys.executable, "-c", "import time; time.sleep(0.5)", tells=False)
+    site.until_state(silent="running")
+    site.until_state(silent="done")
+    assert 0.2 < site.job("silent").core["run"] < 30
+
+
+# --- what people ask for --------------------------------------------------------------------------
+
+
+def test_the_same_job_is_submitted_once(site: Site) -> None:
+    site.submit("a", 5, STEP)
+    site.submit("a", 5, STEP)
+    assert site.events("a") == ["submitted"]
+    site.until_state(a="done")
+    site.submit("a", 5, STEP)
+    assert site.state("a") == "done"
+    with pytest.raises(InvalidValue, match="another job of the id a"):
+        site.service.submit("a", "other", str(site.directory("a")), Spec(1))
+
+
+@pytest.mark.parametrize("id", ["", "A", "a/b", "a.b", "x" * 65])
+def test_an_id_that_an_engine_could_not_name_is_refused(site: Site, id: str) -> None:
+    with pytest.raises(InvalidValue, match="a-z, 0-9"):
+        site.service.submit(id, "", "/tmp", Spec(1))
+
+
+def test_a_job_that_the_nodes_could_never_hold_is_refused(site: Site) -> None:
+    site.service.step()
+    for gpus, nodes in ((5, 0), (3, 1)):
+        with pytest.raises(DoesNotFit, match="'a' wants more devices than"):
+            site.submit("a", 5, STEP, gpus=gpus, nodes=nodes)
+    assert site.journal.job("a") is None
+    site.submit("a", 5, STEP, gpus=4)
+
+
+def test_a_job_may_want_what_others_use(site: Site) -> None:
+    site.engine.said = {"n2": Node(4, used=3)}
+    site.service.step()
+    site.submit("a", 5, STEP, gpus=8)
+    site.service.step()
+    assert site.state("a") == "queued"
+
+
+def test_what_others_use_is_waited_for(site: Site) -> None:
+    site.engine.said = {"n0": Node(2, used=1)}
+    site.service.step()
+    site.submit("a", 5, STEP, gpus=4)
+    for _ in range(3):
+        site.service.step()
+    assert site.state("a") == "queued"
+    site.engine.said = {}
+    site.until_state(a="done")
+    assert site.job("a").generation == 1
+
+
+def test_a_job_that_waits_is_cancelled_at_once(site: Site) -> None:
+    site.submit("a", 5, STEP)
+    assert site.service.cancel("a").state == "cancelled"
+    site.service.step()
+    assert (site.state("a"), site.job("a").generation) == ("cancelled", 0)
+    assert site.service.cancel("a").state == "cancelled"  # once more: nothing
+    assert site.events("a") == ["submitted", "cancelled"]
+
+
+def test_a_job_that_runs_is_cancelled_with_its_processes(site: Site) -> None:
+    job = site.submit("a", sys.executable, "-c", BEGETS, gpus=2)
+    site.until(lambda: site.job("a").handle != "")
+    there = pids(job)
+    site.service.cancel("a")
+    site.until_state(a="cancelled")
+    until(lambda: not any(map(lives, there)))
+    assert site.events("a")[-3:] == ["cancel", "end", "cancelled"]
+
+
+def test_a_job_that_yields_is_cancelled(site: Site) -> None:
+    job = site.submit("a", sys.executable, "-c", DEAF, gpus=4)
+    site.until(lambda: site.job("a").handle != "")
+    site.submit("b", 5, STEP)
+    site.engine.said = {"n0": Node(0)}  # to be emptied
+    site.until_state(a="yielding")
+    site.service.cancel("a")
+    site.until_state(a="cancelled")
+    site.engine.said = {}
+    site.until_state(b="done")
+    assert len(generations(job)) == 1
+
+
+def test_a_job_that_is_not_there_cannot_be_cancelled(site: Site) -> None:
+    with pytest.raises(UnknownJob, match="no job x"):
+        site.service.cancel("x")
+
+
+# --- how generations end --------------------------------------------------------------------------
+
+
+def test_a_rank_that_fails_ends_the_job_with_its_last_lines(site: Site) -> None:
+    site.submit("a", sys.executable, "-c", "raise SystemExit('it is too late')", gpus=4)
+    site.until_state(a="failed")
+    assert site.job("a").sentence == "it exited with status 1: it is too late"
+    assert site.job("a").generation == 1
+
+
+def test_a_gang_that_has_lost_a_rank_is_ended_whole_and_goes_on(site: Site) -> None:
+    job = site.submit("a", 60, STEP, gpus=4)
+    site.until(lambda: generation.newest(job / "g1") != "")
+    (victim,) = [rank for rank in ranks_of(site, "a", 1) if rank.environ()["RANK"] == "1"]
+    victim.kill()
+    site.until_state(a="done")
+    assert (site.job("a").generation, site.events("a").count("lost")) == (2, 1)
+    assert {*iterations(generations(job))} == {*range(1, 61)}
+    assert resumed_where_it_had_saved(site, "a")
+
+
+def ranks_of(site: Site, id: str, number: int) -> list[psutil.Process]:
+    """The first processes of a generation that its launchers have started."""
+    name = f"gs.{site.cluster}.{id}.g{number}"
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("GPUSHARE_LEASE") == name and "RANK" in process.environ():
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def resumed_where_it_had_saved(site: Site, id: str) -> bool:
+    """Each generation began after the checkpoint of the one before it."""
+    job = site.directory(id)
+    before, *others = generations(job)
+    saved = 0
+    for each in others:
+        resume = generation.newest(before)
+        saved = checkpoint(job, resume) if resume else saved
+        began = iterations([each])
+        if began and began[0] != saved + 1:
+            return False
+        before = each
+    return True
+
+
+def test_a_job_that_does_not_leave_in_its_lease_is_killed(site: Site) -> None:
+    site.bounds = site.bounds._replace(lease=0.2)
+    site.restart()
+    site.submit("a", sys.executable, "-c", SLEEPS, gpus=4)
+    site.until(lambda: site.job("a").handle != "")
+    site.engine.said = {"n0": Node(0)}
+    site.until(lambda: "lost" in site.events("a"))
+    assert site.events("a")[-3:] == ["ask", "end", "lost"]
+    assert site.reasons("a") == [OVERDUE]
+    assert not ranks_of(site, "a", 1)
+
+
+def test_a_job_that_is_lost_for_the_third_time_without_a_checkpoint_has_failed(site: Site) -> None:
+    kills_itself = "import os; os.kill(os.getpid(), 9)"
+    site.submit("a", sys.executable, "-c", kills_itself)
+    site.until_state(a="failed")
+    assert site.job("a").generation == 3
+    assert "as 2 before it, without a newer checkpoint" in site.job("a").sentence
+
+
+def test_a_job_on_a_node_that_is_lost_goes_on_with_others(site: Site) -> None:
+    job = site.submit("a", 60, STEP, gpus=2, nodes=1)
+    site.until(lambda: generation.newest(job / "g1") != "")
+    (node,) = site.job("a").place
+    site.engine.said = {node: Node(2, alive=False)}
+    site.until_state(a="done")
+    assert (site.job("a").generation, site.job("a").losses) == (2, 0)
+    assert {*iterations(generations(job))} == {*range(1, 61)}
+    assert resumed_where_it_had_saved(site, "a")
+    word = generation.read(job / "g2.closed" / "word.json") or {}
+    assert word["where"].keys() == {"n0", "n1"} - {node}
+
+
+def test_a_node_that_is_to_be_emptied_is_left_at_a_boundary(site: Site) -> None:
+    job = site.submit("a", 60, STEP, gpus=2, nodes=1)
+    site.until(lambda: site.computes("a"))
+    (node,) = site.job("a").place
+    site.engine.said = {node: Node(0)}
+    site.until_state(a="done")
+    assert (site.job("a").yields, site.job("a").losses) == (1, 0)
+    assert is_whole(job, 60)
+
+
+def test_a_generation_that_was_cut_off_writes_nothing_beside_the_next_one(site: Site) -> None:
+    """Its node is lost for the engine, and its processes are frozen until the next one computes."""
+    job = site.submit("a", ENDLESS, STEP, gpus=2, nodes=1)
+    site.until(lambda: generation.newest(job / "g1") != "")
+    (node,) = site.job("a").place
+    cut_off = stopped(site)
+    site.engine.said, site.engine.cannot_kill = {node: Node(2, alive=False)}, True
+    site.until(lambda: site.job("a").generation == 2 and site.computes("a"))
+    closed = checkpoints(job / "g1.closed")
+    for pid in cut_off:
+        with contextlib.suppress(ProcessLookupError):  # the first ones end the others
+            os.kill(pid, signal.SIGCONT)
+    until(lambda: not any(map(lives, cut_off)))
+    assert checkpoints(job / "g1.closed") == closed
+    assert not (job / "g1").exists()
+    assert resumed_where_it_had_saved(site, "a")
+
+
+def stopped(site: Site) -> list[int]:
+    """All processes of the first generation of a, which compute nothing from now on."""
+    found = [process.pid for process in psutil.process_iter() if is_of(process, site, 1)]
+    for pid in found:
+        os.kill(pid, signal.SIGSTOP)
+    return found
+
+
+def is_of(process: psutil.Process, site: Site, number: int) -> bool:
+    try:
+        return process.environ().get("GPUSHARE_LEASE", "").endswith(f"{site.cluster}.a.g{number}")
+    except (psutil.Error, OSError):
+        return False
+
+
+def checkpoints(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("it-*"))}
+
+
+def test_what_is_given_up_is_killed_once_its_node_answers(site: Site) -> None:
+    site.bounds = site.bounds._replace(sweep=0.1, kill=0.1)
+    site.restart()
+    job = site.submit("a", sys.executable, "-c", BEGETS, gpus=2)
+    site.until(lambda: site.job("a").handle != "")
+    pids(job)
+    there = stopped(site)  # so they do not notice that it is closed
+    site.engine.cannot_kill = True
+    site.service.cancel("a")
+    site.until_state(a="cancelled")  # after the time that killing may take
+    site.engine.cannot_kill = False
+    site.until(lambda: not any(map(lives, there)))
+
+
+# --- an engine that refuses, forgets, or does not answer ------------------------------------------
+
+
+def test_a_job_that_finds_no_room_waits_and_costs_a_number(site: Site, make_job: Makes) -> None:
+    """Another program has taken the GPUs after the engine was asked for its nodes."""
+    neighbor = Troubled(f"{site.cluster}-2", "n0=2 n1=2")
+    other = make_job(sys.executable, "-c", BEGETS, name="other")
+    opened(other, n0=2)
+    taken = neighbor.start(Start(f"{site.cluster}-2", "other", 1, other, {"n0": 2}))
+    pids(other)
+    site.engine.said = {"n0": Node(2), "n1": Node(2)}
+    job = site.submit("a", 5, STEP, gpus=3)
+    site.until(lambda: site.events("a").count("no room") == 2)
+    neighbor.kill(taken)
+    site.until_state(a="done")
+    assert is_whole(job, 5)
+    assert site.job("a").losses == 0
+    assert site.job("a").generation >= 3
+    starts = [event.at for event in site.all_events("a") if event.what == "start"]
+    assert starts[2] - starts[1] >= 2 * site.bounds.postponed
+
+
+def test_an_engine_that_does_not_answer_changes_nothing(site: Site) -> None:
+    job = site.submit("a", 40, STEP, gpus=4)
+    site.until(lambda: site.computes("a"))
+    site.engine.is_away = True
+    for _ in range(5):
+        site.service.step()
+    assert site.state("a") in ("starting", "running")
+    site.restart()
+    site.until(lambda: site.state("a") == "done")  # its launchers have said how they ended
+    assert is_whole(job, 40)
+    site.submit("b", 5, STEP)
+    site.service.step()
+    assert site.state("b") == "queued"
+    site.engine.is_away = False
+    site.until_state(b="done")
+
+
+def test_a_start_whose_answer_is_lost_is_found(site: Site) -> None:
+    job = site.submit("a", 20, STEP, gpus=4)
+    site.engine.forgets = True
+    site.until(lambda: "start" in site.events("a"))
+    site.engine.forgets = False
+    site.until_state(a="done")
+    assert "adopted" in site.events("a")
+    assert site.job("a").generation == 1
+    assert is_whole(job, 20)
+
+
+def test_a_start_that_came_to_nothing_costs_a_number(site: Site) -> None:
+    job = site.submit("a", 5, STEP)
+    site.engine.refuses = True
+    site.until(lambda: "start" in site.events("a"))
+    site.engine.refuses = False
+    site.until_state(a="done")
+    assert site.events("a")[1:4] == ["start", "not started", "start"]
+    assert (site.job("a").generation, site.job("a").losses) == (2, 0)
+    assert is_whole(job, 5)
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_start_that_was_cut_short_is_given_up_without_a_loss(site: Site, resumes: bool) -> None:
+    """The service was killed before it had started all launchers: none of the ranks has started."""
+    site.bounds = site.bounds._replace(pending=0.3)
+    site.restart()
+    job = site.submit("a", 5, STEP, gpus=4, resumes=resumes)
+    site.engine.is_cut_short = True
+    site.until(lambda: "adopted" in site.events("a"))
+    site.engine.is_cut_short = False
+    site.until_state(a="done")
+    assert site.events("a")[2:5] == ["adopted", "end", "not started"]
+    assert (site.job("a").generation, site.job("a").losses) == (2, 0)
+    assert is_whole(job, 5)
+
+
+def test_a_gang_of_which_one_launcher_is_gone_is_ended_whole(site: Site) -> None:
+    """The engine sees that others of it run."""
+    site.bounds = site.bounds._replace(silent=0.5)
+    site.restart()
+    site.submit("a", ENDLESS, STEP, gpus=4)
+    site.until(lambda: generation.newest(site.directory("a") / "g1") != "")
+    (rank,) = [rank for rank in ranks_of(site, "a", 1) if rank.environ()["RANK"] == "1"]
+    rank.parent().kill()
+    site.until(lambda: site.job("a").generation == 2)
+    assert site.reasons("a") == [RANK_LOST]
+    assert resumed_where_it_had_saved(site, "a")
+
+
+def test_a_request_that_stays_pending_is_withdrawn(site: Site) -> None:
+    site.bounds = site.bounds._replace(pending=0.1)
+    site.engine.statuses = {"a": Status("pending")}
+    site.restart()
+    site.submit("a", sys.executable, "-c", SLEEPS)
+    site.until(lambda: "no room" in site.events("a"))
+    assert site.reasons("a") == [NO_ROOM]
+    assert not ranks_of(site, "a", 1)
+
+
+def test_gpus_that_the_engine_has_chosen_itself_are_counted(site: Site) -> None:
+    site.engine.statuses = {"a": Status("running", {"n0": 1, "n1": 2})}
+    site.submit("a", sys.executable, "-c", SLEEPS, gpus=3)
+    site.until(lambda: "moved" in site.events("a"))
+    assert site.job("a").place == {"n0": 1, "n1": 2}
+    for nonsense in ({"n0": 9}, {"x": 3}, {"n0": -1, "n1": 4}):
+        site.engine.statuses = {"a": Status("running", nonsense)}
+        site.service.step()
+    assert site.events("a").count("moved") == 1
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_a_job_without_its_directory_has_failed(site: Site) -> None:
+    for id, wait in (("running", True), ("queued", False)):
+        site.submit(id, ENDLESS, STEP)
+        if wait:
+            site.until(lambda: site.computes("running"))
+        site.directory(id).rename(site.path / f"{id}-elsewhere")
+    site.until_state(running="failed", queued="failed")
+    for id in ("running", "queued"):
+        assert str(site.directory(id)) in site.job(id).sentence
+
+
+def test_no_other_generation_is_started_while_one_cannot_be_closed(site: Site) -> None:
+    job = site.submit("a", ENDLESS, STEP)
+    site.until(lambda: generation.newest(job / "g1") != "")
+    (job / "g1.closed").mkdir()
+    (job / "g1.closed" / "in the way").touch()
+    for rank in ranks_of(site, "a", 1):
+        rank.kill()
+    for _ in range(20):
+        site.service.step()
+    assert site.job("a").generation == 1
+    assert "cannot be closed" in site.job("a").sentence
+    assert site.events("a").count("note") == 1
+    shutil.rmtree(job / "g1.closed")
+    site.until(lambda: site.job("a").generation == 2)
+
+
+def test_nothing_is_started_that_the_journal_does_not_have(site: Site) -> None:
+    site.submit("a", 5, STEP)
+    other = sqlite3.connect(site.path / "cluster.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        site.service.step()
+    other.execute("ROLLBACK")
+    other.close()
+    assert not generations(site.directory("a"))
+    site.service = site.made()
+    site.until_state(a="done")
+    assert site.job("a").generation == 1
