@@ -36,6 +36,8 @@ class Troubled(LocalEngine):
         self.cannot_kill = False
         self.said: dict[str, Node] = {}  # of nodes, instead of what is so
         self.statuses: dict[str, Status] = {}  # of jobs
+        self.is_full = False  # so what is started is pending
+        self._pending: set[Lease] = set()
 
     def nodes(self) -> dict[str, Node]:
         self._answer()
@@ -45,6 +47,9 @@ class Troubled(LocalEngine):
         self._answer()
         if self.refuses:
             raise EngineUnavailable("no answer")
+        if self.is_full:
+            self._pending.add(lease := Lease(start.job, start.generation, start.name))
+            return lease
         if self.is_cut_short:
             start = start._replace(where=dict([*start.where.items()][:1]))
         lease = super().start(start)
@@ -60,11 +65,13 @@ class Troubled(LocalEngine):
         self._answer()
         if self.cannot_kill:
             raise EngineUnavailable("the node does not answer")
+        self._pending.discard(lease)
         super().kill(lease)
 
     def poll(self, leases: Collection[Lease]) -> dict[Lease, Status]:
         self._answer()
-        found = super().poll(leases)
+        pending = dict.fromkeys(self._pending & {*leases}, Status("pending"))
+        found = super().poll(leases) | pending
         return {lease: self.statuses.get(lease.job, found[lease]) for lease in found}
 
     def _answer(self) -> None:
