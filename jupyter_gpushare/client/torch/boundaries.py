@@ -368,12 +368,17 @@ class Boundaries:
             self._end()
 
     def _forward_left(self, frame: int) -> None:
-        """The frame has ended; an interrupt leaves a forward without a call of its hooks."""
+        """The frame has ended; an interrupt leaves a forward without a call of its hooks. Its id is
+        not looked for on the stack: a frame that runs by now may have got it."""
+        if self._leader != get_ident():
+            return
         was_open = self._outermost.frame == frame
-        if self._leader == get_ident() and not self._outermost.is_running():
+        if was_open:
+            self._outermost.end()
+        if not self._outermost.frame:
             self._outermost.unhook_end()
-            if was_open:
-                self._memory.squeeze.forward_left()
+        if was_open:
+            self._memory.squeeze.forward_left()
 
     # --- candidates --------------------------------------------------------------------------
 
