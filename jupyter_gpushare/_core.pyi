@@ -226,9 +226,14 @@ class Host:
     """
 
     def __init__(
-        self, devices: Sequence[tuple[str, int]], policy: str = "fair", rules: Rules = ...
+        self,
+        devices: Sequence[tuple[str, int]],
+        policy: str = "fair",
+        rules: Rules = ...,
+        least_chunk: int = 1,
     ) -> None:
-        """`devices` are their names and capacities in bytes."""
+        """`devices` are their names and capacities in bytes. A lane that two sessions use at once
+        consists of whole chunks of at least `least_chunk` bytes."""
     def place(self, among: Sequence[str], demand: Demand, count: int = 1) -> list[str]:
         """Return the `count` best devices for a newcomer: those where there is room now, and most
         for each session.
@@ -285,6 +290,10 @@ class Host:
     def sessions(self, device: str) -> int:
         """Return the number of sessions that are open there."""
     def lane_bytes(self, device: str, lane: int) -> int: ...
+    def lane_width(self, device: str, lane: int) -> int:
+        """Return the bytes that sessions go by which use the lane from its ends; 0: it has none."""
+    def end_of(self, device: str, session: str) -> int:
+        """Return the end of its lane that a session has in its turn; -1: none."""
     def squeezed(self, device: str, session: str) -> int:
         """Return the bytes that an iteration may take; 0, if the session is not squeezed."""
     def is_valid(self) -> str:
@@ -696,8 +705,41 @@ class CoLaneUsage:
     is_lost: bool
     """What the ledger says cannot be true, so the lane is not used any more."""
 
+LEAST_CHUNK: int
+"""The bytes of the smallest chunk of a lane with two ends."""
+
+def chunk_bytes(lane_bytes: int) -> int:
+    """Return the bytes of a chunk of a lane with two ends. Such a lane has whole chunks."""
+
 def make_ledger() -> int:
     """Return the descriptor of a new ledger of a lane with two ends. Raises OSError."""
+
+def reap_end(ledger: int, end: int) -> bool:
+    """Free an end of a lane whose process has ended in an iteration; return whether it had."""
+
+def spoil_ledger(ledger: int) -> None:
+    """Let neither of the two processes go by this ledger any more: what they allocate from now on
+    is private, until each has another ledger."""
+
+def let_go_of_end(ledger: int, end: int) -> None:
+    """Note that this process uses nothing of the lane, where the descriptor of the ledger came from
+    a `HeldEnd`."""
+
+class HeldEnd:
+    """An end of a lane that is held for a process which uses this part of the lane already, and has
+    not got the ledger yet.
+
+    `bytes` of the `lane_bytes` count as that process's, until it has opened the ledger by the
+    `descriptor`, or `release` is called, or all descriptors of it are closed because processes have
+    ended. Raises RuntimeError where the end cannot be held.
+    """
+
+    def __init__(self, ledger: int, end: int, bytes: int, lane_bytes: int) -> None: ...
+    @property
+    def descriptor(self) -> int:
+        """The one to be sent to that process. It stays this object's."""
+    def release(self) -> None:
+        """Free the end, unless a process has opened it. Idempotent."""
 
 class Lane:
     """The lane of this process: memory that it uses in turn with others, for blocks of 64 KiB and
@@ -739,6 +781,10 @@ class Lane:
         """
     @staticmethod
     def usage() -> LaneUsage: ...
+    @staticmethod
+    def pass_on() -> None:
+        """Let the next process take this end of the lane, until `enter`: the turn is over, and the
+        lane is empty."""
     @staticmethod
     def co_lane_usage() -> CoLaneUsage: ...
     @staticmethod

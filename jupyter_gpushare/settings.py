@@ -114,6 +114,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NotNegative,
         Meta(description="lanes of a device that may run at the same time; 0: the policy decides"),
     ] = 0
+    share_lanes: Annotated[
+        bool,
+        Meta(
+            description="two notebooks of one trust domain may compute at once in one lane, where"
+            " policy or running_lanes let several lanes run at once; not on a GPU"
+        ),
+    ] = False
     quantum_seconds: Annotated[
         float,
         Positive,

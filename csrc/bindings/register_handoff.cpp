@@ -17,7 +17,9 @@ py::object await(const HandoffSlot& handoff_slot, int connection, uint64_t numbe
     turn = handoff_slot.await(connection, number);
   }
   if (!turn) return py::none();
-  return py::make_tuple(turn->number, turn->lane, turn->bytes, turn->memory, turn->chunks);
+  constexpr int kUnsqueezed = 0;  // else the broker's own Grant comes alone
+  return py::make_tuple(turn->number, turn->lane, turn->bytes, turn->memory, turn->chunks,
+                        kUnsqueezed, turn->end);
 }
 
 void send(const HandoffSlot& handoff_slot, std::string name, std::string handoff_token) {
@@ -26,7 +28,11 @@ void send(const HandoffSlot& handoff_slot, std::string name, std::string handoff
 
 // The lane of this process on the host.
 IdleTurn::Lane host_lane() {
-  return {[] { return lane().survivor_bytes() == 0; }, return_memory_of_iterations};
+  return {[] { return lane().survivor_bytes() == 0; },
+          [] {
+            return_memory_of_iterations();
+            lane().pass_on();
+          }};
 }
 
 void register_idle_turn(py::module_& module) {

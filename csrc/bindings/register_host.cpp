@@ -14,10 +14,12 @@ namespace gpushare {
 namespace {
 
 std::unique_ptr<Host> make(const std::vector<std::pair<std::string, py::int_>>& devices,
-                           const std::string& policy, const Rules& rules) {
+                           const std::string& policy, const Rules& rules,
+                           const py::int_& least_chunk) {
   std::vector<DeviceSpec> specs;
   for (const auto& [name, capacity] : devices)
-    specs.push_back({name, whole<Bytes>(capacity, "capacity")});
+    specs.push_back(
+        {name, whole<Bytes>(capacity, "capacity"), whole<Bytes>(least_chunk, "least_chunk")});
   return std::make_unique<Host>(specs, policy, rules);
 }
 
@@ -77,6 +79,19 @@ void register_devices(py::class_<Host>& host) {
           },
           device, py::arg("lane"))
       .def(
+          "lane_width",
+          [](const Host& self, const std::string& name, LaneId lane) {
+            return known(self, name).lanes.table().width_of(lane);
+          },
+          device, py::arg("lane"))
+      .def(
+          "end_of",
+          [](const Host& self, const std::string& name, const std::string& session) {
+            const DeviceState& state = known(self, name);
+            return state.lanes.table().end_of(state.sessions.of(session).number);
+          },
+          device, py::arg("session"))
+      .def(
           "squeezed",
           [](const Host& self, const std::string& name, const std::string& session) {
             const DeviceState& state = known(self, name);
@@ -93,7 +108,7 @@ void register_host(py::module_& module) {
   const auto id = py::arg("id");
   py::class_<Host> host(module, "Host");
   host.def(py::init(&make), py::arg("devices"), py::arg("policy") = "fair",
-           py::arg("rules") = Rules{})
+           py::arg("rules") = Rules{}, py::arg("least_chunk") = 1)
       .def("open", &Host::open, now, id, py::arg("devices"), py::arg("spec"));
   register_events(host);
   register_devices(host);

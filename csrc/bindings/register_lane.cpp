@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "bindings/register.h"
+#include "claims/chunk.h"
+#include "memory/common/held_end.h"
 #include "memory/host/allocation_hook.h"
 #include "memory/host/host_lane_memory.h"
 
@@ -28,6 +30,34 @@ int make_ledger() {
   throw py::error_already_set();
 }
 
+std::unique_ptr<HeldEnd> hold_end(int ledger, int end, size_t bytes, size_t lane_bytes) {
+  auto held = std::make_unique<HeldEnd>();
+  const std::string reason = held->open(ledger, end, bytes, lane_bytes);
+  if (!reason.empty()) throw std::runtime_error(reason);
+  return held;
+}
+
+void register_ledger(py::module_& module) {
+  module.def("make_ledger", &make_ledger,
+             "A descriptor of a new ledger of a lane with two ends, which the caller closes.");
+  module.def(
+      "reap_end", [](int ledger, int end) { return Ledger::reap(ledger, end); }, py::arg("ledger"),
+      py::arg("end"), "Free an end whose process has ended.");
+  module.def(
+      "spoil_ledger", [](int ledger) { Ledger::spoil(ledger); }, py::arg("ledger"),
+      "Neither of the two processes goes by this ledger any more.");
+  module.def("let_go_of_end", &Ledger::let_go, py::arg("ledger"), py::arg("end"),
+             "This end is held no more by this descriptor.");
+  module.attr("LEAST_CHUNK") = kLeastChunk;
+  module.def("chunk_bytes", &chunk_bytes, py::arg("lane_bytes"));
+  py::class_<HeldEnd>(module, "HeldEnd",
+                      "An end that is held for a process which has not got the ledger yet.")
+      .def(py::init(&hold_end), py::arg("ledger"), py::arg("end"), py::arg("bytes"),
+           py::arg("lane_bytes"))
+      .def_property_readonly("descriptor", &HeldEnd::descriptor)
+      .def("release", &HeldEnd::release);
+}
+
 void register_co_lane(py::module_& module) {
   py::class_<LaneEnd>(module, "LaneEnd", "One end of a lane that two processes fill at once.")
       .def(py::init([](int ledger, int end, const std::string& page_directory) {
@@ -39,8 +69,6 @@ void register_co_lane(py::module_& module) {
                     "That allocations have waited for the other process, so far.")
       .def_readonly("is_lost", &CoLaneUsage::is_lost,
                     "What the ledger says cannot be true, so the lane is not used any more.");
-  module.def("make_ledger", &make_ledger,
-             "A descriptor of a new ledger of a lane with two ends, which the caller closes.");
 }
 
 void register_usage(py::module_& module) {
@@ -69,6 +97,7 @@ void register_host_lane_memory(py::module_& module) {
 
 void register_lane(py::module_& module) {
   register_usage(module);
+  register_ledger(module);
   register_co_lane(module);
   register_host_lane_memory(module);
   py::class_<ProcessLane>(
@@ -99,6 +128,9 @@ void register_lane(py::module_& module) {
       .def_static(
           "promote", [] { return lane().promote(); }, Unlocked(),
           "Empty the lane before it is another's; returns the bytes that were alive in it.")
+      .def_static(
+          "pass_on", [] { lane().pass_on(); },
+          "The turn is over: the next process may take this one's end of the lane.")
       .def_static("usage", [] { return lane().usage(); })
       .def_static("co_lane_usage", [] { return lane().co_lane_usage(); })
       .def_static(

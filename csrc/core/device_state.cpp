@@ -8,10 +8,11 @@
 
 namespace gpushare {
 
-DeviceState::DeviceState(Bytes capacity, std::string_view policy_name, const Rules& known)
+DeviceState::DeviceState(Bytes capacity, std::string_view policy_name, const Rules& known,
+                         Bytes least_chunk)
     : rules(known),
       policy(&policy_named(policy_name)),
-      lanes(capacity),
+      lanes(capacity, least_chunk),
       shares(rules.half_life),
       tuner(rules.quantum) {
   check_rules(rules);

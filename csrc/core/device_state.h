@@ -32,7 +32,8 @@ namespace gpushare {
 
 struct DeviceState {
   // Raises std::invalid_argument.
-  DeviceState(Bytes capacity, std::string_view policy_name, const Rules& known);
+  DeviceState(Bytes capacity, std::string_view policy_name, const Rules& known,
+              Bytes least_chunk = 1);
   DeviceState(const DeviceState& other);  // whose sessions have shares of their own
   DeviceState& operator=(const DeviceState&) = delete;
 

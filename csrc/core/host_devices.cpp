@@ -16,7 +16,8 @@ HostDevices::HostDevices(const std::vector<DeviceSpec>& devices, std::string_vie
   for (const DeviceSpec& device : devices) {
     require(numbers_.emplace(device.name, devices_.size()).second,
             "two devices are called '" + device.name + "'");
-    devices_.push_back({device.name, device.capacity, Scheduler(device.capacity, policy, rules)});
+    devices_.push_back({device.name, device.capacity,
+                        Scheduler(device.capacity, policy, rules, device.least_chunk)});
   }
 }
 

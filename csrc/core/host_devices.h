@@ -18,6 +18,7 @@ using DeviceNumber = std::size_t;  // they are numbered as they were named
 struct DeviceSpec {
   std::string name;
   Bytes capacity = 0;
+  Bytes least_chunk = 1;  // of a lane that two sessions use at once
 };
 
 struct Device {

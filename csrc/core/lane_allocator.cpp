@@ -1,5 +1,6 @@
 #include "core/lane_allocator.h"
 
+#include <bit>
 #include <functional>
 #include <stdexcept>
 #include <vector>
@@ -8,6 +9,10 @@ namespace gpushare {
 namespace {
 
 constexpr Bytes kLargestCapacity = Bytes{1} << 60;  // so that no sum below can overflow
+constexpr std::uint64_t kMostChunks = 1024;         // or a few more; as in csrc/claims/chunk.h
+
+// As few as `chunk` divides, that are no fewer than these bytes.
+Bytes whole(Bytes bytes, Bytes chunk) { return (bytes + chunk - 1) / chunk * chunk; }
 
 void check(const Demand& demand) {
   if (demand.persistent < 0 || demand.ephemeral < 0)
@@ -16,7 +21,9 @@ void check(const Demand& demand) {
 
 }  // namespace
 
-LaneAllocator::LaneAllocator(Bytes capacity) : capacity_(capacity) {
+LaneAllocator::LaneAllocator(Bytes capacity, Bytes least_chunk)
+    : capacity_(capacity), least_chunk_(least_chunk) {
+  if (least_chunk < 1) throw std::invalid_argument("a chunk must have at least one byte");
   if (capacity < 0 || capacity > kLargestCapacity)
     throw std::invalid_argument("a capacity must be between 0 and 2^60 bytes");
 }
@@ -75,7 +82,8 @@ bool LaneAllocator::can_hold_beside(SessionNumber session) const {
   if (lane.held() != 1 || holder == kNoSession) return false;
   const Bytes larger =
       std::max(table_.demand_of(session).ephemeral, table_.demand_of(holder).ephemeral);
-  return larger > 0 && larger <= width_for_two(lane);
+  const Bytes width = width_for_two(lane);
+  return larger > 0 && whole(larger, chunk_of(width)) <= width;
 }
 
 void LaneAllocator::hold_beside(SessionNumber session) {
@@ -87,7 +95,16 @@ void LaneAllocator::hold_beside(SessionNumber session) {
 
 Bytes LaneAllocator::width_for_two(const LaneTable::Lane& lane) const {
   if (lane.width > 0) return lane.width;
-  return std::min(std::max(lane.largest(), lane.two_largest()), lane.bytes() + free());
+  const Bytes chunk = chunk_of(lane.two_largest());
+  const Bytes second = lane.two_largest() - lane.largest();
+  const Bytes both = whole(lane.largest(), chunk) + whole(second, chunk);
+  const Bytes most = std::min(both, lane.bytes() + free());
+  return most - most % chunk_of(most);
+}
+
+Bytes LaneAllocator::chunk_of(Bytes width) const {
+  const auto parts = static_cast<std::uint64_t>(width) / kMostChunks;
+  return std::max(least_chunk_, static_cast<Bytes>(std::bit_ceil(parts)));
 }
 
 bool LaneAllocator::can_move(SessionNumber session, int max_lanes) const {

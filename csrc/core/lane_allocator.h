@@ -7,7 +7,8 @@
 // one copies nothing. A member that holds its lane stays in it: two held lanes never merge.
 //
 // Two members may hold a lane at once, each one end. The lane is then as wide as both of its
-// largest members together, or as far as there is memory, and stays so while it is held.
+// largest members together, each in whole chunks, or as far as there is memory, and stays so while
+// it is held.
 //
 // Programs that are not sessions may have memory of the device as well. No session is placed in
 // this unmanaged memory, but none that has a place loses it to them: then the used bytes and the
@@ -27,7 +28,9 @@ namespace gpushare {
 
 class LaneAllocator {
  public:
-  explicit LaneAllocator(Bytes capacity);
+  // A lane that two members hold consists of whole chunks, which are no smaller than `least_chunk`
+  // bytes: what each has of it is counted in chunks.
+  explicit LaneAllocator(Bytes capacity, Bytes least_chunk = 1);
 
   // Returns the lane that took the session; absent: it has to wait. `max_lanes` 0 means no limit.
   std::optional<LaneId> place(SessionNumber session, const Demand& demand, int max_lanes = 0);
@@ -90,8 +93,10 @@ class LaneAllocator {
   Bytes most() const { return std::max(room(), used()); }  // bound after a change
   void merge_until_safe();
   Bytes width_for_two(const LaneTable::Lane& lane) const;
+  Bytes chunk_of(Bytes width) const;
 
   Bytes capacity_;
+  Bytes least_chunk_;
   Bytes unmanaged_ = 0;
   Bytes limit_ = capacity_;  // bound of used(): room(), or more if unmanaged memory grew
   LaneTable table_;

@@ -113,6 +113,11 @@ Bytes LaneTable::bytes_of(LaneId lane) const {
   return found == lanes_.end() ? 0 : found->second.bytes();
 }
 
+Bytes LaneTable::width_of(LaneId lane) const {
+  const auto found = lanes_.find(lane);
+  return found == lanes_.end() ? 0 : found->second.width;
+}
+
 Bytes LaneTable::used_without(SessionNumber session) const {
   const Member& member = members_.at(session);
   const Lane& lane = lanes_.at(member.lane);

@@ -70,6 +70,7 @@ class LaneTable {
   // The other holder of its lane; kNoSession: there is none.
   SessionNumber other_holder(SessionNumber session) const;
   Bytes bytes_of(LaneId lane) const;  // 0 if there is no such lane
+  Bytes width_of(LaneId lane) const;  // the same
   const std::map<LaneId, Lane>& lanes() const { return lanes_; }
   // The largest ephemeral demand of the members for which `counts` is true.
   template <class Counts>

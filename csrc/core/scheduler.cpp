@@ -11,8 +11,8 @@
 
 namespace gpushare {
 
-Scheduler::Scheduler(Bytes capacity, std::string_view policy, const Rules& rules)
-    : state_(std::make_unique<DeviceState>(capacity, policy, rules)) {}
+Scheduler::Scheduler(Bytes capacity, std::string_view policy, const Rules& rules, Bytes least_chunk)
+    : state_(std::make_unique<DeviceState>(capacity, policy, rules, least_chunk)) {}
 
 // --- sessions ------------------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ namespace gpushare {
 
 class Scheduler {
  public:
-  Scheduler(Bytes capacity, std::string_view policy, const Rules& rules);
+  // `least_chunk`: as in lane_allocator.h.
+  Scheduler(Bytes capacity, std::string_view policy, const Rules& rules, Bytes least_chunk = 1);
 
   // A session that is open already is replaced, so that a repeated open is harmless.
   Decision open(Seconds now, const std::string& id, const SessionSpec& spec);

@@ -82,7 +82,12 @@ std::optional<Turn> read_handoff_token(std::string_view token, std::string_view 
   Reader rest(token.substr(kMacDigits));
   for (uint64_t* number : {&turn.number, &turn.lane, &turn.bytes, &turn.memory, &turn.chunks})
     rest.skip(" ").number(*number);
-  return rest.is_over() ? std::optional(turn) : std::nullopt;
+  if (rest.is_over()) return turn;
+  uint64_t end = 0;
+  rest.skip(" ").number(end);
+  if (!rest.is_over() || end > 1) return std::nullopt;
+  turn.end = static_cast<int>(end);
+  return turn;
 }
 
 std::optional<Successor> find_successor(std::string_view frames, uint64_t turn) {

@@ -9,6 +9,7 @@ namespace gpushare {
 // A turn as a Grant of the broker gives it (wire/messages.py).
 struct Turn {
   uint64_t number, lane, bytes, memory, chunks;
+  int end = -1;  // of a lane that two sessions use at once, 0 or 1
 };
 
 // The successor that a Yield names, and the message to be sent to its handoff slot.
@@ -17,9 +18,10 @@ struct Successor {
 };
 
 // The turn in a direct handoff, which is a MAC of the numbers of the turn, followed by these
-// numbers with a blank before each; none if the text is anything else, or was written with another
-// key. A session that hands a turn off has the message and not the key: so it gives the turn that
-// the broker has written into it, and no other.
+// numbers with a blank before each, the last of which is there only if the turn has an end; none if
+// the text is anything else, or was written with another key. A session that hands a turn off has
+// the message and not the key: so it gives the turn that the broker has written into it, and no
+// other.
 [[nodiscard]] std::optional<Turn> read_handoff_token(std::string_view token, std::string_view key);
 
 // The successor that the newest Yield for `turn` names, in frames as they come from the broker,

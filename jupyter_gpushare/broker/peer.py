@@ -25,6 +25,7 @@ class Peer(ABC):
     session: str | None = None
     memory = 0  # the number of the lane memory that it was sent last
     chunks = 0  # the chunks that it has of that memory
+    ledger = 0  # the number of the lane memory whose ledger it was sent last
     page_ins = 0  # the PageIns that it was sent since its session was opened
     channel: Channel | None = None  # by which chunks are sent and received
 

@@ -112,6 +112,7 @@ class Service:
             [(device.name, device.capacity_bytes) for device in devices],
             settings.policy,
             scheduler_rules(settings),
+            _core.LEAST_CHUNK,
         )
         self.sessions = Sessions(settings.max_sessions, settings.max_sessions_per_user)
         self.accounts = accounts or Accounts(clock=clock)
@@ -120,7 +121,14 @@ class Service:
         self._recovery = Recovery(
             self._host, self.journal, grants_from=grants_from, lease_seconds=settings.lease_seconds
         )
-        self._grants = Grants(by_name, self.sessions, self._host, self.accounts, self.journal)
+        self._grants = Grants(
+            by_name,
+            self.sessions,
+            self._host,
+            self.accounts,
+            self.journal,
+            settings.share_lanes,
+        )
         self._unmanaged = UnmanagedMemory(devices, self._host, self.sessions, self._grants)
         self._meter = Meter(self._host, self.sessions, self.accounts)
         self._reports = Reports(self.accounts)

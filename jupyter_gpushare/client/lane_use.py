@@ -6,7 +6,7 @@ The caller has the link's lock.
 from __future__ import annotations
 
 from ..errors import DoesNotFit, NoRoom, OverQuota
-from ..wire.messages import Grant, Keep, Trim
+from ..wire.messages import ALONE, Grant, Keep, Trim
 from .link import Link
 from .placement import Placement
 from .usage import Owner
@@ -22,11 +22,13 @@ class LaneUse:
         self.trouble = ""  # why iterations of the last grant run outside of the lane
         self.keeps_survivors = False  # there was no room for them outside of the lane
         self.squeezed_bytes = 0  # as the last grant says
+        self.is_shared = False  # another session may use the lane at the same time
 
     def use(self, grant: Grant) -> None:
         """Use the lane of a grant for the next iterations."""
         self.squeezed_bytes = grant.squeezed_bytes
         self._owner.memory.squeeze_to(grant.squeezed_bytes)
+        self.is_shared = grant.end != ALONE
         memory, size = self._link.lane_of(grant)
         trouble = self._owner.memory.use_lane(memory, size, self._placement.capacity)
         if trouble and trouble != self.trouble:

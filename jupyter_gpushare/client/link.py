@@ -17,7 +17,7 @@ from ..errors import ConnectionLost, GpuShareError, ProtocolError
 from ..settings import Settings
 from ..wire.client import Client, LaneMemory
 from ..wire.framing import ToClient
-from ..wire.messages import Close, Grant, Message, Open, Opened, Rests
+from ..wire.messages import ALONE, Close, Grant, Message, Open, Opened, Rests
 
 FIRST_RETRY_SECONDS = 0.02
 LAST_RETRY_SECONDS = 0.25  # a new broker waits twice that for the sessions that have turns
@@ -203,6 +203,7 @@ class Link:
         if the grant has no lane that is known here."""
         known = self.connected().lane_memory
         is_known = grant.memory != 0 and grant.memory == known.number
+        known.end = grant.end if is_known else ALONE
         return (known, grant.bytes) if is_known else (None, 0)
 
     # --- end ---------------------------------------------------------------------------------

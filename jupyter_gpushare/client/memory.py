@@ -136,6 +136,8 @@ class WholeProcess:
     def squeeze_to(self, size: int) -> None: ...
 
     def use_lane(self, memory: LaneMemory | None, size: int, capacity: int) -> str:
+        if memory is not None:
+            memory.leave_end()
         return ""
 
     def trim_lane(self, number: int, size: int) -> None: ...

@@ -78,6 +78,7 @@ class Registration:
             secret=self._secret,
             bears_slowdown=BORNE_FOR_OTHERS if owner.squeeze == "auto" else 1.0,
             squeezed_bytes=turn.squeezed_bytes,
+            shares=self._placement.devices == 1,
         )
 
     def accept(self, answer: Opened) -> None:

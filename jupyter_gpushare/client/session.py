@@ -325,6 +325,8 @@ class Session:
                     turn.look()
                 if turn.asked is not None and turn.holding:
                     turn.give_back()
+                elif self._lane_use.is_shared and turn.holding:
+                    self._lane_use.may_leave()  # what survives is in the other session's way
                 if usage.owes_report(now := time.monotonic(), turn.holding):
                     link.say(usage.report(now, turn.holding))
             except (ConnectionLost, ProtocolError):

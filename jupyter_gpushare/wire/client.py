@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+from .. import _core
 from ..errors import (
     BrokerUnavailable,
     ConnectionLost,
@@ -27,10 +28,12 @@ from .fd_channel import Channel
 from .framing import ToClient
 from .handoff_slot import HandoffSlot
 from .messages import (
+    ALONE,
     Error,
     GiveBack,
     Grant,
     Hello,
+    Ledger,
     Look,
     Message,
     Notice,
@@ -57,7 +60,8 @@ IDENTIFY_SECONDS = 40.0  # it asks the hub, which may be away, several times
 Proof = Callable[[Hello, Settings], Hello]  # adds the token or ticket of the user
 # Messages that a broker sends unasked to a connection with a session.
 UNASKED = (
-    *(Grant, Trim, Yield, RenewKey, Withdraw, PageOut, PageIn, GiveBack, Rest, Notice, Wait),
+    *(Grant, Ledger, Trim, Yield, RenewKey, Withdraw),
+    *(PageOut, PageIn, GiveBack, Rest, Notice, Wait),
 )
 
 
@@ -71,17 +75,33 @@ def _is_unasked(message: ToClient) -> bool:
 class LaneMemory:
     """The memory of the lane that the newest Grant is for; number 0 before the first.
 
-    It has one `descriptor`; or -1, and a `channel` for its chunks.
+    It has one `descriptor`; or -1, and a `channel` for its chunks. Of a lane that another session
+    uses at the same time this one has an `end`, and `ledger` is the descriptor of the ledger.
     """
 
     def __init__(self, number: int, descriptor: int, channel: Channel | None = None) -> None:
         self.number = number
         self.descriptor = descriptor
         self.channel = channel
+        self.end = ALONE
+        self.ledger = -1
+
+    def take_ledger(self, descriptor: int) -> None:
+        """Use this ledger from now on."""
+        if self.ledger >= 0:
+            os.close(self.ledger)
+        self.ledger = descriptor
+
+    def leave_end(self) -> None:
+        """Tell the session at the other end that this process uses nothing of the lane, before it
+        has opened the ledger."""
+        if self.end != ALONE and self.ledger >= 0:
+            _core.let_go_of_end(self.ledger, self.end)
 
     def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
+        for descriptor in (self.descriptor, self.ledger):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 class Client:
@@ -93,6 +113,7 @@ class Client:
         self._received: deque[ToClient] = deque()
         self._descriptors: deque[int] = deque()  # they came with Grants that are not received yet
         self._channel: Channel | None = None
+        self._ledgers: dict[int, int] = {}  # that came before the Grant of their memory
         self.lane_memory = LaneMemory(0, -1)
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
@@ -182,6 +203,10 @@ class Client:
         message = self._received.popleft()
         if isinstance(message, Grant) and message.memory not in (0, self.lane_memory.number):
             self.lane_memory = self._new_memory(message.memory)
+            self._take_ledger()
+        if isinstance(message, Ledger):
+            self._ledgers[message.memory] = self._take_descriptor()
+            self._take_ledger()
         if isinstance(message, Opened) and message.chunk_bytes and self._channel is None:
             self._channel = Channel(socket.socket(fileno=self._take_descriptor()))
         if isinstance(message, Snapshot):
@@ -192,6 +217,10 @@ class Client:
         if self._channel is not None:
             return LaneMemory(number, -1, self._channel)
         return LaneMemory(number, self._take_descriptor())
+
+    def _take_ledger(self) -> None:
+        if (ledger := self._ledgers.pop(self.lane_memory.number, None)) is not None:
+            self.lane_memory.take_ledger(ledger)
 
     def _take_descriptor(self) -> int:
         if not self._descriptors:
@@ -269,6 +298,8 @@ class Client:
     def abandon(self) -> None:
         """Close this process's descriptors; the connection belongs to the parent process."""
         self._socket.close()
+        self._descriptors.extend(self._ledgers.values())
+        self._ledgers.clear()
         while self._descriptors:
             os.close(self._descriptors.popleft())
         if self._channel is not None:

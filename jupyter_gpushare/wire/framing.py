@@ -31,6 +31,7 @@ from .messages import (
     Grant,
     Hello,
     Keep,
+    Ledger,
     Look,
     Message,
     NewKey,
@@ -91,6 +92,7 @@ ToClient: TypeAlias = (
     Welcome
     | Opened
     | Grant
+    | Ledger
     | Trim
     | Yield
     | RenewKey

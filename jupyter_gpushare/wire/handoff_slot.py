@@ -13,7 +13,7 @@ import secrets
 import sys
 
 from .. import _core
-from .messages import KEY_LENGTH, Grant
+from .messages import ALONE, KEY_LENGTH, Grant
 
 MAC_BYTES = 16  # of a direct handoff
 
@@ -43,5 +43,7 @@ def write_handoff_token(key: str, grant: Grant) -> str:
     A session that carries it can read it, and learns nothing by which to write another.
     """
     numbers = f"{grant.turn} {grant.lane} {grant.bytes} {grant.memory} {grant.chunks}"
+    if grant.end != ALONE:
+        numbers += f" {grant.end}"
     mac = hashlib.blake2s(numbers.encode(), key=key.encode(), digest_size=MAC_BYTES)
     return f"{mac.hexdigest()} {numbers}"

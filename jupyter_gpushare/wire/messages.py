@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from ..reasons import GONE, Reason, sentence
 
 PROTOCOL = 1
+ALONE = -1  # the end of a lane that no other session uses at the same time
 KEY_LENGTH = 32  # hexadecimal digits of the key to a handoff slot
 SEALED = "s-"  # an id that only its secret opens begins so
 MAX_NAME_LENGTH = 200  # of a session's name; a broker cuts longer ones
@@ -97,7 +98,8 @@ class Open(Message, frozen=True):
     direct handoff, and `key` is known only to the session and the broker; empty ones
     say that turns come from the broker alone. `bears_slowdown` is the slowdown up to which the
     session may be squeezed to admit others; 1.0: it is not. For itself it bears any.
-    `squeezed_bytes` are those that the Grant of the turn `holding` allowed an iteration.
+    `squeezed_bytes` are those that the Grant of the turn `holding` allowed an iteration. `shares`
+    says that the session can use a lane from one end while another one uses it from the other.
     """
 
     id: str
@@ -123,6 +125,7 @@ class Open(Message, frozen=True):
     secret: str = ""
     bears_slowdown: float = 1.0
     squeezed_bytes: int = 0
+    shares: bool = False
 
     def __repr__(self) -> str:
         """Leave out what other users may not see."""
@@ -314,7 +317,8 @@ class Grant(Message, frozen=True):
     where it is made of chunks, there are `chunks` of them, which have been sent, and the session
     makes those that are missing. A repeated Grant for the same turn changes the lane from the next
     boundary on. An iteration may take `squeezed_bytes` at most, one of the session's options; 0:
-    it is not squeezed.
+    it is not squeezed. Another session may use the lane at the same time: then this one has the
+    `end` 0 or 1 of its `bytes`, and goes by the Ledger of that memory.
     """
 
     turn: int
@@ -323,6 +327,17 @@ class Grant(Message, frozen=True):
     memory: int = 0
     chunks: int = 0
     squeezed_bytes: int = 0
+    end: int = ALONE
+
+
+class Ledger(Message, frozen=True):
+    """The ledger of the memory `memory` of a lane, whose descriptor comes with this message.
+
+    It says what each of two sessions has of the lane that they use at once. It comes before the
+    first Grant with an `end` in that memory, and again where it replaces the one before.
+    """
+
+    memory: int
 
 
 class Trim(Message, frozen=True):

@@ -92,12 +92,15 @@ class Intervention(msgspec.Struct, frozen=True):
 
 
 class LaneView(msgspec.Struct, frozen=True):
-    """A lane: as large as its largest member's ephemeral demand; `holder` is a session id."""
+    """A lane: as large as its largest member's ephemeral demand; `holder` is a session id. While it
+    has a width, two sessions may use it at once, and `beside` is the second holder."""
 
     id: int
     bytes: int
     holder: str | None
     members: list[str]
+    beside: str | None = None
+    width_bytes: int = 0
 
 
 class TurnView(msgspec.Struct, frozen=True):

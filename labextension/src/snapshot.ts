@@ -56,6 +56,8 @@ export interface ILaneView {
   bytes: number;
   holder: string | null;
   members: string[];
+  beside: string | null;
+  width_bytes: number;
 }
 
 export interface IPolicyView {

@@ -99,7 +99,9 @@ export function device(
         id: 1,
         bytes: 2 * GIB,
         holder: 'a',
-        members: sessions.map(({ id }) => id)
+        members: sessions.map(({ id }) => id),
+        beside: null,
+        width_bytes: 0
       }
     ],
     sessions,

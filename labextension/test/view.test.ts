@@ -263,7 +263,9 @@ describe('quick turns', () => {
       id,
       bytes: 1,
       holder: null,
-      members: []
+      members: [],
+      beside: null,
+      width_bytes: 0
     }));
     const all = ['a', 'b', 'c', 'd'].map((id, index) =>
       session({
@@ -356,7 +358,16 @@ describe('the memory map', () => {
       persistent_bytes: 2 ** 30,
       foreign_bytes: 0,
       free_bytes: 15 * 2 ** 30 - 2 ** 20,
-      lanes: [{ id: 1, bytes: 2 ** 20, holder: 'a', members: ['a'] }]
+      lanes: [
+        {
+          id: 1,
+          bytes: 2 ** 20,
+          holder: 'a',
+          members: ['a'],
+          beside: null,
+          width_bytes: 0
+        }
+      ]
     });
     view.update({ state: snapshotOf(little), receivedAt: 0 });
     expect(widths('.jp-GpuShare-bar > .jp-GpuShare-kept')).toEqual([50]);

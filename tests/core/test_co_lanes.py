@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare._core import Decision, Demand, Rules, SessionSpec
+from jupyter_gpushare._core import (
+    LEAST_CHUNK,
+    Decision,
+    Demand,
+    Host,
+    Rules,
+    SessionSpec,
+    chunk_bytes,
+)
 from jupyter_gpushare._core_testing import Scheduler
 
 from .conftest import GB
@@ -211,3 +219,32 @@ def test_nothing_changes_by_sessions_that_share_lanes_where_one_runs_at_a_time(
         return seen
 
     assert decisions(shares=True) == decisions(shares=False)
+
+
+# --- chunks ---------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 1 << 32),
+    st.tuples(st.integers(1, 1 << 32), st.integers(1, 1 << 32)),
+)
+def test_a_lane_that_two_use_has_whole_chunks_and_enough_for_each_and_is_within_the_capacity(
+    capacity: int, needs: tuple[int, int]
+) -> None:
+    host = Host([("host", capacity)], "fair", Rules(running_lanes=2), LEAST_CHUNK)
+    for id, size in zip("ab", needs, strict=True):
+        if size > capacity:
+            return
+        spec = SessionSpec("u", demand=Demand(0, size), shares=True)
+        host.open(0, id, ["host"], spec)
+        host.request(0, id, 1)
+    (width,) = {host.lane_width("host", lane.id) for lane in host.snapshot("host", 0).lanes} or {0}
+    assert host.is_valid() == ""
+    if width == 0:
+        assert host.end_of("host", "a") == host.end_of("host", "b") == -1
+        return
+    assert sorted(host.end_of("host", id) for id in "ab") == [0, 1]
+    chunk = chunk_bytes(width)
+    assert width % chunk == 0
+    assert width <= capacity
+    assert all(-(-size // chunk) <= width // chunk for size in needs)

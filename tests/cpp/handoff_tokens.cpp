@@ -51,6 +51,18 @@ TEST_CASE("a direct handoff gives its turn to the session with its key") {
   CHECK_FALSE(read_handoff_token(kKey + " " + kTurn, kKey));
 }
 
+TEST_CASE("a direct handoff may give an end of a lane, 0 or 1, which its MAC holds") {
+  CHECK(read_handoff_token(handoff_token(kTurn), kKey)->end == -1);
+  for (int end = 0; end < 2; ++end) {
+    const std::string whole = handoff_token(kTurn + " " + std::to_string(end));
+    CHECK(read_handoff_token(whole, kKey)->end == end);
+    CHECK_FALSE(read_handoff_token(whole.substr(0, whole.size() - 2), kKey));
+    CHECK_FALSE(read_handoff_token(whole.substr(0, whole.size() - 1) + (end ? "0" : "1"), kKey));
+  }
+  for (const std::string& end : std::vector<std::string>{"2", "-1", "", "x", "0 0"})
+    CHECK_FALSE(read_handoff_token(handoff_token(kTurn + " " + end), kKey));
+}
+
 TEST_CASE("a direct handoff that is no turn, or more than one, gives nothing") {
   for (size_t size = 0; size < handoff_token(kTurn).size(); ++size)
     CHECK_FALSE(read_handoff_token(handoff_token(kTurn).substr(0, size), kKey));

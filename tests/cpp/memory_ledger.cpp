@@ -10,6 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "claims/chunk.h"
+#include "memory/common/held_end.h"
 #include "memory/common/ledger.h"
 
 using namespace gpushare;
@@ -247,4 +249,89 @@ TEST_CASE("ledger: a signal ends a wait") {
   end_of(elder);
   CHECK(ledger.await(4, kPlenty) == Ledger::Wait::kMayGoOn);
   sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_CASE("ledger: between turns the next process may take an end") {
+  const Descriptor descriptor;
+  Ledger before, after;
+  REQUIRE(before.open(descriptor.number, 0, kBudget) == "");
+  before.pass_on();
+  REQUIRE(after.open(descriptor.number, 0, kBudget) == "");
+  CHECK_FALSE(before.take_up());
+  after.change([](Claims& claims) { claims.begin(0, 9, kBudget); });
+  before.close();  // which changes nothing of what the other one has
+  CHECK(after.look().is_inside(0));
+  after.change([](Claims& claims) { claims.end(0); });
+  after.pass_on();
+  CHECK(after.take_up());
+}
+
+TEST_CASE("ledger: what a killed process has left is gone when the next one takes its end up") {
+  const Descriptor descriptor;
+  Ledger ledger;
+  REQUIRE(ledger.open(descriptor.number, 0, kBudget) == "");
+  ledger.pass_on();
+  const pid_t next = process([&] {
+    Ledger its;
+    if (!its.open(descriptor.number, 0, kBudget).empty()) _exit(1);
+    its.change([](Claims& claims) { claims.begin(0, 9, kBudget); });
+    pause();
+  });
+  while (!ledger.look().is_inside(0)) usleep(1000);
+  CHECK_FALSE(Ledger::reap(descriptor.number, 0));
+  CHECK_FALSE(ledger.take_up());
+  kill(next, SIGKILL);
+  end_of(next);
+  SUBCASE("by itself") {}
+  SUBCASE("after another process has seen it") { CHECK(Ledger::reap(descriptor.number, 0)); }
+  REQUIRE(ledger.take_up());
+  CHECK_FALSE(ledger.look().is_inside(0));
+}
+
+TEST_CASE("ledger: an end is held for a process until that has opened the ledger") {
+  const Descriptor descriptor;
+  const size_t lane_bytes = kBudget * kLeastChunk;
+  HeldEnd held;
+  REQUIRE(held.open(descriptor.number, 0, 3 * kLeastChunk + 1, lane_bytes) == "");
+  Ledger other, own, stranger;
+  REQUIRE(other.open(descriptor.number, 1, kBudget) == "");
+  CHECK(other.look().extent(0) == 4);
+  CHECK(other.look().bound(0) == 4);
+  other.change([](Claims& claims) { claims.begin(1, kBudget, kBudget); });
+  CHECK(other.look().elder() == 0);
+  CHECK_FALSE(other.reap());
+  CHECK(stranger.open(descriptor.number, 0, kBudget) ==
+        "another process has this end of the co-lane");
+  const int received = dup(held.descriptor());
+  REQUIRE(own.open(received, 0, kBudget) == "");
+  CHECK_FALSE(own.look().is_inside(0));
+  own.change([](Claims& claims) { claims.begin(0, 7, kBudget); });
+  held.release();
+  CHECK(own.look().bound(0) == 7);
+  close(received);
+  CHECK(own.look().bound(0) == 7);
+}
+
+TEST_CASE("ledger: an end that is held is free when its turn is over, or its process has ended") {
+  const Descriptor descriptor;
+  const size_t lane_bytes = kBudget * kLeastChunk;
+  HeldEnd held;
+  REQUIRE(held.open(descriptor.number, 0, lane_bytes, lane_bytes) == "");
+  Ledger other;
+  REQUIRE(other.open(descriptor.number, 1, kBudget) == "");
+  const int received = dup(held.descriptor());
+  SUBCASE("its turn is over, and it has not even looked") { held.release(); }
+  SUBCASE("its process uses nothing of the lane") { Ledger::let_go(received, 0); }
+  if (other.look().is_inside(0)) CHECK(other.reap());
+  CHECK_FALSE(other.look().is_inside(0));
+  close(received);
+}
+
+TEST_CASE("ledger: a process that has no end can spoil it for both") {
+  const Descriptor descriptor;
+  Ledger ledger;
+  REQUIRE(ledger.open(descriptor.number, 0, kBudget) == "");
+  CHECK(ledger.is_whole());
+  Ledger::spoil(descriptor.number);
+  CHECK_FALSE(ledger.is_whole());
 }

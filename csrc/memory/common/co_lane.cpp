@@ -3,25 +3,20 @@
 #include <algorithm>
 #include <bit>
 
+#include "claims/chunk.h"
+
 namespace gpushare {
 namespace {
 
-constexpr size_t kLeastChunk = 64 << 10;  // bytes
-constexpr size_t kMostChunks = 1024;
 constexpr double kLook = 1;  // seconds after which a claim is looked at anew, whatever is said
 // A wait that is as old as this ends by a signal: the user interrupts it.
 constexpr auto kShort = std::chrono::milliseconds(200);
-
-// Both processes derive it, and must come to the same.
-size_t chunk_bytes(size_t lane_bytes) {
-  return std::max(kLeastChunk, std::bit_ceil(lane_bytes / kMostChunks));
-}
 
 }  // namespace
 
 std::string CoLane::open(const LaneEnd& lane_end, size_t lane_bytes, size_t page_bytes) {
   if (lane_end.end != 0 && lane_end.end != 1) return "a lane has the ends 0 and 1";
-  const size_t chunk = std::max(chunk_bytes(lane_bytes), page_bytes);
+  const size_t chunk = std::max<size_t>(chunk_bytes(lane_bytes), page_bytes);
   chunk_shift_ = std::countr_zero(chunk) - std::countr_zero(page_bytes);
   page_directory_ = lane_end.page_directory;
   may_wait_ = lane_end.may_wait;
@@ -49,13 +44,15 @@ void CoLane::begin(Page top) {
   footprint_ = top;
   const Chunks most = progress_.begin(ledger_.budget());
   if (top > 0) return;
+  has_end_ = ledger_.take_up();
+  if (!has_end_) return;
   change([&](Claims& claims) { claims.begin(end(), most, ledger_.budget()); });
 }
 
 // A claim that does not wait leaves nothing behind when it is refused.
 CoLane::Answer CoLane::claim(Page top) {
   const Chunks want = chunks(top);
-  if (usage_.is_lost) return Answer::kPrivate;
+  if (usage_.is_lost || !has_end_) return Answer::kPrivate;
   if (want <= extent_) return Answer::kGranted;
   const bool may_wait = !is_private_ && may_wait_();
   auto answer = Claims::Answer::kWait;
@@ -127,6 +124,10 @@ void CoLane::rest(Page top) {
     claims.shrink(end(), chunks(top));
     claims.lower_bound(end(), chunks(top));
   });
+}
+
+void CoLane::pass_on() {
+  if (!is_inside_ && bound_ == 0) ledger_.pass_on();
 }
 
 void CoLane::spilled() {

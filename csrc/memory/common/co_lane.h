@@ -68,6 +68,8 @@ class CoLane {
   // A block has ended, or left the lane.
   void died(Page top);
   void leave(Page top);
+  // Between turns another process may have the end. Does nothing where something is still claimed.
+  void pass_on();
   void spilled();
   // It could not spill, or a signal has ended its wait: no more claim of this iteration waits.
   void go_on_privately(Answer after);
@@ -105,6 +107,7 @@ class CoLane {
   Chunks extent_ = 0, bound_ = 0;
   bool is_inside_ = false;  // an iteration is open
   bool is_private_ = false;
+  bool has_end_ = true;  // in this iteration
   Page footprint_ = 0;
   int sleepers_ = 0;
   bool is_waiting_ = false;  // the open iteration

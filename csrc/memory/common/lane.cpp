@@ -221,6 +221,11 @@ size_t Lane::promote() {
   return bytes(moved.pages);
 }
 
+void Lane::pass_on() {
+  const Guard guard(lock_);
+  if (co_lane_) co_lane_->pass_on();
+}
+
 // These blocks leave the lane, in the order of their addresses, until one cannot be copied.
 Lane::Moved Lane::move_out(std::span<const Run> blocks, const MakeCopy& make_copy) {
   const std::vector<Run> runs = merged(blocks);

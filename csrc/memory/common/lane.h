@@ -106,6 +106,9 @@ class Lane {
   // Empties the lane, after leaving it if need be; returns the bytes that were promoted. Raises
   // PromotionFailed where memory is short; then some survivors are still in the lane.
   size_t promote();
+  // The turn is over: where another process has the other end of the lane, the next one may take
+  // this end, until `enter`. The lane must be empty.
+  void pass_on();
 
   // Of the segments in the lane that were not trimmed before, only these bytes are alive, in the
   // order of their addresses; each page without any is free again. PyTorch's allocator must have no

@@ -69,8 +69,22 @@ std::string Ledger::open(int descriptor, int end, Chunks budget) {
   if (budget == 0 || budget > Claims::kMost) {
     return "a co-lane has 1 to " + std::to_string(Claims::kMost) + " chunks";
   }
+  std::string reason = map(descriptor);
+  if (!reason.empty()) return reason;
+  end_ = end, budget_ = budget;
+  let_go(descriptor, end);
+  if (!lock()) {
+    close();
+    return "another process has this end of the co-lane";
+  }
+  page_->waits[end_] = 0;
+  change([&](Claims& claims) { claims.end(end_); });
+  return {};
+}
+
+// By a descriptor of its own, which is opened for the locks.
+std::string Ledger::map(int descriptor) {
   if ((fcntl(descriptor, F_GET_SEALS) & kSeals) != kSeals) return "this is no ledger of a co-lane";
-  struct flock lock = lock_of(end, F_WRLCK);
   const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
   const int own = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (own < 0) return because("the ledger of the co-lane cannot be kept", errno);
@@ -80,8 +94,6 @@ std::string Ledger::open(int descriptor, int end, Chunks budget) {
     reason = because("the ledger of the co-lane cannot be mapped", errno);
   } else if (static_cast<Page*>(page)->mark != kMark) {
     reason = "this is no ledger of a co-lane";
-  } else if (fcntl(own, F_OFD_SETLK, &lock) != 0) {
-    reason = "another process has this end of the co-lane";
   }
   if (!reason.empty()) {
     if (page != MAP_FAILED) munmap(page, kPageBytes);
@@ -90,15 +102,18 @@ std::string Ledger::open(int descriptor, int end, Chunks budget) {
   }
   madvise(page, kPageBytes, MADV_DONTFORK);
   page_ = static_cast<Page*>(page);
-  descriptor_ = own, end_ = end, budget_ = budget;
-  page_->waits[end_] = 0;
-  change([&](Claims& claims) { claims.end(end_); });
+  descriptor_ = own;
   return {};
+}
+
+bool Ledger::lock() {
+  struct flock lock = lock_of(end_, F_WRLCK);
+  return has_end_ = fcntl(descriptor_, F_OFD_SETLK, &lock) == 0;
 }
 
 void Ledger::close() {
   if (page_ == nullptr) return;
-  change([&](Claims& claims) { claims.end(end_); });
+  if (has_end_) change([&](Claims& claims) { claims.end(end_); });
   munmap(page_, kPageBytes);
   forget();
 }
@@ -107,6 +122,27 @@ void Ledger::forget() {
   page_ = nullptr;                             // the child has no such page
   if (descriptor_ >= 0) ::close(descriptor_);  // gives the lock back
   descriptor_ = -1;
+  has_end_ = false;
+}
+
+void Ledger::pass_on() {
+  if (!has_end_) return;
+  has_end_ = false;
+  let_go(descriptor_, end_);
+}
+
+// A process that had the end meanwhile has left nothing, unless it was killed.
+bool Ledger::take_up() {
+  if (has_end_) return true;
+  if (!lock()) return false;
+  page_->waits[end_] = 0;
+  if (look().is_inside(end_)) change([&](Claims& claims) { claims.end(end_); });
+  return true;
+}
+
+void Ledger::let_go(int descriptor, int end) {
+  struct flock lock = lock_of(end, F_UNLCK);
+  fcntl(descriptor, F_OFD_SETLK, &lock);
 }
 
 void Ledger::wake(const Claims& claims) {
@@ -145,10 +181,24 @@ bool Ledger::is_whole() const { return page_->mark == kMark; }
 
 void Ledger::spoil() { page_->mark = 0; }
 
-bool Ledger::reap() {
-  if (!look().is_inside(other()) || has_process(other())) return false;
-  change([&](Claims& claims) { claims.end(other()); });
+void Ledger::spoil(int descriptor) {
+  Ledger ledger;
+  if (ledger.map(descriptor).empty()) ledger.spoil();
+}
+
+bool Ledger::reap(int end) {
+  if (!look().is_inside(end) || has_process(end)) return false;
+  change([&](Claims& claims) { claims.end(end); });
   return true;
+}
+
+// The budget is not known here. With the largest one the other process is woken too often, and not
+// too seldom.
+bool Ledger::reap(int descriptor, int end) {
+  Ledger ledger;
+  if (!ledger.map(descriptor).empty()) return false;
+  ledger.end_ = end, ledger.budget_ = Claims::kMost;
+  return ledger.reap(end);
 }
 
 bool Ledger::has_process(int end) const {

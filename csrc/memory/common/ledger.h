@@ -21,10 +21,15 @@ class Ledger {
   static int make();
 
   // Takes one end of the ledger, for a lane of `budget` chunks. Returns an empty string, or the
-  // sentence that says why that is impossible. What a dead process has left at this end is gone.
+  // sentence that says why that is impossible. What a dead process has left at this end is gone,
+  // and an end that was held until now by this `descriptor` is free (held_end.h).
   [[nodiscard]] std::string open(int descriptor, int end, Chunks budget);
   // Gives the end up, with all that it has.
   void close();
+  // Between iterations, with nothing claimed: another process may take the end, until `take_up`,
+  // which returns false where another one still has it.
+  void pass_on();
+  [[nodiscard]] bool take_up();
   // In a forked child, before the parent may end: the end is the parent's.
   void forget();
 
@@ -53,6 +58,9 @@ class Ledger {
   bool is_whole() const;
   // What the page says cannot be true. Both processes see it.
   void spoil();
+  // The same by a process that has no end: one of the two may never give back what it has, so none
+  // is to wait for it.
+  static void spoil(int descriptor);
 
   enum class Wait { kMayGoOn, kLate, kSignal };
   // Sleeps until a claim of `want` chunks may lead on, or for `seconds`, or until a signal has
@@ -61,7 +69,11 @@ class Ledger {
 
   // Ends the iteration of the other end if its process has ended without doing so; returns whether
   // it has.
-  bool reap();
+  bool reap() { return reap(other()); }
+  // The same for either end, by a process that has none.
+  static bool reap(int descriptor, int end);
+  // Ends the holding of an end by this descriptor.
+  static void let_go(int descriptor, int end);
 
  private:
   // Another process writes here, so nothing that is read is believed beyond its limits.
@@ -74,13 +86,19 @@ class Ledger {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
   int other() const { return Claims::other(end_); }
+  std::string map(int descriptor);
+  bool lock();
+  bool reap(int end);
   void wake(const Claims& claims);
   bool has_process(int end) const;
+
+  friend class HeldEnd;
 
   Page* page_ = nullptr;
   int descriptor_ = -1;
   int end_ = 0;
   Chunks budget_ = 0;
+  bool has_end_ = false;
 };
 
 }  // namespace gpushare

@@ -12,6 +12,7 @@ from ...devices import Device
 from ...wire import chunks
 from ...wire.handoff_slot import write_handoff_token
 from ...wire.messages import (
+    ALONE,
     Grant,
     PageIn,
     PageOut,
@@ -22,6 +23,7 @@ from ...wire.messages import (
 from ..accounting.accounts import Accounts
 from ..peer import Peer
 from ..sessions import SessionRecord, Sessions
+from .ends import Ends
 from .lane_memory import Lanes, Piece
 from .recovery import Held, RecoveryJournal
 
@@ -39,7 +41,9 @@ class Grants:
         host: _core.Host,
         accounts: Accounts,
         journal: RecoveryJournal,
+        shares_lanes: bool = False,
     ) -> None:
+        """`shares_lanes`: two sessions may use one lane at once."""
         self._devices = devices
         self._sessions = sessions
         self._host = host
@@ -50,6 +54,8 @@ class Grants:
             for device in devices.values()
             if device.make_lane_memory is not None
         }
+        self._shares_lanes = shares_lanes
+        self._ends = Ends()
         # The records that have `granted` or `handed`, in the order in which these were set first.
         self._told: dict[str, SessionRecord] = {}
         # Session -> a turn that it may bring back, and until when: monotonic seconds.
@@ -62,11 +68,16 @@ class Grants:
         if decision:
             for session in decision.page_ins:  # before grants to the same sessions
                 self._page_in(self._sessions[session].peer)
+            if self._shares_lanes:
+                self._tell_of_growth()  # a holder's end is its own before the other one begins
             for grant in decision.grants:
-                self._tell(self._sessions[grant.session], grant.turn, grant.lane)
+                record = self._sessions[grant.session]
+                end = self._end_of(record) if self._shares_lanes else ALONE
+                self._tell(record, grant.turn, grant.lane, end)
                 self._accounts.granted(grant.session)
             for wish in decision.yields:
-                successor = self._successor(wish.successor)
+                may_hand_off = not self._ends.is_held_for(wish.session)
+                successor = self._successor(wish.successor) if may_hand_off else None
                 self._sessions[wish.session].peer.send_soon(Yield(wish.turn, successor))
             for session in decision.page_outs:
                 self._sessions[session].peer.send(PageOut())
@@ -116,11 +127,13 @@ class Grants:
             record.handed = None
         if record.granted is None:
             record.brought_turn = False
+            self._ends.release(record.id)
         self._drop_if_untold(record)
         self._write_journal()
 
     def forget(self, record: SessionRecord) -> None:
         """Forget the turns of a session that closes."""
+        self._ends.release(record.id)
         self._untell(record)
         record.brought_turn = False
         self._write_journal()
@@ -154,7 +167,17 @@ class Grants:
         for told in record.told:
             if told.memory and record.peer.is_alive():
                 self._lanes[record.device].abandon(told.lane, record.domain)
+        self._ends.release(record.id)
+        for told in record.told:
+            if told.end != ALONE:
+                self._reap_end(record, told)
         self._untell(record)
+
+    def _reap_end(self, record: SessionRecord, told: Grant) -> None:
+        """Free the end of a session whose process has ended, for the one that uses the lane beside
+        it. That one would notice by itself, but later."""
+        if (piece := self._lanes[record.device].numbered(told.memory)) is not None:
+            _core.reap_end(piece.ledger.descriptor, told.end)
 
     def leave_domain(self, domain: str) -> None:
         """A session that maps the memory of a domain does not belong to it any more: turns of the
@@ -183,15 +206,20 @@ class Grants:
         peer.page_ins += 1
         peer.send(PageIn())
 
-    def _tell(self, record: SessionRecord, turn: int, lane: int) -> None:
+    def _tell(self, record: SessionRecord, turn: int, lane: int, end: int) -> None:
         """Grant a turn, or tell how the lane of a turn has changed. A gang's turn is on all of its
         devices, and in no lane."""
-        peer, piece = record.peer, self._piece(record, lane)
-        number, size = (piece.number, self._size(record, lane)) if piece else (0, 0)
-        if piece is not None and self._devices[record.device].chunk_bytes:
+        peer, piece = record.peer, self._piece(record, lane, end)
+        number, size = (piece.number, self._size(record, lane, end)) if piece else (0, 0)
+        if piece is None:
+            end = ALONE
+        elif self._devices[record.device].chunk_bytes:
             self._send_chunks(peer, piece)
         squeezed = self._squeezed(record)
-        message = self._grant(record, Grant(turn, lane, size, number, peer.chunks, squeezed))
+        grant = Grant(turn, lane, size, number, peer.chunks, squeezed, end)
+        if piece is not None and end != ALONE:
+            self._ends.tell(record, piece, grant)
+        message = self._grant(record, grant)
         self._write_journal()
         if piece is None or peer.memory == number:
             peer.send(message)
@@ -205,15 +233,16 @@ class Grants:
         after the turn."""
         if following is None:
             return None
-        record = self._sessions[following.session]
-        piece = self._piece(record, following.lane)
-        number, size = (piece.number, self._size(record, following.lane)) if piece else (0, 0)
+        record, lane, end = self._sessions[following.session], following.lane, following.end
+        piece = self._piece(record, lane, end)
+        number, size = (piece.number, self._size(record, lane, end)) if piece else (0, 0)
         has_slot = record.handoff_slot and record.key
-        if not has_slot or (piece and not self._has(record, piece, size)):
+        if not has_slot or (piece and not self._has(record, piece, size, end)):
             return None
         if self._squeezed(record):
             return None
-        grant = Grant(following.turn, following.lane, size, number, record.peer.chunks)
+        end = end if piece else ALONE
+        grant = Grant(following.turn, lane, size, number, record.peer.chunks, end=end)
         record.handed = grant
         self._told[record.id] = record
         self._write_journal()
@@ -221,11 +250,14 @@ class Grants:
 
     def _tell_of_growth(self) -> None:
         """Tell holders who have got more during their turn: their lane has grown, or they are
-        squeezed less. They get less only after the turn."""
+        squeezed less, or another session uses the lane beside them. They get less only after the
+        turn."""
         for record in tuple(self._told.values()):
             told = record.granted
-            if told and told.lane and self._has_grown(record, told):
-                self._tell(record, told.turn, told.lane)
+            if told and told.lane:
+                end = self._end_of(record) if self._shares_lanes else ALONE
+                if self._has_changed(record, told, end):
+                    self._tell(record, told.turn, told.lane, end)
 
     # --- which turns are told ------------------------------------------------------------------
 
@@ -255,23 +287,40 @@ class Grants:
 
     # --- sizes of lanes ------------------------------------------------------------------------
 
-    def _has_grown(self, record: SessionRecord, told: Grant) -> bool:
-        is_larger = self._size(record, told.lane) > told.bytes
-        return is_larger or self._squeezed(record) != told.squeezed_bytes
+    def _has_changed(self, record: SessionRecord, told: Grant, end: int) -> bool:
+        if end == ALONE:
+            is_other = self._size(record, told.lane) > told.bytes
+        else:  # the size stays, but the memory may have been left to a session that was lost
+            number = self._lanes[record.device].number(told.lane, record.domain)
+            is_other = (told.memory, told.end) != ((number, end) if number else (0, ALONE))
+        return is_other or self._squeezed(record) != told.squeezed_bytes
+
+    def _end_of(self, record: SessionRecord) -> int:
+        return self._host.end_of(record.device, record.id)
+
+    def may_share(self, record: SessionRecord) -> bool:
+        """Whether the session may use a lane beside another one of its trust domain. What of the
+        memory is whose can be told only where the broker makes it."""
+        device = self._devices[record.device]
+        has_ends = record.device in self._lanes and not device.chunk_bytes
+        return self._shares_lanes and has_ends and not record.gang
 
     def _squeezed(self, record: SessionRecord) -> int:
         """Return the bytes that an iteration of the session may take; 0: it is not squeezed."""
         return self._host.squeezed(record.device, record.id)
 
-    def _size(self, record: SessionRecord, lane: int) -> int:
+    def _size(self, record: SessionRecord, lane: int, end: int = ALONE) -> int:
+        if end != ALONE:  # what both go by
+            return self._host.lane_width(record.device, lane)
         return self._host.lane_bytes(record.device, lane)
 
-    def _piece(self, record: SessionRecord, lane: int) -> Piece | None:
-        """Return the memory of a lane, or None where the system has none: then the turn is without
-        memory of the lane."""
+    def _piece(self, record: SessionRecord, lane: int, end: int = ALONE) -> Piece | None:
+        """Return the memory of a lane, or None where the system has none, or no ledger for two:
+        then the turn is without memory of the lane."""
         if record.device in self._lanes and self._size(record, lane):
-            with contextlib.suppress(RuntimeError):
-                return self._lanes[record.device].use(lane, record.domain)
+            with contextlib.suppress(RuntimeError, OSError):
+                piece = self._lanes[record.device].use(lane, record.domain)
+                return piece if end == ALONE or piece.ledger else None
         return None
 
     def _staying_bytes(self, device: str, lane: int) -> int:
@@ -295,11 +344,13 @@ class Grants:
 
     # --- chunks, where lanes are made of them --------------------------------------------------
 
-    def _has(self, record: SessionRecord, piece: Piece, size: int) -> bool:
-        """Whether the session has all that it needs to use the first `size` bytes of the piece."""
+    def _has(self, record: SessionRecord, piece: Piece, size: int, end: int) -> bool:
+        """Whether the session has all that it needs to use the first `size` bytes of the piece, or
+        all of them from one end."""
         peer, chunk = record.peer, self._devices[record.device].chunk_bytes
         has_all = not chunk or peer.chunks >= chunks.count(size, chunk)
-        return peer.memory == piece.number and has_all
+        has_ledger = end == ALONE or peer.ledger == piece.number
+        return peer.memory == piece.number and has_all and has_ledger
 
     def _send_chunks(self, peer: Peer, piece: Piece) -> None:
         """Send the chunks that the session lacks; it makes those that are missing here."""

@@ -8,10 +8,24 @@ had the turn last, so that together they never take more than the lane.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 
+from ... import _core
 from ...devices.device import LaneMemory
+
+
+class Ledger:
+    """Says what each of two sessions has of a lane that they use at once. Raises OSError where the
+    system has none."""
+
+    def __init__(self) -> None:
+        self.descriptor = _core.make_ledger()
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
 
 
 @dataclass(frozen=True)
@@ -21,6 +35,16 @@ class Piece:
 
     number: int
     memory: LaneMemory
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Made when two sessions use the lane at once for the first time. Raises OSError."""
+        return Ledger()
+
+    def give_up_ledger(self) -> None:
+        """Let no session go by the ledger any more, if there is one."""
+        if "ledger" in self.__dict__:
+            _core.spoil_ledger(self.ledger.descriptor)
 
 
 class Lanes:
@@ -54,6 +78,11 @@ class Lanes:
         """Return the piece with that number, while a lane has it; else None."""
         return next((piece for piece in self._pieces.values() if piece.number == number), None)
 
+    def number(self, lane: int, domain: str) -> int:
+        """Return the number of the piece that a lane has for a domain; 0: none."""
+        piece = self._pieces.get((lane, domain))
+        return 0 if piece is None else piece.number
+
     def of(self, domain: str) -> list[int]:
         """Return the lanes in which a domain has a piece."""
         return [lane for lane, whose in self._pieces if whose == domain]
@@ -75,8 +104,11 @@ class Lanes:
                 self.abandon(lane, domain)
 
     def abandon(self, lane: int, domain: str) -> None:
-        """Leave a piece to a process that may still write to it; the next turn gets another one."""
-        self._pieces.pop((lane, domain), None)
+        """Leave a piece to a process that may still write to it; the next turn gets another one. A
+        session that uses it at the same time does not wait for that process."""
+        piece = self._pieces.pop((lane, domain), None)
+        if piece is not None:
+            piece.give_up_ledger()
         if self._last.get(lane) == domain:
             del self._last[lane]
 

@@ -49,6 +49,7 @@ def spec(record: SessionRecord, message: Open) -> _core.SessionSpec:
         busy=message.busy,
         bears=message.bears_slowdown,
         squeezed_bytes=message.squeezed_bytes,
+        shares=message.shares,
     )
 
 
@@ -80,7 +81,7 @@ def device_view(
         foreign_bytes=device_snapshot.unmanaged,
         running_lanes=device_snapshot.running_lanes,
         lanes=[
-            LaneView(lane.id, lane.bytes, lane.holder, list(lane.members))
+            LaneView(lane.id, lane.bytes, lane.holder, list(lane.members), lane.beside, lane.width)
             for lane in device_snapshot.lanes
         ],
         sessions=sorted(

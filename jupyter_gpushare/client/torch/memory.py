@@ -48,7 +48,9 @@ class Memory:
         returns where squeezed iterations write to, within the `quotas`, and `tell` gets sentences
         for the user."""
         self._counter = counter_of(device, devices)
-        self.lane, self._pager = _lane_and_pager(self._counter, device, capacity, devices)
+        self.lane, self._pager = _lane_and_pager(
+            self._counter, device, capacity, devices, page_directory
+        )
         self.estimator = Estimator()
         self.squeeze = _squeeze(self._counter, page_directory, tell, quotas)
         self.has_news = False  # the demand is known now, or is larger than reported
@@ -237,7 +239,11 @@ def _squeeze(
 
 
 def _lane_and_pager(
-    counter: ByteCounter, device: str, capacity: int, devices: int
+    counter: ByteCounter,
+    device: str,
+    capacity: int,
+    devices: int,
+    page_directory: Callable[[], str],
 ) -> tuple[Lane, Pager | None]:
     """Return the lane of iterations, and the pager of persistent memory, if there is one."""
     if devices != 1:
@@ -249,5 +255,5 @@ def _lane_and_pager(
             counter.how += f", and nothing can be paged out: {trouble}"
         return lane, None if trouble else _core.CudaSegments
     if isinstance(counter, CountedStorages):
-        return HostLane(), HostPager()
+        return HostLane(page_directory), HostPager()
     return NoLane(), None

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "memory/common/ledger.h"
+
+namespace gpushare {
+
+// One end of a co-lane, held for a process that uses this part of the lane already and has not got
+// the ledger yet: it is in the middle of an iteration. The end is held by a descriptor, which
+// counts while it is on its way to that process, and no longer than anybody has it. When that
+// process opens the ledger by it, the end is its own.
+class HeldEnd {
+ public:
+  HeldEnd() = default;
+  HeldEnd(const HeldEnd&) = delete;
+  HeldEnd& operator=(const HeldEnd&) = delete;
+  ~HeldEnd() { release(); }
+
+  // Holds this end of the ledger, with `bytes` of a lane of `lane_bytes`. Returns an empty string,
+  // or the sentence that says why that is impossible.
+  [[nodiscard]] std::string open(int ledger, int end, size_t bytes, size_t lane_bytes);
+  // The one to be sent; it stays this object's.
+  int descriptor() const { return ledger_.descriptor_; }
+  // That process uses the lane no more, or has ended: its end is free, unless a process has opened
+  // it.
+  void release();
+
+ private:
+  Ledger ledger_;
+};
+
+}  // namespace gpushare
