@@ -84,16 +84,14 @@ bool DeviceState::may_take_end(const Session& successor) const {
          lanes.can_hold_beside(successor.number);
 }
 
-bool DeviceState::promises(const Session::Turn& turn, const Session::Successor& waiting,
-                           Seconds at) const {
-  return turn.successor == waiting && at < *turn.asked + rules.lease - kSoon;
+bool DeviceState::promises(const Session::Turn& turn, const Session& waiting, Seconds at) const {
+  return waiting.request && turn.successor == successor_of(waiting) &&
+         at < *turn.asked + rules.lease - kSoon;
 }
 
 bool DeviceState::is_promised(const Session& session) const {
-  if (!session.request) return false;
-  const Session::Successor waiting = successor_of(session);
   return std::ranges::any_of(sessions, [&](const Session& other) {
-    return other.turn && promises(*other.turn, waiting, now);
+    return other.turn && promises(*other.turn, session, now);
   });
 }
 

@@ -63,9 +63,9 @@ struct DeviceState {
   std::optional<Seconds> is_in_by(const Session& session) const {
     return residency.is_in_by(session.memory);
   }
-  // Whether the turn's holder has named this wait as its successor, which then may have begun: no
-  // longer than for the lease.
-  bool promises(const Session::Turn& turn, const Session::Successor& waiting, Seconds at) const;
+  // Whether the turn's holder has named the session's wait as its successor, which then may have
+  // begun: no longer than for the lease. One that only waits for its page-in is no successor.
+  bool promises(const Session::Turn& turn, const Session& waiting, Seconds at) const;
   bool is_promised(const Session& session) const;
   // The sessions that turns have named; each may have begun by now, with what it had then.
   std::set<SessionNumber> named_successors() const;

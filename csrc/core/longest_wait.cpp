@@ -113,7 +113,7 @@ Seconds LongestWait::of(const Session& session) const {
 // Present if a holder has named the session as its successor, which then is next whatever happens.
 std::optional<Seconds> LongestWait::promised_in(const Session& session) const {
   for (const Session& holder : state_.sessions)
-    if (holder.turn && state_.promises(*holder.turn, successor_of(session), now_))
+    if (holder.turn && state_.promises(*holder.turn, session, now_))
       return left_of_turn(holder, iteration(holder));
   return std::nullopt;
 }

@@ -38,8 +38,7 @@ void Preemption::mark_promises(RunQueue& run_queue) const {
     const Session::Turn& turn = *holder.session->turn;
     if (turn.successor.number == kNoSession) continue;
     for (RunQueueEntry& waiting : run_queue.waiting)
-      if (state_.promises(turn, successor_of(*waiting.session), now_))
-        holder.promised = waiting.promised = true;
+      if (state_.promises(turn, *waiting.session, now_)) holder.promised = waiting.promised = true;
   }
 }
 
