@@ -96,6 +96,7 @@ void Pass::settle_shares() {
 
 // The boost of a running session only becomes less, when other sessions come of which it is ahead.
 void Pass::boost_cells() {
+  if (state_->rules.boost <= 0) return;  // then no session ever had any
   Boost boost(*state_, state_->now);
   for (Session& session : state_->sessions) {
     const Seconds left = boost.of(session);
@@ -113,6 +114,7 @@ RunQueue Pass::run_queue(Seconds now) const {
 // --- turns ---------------------------------------------------------------------------------------
 
 void Pass::grant(RunQueue& run_queue, Decision& decision) {
+  const std::size_t before = decision.grants.size();
   while (RunQueueEntry* next = next_to_start(run_queue)) {
     Session& session = state_->sessions.at(next->session->number);
     decision.grants.push_back(Turns(*state_).grant(session));
@@ -121,6 +123,7 @@ void Pass::grant(RunQueue& run_queue, Decision& decision) {
       for (RunQueueEntry& other : run_queue.waiting)
         other.view = candidate(*state_, *other.session, state_->now);
   }
+  if (decision.grants.size() == before) return;  // nothing has changed since it was marked
   std::erase_if(run_queue.waiting,
                 [](const RunQueueEntry& other) { return other.session->turn.has_value(); });
   Admission(*state_, state_->now).mark(run_queue.waiting);
@@ -132,20 +135,22 @@ void Pass::grant(RunQueue& run_queue, Decision& decision) {
 RunQueueEntry* Pass::next_to_start(RunQueue& run_queue) const {
   if (state_->limit() != 0 && state_->lanes.table().holders() >= state_->limit()) return nullptr;
   if (std::ranges::any_of(run_queue.running, &RunQueueEntry::everywhere)) return nullptr;
-  const auto goes_before = [&](const RunQueueEntry& a, const RunQueueEntry& b) {
-    return before(*state_->policy, a.view, b.view);
+  const auto first_that = [&](const auto& counts) {
+    RunQueueEntry* first = nullptr;
+    for (RunQueueEntry& waiting : run_queue.waiting) {
+      if ((waiting.lane == kNoLane && !waiting.drains) || waiting.session->turn) continue;
+      const bool leads = !first || before(*state_->policy, waiting.view, first->view);
+      if (leads && counts(waiting)) first = &waiting;
+    }
+    return first;
   };
-  RunQueueEntry *best = nullptr, *first = nullptr, *able = nullptr;
-  for (RunQueueEntry& waiting : run_queue.waiting) {
-    if ((waiting.lane == kNoLane && !waiting.drains) || waiting.session->turn) continue;
-    if (!best || goes_before(waiting, *best)) best = &waiting;
-    if (!waiting.promised && (!first || goes_before(waiting, *first))) first = &waiting;
-    if ((!able || goes_before(waiting, *able)) && can_start(waiting)) able = &waiting;
-  }
-  if (best && best->everywhere && able != best) return nullptr;
-  const bool joins = first && first != able && !first->everywhere && first->lane != kNoLane &&
+  RunQueueEntry* best = first_that([](const RunQueueEntry&) { return true; });
+  if (!best || can_start(*best)) return best;  // mostly, after one look at each
+  if (best->everywhere) return nullptr;
+  RunQueueEntry* first = first_that([](const RunQueueEntry& other) { return !other.promised; });
+  const bool joins = first && !can_start(*first) && !first->everywhere && first->lane != kNoLane &&
                      state_->may_join(*first->session);
-  return joins ? first : able;
+  return joins ? first : first_that([&](const RunQueueEntry& other) { return can_start(other); });
 }
 
 bool Pass::can_start(const RunQueueEntry& waiting) const {

@@ -63,16 +63,18 @@ Seconds Preemption::asked(const RunQueueEntry& holder) const {
   return holder.session->turn->asked.value_or(holder.must_end ? now_ : kNever);
 }
 
-// The turn ends for the soonest of the sessions that are left. If it ends now, the best of them
-// will have its lane.
+// The turn ends for the soonest of the sessions that are left, and for none of them sooner than
+// now. If it ends now, the best of them will have its lane.
 void Preemption::time_turn(RunQueueEntry& holder, std::vector<const RunQueueEntry*>& left) const {
   if (holder.must_end || holder.session->turn->asked) holder.ends_in = 0;
   if (holder.promised) return;
   const Bytes room = holder.lane == kNoLane ? 0 : state_.lanes.could_grow_to(holder.lane);
-  for (const RunQueueEntry* other : left)
+  for (const RunQueueEntry* other : left) {
+    if (holder.ends_in <= 0) break;
     if (holder.everywhere || other->everywhere || follows(*other, holder, room))
       holder.ends_in = std::min(
           holder.ends_in, ends_in(*state_.policy, holder.view, other->view, state_.quantum()));
+  }
   if (holder.ends_in <= kSoon) choose_successor(holder, left, room);
 }
 

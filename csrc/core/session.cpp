@@ -10,11 +10,6 @@ bool waits(const Session& session) {
   return wants_turn(session) || (residence == Residence::returning && !is_throttled(session));
 }
 
-const Wait* wait_of(const Session& session) {
-  if (session.memory.residence() == Residence::returning) return &session.memory.back();
-  return session.request ? &*session.request : nullptr;
-}
-
 Demand room_for(const Session& session, Bytes left) {
   const Demand& demand = session.demand;
   return {demand.persistent, choice(demand, left).bytes, demand.measured};
@@ -38,10 +33,6 @@ bool can_be_paged_out(const Session& session) {
 
 bool may_be_paged_out(const Session& session) {
   return can_be_paged_out(session) && !session.busy && !session.request;
-}
-
-Seconds running_seconds(const Session& session, Seconds now) {
-  return session.turn ? now - session.turn->since : 0;
 }
 
 std::optional<Seconds> iteration(const Session& session) {

@@ -76,7 +76,10 @@ inline bool wants_turn(const Session& session) {
 // it has a request; a throttled one, for neither. A session that is asked to page out first answers
 // whether it did.
 bool waits(const Session& session);
-const Wait* wait_of(const Session& session);  // nullptr: it waits for nothing
+inline const Wait* wait_of(const Session& session) {  // nullptr: it waits for nothing
+  if (session.memory.residence() == Residence::returning) return &session.memory.back();
+  return session.request ? &*session.request : nullptr;
+}
 
 // What it needs in the lanes where an iteration may take `left` bytes.
 Demand room_for(const Session& session, Bytes left);
@@ -89,7 +92,9 @@ bool may_be_paged_out(const Session& session);
 bool can_be_paged_out(const Session& session);
 
 // Seconds of the turn that it has; 0: none.
-Seconds running_seconds(const Session& session, Seconds now);
+inline Seconds running_seconds(const Session& session, Seconds now) {
+  return session.turn ? now - session.turn->since : 0;
+}
 // Mean duration of one so far.
 std::optional<Seconds> iteration(const Session& session);
 // Declared iterations times their mean duration so far, less the time since they were declared;

@@ -1,23 +1,34 @@
 #include "core/session_table.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace gpushare {
+namespace {
+
+SessionNumber number_in(const std::unique_ptr<Session>& session) { return session->number; }
+
+}  // namespace
+
+SessionTable::SessionTable(const SessionTable& other)
+    : numbers_(other.numbers_), last_number_(other.last_number_), squeezable_(other.squeezable_) {
+  sessions_.reserve(other.size());
+  for (const Session& session : other) sessions_.push_back(std::make_unique<Session>(session));
+}
 
 Session& SessionTable::add(const std::string& id) {
-  numbers_.emplace(id, ++last_number_);
-  Session& session = sessions_[last_number_];
-  session.number = last_number_;
+  Session& session = *sessions_.emplace_back(std::make_unique<Session>());
+  session.number = ++last_number_;
   session.id = id;
+  numbers_.emplace(id, last_number_);
   return session;
 }
 
 void SessionTable::remove(const Session& session) {
-  const SessionNumber number = session.number;
   squeezable_ -= !session.demand.options.empty();
   numbers_.erase(session.id);
-  sessions_.erase(number);
+  sessions_.erase(sessions_.begin() + static_cast<std::ptrdiff_t>(index_of(session.number)));
 }
 
 void SessionTable::set_demand(Session& session, const Demand& demand) {
@@ -27,8 +38,8 @@ void SessionTable::set_demand(Session& session, const Demand& demand) {
 }
 
 const Session* SessionTable::find(SessionNumber number) const {
-  const auto found = sessions_.find(number);
-  return found == sessions_.end() ? nullptr : &found->second;
+  const std::size_t index = index_of(number);
+  return index == size() ? nullptr : sessions_[index].get();
 }
 
 SessionNumber SessionTable::number_of(const std::string& id) const {
@@ -37,16 +48,24 @@ SessionNumber SessionTable::number_of(const std::string& id) const {
   return number->second;
 }
 
+std::size_t SessionTable::index_of(SessionNumber number) const {
+  const auto found = std::ranges::lower_bound(sessions_, number, {}, number_in);
+  if (found == sessions_.end() || number_in(*found) != number) return size();
+  return static_cast<std::size_t>(found - sessions_.begin());
+}
+
 std::string SessionTable::is_valid() const {
-  if (numbers_.size() != sessions_.size()) return "a session has no id";
-  for (const auto& [number, session] : sessions_) {
-    if (session.number != number) return "a session has the number of another one";
+  if (numbers_.size() != size()) return "a session has no id";
+  if (std::ranges::adjacent_find(sessions_, std::ranges::greater_equal{}, number_in) !=
+      sessions_.end())
+    return "sessions are not in the order of their numbers";
+  for (const Session& session : *this) {
     const auto found = numbers_.find(session.id);
-    if (found == numbers_.end() || found->second != number) return "an id leads to another session";
+    if (found == numbers_.end() || found->second != session.number)
+      return "an id leads to another session";
   }
   const auto has_options = [](const Session& session) { return !session.demand.options.empty(); };
-  if (std::cmp_not_equal(std::ranges::count_if(std::views::values(sessions_), has_options),
-                         squeezable_))
+  if (std::cmp_not_equal(std::ranges::count_if(*this, has_options), squeezable_))
     return "the sessions that can be squeezed are counted wrong";
   return "";
 }

@@ -2,6 +2,8 @@
 // which of them should page out, why they wait, and for how long.
 #include <doctest/doctest.h>
 
+#include <iterator>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -91,6 +93,41 @@ using Ids = std::vector<std::string>;
 }  // namespace
 
 // --- sessions that run, and that wait ------------------------------------------------------------
+
+TEST_CASE("a session stays where it is, and in its order, while others open and close") {
+  SessionTable sessions;
+  const Session& first = sessions.add("a");
+  Session& middle = sessions.add("b");
+  const Session& last = sessions.add("c");
+  sessions.set_demand(middle, kSqueezable);
+  const SessionNumber closed = middle.number;
+  sessions.remove(middle);
+  for (int i = 0; i < 100; ++i) sessions.add("d" + std::to_string(i));
+
+  CHECK(sessions.is_valid() == "");
+  CHECK(&sessions.of("a") == &first);
+  CHECK(&sessions.at(last.number) == &last);
+  CHECK(&*std::next(sessions.begin()) == &last);
+  CHECK(sessions.find(closed) == nullptr);
+  CHECK_THROWS_AS(sessions.at(closed), std::out_of_range);
+  CHECK(sessions.add("b").number > sessions.of("d99").number);
+}
+
+TEST_CASE("a copy of the sessions is of its own, and goes on as the original would") {
+  SessionTable sessions;
+  sessions.set_demand(sessions.add("a"), kSqueezable);
+  SessionTable copy = sessions;
+  copy.of("a").paused = true;
+  copy.add("b");
+  sessions.remove(sessions.of("a"));
+
+  CHECK(sessions.empty());
+  CHECK(!sessions.can_squeeze());
+  CHECK(copy.is_valid() == "");
+  CHECK(copy.can_squeeze());
+  CHECK(copy.of("a").paused);
+  CHECK(copy.at(copy.of("b").number).id == "b");
+}
 
 TEST_CASE("sessions that run and that wait are apart, and idle, paused ones in neither") {
   Pair pair;
