@@ -288,6 +288,7 @@ def waits_for_its_turn(snapshot: Snapshot) -> bool:
     return sorted(states) == ["running", "running", "waiting"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("trainings", [3], indirect=True)
 def test_what_people_write_in_notebooks_comes_to_the_same_beside_another_training(
     shared: Settings,
