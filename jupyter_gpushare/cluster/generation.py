@@ -131,7 +131,7 @@ def named(directory: Path, kind: str) -> set[str]:
 def silent(directory: Path, seconds: float) -> set[str]:
     """The nodes whose launcher has not beaten for more than these seconds, while another one has.
     All times are of the server of the files, so clocks of nodes may differ."""
-    beaten = {path.name.removeprefix("beat."): when(path) for path in directory.glob("beat.*")}
+    beaten = {node: when(directory / f"beat.{node}") for node in beats(directory)}
     newest = max(beaten.values(), default=0.0)
     return {node for node, at in beaten.items() if newest - at > seconds}
 

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
     from . import generation
@@ -133,14 +133,15 @@ class Launcher:
         if self._node == self._word.leader:
             self._wait_for(lambda: generation.beats(self._directory) >= self._word.where.keys())
             generation.write(path, {"address": address(), "port": free_port()})
-        self._wait_for(path.exists)
-        told = generation.read(path) or {}
+        told = self._wait_for(lambda: generation.read(path))
         return {"MASTER_ADDR": str(told["address"]), "MASTER_PORT": str(told["port"])}
 
-    def _wait_for(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
+    def _wait_for(self, look: Callable[[], Any]) -> Any:
+        """Return the first thing that is found."""
+        while not (found := look()):
             self._keep_beating()
             time.sleep(LOOK_SECONDS)
+        return found
 
     def _ended(self) -> int | None:
         """None while ranks compute. One that failed ends all others: a gang lacks none."""
