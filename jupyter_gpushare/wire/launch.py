@@ -21,6 +21,7 @@ from ..settings import Settings, as_environment, socket_path
 
 MAX_PATH_BYTES = 107  # sun_path of a Unix socket, less its final zero
 RETRY_SECONDS = 0.02
+STARTING_SECONDS = 3.0  # that a broker may take to listen until it is started again
 # Names of variables that the broker has no use for, and would keep longer than the process that
 # has them.
 SECRET = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|KEY", re.IGNORECASE)
@@ -172,8 +173,9 @@ def _start_and_connect(path: Path, settings: Settings) -> socket.socket:
     if path.is_dir():  # which no broker takes away
         raise is_in_the_way(path, os.strerror(errno.EISDIR))
     deadline = time.monotonic() + settings.start_seconds
+    start_lock = StartLock(path, min(STARTING_SECONDS + 1.0, settings.start_seconds / 2))
     while time.monotonic() < deadline:
-        with _starter(path) as is_chosen:
+        with start_lock.tried() as is_chosen:
             if (connection := try_connect(path)) is not None:
                 return connection
             if is_chosen:
@@ -196,7 +198,7 @@ def _last_words(log: Path) -> str:
 
 def _await(path: Path, deadline: float) -> socket.socket | None:
     """Return the connection to a broker that is starting; None when it is time to try again."""
-    until = min(deadline, time.monotonic() + 3.0)
+    until = min(deadline, time.monotonic() + STARTING_SECONDS)
     while time.monotonic() < until:
         if (connection := try_connect(path)) is not None:
             return connection
@@ -204,22 +206,47 @@ def _await(path: Path, deadline: float) -> socket.socket | None:
     return None
 
 
-@contextmanager
-def _starter(path: Path) -> Iterator[bool]:
-    """Yield True for the one client that may start a broker now; sixty kernels may try at once."""
-    try:
-        descriptor = open_own(path.with_suffix(".start"))
-    except BrokerUnavailable as error:
-        raise BrokerUnavailable(
-            f"no broker answers on {path}, and none can be started there: {error}"
-        ) from None
-    with os.fdopen(descriptor) as lock:
+class StartLock:
+    """The lock of the one client that may start a broker now; sixty kernels may try at once.
+
+    A process that is stopped while it has the lock (SIGSTOP, a debugger, a frozen cgroup) must
+    keep no other client from a broker: a file that stays locked for `timeout` seconds is
+    removed, and the next try makes another one. Two clients may both have a lock then, and both
+    start a broker: the broker's own lock lets one of them run.
+    """
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self._socket = path
+        self._path = path.with_suffix(".start")
+        self._timeout = timeout
+        self._locked_file = 0  # its inode
+        self._locked_since = 0.0
+
+    @contextmanager
+    def tried(self) -> Iterator[bool]:
+        """Yield whether the lock is this client's until the end of the block."""
+        with os.fdopen(self._open()) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._saw_locked(os.fstat(lock.fileno()).st_ino, time.monotonic())
+                yield False
+            else:
+                yield True
+
+    def _open(self) -> int:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+            return open_own(self._path)
+        except BrokerUnavailable as error:
+            raise BrokerUnavailable(
+                f"no broker answers on {self._socket}, and none can be started there: {error}"
+            ) from None
+
+    def _saw_locked(self, file: int, now: float) -> None:
+        if file != self._locked_file:
+            self._locked_file, self._locked_since = file, now
+        elif now - self._locked_since > self._timeout:
+            self._path.unlink(missing_ok=True)
 
 
 def is_shared(settings: Settings) -> bool:

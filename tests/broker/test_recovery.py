@@ -278,17 +278,23 @@ def test_a_broker_that_is_killed_while_the_holder_is_stopped_grants_its_turn_to_
         assert holder.stdout.readline() == "holds\n"
         with Client.connect(settings, start=False) as client:
             first = client.welcome.pid
-        holder.send_signal(signal.SIGSTOP)
-        os.kill(first, signal.SIGKILL)
-        wait_for_exit(first)
-        with Client.connect(settings) as client:
-            client.ask(Open("waiter", "waiter", demand=Demand(MIB, MIB, measured=True)))
-            client.send(Request(1))
-            stopped_until = time.monotonic() + 3 * settings.recovery_seconds
-            assert not has_turn(client, stopped_until)
-            holder.send_signal(signal.SIGCONT)
-            assert has_turn(client, time.monotonic() + 60.0)
-        holder.kill()
+        try:
+            holder.send_signal(signal.SIGSTOP)
+            os.kill(first, signal.SIGKILL)
+            wait_for_exit(first)
+            check_the_turn_stays_with(holder, settings)
+        finally:
+            holder.kill()
+
+
+def check_the_turn_stays_with(stopped: subprocess.Popen[str], settings: Settings) -> None:
+    """Until it runs on."""
+    with Client.connect(settings) as client:
+        client.ask(Open("waiter", "waiter", demand=Demand(MIB, MIB, measured=True)))
+        client.send(Request(1))
+        assert not has_turn(client, time.monotonic() + 3 * settings.recovery_seconds)
+        stopped.send_signal(signal.SIGCONT)
+        assert has_turn(client, time.monotonic() + 60.0)
 
 
 def has_turn(client: Client, until: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,31 @@ def test_a_lock_of_garbage_stops_no_broker(settings: Settings, lock: Path) -> No
     lock.write_bytes(b"\xff\x00\xfe" * 1000)
     with Client.connect(settings) as client:
         assert lock.read_text() == f"{client.welcome.pid}\n"
+
+
+STARTER = """
+import sys, time
+from pathlib import Path
+from jupyter_gpushare.wire.launch import StartLock
+with StartLock(Path(sys.argv[1]), 1.0).tried() as is_chosen:
+    print(is_chosen, flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_a_client_that_is_stopped_while_it_starts_a_broker_keeps_no_other_from_one(
+    settings: Settings,
+) -> None:
+    command = [sys.executable, "-c", STARTER, settings.socket]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        try:
+            assert starter.stdout
+            assert starter.stdout.readline() == "True\n"
+            starter.send_signal(signal.SIGSTOP)
+            with Client.connect(settings) as first, Client.connect(settings) as second:
+                assert first.welcome.pid == second.welcome.pid
+        finally:
+            starter.kill()
 
 
 def test_a_directory_in_the_place_of_the_socket_is_reported(settings: Settings) -> None:
