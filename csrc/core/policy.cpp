@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <compare>
+#include <limits>
 #include <string>
 #include <tuple>
 
@@ -78,6 +79,13 @@ bool before(const Policy& policy, const Candidate& a, const Candidate& b) {
   if (a_is != b_is) return a_is > b_is;
   const auto users = by_users(a, b);
   return users != 0 ? users < 0 : policy.before(a, b);
+}
+
+Candidate after_turn(Candidate waiting, const Candidate& holder) {
+  constexpr double kBeyond = std::numeric_limits<double>::infinity();
+  if (waiting.group == holder.group) waiting.group_clock.units = kBeyond;
+  if (waiting.user == holder.user) waiting.user_clock.units = kBeyond;
+  return waiting;
 }
 
 Seconds ends_in(const Policy& policy, const Candidate& holder, const Candidate& waiting,

@@ -74,6 +74,9 @@ const Policy& policy_named(std::string_view name);
 // Whether `a` is served before `b`: by priority, then by boost, then by what groups and users have
 // used for their weight, then by the policy.
 bool before(const Policy&, const Candidate&, const Candidate&);
+// The waiting session as it would be after a turn of the holder without end: the clocks that this
+// turn moves are beyond all others. How long the present iteration lasts is not known.
+Candidate after_turn(Candidate waiting, const Candidate& holder);
 // Seconds until the holder's turn should end for the waiting session: 0 is now, kNever is not by
 // time alone.
 Seconds ends_in(const Policy&, const Candidate& holder, const Candidate& waiting, Seconds quantum);

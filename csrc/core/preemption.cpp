@@ -108,8 +108,9 @@ bool Preemption::follows_beside(const Session& other, const Session& holder) con
 }
 
 // A direct handoff is made only within a trust domain, where the lane stays as it is, and if no
-// waiting session comes first: not even one for which the device has to drain. A lane with ends
-// that only one session holds loses them at this switch.
+// waiting session comes first: not even one for which the device has to drain, nor one of another
+// user once the iteration is over, however long it lasts. A lane with ends that only one session
+// holds loses them at this switch.
 const Session* Preemption::heir(const RunQueueEntry& holder, const RunQueue& run_queue) const {
   const RunQueueEntry* to = holder.successor;
   if (!to || !trust(*holder.session, *to->session)) return nullptr;
@@ -117,10 +118,18 @@ const Session* Preemption::heir(const RunQueueEntry& holder, const RunQueue& run
   const bool has_end = state_.lanes.table().end_of(holder.session->number) != kNoEnd;
   if (has_end && !state_.beside(*holder.session)) return nullptr;
   if (!follows_beside(*to->session, *holder.session)) return nullptr;
-  const bool drains = std::ranges::any_of(run_queue.waiting, [&](const RunQueueEntry& other) {
-    return other.everywhere && goes_before(other, *to);
+  const bool is_open = std::ranges::any_of(run_queue.waiting, [&](const RunQueueEntry& other) {
+    return (other.everywhere && goes_before(other, *to)) || may_come_first(other, *to, holder);
   });
-  return drains ? nullptr : to->session;
+  return is_open ? nullptr : to->session;
+}
+
+bool Preemption::may_come_first(const RunQueueEntry& other, const RunQueueEntry& to,
+                                const RunQueueEntry& holder) const {
+  if (other.promised || !follows(other, holder, state_.lanes.could_grow_to(holder.lane)))
+    return false;
+  return before(*state_.policy, after_turn(other.view, holder.view),
+                after_turn(to.view, holder.view));
 }
 
 }  // namespace gpushare

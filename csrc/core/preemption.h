@@ -37,6 +37,10 @@ class Preemption {
   void choose_successor(RunQueueEntry& holder, std::vector<const RunQueueEntry*>& left,
                         Bytes room) const;
 
+  // Whether `other` may at the end of the holder's iteration, although `to` does now.
+  bool may_come_first(const RunQueueEntry& other, const RunQueueEntry& to,
+                      const RunQueueEntry& holder) const;
+
   const DeviceState& state_;
   const Seconds now_;
 };

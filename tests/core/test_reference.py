@@ -398,7 +398,19 @@ class Model:
             return None
         if any(self.key(n, now) < self.key(best, now) for n in self.needs_all(now)):
             return None
+        if any(
+            self.key_after(holder, n, now) < self.key_after(holder, best, now)
+            for n in self.waiting()
+        ):
+            return None
         return (best, best.turn) if best.domain or best.user == holder.user else None
+
+    def key_after(self, holder: Notebook, n: Notebook, now: float) -> tuple[float, ...]:
+        """After a turn of the holder without end."""
+        priority, urgency, group, user, *rest = self.key(n, now)
+        group = math.inf if n.group == holder.group else group
+        user = math.inf if n.of == holder.of else user
+        return (priority, urgency, group, user, *rest)
 
     def successor(self) -> Notebook | None:
         due, self.due = self.due, None

@@ -83,6 +83,21 @@ def test_no_successor_is_named_past_a_session_that_comes_first() -> None:
     assert decision.yields[0].successor is None
 
 
+@pytest.mark.parametrize(("seconds", "next_one"), [(1.0, "b"), (9.0, "other")])
+def test_no_successor_is_named_past_a_user_that_may_come_first_at_the_end_of_the_iteration(
+    seconds: float, next_one: str
+) -> None:
+    it = scheduler("a", "b")
+    it.open(0, "other", spec(user="v"))
+    for id in ("other", "a", "b"):
+        it.request(0, id, 1)
+    it.finish(5, "other", 1)
+    it.request(5, "other", 2)
+    (asked,) = it.assign(6).yields
+    assert (asked.session, asked.successor) == ("a", None)
+    assert [grant.session for grant in it.finish(5 + seconds, "a", 1).grants] == [next_one]
+
+
 def test_a_named_successor_runs_whichever_session_has_come_since() -> None:
     it, _ = asked_to_yield("a", "b")
     it.open(10, "urgent", spec())
