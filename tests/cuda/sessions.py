@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from program import MIB, has, main, say
+from torch.utils.data import DataLoader, TensorDataset
 
 import jupyter_gpushare as gpushare
 from jupyter_gpushare import _core, settings
@@ -421,6 +422,39 @@ def sends_what_is_exported() -> str:
 
 
 # --- neighbours
+
+
+def forks(count: int) -> dict[str, Any]:
+    """A loader forks its workers, and each iteration another process: what these say of CUDA,
+    and whether this process has its lane and its bytes as before."""
+    numbers = TensorDataset(torch.arange(count, dtype=torch.uint8))
+    loader = DataLoader(numbers, num_workers=2, multiprocessing_context="fork")
+    with session():
+        learn()
+        kept, wrong, inside, words = [memory(3, 7)], 0, [], set()
+        for (number,) in gpushare.iterations(loader):
+            made = memory(40, int(number))
+            inside.append(is_inside(made))
+            words.add(of_a_child(kept))
+            wrong += not (is_all(made, int(number)) and is_all(kept[0], 7))
+            del made
+        return {"wrong": wrong, "inside": inside, "words": sorted(words)}
+
+
+def of_a_child(kept: list[torch.Tensor]) -> str:
+    """What a process that is forked now is told, which first frees what it has of its parent."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        kept.clear()
+        try:
+            memory(1)
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as answer:
+        return answer.read()
 
 
 def neighbour(name: str, value: int, count: int) -> dict[str, Any]:

@@ -195,6 +195,16 @@ def test_what_another_library_has_is_not_sent(run: Run) -> None:
     assert words.startswith("this tensor cannot be sent to another process: another library has")
 
 
+def test_a_forked_process_leaves_the_lane_of_its_parent_alone(run: Run) -> None:
+    said = run(PROGRAM, "forks", 12)
+    assert said["wrong"] == 0
+    assert all(said["inside"][-6:]), said
+    assert [words.splitlines()[0] for words in said["words"]] == [
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must"
+        " use the 'spawn' start method"
+    ]
+
+
 def test_workspaces_that_are_made_in_the_lane_leave_it_whole(run: Run) -> None:
     more = {"CUBLAS_WORKSPACE_CONFIG": ":4096:2"}  # 8 MiB for each stream
     said = run(PROGRAM, "multiplies_first_inside", 16, **more, **WITHOUT_KERNELS)
