@@ -16,8 +16,7 @@ Seconds Boost::of(const Session& session) {
   const Seconds used = session.device_seconds + running_seconds(session, now_);
   const Seconds left = state_.rules.boost - (used - session.before_cell);
   if (left <= 0) return 0;
-  if (!below_) below_ = state_.shares.clocks_below(now_);
-  const Seconds near = state_.rules.boost - state_.shares.ahead(session.shares, *below_, now_);
+  const Seconds near = state_.rules.boost - state_.shares.ahead(session.shares, below_, now_);
   return std::max(0.0, std::min(left, near));
 }
 

@@ -1,8 +1,6 @@
 // For how long the cell of each session goes first, at one moment.
 #pragma once
 
-#include <optional>
-
 #include "core/device_state.h"
 #include "core/types.h"
 
@@ -17,7 +15,7 @@ class Boost {
  private:
   const DeviceState& state_;
   const Seconds now_;
-  std::optional<FairShares::ClocksBelow> below_;  // taken for the first boosted session
+  FairShares::ClocksBelow below_;
 };
 
 }  // namespace gpushare

@@ -93,14 +93,14 @@ void FairShares::weigh(const Path& path, double weight) {
 // --- clocks --------------------------------------------------------------------------------------
 
 void FairShares::enter(const Path& path) {
-  ClocksBelow below = clocks_below(now_);
+  ClocksBelow below;
   enter(path, below);
 }
 
 void FairShares::enter(const Path& path, ClocksBelow& below) {
   const Node* above = &all_;
   for (Node* node : path) {
-    Clocks& peers = below[above];
+    Clocks& peers = clocks_of(*above, now_, below);
     if (node->share.active++ == 0) lift(node->share, peers);
     add_clock(node->share, now_, peers);
     above = node;
@@ -131,11 +131,15 @@ FairShares::ClocksBelow FairShares::clocks_below(Seconds at) const {
 
 void FairShares::add_clocks(const Node& above, Seconds at, ClocksBelow& below) const {
   if (above.below.empty()) return;
-  Clocks& clocks = below[&above];
-  for (const auto& [name, node] : above.below) {
-    add_clock(node.share, at, clocks);
-    add_clocks(node, at, below);
-  }
+  clocks_of(above, at, below);
+  for (const auto& [name, node] : above.below) add_clocks(node, at, below);
+}
+
+FairShares::Clocks& FairShares::clocks_of(const Node& above, Seconds at, ClocksBelow& below) const {
+  const auto [clocks, is_new] = below.try_emplace(&above);
+  if (is_new)
+    for (const auto& [name, node] : above.below) add_clock(node.share, at, clocks->second);
+  return clocks->second;
 }
 
 void FairShares::add_clock(const Share& share, Seconds at, Clocks& clocks) const {
@@ -144,11 +148,11 @@ void FairShares::add_clock(const Share& share, Seconds at, Clocks& clocks) const
   clocks.highest = std::max(clocks.highest.value_or(own), own);
 }
 
-Seconds FairShares::ahead(const Path& path, const ClocksBelow& below, Seconds at) const {
+Seconds FairShares::ahead(const Path& path, ClocksBelow& below, Seconds at) const {
   Seconds most = -kNever;
   const Node* above = &all_;
   for (const Node* node : path) {
-    const Seconds ahead = clock(node->share, at) - *below.at(above).lowest;
+    const Seconds ahead = clock(node->share, at) - *clocks_of(*above, at, below).lowest;
     most = std::max(most, ahead * node->share.weight);
     above = node;
   }

@@ -34,7 +34,7 @@ class FairShares {
   using Path = std::array<Node*, kLevels>;  // group, user, leaf; valid until the leaf is removed
   using Weights = std::map<std::string, double>;  // by name; an absent name has 1
   // Clocks of the nodes below one: the lowest of the active ones, and the highest of all. They are
-  // taken at once for all that are compared at one moment.
+  // taken when they are first needed of those that are compared at one moment: mostly few, of many.
   struct Clocks {
     std::optional<Faded> lowest, highest;
   };
@@ -65,16 +65,17 @@ class FairShares {
   Faded attained(const Path& path, Seconds at) const {
     return path.back()->attained.at(at, fading_);
   }
-  ClocksBelow clocks_below(Seconds at) const;
-  const Node* root() const { return &all_; }  // above the groups
+  ClocksBelow clocks_below(Seconds at) const;  // of all nodes
+  const Node* root() const { return &all_; }   // above the groups
   // How far an active leaf is beyond the lowest clock of its siblings, in seconds of its own: at
   // the level of the tree where that is most.
-  Seconds ahead(const Path& path, const ClocksBelow& below, Seconds at) const;
+  Seconds ahead(const Path& path, ClocksBelow& below, Seconds at) const;
 
   std::string is_valid() const;  // empty, or the first broken invariant in words
 
  private:
   static double weight_of(const Weights& weights, const std::string& name);
+  Clocks& clocks_of(const Node& above, Seconds at, ClocksBelow& below) const;
   void add_clocks(const Node& above, Seconds at, ClocksBelow& below) const;
   void add_clock(const Share& share, Seconds at, Clocks& clocks) const;
   void lift(Share& share, const Clocks& peers) const;

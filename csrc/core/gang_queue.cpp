@@ -183,7 +183,6 @@ Candidate GangQueue::candidate(const Entry& entry) const {
       .clock = shares_.clock(own->share),
       .attained = {},  // what `fair` does not ask for
       .running = entry.state == State::runs ? now_ - entry.since : 0,
-      .iteration = {},
       .remaining = {},
       .order = entry.order,
   };

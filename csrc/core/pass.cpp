@@ -79,17 +79,14 @@ void Pass::admit() {
 void Pass::settle_shares() {
   const bool all_in = state_->all_have_places();  // except those paged out, which want no turn
   FairShares& shares = state_->shares;
-  std::optional<FairShares::ClocksBelow> below;  // taken once for all that become active
+  FairShares::ClocksBelow below;  // the same for all that become active
   for (Session& session : state_->sessions) {
     const bool active =
         session.turn || (wants_turn(session) && (all_in || state_->has_place(session)));
-    if (active && !session.share().active) {
-      if (!below) below = shares.clocks_below(state_->now);
-      shares.enter(session.shares, *below);
-    }
+    if (active && !session.share().active) shares.enter(session.shares, below);
     if (!active && session.share().active) {
       shares.leave(session.shares);
-      below.reset();
+      below.clear();
     }
   }
 }

@@ -33,19 +33,19 @@ struct Candidate {
   const void* user = nullptr;  // one of this group
   double user_weight = 1.0;
   int user_turns = 0;
-  Faded user_clock;                  // the same within the group
-  Seconds user_served = -kNever;     // when a turn of this user began last
-  Faded clock;                       // the same as the other clocks, within the user
-  Faded attained;                    // service so far, faded
-  Seconds waiting = 0;               // since its request
-  Seconds queued = 0;                // since it came into its user's queue: Session::position
-  Seconds running = 0;               // since its grant
-  std::optional<Seconds> iteration;  // mean duration of one
-  std::optional<Seconds> remaining;  // work left, if it was declared and is not overrun
-  Seconds boost = 0;                 // seconds for which its cell still goes first
-  bool begun = true;                 // its cell has had the device, or has it
-  std::uint64_t order = 0;           // counts requests: decides where all else is equal
-  std::uint64_t queue_order = 0;     // the same, of its entry into its user's queue
+  Faded user_clock;               // the same within the group
+  Seconds user_served = -kNever;  // when a turn of this user began last
+  Faded clock;                    // the same as the other clocks, within the user
+  Faded attained;                 // service so far, faded
+  Seconds waiting = 0;            // since its request
+  Seconds queued = 0;             // since it came into its user's queue: Session::position
+  Seconds running = 0;            // since its grant
+  // Work left, if it was declared and is not overrun; only where the policy goes by it.
+  std::optional<Seconds> remaining;
+  Seconds boost = 0;              // seconds for which its cell still goes first
+  bool begun = true;              // its cell has had the device, or has it
+  std::uint64_t order = 0;        // counts requests: decides where all else is equal
+  std::uint64_t queue_order = 0;  // the same, of its entry into its user's queue
 };
 
 // When a running turn may be ended for another notebook of its user; for another user, after a
